@@ -1,0 +1,75 @@
+"""What every inner oracle takes and returns.
+
+An oracle answers "minimise s f(x, .) + gamma g(x, .) over y in Y with gc(x, y) <= 0 and h(x, y) == 0" with a primal
+and a dual solution and their residuals. It is a hashable object whose :meth:`InnerOracle.solve` is a pure function of
+arrays, so that one compilation serves every x, every weight and, through ``vmap``, every start at once.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from blocc.lagrangian import Multipliers, Residuals, Weights, lagrangian, residuals
+from blocc.problem import FlatProblem
+
+Array = Any
+WarmStart = Any
+
+
+class InnerCode(IntEnum):
+    """How an inner solve ended (an integer, because it travels through compiled code)."""
+
+    CONVERGED = 0  #: all residuals below the tolerance
+    STALLED = 1  #: out of iterations or of precision; the residuals say how far it came
+    INFEASIBLE = 2  #: no y satisfies the constraints at this x
+    UNBOUNDED = 3  #: the objective falls without limit
+    NOT_FINITE = 4  #: a function or a derivative returned NaN or infinity
+
+
+class InnerSolution(NamedTuple):
+    """A saddle point of the Lagrangian at one x, or the best approximation found."""
+
+    y: Array
+    multipliers: Multipliers
+    value: Array  #: the Lagrangian at (y, mu, nu): second-order accurate in the residuals
+    residuals: Residuals
+    iterations: Array
+    code: Array  #: an :class:`InnerCode`
+    warm: WarmStart  #: whatever the oracle wants back at the next, nearby call
+
+
+@runtime_checkable
+class InnerOracle(Protocol):
+    """The protocol. Implementations are frozen dataclasses of their options (hashable, comparable)."""
+
+    def cold(self, flat: FlatProblem) -> WarmStart:
+        """A warm start that carries no information, of the structure that :meth:`solve` returns."""
+        ...
+
+    def solve(self, flat: FlatProblem, x: Array, weights: Weights, warm: WarmStart, tolerance: Array) -> InnerSolution:
+        """Solve at ``x``. Pure and traceable; ``tolerance`` bounds the residuals relative to the problem's scale."""
+        ...
+
+
+def finish(
+    flat: FlatProblem,
+    x: Array,
+    y: Array,
+    multipliers: Multipliers,
+    w: Weights,
+    *,
+    iterations: Array,
+    code: Array,
+    warm: WarmStart,
+) -> InnerSolution:
+    """Complete a solution with its Lagrangian value and its residuals, both from the problem's own functions."""
+    found = residuals(flat, x, y, multipliers, w)
+    value = lagrangian(flat, x, y, multipliers, w)
+    finite = jnp.isfinite(value) & jnp.isfinite(jnp.stack(jax.tree.leaves(found))).all()
+    solved = (code == InnerCode.CONVERGED) | (code == InnerCode.STALLED)
+    code = jnp.where(solved & ~finite, int(InnerCode.NOT_FINITE), code)
+    return InnerSolution(y, multipliers, value, found, iterations, code, warm)

@@ -1,0 +1,107 @@
+"""The Lagrangians of the lower level at a fixed x, as one family.
+
+``L(y, mu, nu; x) = s f + gamma g + <mu, gc> + <nu, h>``. With weights (s, gamma) = (0, 1) this is the follower's own
+Lagrangian L_g, with (1, gamma) the penalised one L_F without its constant ``-gamma v(x)``. The weights are traced
+numbers, so one compilation serves both.
+
+A leader's constraint ``G(x, y) <= 0`` enters through f: f is then the augmented Lagrangian
+``f + (|[lambda + rho G]_+|^2 - |lambda|^2) / (2 rho)``, and (lambda, rho) travel with the weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from blocc.problem import FlatProblem
+
+Array = Any
+
+
+class Weights(NamedTuple):
+    """Which member of the family: ``s f + gamma g``, and the state of the leader's augmented Lagrangian."""
+
+    upper: Array  #: s
+    lower: Array  #: gamma
+    leader_multipliers: Array  #: lambda, one for each component of G
+    leader_penalty: Array  #: rho
+
+
+class Multipliers(NamedTuple):
+    """Multipliers of the coupled constraints ``gc <= 0`` (nonnegative) and ``h == 0`` (free)."""
+
+    inequality: Array
+    equality: Array
+
+
+def weights(flat: FlatProblem, upper: float = 0.0, lower: float = 1.0) -> Weights:
+    """Weights without any leader's multiplier yet."""
+    as_float = lambda value: jnp.asarray(value, dtype=jnp.float64)  # noqa: E731
+    return Weights(as_float(upper), as_float(lower), jnp.zeros(flat.n_upper_inequality), as_float(1.0))
+
+
+def zero_multipliers(flat: FlatProblem) -> Multipliers:
+    """No price on any constraint."""
+    return Multipliers(jnp.zeros(flat.n_inequality), jnp.zeros(flat.n_equality))
+
+
+def leader_value(flat: FlatProblem, x: Array, y: Array, w: Weights) -> Array:
+    """f, with the leader's own constraints (if any) as an augmented Lagrangian."""
+    value = flat.upper(x, y)
+    if flat.n_upper_inequality:
+        shifted = jnp.maximum(w.leader_multipliers + w.leader_penalty * flat.upper_inequality(x, y), 0.0)
+        value = value + (jnp.sum(shifted**2) - jnp.sum(w.leader_multipliers**2)) / (2.0 * w.leader_penalty)
+    return value
+
+
+def objective(flat: FlatProblem, x: Array, y: Array, w: Weights) -> Array:
+    """``s f(x, y) + gamma g(x, y)``.
+
+    Where s = 0, f is evaluated but cannot spoil the value: a NaN of f at a point that only g visits does not count.
+    """
+    upper = jnp.where(w.upper == 0.0, 0.0, w.upper * leader_value(flat, x, y, w))
+    return upper + w.lower * flat.lower(x, y)
+
+
+def lagrangian(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, w: Weights) -> Array:
+    """``s f + gamma g + <mu, gc> + <nu, h>``."""
+    return (
+        objective(flat, x, y, w)
+        + jnp.dot(multipliers.inequality, flat.inequality(x, y))
+        + jnp.dot(multipliers.equality, flat.equality(x, y))
+    )
+
+
+def gradient_x(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, w: Weights) -> Array:
+    """Derivative of the Lagrangian in x with y and the multipliers held fixed (Danskin's gradient at a saddle point)."""
+    return jax.grad(lagrangian, argnums=1)(flat, x, y, multipliers, w)
+
+
+def gradient_y(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, w: Weights) -> Array:
+    """Derivative of the Lagrangian in y: one reverse sweep, no Jacobian is ever formed."""
+    return jax.grad(lagrangian, argnums=2)(flat, x, y, multipliers, w)
+
+
+class Residuals(NamedTuple):
+    """How far (y, mu, nu) is from a saddle point; each is the largest absolute entry."""
+
+    stationarity: Array  #: ``y - P_Y(y - dL/dy)``
+    feasibility: Array  #: ``[gc]_+``, ``|h|`` and the distance of y to Y
+    complementarity: Array  #: ``min(mu, -gc)`` where gc <= 0, and ``[-mu]_+``
+
+
+def residuals(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, w: Weights) -> Residuals:
+    """KKT residuals of a candidate saddle point, from the problem's functions alone."""
+    largest = lambda vector: jnp.max(jnp.abs(vector), initial=0.0)  # noqa: E731
+    inside = flat.y_set.project_flat(y)
+    step = inside - flat.y_set.project_flat(inside - gradient_y(flat, x, y, multipliers, w))
+    constraint = flat.inequality(x, y)
+    feasibility = jnp.maximum(jnp.max(constraint, initial=0.0), largest(flat.equality(x, y)))
+    # min(mu, slack) is a length that survives a large multiplier on a constraint that is active to rounding.
+    slack = jnp.maximum(-constraint, 0.0)
+    complementarity = jnp.maximum(
+        largest(jnp.minimum(multipliers.inequality, slack)), jnp.max(-multipliers.inequality, initial=0.0)
+    )
+    return Residuals(largest(step), jnp.maximum(feasibility, largest(inside - y)), complementarity)

@@ -1,0 +1,185 @@
+"""What a user writes: the functions, the sets and their shapes.
+
+A :class:`BilevelProblem` knows nothing of algorithms. It checks that its parts fit together when it is built, and
+offers itself to the solvers as a :class:`FlatProblem`, the same functions over flat float64 vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blocc.errors import ProblemError
+from blocc.precision import double_precision
+from blocc.sets import ConvexSet, PyTree
+
+if TYPE_CHECKING:
+    from blocc.diagnose import CheckReport
+
+Array = Any
+Function = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class FlatProblem:
+    """A bilevel problem over flat vectors: what every solver sees.
+
+    ``inequality``, ``equality`` and ``upper_inequality`` always exist and return vectors, possibly of length zero.
+    """
+
+    upper: Callable[[Array, Array], Array]
+    lower: Callable[[Array, Array], Array]
+    inequality: Callable[[Array, Array], Array]
+    equality: Callable[[Array, Array], Array]
+    upper_inequality: Callable[[Array, Array], Array]
+    x_set: ConvexSet
+    y_set: ConvexSet
+    n_inequality: int
+    n_equality: int
+    n_upper_inequality: int
+
+    @property
+    def n_x(self) -> int:
+        """Number of the leader's variables."""
+        return self.x_set.size
+
+    @property
+    def n_y(self) -> int:
+        """Number of the follower's variables."""
+        return self.y_set.size
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BilevelProblem:
+    """A leader's problem over x whose follower answers with y.
+
+    minimise ``upper(x, y)`` over x in ``x_set``, subject to ``upper_inequality(x, y) <= 0``, where y minimises
+    ``lower(x, y)`` over y in ``y_set`` subject to ``inequality(x, y) <= 0`` and ``equality(x, y) == 0``.
+
+    All functions are plain ``jax.numpy`` code of (x, y), where x and y have the structure of their sets (a bare array
+    for every set but :class:`~blocc.sets.Product`). ``upper`` and ``lower`` return a number; the constraint functions
+    return an array or a pytree of arrays, and their multipliers come back in that structure. ``lower`` and
+    ``inequality`` should be convex in y and ``equality`` affine in y; :meth:`check` tells whether they are.
+
+    ``oracle`` may hold an inner solver that knows this problem's structure; by default blocc chooses one.
+    """
+
+    upper: Function
+    lower: Function
+    x_set: ConvexSet
+    y_set: ConvexSet
+    inequality: Function | None = None
+    equality: Function | None = None
+    upper_inequality: Function | None = None
+    oracle: Any = None
+    name: str = "bilevel problem"
+    #: Compiled solvers, kept with the problem so that a second solve does not compile again.
+    cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("x_set", "y_set"):
+            if not isinstance(getattr(self, name), ConvexSet):
+                raise ProblemError(
+                    f"{name} must be a set such as Box(0, 1), Reals(3) or Product({{...}}), "
+                    f"got {type(getattr(self, name)).__name__}"
+                )
+            if getattr(self, name).size == 0:
+                raise ProblemError(f"{name} has no variable: its members must hold at least one number")
+        for name in ("upper", "lower"):
+            if not callable(getattr(self, name)):
+                raise ProblemError(f"{name} must be a function of (x, y), got {type(getattr(self, name)).__name__}")
+            shape = self._output(name)
+            if not hasattr(shape, "shape") or shape.shape != ():
+                raise ProblemError(
+                    f"{name}(x, y) must return one number (shape ()), got {jax.tree.map(lambda leaf: leaf.shape, shape)}"
+                )
+        for name in ("inequality", "equality", "upper_inequality"):
+            function = getattr(self, name)
+            if function is not None and not callable(function):
+                raise ProblemError(f"{name} must be a function of (x, y) or None, got {type(function).__name__}")
+        _ = self.flat  # traces every constraint function, so that a misfit is reported now
+
+    def _output(self, name: str) -> Any:
+        """Shapes that a user function returns, found by tracing it once."""
+        function = getattr(self, name)
+        if function is None:
+            return ()
+        try:
+            with double_precision():
+                as_shape = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float64)  # noqa: E731
+                x, y = jax.tree.map(as_shape, self.x_set.template), jax.tree.map(as_shape, self.y_set.template)
+                output = jax.eval_shape(function, x, y)
+        except jax.errors.JAXTypeError as error:
+            raise ProblemError(
+                f"{name}(x, y) cannot be traced by JAX; write it with jax.numpy and without Python branches on the "
+                f"values of x or y. JAX says: {str(error).splitlines()[0]}"
+            ) from error
+        except Exception as error:  # whatever the user's code raises is the message; we add where it came from
+            shapes = ", ".join(
+                f"{label} of shape {jax.tree.map(lambda leaf: leaf.shape, template)}"
+                for label, template in (("x", self.x_set.template), ("y", self.y_set.template))
+            )
+            raise ProblemError(f"{name}(x, y) fails for {shapes}: {type(error).__name__}: {error}") from error
+        for leaf in jax.tree.leaves(output):
+            if not jnp.issubdtype(leaf.dtype, jnp.floating) and not jnp.issubdtype(leaf.dtype, jnp.integer):
+                raise ProblemError(f"{name}(x, y) must return real numbers, got dtype {leaf.dtype}")
+        return output
+
+    @cached_property
+    def flat(self) -> FlatProblem:
+        """The same problem over flat vectors, for the solvers."""
+
+        def scalar(function: Function) -> Callable[[Array, Array], Array]:
+            def flat_function(x: Array, y: Array) -> Array:
+                value = function(self.x_set.unravel(x), self.y_set.unravel(y))
+                return jnp.asarray(value, dtype=y.dtype)
+
+            return flat_function
+
+        def vector(function: Function | None) -> Callable[[Array, Array], Array]:
+            def flat_function(x: Array, y: Array) -> Array:
+                if function is None:
+                    return jnp.zeros(0, dtype=y.dtype)
+                leaves = jax.tree.leaves(function(self.x_set.unravel(x), self.y_set.unravel(y)))
+                parts = [jnp.ravel(jnp.asarray(leaf, dtype=y.dtype)) for leaf in leaves]
+                return jnp.concatenate(parts) if parts else jnp.zeros(0, dtype=y.dtype)
+
+            return flat_function
+
+        return FlatProblem(
+            upper=scalar(self.upper),
+            lower=scalar(self.lower),
+            inequality=vector(self.inequality),
+            equality=vector(self.equality),
+            upper_inequality=vector(self.upper_inequality),
+            x_set=self.x_set,
+            y_set=self.y_set,
+            n_inequality=self._count("inequality"),
+            n_equality=self._count("equality"),
+            n_upper_inequality=self._count("upper_inequality"),
+        )
+
+    def _count(self, name: str) -> int:
+        return int(sum(np.prod(leaf.shape, dtype=int) for leaf in jax.tree.leaves(self._output(name))))
+
+    def unravel_multipliers(self, name: str, flat: np.ndarray) -> PyTree:
+        """Give a flat vector of multipliers the structure that the constraint function ``name`` returns."""
+        leaves, structure = jax.tree.flatten(self._output(name))
+        cuts = np.cumsum([int(np.prod(leaf.shape, dtype=int)) for leaf in leaves])[:-1]
+        pieces = [piece.reshape(leaf.shape) for piece, leaf in zip(np.split(flat, cuts), leaves, strict=True)]
+        return jax.tree.unflatten(structure, pieces) if leaves else np.zeros(0)
+
+    def check(self, x: PyTree | None = None, seed: int = 0) -> CheckReport:
+        """Probe numerically, near ``x``, whether the method's assumptions hold, and report it in words.
+
+        A convenience for :func:`blocc.diagnose.check`, which stands further down the line of rooms.
+        """
+        from blocc.diagnose import check
+
+        return check(self, x, seed=seed)

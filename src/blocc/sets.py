@@ -1,0 +1,394 @@
+"""The sets X and Y: simple convex sets that know their projection, membership, an interior point and their shape.
+
+A set carries the shape of the variable that lives in it, so a problem never has to be told dimensions twice.
+Solvers see every set through flat vectors (``*_flat`` methods): bounds, smooth inequalities and affine equalities,
+which is what an interior-point method needs, and a projection, which is what a first-order method needs. The
+projections are written here rather than taken from optax, because the core must run with numpy, scipy and jax alone;
+the tests compare them with optax's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blocc.errors import ProblemError
+from blocc.precision import double_precision
+
+Array = Any
+PyTree = Any
+
+
+def _as_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
+    dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    if any(not isinstance(d, (int, np.integer)) or d < 0 for d in dims):
+        raise ProblemError(f"shape must be an integer or a tuple of non-negative integers, got {shape!r}")
+    return tuple(int(d) for d in dims)
+
+
+def _as_float_array(name: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"{name} must be a real number or an array of real numbers, got {value!r}") from error
+    if np.isnan(array).any():
+        raise ProblemError(f"{name} contains NaN")
+    return array
+
+
+class ConvexSet(ABC):
+    """A closed convex set of arrays, or of pytrees of arrays for a :class:`Product`."""
+
+    #: A pytree of float64 zeros with the structure and shapes of the members.
+    template: PyTree
+    #: Number of scalars in a member.
+    size: int
+
+    # --- what a set must say about itself, in flat coordinates -------------------------------------------------
+    @abstractmethod
+    def project_flat(self, point: Array) -> Array:
+        """Nearest member of the set (Euclidean norm). Traceable by JAX."""
+
+    @abstractmethod
+    def interior_flat(self) -> np.ndarray:
+        """A point in the relative interior, away from every bound."""
+
+    @abstractmethod
+    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+        """A random member: uniform where the set is bounded, otherwise of order one around the interior point."""
+
+    def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper bounds implied coordinate by coordinate (infinite where there is none)."""
+        return np.full(self.size, -np.inf), np.full(self.size, np.inf)
+
+    def inequality_flat(self, point: Array) -> Array:
+        """Smooth convex functions that must be <= 0 beyond the bounds (empty for a box)."""
+        return jnp.zeros(0, dtype=jnp.asarray(point).dtype)
+
+    def equality_flat(self, point: Array) -> Array:
+        """Affine functions that must vanish (empty for a set with full dimension)."""
+        return jnp.zeros(0, dtype=jnp.asarray(point).dtype)
+
+    @property
+    def is_box(self) -> bool:
+        """Whether the bounds describe the set completely."""
+        return False
+
+    # --- what users call ----------------------------------------------------------------------------------------
+    def ravel(self, point: PyTree, name: str = "point") -> np.ndarray:
+        """Flatten a member-shaped pytree into a float64 vector, or explain why its shape does not fit."""
+        leaves, structure = jax.tree.flatten(point)
+        expected_leaves, expected_structure = jax.tree.flatten(self.template)
+        if structure != expected_structure:
+            raise ProblemError(f"{name} has structure {structure}, expected {expected_structure}")
+        flat = []
+        for leaf, expected in zip(leaves, expected_leaves, strict=True):
+            array = _as_float_array(name, leaf)
+            if array.shape != expected.shape:
+                raise ProblemError(f"{name} has shape {array.shape}, expected {expected.shape}")
+            flat.append(array.ravel())
+        return np.concatenate(flat) if flat else np.zeros(0)
+
+    def unravel(self, flat: Array) -> PyTree:
+        """The inverse of :meth:`ravel`. Traceable by JAX."""
+        leaves, structure = jax.tree.flatten(self.template)
+        pieces, start = [], 0
+        for leaf in leaves:
+            pieces.append(flat[start : start + leaf.size].reshape(leaf.shape))
+            start += leaf.size
+        return jax.tree.unflatten(structure, pieces)
+
+    def project(self, point: PyTree) -> PyTree:
+        """Nearest member of the set, with the structure of ``point``."""
+        with double_precision():
+            return self.unravel(np.asarray(self.project_flat(jnp.asarray(self.ravel(point)))))
+
+    def contains(self, point: PyTree, tolerance: float = 1e-9) -> bool:
+        """Whether ``point`` lies in the set, up to ``tolerance`` relative to its size."""
+        return self.distance(point) <= tolerance * (1.0 + float(np.abs(self.ravel(point)).max(initial=0.0)))
+
+    def distance(self, point: PyTree) -> float:
+        """Euclidean distance from ``point`` to the set."""
+        flat = self.ravel(point)
+        with double_precision():
+            return float(np.linalg.norm(np.asarray(self.project_flat(jnp.asarray(flat))) - flat))
+
+    def interior_point(self) -> PyTree:
+        """A point in the (relative) interior."""
+        return self.unravel(self.interior_flat())
+
+    def sample(self, seed: int = 0) -> PyTree:
+        """One random member."""
+        return self.unravel(self.sample_flat(np.random.default_rng(seed)))
+
+
+class Box(ConvexSet):
+    """All arrays between ``lower`` and ``upper``; scalars broadcast, and infinite entries mean no bound.
+
+    ``Box(0.0, 3.0)`` is an interval of the real line, ``Box(0.0, 1.0, shape=5)`` the unit cube of R^5.
+    """
+
+    def __init__(self, lower: Any, upper: Any, shape: int | tuple[int, ...] | None = None) -> None:
+        low, high = _as_float_array("lower", lower), _as_float_array("upper", upper)
+        try:
+            full = np.broadcast_shapes(low.shape, high.shape)
+            if shape is not None:
+                full = _as_shape(shape)
+            self.lower, self.upper = np.broadcast_to(low, full), np.broadcast_to(high, full)
+        except ValueError as error:
+            raise ProblemError(
+                f"lower has shape {low.shape} and upper has shape {high.shape}: they do not broadcast to "
+                f"{'one shape' if shape is None else _as_shape(shape)}"
+            ) from error
+        if (self.lower > self.upper).any():
+            index = tuple(int(i) for i in np.argwhere(self.lower > self.upper)[0])
+            raise ProblemError(f"lower exceeds upper at index {index}: {self.lower[index]} > {self.upper[index]}")
+        if np.isposinf(self.lower).any() or np.isneginf(self.upper).any():
+            raise ProblemError("lower must be below +inf and upper above -inf everywhere")
+        self.template, self.size = np.zeros(full), int(np.prod(full))
+
+    @classmethod
+    def nonnegative(cls, shape: int | tuple[int, ...]) -> Box:
+        """The nonnegative orthant."""
+        return cls(0.0, np.inf, shape=shape)
+
+    def __repr__(self) -> str:
+        ends = [f"{a.flat[0]:g}" if a.size and (a == a.flat[0]).all() else "..." for a in (self.lower, self.upper)]
+        return f"{type(self).__name__}({ends[0]}, {ends[1]}, shape={self.lower.shape})"
+
+    @property
+    def is_box(self) -> bool:
+        return True
+
+    def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.lower.ravel(), self.upper.ravel()
+
+    def project_flat(self, point: Array) -> Array:
+        low, high = self.bounds_flat()
+        return jnp.clip(point, low, high)
+
+    def interior_flat(self) -> np.ndarray:
+        low, high = self.bounds_flat()
+        bounded_below, bounded_above = np.isfinite(low), np.isfinite(high)
+        point = np.zeros(self.size)
+        both = bounded_below & bounded_above
+        point[both] = low[both] + 0.5 * (high[both] - low[both])
+        point[bounded_below & ~bounded_above] = low[bounded_below & ~bounded_above] + 1.0
+        point[~bounded_below & bounded_above] = high[~bounded_below & bounded_above] - 1.0
+        return point
+
+    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+        low, high = self.bounds_flat()
+        bounded = np.isfinite(low) & np.isfinite(high)
+        spread = self.interior_flat() + generator.standard_normal(self.size)
+        inside = np.clip(spread, low, high)
+        uniform = generator.uniform(size=self.size)
+        inside[bounded] = low[bounded] + uniform[bounded] * (high - low)[bounded]
+        return inside
+
+
+class Reals(Box):
+    """All arrays of a shape: no constraint at all. ``Reals()`` is the real line, ``Reals(3)`` is R^3."""
+
+    def __init__(self, shape: int | tuple[int, ...] = ()) -> None:
+        super().__init__(-np.inf, np.inf, shape=shape)
+
+    def __repr__(self) -> str:
+        return f"Reals({self.template.shape})"
+
+    def project_flat(self, point: Array) -> Array:
+        return point
+
+
+class Ball(ConvexSet):
+    """The Euclidean ball around ``center`` (an array, which sets the shape) with the given ``radius``."""
+
+    def __init__(self, center: Any, radius: float = 1.0) -> None:
+        self.center = _as_float_array("center", center)
+        if not np.isfinite(self.center).all():
+            raise ProblemError("center must be finite")
+        if not np.isfinite(radius) or radius <= 0:
+            raise ProblemError(f"radius must be a positive finite number, got {radius!r}")
+        self.radius = float(radius)
+        self.template, self.size = np.zeros(self.center.shape), int(self.center.size)
+
+    def __repr__(self) -> str:
+        return f"Ball(shape={self.center.shape}, radius={self.radius:g})"
+
+    def project_flat(self, point: Array) -> Array:
+        offset = point - self.center.ravel()
+        # The inner where keeps the derivative of the norm finite at the centre.
+        square = jnp.sum(offset**2)
+        norm = jnp.sqrt(jnp.where(square > self.radius**2, square, self.radius**2))
+        return self.center.ravel() + offset * (self.radius / norm)
+
+    def interior_flat(self) -> np.ndarray:
+        return self.center.ravel().copy()
+
+    def inequality_flat(self, point: Array) -> Array:
+        # Divided by 2r, so that near the boundary the value is a distance.
+        gap = jnp.sum((point - self.center.ravel()) ** 2) - self.radius**2
+        return jnp.reshape(gap / (2.0 * self.radius), (1,))
+
+    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+        direction = generator.standard_normal(self.size)
+        direction /= max(float(np.linalg.norm(direction)), 1e-300)
+        length = self.radius * generator.uniform() ** (1.0 / max(self.size, 1))
+        return self.center.ravel() + length * direction
+
+
+class Simplex(ConvexSet):
+    """All nonnegative vectors of length ``size`` whose entries sum to ``total``."""
+
+    def __init__(self, size: int, total: float = 1.0) -> None:
+        if not isinstance(size, (int, np.integer)) or size < 1:
+            raise ProblemError(f"size must be a positive integer, got {size!r}")
+        if not np.isfinite(total) or total <= 0:
+            raise ProblemError(f"total must be a positive finite number, got {total!r}")
+        self.total = float(total)
+        self.template, self.size = np.zeros(int(size)), int(size)
+
+    def __repr__(self) -> str:
+        return f"Simplex({self.size}, total={self.total:g})"
+
+    def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(self.size), np.full(self.size, np.inf)
+
+    def equality_flat(self, point: Array) -> Array:
+        return jnp.reshape(jnp.sum(point) - self.total, (1,))
+
+    def project_flat(self, point: Array) -> Array:
+        # Subtract the threshold at which the positive parts sum to the total; sorting finds it exactly.
+        descending = -jnp.sort(-point)
+        excess = (jnp.cumsum(descending) - self.total) / jnp.arange(1, self.size + 1)
+        active = jnp.sum(descending > excess)
+        return jnp.maximum(point - excess[active - 1], 0.0)
+
+    def interior_flat(self) -> np.ndarray:
+        return np.full(self.size, self.total / self.size)
+
+    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+        return self.total * generator.dirichlet(np.ones(self.size))
+
+
+class Halfspace(ConvexSet):
+    """All arrays with ``<normal, v> <= offset``."""
+
+    def __init__(self, normal: Any, offset: float) -> None:
+        self.normal = _as_float_array("normal", normal)
+        self.offset = float(offset)
+        if not np.isfinite(self.normal).all() or not np.isfinite(self.offset):
+            raise ProblemError("normal and offset must be finite")
+        self._norm = float(np.linalg.norm(self.normal))
+        if self._norm == 0.0:
+            raise ProblemError("normal must not be the zero vector")
+        self.template, self.size = np.zeros(self.normal.shape), int(self.normal.size)
+
+    def __repr__(self) -> str:
+        return f"Halfspace(shape={self.normal.shape}, offset={self.offset:g})"
+
+    def inequality_flat(self, point: Array) -> Array:
+        gap = jnp.dot(jnp.asarray(self.normal.ravel() / self._norm), point) - self.offset / self._norm
+        return jnp.reshape(gap, (1,))
+
+    def project_flat(self, point: Array) -> Array:
+        excess = jnp.maximum(self.inequality_flat(point)[0], 0.0)
+        return point - excess * (self.normal.ravel() / self._norm)
+
+    def interior_flat(self) -> np.ndarray:
+        unit = self.normal.ravel() / self._norm
+        return (min(self.offset / self._norm, 0.0) - 1.0) * unit
+
+    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+        point = self.interior_flat() + generator.standard_normal(self.size)
+        unit = self.normal.ravel() / self._norm
+        return point - max(float(unit @ point) - self.offset / self._norm, 0.0) * unit
+
+
+class AffineSubspace(ConvexSet):
+    """All vectors with ``matrix @ v == rhs``. Redundant rows are dropped; contradicting ones are an error."""
+
+    def __init__(self, matrix: Any, rhs: Any) -> None:
+        rows = np.atleast_2d(_as_float_array("matrix", matrix))
+        values = np.atleast_1d(_as_float_array("rhs", rhs))
+        if rows.ndim != 2 or values.shape != (rows.shape[0],):
+            raise ProblemError(
+                f"matrix has shape {rows.shape}, so rhs must have shape ({rows.shape[0]},), got {values.shape}"
+            )
+        if not np.isfinite(rows).all() or not np.isfinite(values).all():
+            raise ProblemError("matrix and rhs must be finite")
+        # An orthonormal basis of the row space makes the projection one product and drops dependent rows.
+        left, singular, right = np.linalg.svd(rows, full_matrices=False)
+        keep = singular > 1e-12 * max(float(singular.max(initial=0.0)), 1e-300)
+        self._basis = right[keep]
+        self._offset = (left.T[keep] @ values) / singular[keep]
+        residual = float(np.abs(rows @ (self._basis.T @ self._offset) - values).max(initial=0.0))
+        if residual > 1e-8 * (1.0 + float(np.abs(values).max(initial=0.0))):
+            raise ProblemError("matrix and rhs contradict each other: no vector satisfies matrix @ v == rhs")
+        self.template, self.size = np.zeros(rows.shape[1]), int(rows.shape[1])
+
+    def __repr__(self) -> str:
+        return f"AffineSubspace(size={self.size}, codimension={len(self._offset)})"
+
+    def equality_flat(self, point: Array) -> Array:
+        return self._basis @ point - self._offset
+
+    def project_flat(self, point: Array) -> Array:
+        return point - self._basis.T @ self.equality_flat(point)
+
+    def interior_flat(self) -> np.ndarray:
+        return self._basis.T @ self._offset
+
+    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+        point = generator.standard_normal(self.size)
+        return point - self._basis.T @ (self._basis @ point - self._offset)
+
+
+class Product(ConvexSet):
+    """A pytree of sets: ``Product({"w": Reals(3), "b": Reals()})`` holds dictionaries with those two arrays."""
+
+    def __init__(self, sets: PyTree) -> None:
+        self.sets = sets
+        leaves, structure = jax.tree.flatten(sets, is_leaf=lambda node: isinstance(node, ConvexSet))
+        for leaf in leaves:
+            if not isinstance(leaf, ConvexSet):
+                raise ProblemError(f"every leaf of a Product must be a set, got {type(leaf).__name__}")
+        self._parts: list[ConvexSet] = leaves
+        self.template = jax.tree.unflatten(structure, [part.template for part in leaves])
+        self.size = sum(part.size for part in leaves)
+        cuts = np.cumsum([0] + [part.size for part in leaves])
+        self._slices = [slice(int(a), int(b)) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+
+    def __repr__(self) -> str:
+        return f"Product({self.sets!r})"
+
+    def _each(self, method: str, point: Array) -> Array:
+        pieces = [getattr(p, method)(point[s]) for p, s in zip(self._parts, self._slices, strict=True)]
+        return jnp.concatenate(pieces) if pieces else jnp.zeros(0)
+
+    @property
+    def is_box(self) -> bool:
+        return all(part.is_box for part in self._parts)
+
+    def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
+        pairs = [part.bounds_flat() for part in self._parts]
+        return np.concatenate([low for low, _ in pairs]), np.concatenate([high for _, high in pairs])
+
+    def inequality_flat(self, point: Array) -> Array:
+        return self._each("inequality_flat", point)
+
+    def equality_flat(self, point: Array) -> Array:
+        return self._each("equality_flat", point)
+
+    def project_flat(self, point: Array) -> Array:
+        return self._each("project_flat", point)
+
+    def interior_flat(self) -> np.ndarray:
+        return np.concatenate([part.interior_flat() for part in self._parts])
+
+    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+        return np.concatenate([part.sample_flat(generator) for part in self._parts])
