@@ -75,7 +75,7 @@ def lagrangian(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, 
 
 
 def gradient_x(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, w: Weights) -> Array:
-    """Derivative of the Lagrangian in x with y and the multipliers held fixed (Danskin's gradient at a saddle point)."""
+    """Derivative of the Lagrangian in x with y and the multipliers held fixed (Danskin's rule at a saddle point)."""
     return jax.grad(lagrangian, argnums=1)(flat, x, y, multipliers, w)
 
 

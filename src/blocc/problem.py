@@ -96,9 +96,8 @@ class BilevelProblem:
                 raise ProblemError(f"{name} must be a function of (x, y), got {type(getattr(self, name)).__name__}")
             shape = self._output(name)
             if not hasattr(shape, "shape") or shape.shape != ():
-                raise ProblemError(
-                    f"{name}(x, y) must return one number (shape ()), got {jax.tree.map(lambda leaf: leaf.shape, shape)}"
-                )
+                found = jax.tree.map(lambda leaf: leaf.shape, shape)
+                raise ProblemError(f"{name}(x, y) must return one number (shape ()), got shape {found}")
         for name in ("inequality", "equality", "upper_inequality"):
             function = getattr(self, name)
             if function is not None and not callable(function):

@@ -10,6 +10,7 @@ the tests compare them with optax's.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -83,7 +84,7 @@ class ConvexSet(ABC):
         """Flatten a member-shaped pytree into a float64 vector, or explain why its shape does not fit."""
         leaves, structure = jax.tree.flatten(point)
         expected_leaves, expected_structure = jax.tree.flatten(self.template)
-        if structure != expected_structure:
+        if structure != expected_structure:  # type: ignore[operator]
             raise ProblemError(f"{name} has structure {structure}, expected {expected_structure}")
         flat = []
         for leaf, expected in zip(leaves, expected_leaves, strict=True):
@@ -361,7 +362,7 @@ class Product(ConvexSet):
         self.template = jax.tree.unflatten(structure, [part.template for part in leaves])
         self.size = sum(part.size for part in leaves)
         cuts = np.cumsum([0] + [part.size for part in leaves])
-        self._slices = [slice(int(a), int(b)) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        self._slices = [slice(int(a), int(b)) for a, b in pairwise(cuts)]
 
     def __repr__(self) -> str:
         return f"Product({self.sets!r})"
