@@ -40,6 +40,7 @@ class InnerSolution(NamedTuple):
     iterations: Array
     code: Array  #: an :class:`InnerCode`
     warm: WarmStart  #: whatever the oracle wants back at the next, nearby call
+    concave: Array  #: whether the oracle met negative curvature on its way (False where it cannot tell)
 
 
 @runtime_checkable
@@ -65,6 +66,7 @@ def finish(
     iterations: Array,
     code: Array,
     warm: WarmStart,
+    concave: Array | bool = False,
 ) -> InnerSolution:
     """Complete a solution with its Lagrangian value and its residuals, both from the problem's own functions."""
     found = residuals(flat, x, y, multipliers, w)
@@ -72,4 +74,4 @@ def finish(
     finite = jnp.isfinite(value) & jnp.isfinite(jnp.stack(jax.tree.leaves(found))).all()
     solved = (code == InnerCode.CONVERGED) | (code == InnerCode.STALLED)
     code = jnp.where(solved & ~finite, int(InnerCode.NOT_FINITE), code)
-    return InnerSolution(y, multipliers, value, found, iterations, code, warm)
+    return InnerSolution(y, multipliers, value, found, iterations, code, warm, jnp.asarray(concave))

@@ -1,0 +1,272 @@
+"""The perturbed KKT system of one lower-level problem: scaling, residuals, and Newton's direction.
+
+The parts of the interior-point method that know the algebra; :mod:`blocc.inner.interior_point` decides with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy.linalg import cho_solve, solve_triangular
+
+from blocc.lagrangian import Weights, objective
+from blocc.problem import FlatProblem
+
+Array = Any
+
+
+class Point(NamedTuple):
+    """All primal and dual variables, in the solver's own scaling."""
+
+    y: Array
+    slack: Array  #: s > 0 with c(y) + s = 0 at the solution
+    inequality: Array  #: multipliers of c, > 0
+    equality: Array  #: multipliers of e
+    lower: Array  #: multipliers of the lower bounds (0 where there is none)
+    upper: Array  #: multipliers of the upper bounds
+
+
+class Scaled(NamedTuple):
+    """The problem at one x, in the scaling of the solver: functions of y only."""
+
+    gradient: Callable[[Array, Array, Array], Array]  #: of the Lagrangian in y
+    objective: Callable[[Array], Array]
+    inequality: Callable[[Array], Array]
+    equality: Callable[[Array], Array]
+    equality_matrix: Array
+    objective_scale: Array
+    inequality_scale: Array
+    equality_scale: Array
+
+
+def sizes(flat: FlatProblem) -> tuple[int, int]:
+    """Number of inequalities and equalities, those of the set Y included."""
+    point = jax.ShapeDtypeStruct((flat.n_y,), jnp.float64)
+    n_set = jax.eval_shape(flat.y_set.inequality_flat, point).shape[0]
+    n_affine = jax.eval_shape(flat.y_set.equality_flat, point).shape[0]
+    return flat.n_inequality + n_set, flat.n_equality + n_affine
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The bounds of Y, with masks instead of infinities; ``free`` is 0 where lower == upper."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+    has_lower: np.ndarray
+    has_upper: np.ndarray
+    free: np.ndarray
+
+    @classmethod
+    def of(cls, flat: FlatProblem) -> Bounds:
+        """The bounds of the follower's set."""
+        low, high = flat.y_set.bounds_flat()
+        free = high > low
+        has_lower, has_upper = np.isfinite(low) & free, np.isfinite(high) & free
+        return cls(low, high, has_lower.astype(float), has_upper.astype(float), free.astype(float))
+
+    def distances(self, y: Array) -> tuple[Array, Array]:
+        """Distance to the lower and to the upper bound, 1 where there is none."""
+        below = jnp.where(self.has_lower > 0, y - np.where(self.has_lower > 0, self.lower, 0.0), 1.0)
+        above = jnp.where(self.has_upper > 0, np.where(self.has_upper > 0, self.upper, 0.0) - y, 1.0)
+        return below, above
+
+    def push_inside(self, y: Array) -> Array:
+        """Move y strictly inside the bounds: by 1e-2, or a hundredth of the width where that is less."""
+        with np.errstate(invalid="ignore"):
+            width = np.where((self.has_lower > 0) & (self.has_upper > 0), self.upper - self.lower, np.inf)
+        margin = np.where(self.free > 0, np.minimum(1e-2, 1e-2 * width), 0.0)
+        return jnp.clip(y, self.lower + margin, self.upper - margin)
+
+
+def scale(flat: FlatProblem, x: Array, w: Weights, start: Array) -> Scaled:
+    """Bring gradients at the start to at most 100, so that the proximal term means the same everywhere."""
+    limit = 100.0
+
+    def raw_inequality(y: Array) -> Array:
+        return jnp.concatenate([flat.inequality(x, y), flat.y_set.inequality_flat(y)])
+
+    def raw_equality(y: Array) -> Array:
+        return jnp.concatenate([flat.equality(x, y), flat.y_set.equality_flat(y)])
+
+    def raw_objective(y: Array) -> Array:
+        return objective(flat, x, y, w)
+
+    def factor(size: Array) -> Array:
+        return limit / jnp.maximum(limit, jnp.where(jnp.isfinite(size), size, 0.0))
+
+    n_c, n_e = sizes(flat)
+    objective_scale = factor(jnp.max(jnp.abs(jax.grad(raw_objective)(start)), initial=0.0))
+    inequality_scale = factor(jnp.max(jnp.abs(dense_jacobian(raw_inequality, n_c)(start)), axis=1, initial=0.0))
+    matrix = dense_jacobian(raw_equality, n_e)(start)
+    equality_scale = factor(jnp.max(jnp.abs(matrix), axis=1, initial=0.0))
+    matrix = matrix * equality_scale[:, None]
+    offset = raw_equality(start) * equality_scale - matrix @ start
+
+    def lagrangian(y: Array, inequality: Array, equality: Array) -> Array:
+        value = objective_scale * raw_objective(y) + jnp.dot(equality, matrix @ y)
+        return value + (jnp.dot(inequality * inequality_scale, raw_inequality(y)) if n_c else 0.0)
+
+    return Scaled(
+        gradient=jax.grad(lagrangian),
+        objective=lambda y: objective_scale * raw_objective(y),
+        inequality=lambda y: inequality_scale * raw_inequality(y),
+        equality=lambda y: matrix @ y + offset,
+        equality_matrix=matrix,
+        objective_scale=objective_scale,
+        inequality_scale=inequality_scale,
+        equality_scale=equality_scale,
+    )
+
+
+def dense_jacobian(function: Callable[[Array], Array], rows: int) -> Callable[[Array], Array]:
+    """Dense Jacobian, forward or reverse, whichever needs fewer sweeps."""
+
+    def evaluate(y: Array) -> Array:
+        if rows == 0:
+            return jnp.zeros((0, y.shape[0]), dtype=y.dtype)
+        return (jax.jacrev if rows <= y.shape[0] else jax.jacfwd)(function)(y)
+
+    return evaluate
+
+
+class Residual(NamedTuple):
+    """Left-hand sides of the perturbed KKT conditions."""
+
+    stationarity: Array
+    inequality: Array
+    equality: Array
+    slack: Array  #: s mu - tau
+    lower: Array
+    upper: Array
+
+    def norm(self) -> Array:
+        """Euclidean length of all parts together."""
+        return jnp.sqrt(sum(jnp.sum(part**2) for part in self))
+
+
+def residual(scaled: Scaled, bounds: Bounds, p: Point, target: Array) -> Residual:
+    """The KKT conditions at ``p`` with every complementarity product aimed at ``target``."""
+    below, above = bounds.distances(p.y)
+    return Residual(
+        bounds.free * (scaled.gradient(p.y, p.inequality, p.equality) - p.lower + p.upper),
+        scaled.inequality(p.y) + p.slack,
+        scaled.equality(p.y),
+        p.slack * p.inequality - target,
+        bounds.has_lower * (below * p.lower - target),
+        bounds.has_upper * (above * p.upper - target),
+    )
+
+
+def average_product(bounds: Bounds, p: Point) -> Array:
+    """The barrier parameter: mean of all complementarity products."""
+    below, above = bounds.distances(p.y)
+    pairs = p.slack.shape[0] + float(bounds.has_lower.sum() + bounds.has_upper.sum())
+    total = jnp.dot(p.slack, p.inequality) + jnp.dot(below, p.lower) + jnp.dot(above, p.upper)
+    return total / max(pairs, 1.0)
+
+
+def longest_step(bounds: Bounds, p: Point, d: Point, fraction: Array | float) -> Array:
+    """Largest step in (0, 1] that keeps every positive quantity positive."""
+    below, above = bounds.distances(p.y)
+
+    def limit(value: Array, change: Array) -> Array:
+        ratio = jnp.where(change < 0, -fraction * value / jnp.where(change < 0, change, -1.0), jnp.inf)
+        return jnp.min(ratio, initial=jnp.inf)
+
+    limits = [
+        limit(p.slack, d.slack),
+        limit(p.inequality, d.inequality),
+        limit(below, bounds.has_lower * d.y),
+        limit(above, -bounds.has_upper * d.y),
+        limit(p.lower, d.lower),
+        limit(p.upper, d.upper),
+    ]
+    return jnp.minimum(1.0, jnp.min(jnp.stack(limits)))
+
+
+def advance(p: Point, d: Point, step: Array) -> Point:
+    """The point ``p + step d``."""
+    return jax.tree.map(lambda value, change: value + step * change, p, d)
+
+
+class Newton(NamedTuple):
+    """Factors of Newton's matrix at one point; :func:`_direction` solves with them for any right-hand side."""
+
+    jacobian: Array
+    matrix: Array
+    factor: Array
+    schur_factor: Array
+    scaled_equality: Array  #: L^-1 E'
+    concave: Array  #: whether the Hessian of the Lagrangian itself has a negative eigenvalue
+
+
+def factorise(proximal: float, scaled: Scaled, bounds: Bounds, p: Point) -> Newton:
+    """Factor Newton's matrix at ``p``, shifted by at least ``proximal``."""
+    n, n_c = p.y.shape[0], p.slack.shape[0]
+    below, above = bounds.distances(p.y)
+    hessian = jax.jacfwd(scaled.gradient)(p.y, p.inequality, p.equality)
+    jacobian = dense_jacobian(scaled.inequality, n_c)(p.y) * bounds.free
+    matrix = 0.5 * (hessian + hessian.T) * bounds.free * bounds.free[:, None]
+    # Convexity is tested where the method stands, by a factor that exists only without negative curvature.
+    allowed = 1e-7 * (scaled.objective_scale + jnp.max(jnp.abs(matrix)))
+    concave = ~jnp.isfinite(jnp.linalg.cholesky(matrix + allowed * jnp.eye(n))).all() & jnp.isfinite(matrix).all()
+    matrix = matrix + jacobian.T @ ((p.inequality / p.slack)[:, None] * jacobian)
+    matrix = matrix + jnp.diag(p.lower / below + p.upper / above + (1.0 - bounds.free))
+    size = 1.0 + jnp.max(jnp.abs(jnp.diag(matrix)))
+
+    def factor(shift: Array) -> Array:
+        return jnp.linalg.cholesky(matrix + shift * jnp.eye(n))
+
+    # The smallest shift at which the factor exists; in a convex problem the first one nearly always does.
+    def failed(pair: tuple[Array, Array]) -> Array:
+        return ~jnp.isfinite(pair[1]).all() & (pair[0] < 1e4 * size)
+
+    shift = jnp.asarray(proximal)
+    shift, lower = lax.while_loop(
+        failed, lambda pair: (pair[0] * 100.0, factor(pair[0] * 100.0)), (shift, factor(shift))
+    )
+    equality = scaled.equality_matrix * bounds.free
+    half = solve_triangular(lower, equality.T, lower=True)
+    schur = half.T @ half
+    # Dependent rows leave the Schur complement singular; the shift is relative to its largest entry.
+    shift_schur = 1e-14 * (1e-2 + jnp.max(jnp.abs(jnp.diag(schur)), initial=0.0))
+    schur_factor = jnp.linalg.cholesky(schur + shift_schur * jnp.eye(schur.shape[0]))
+    return Newton(jacobian, matrix + shift * jnp.eye(n), lower, schur_factor, half, concave)
+
+
+def direction(newton: Newton, scaled: Scaled, bounds: Bounds, p: Point, r: Residual) -> Point:
+    """Newton's direction for the residual ``r``, by elimination down to y and the equality multipliers."""
+    below, above = bounds.distances(p.y)
+    ratio = p.inequality / p.slack
+    rhs = -r.stationarity + newton.jacobian.T @ (r.slack / p.slack - ratio * r.inequality)
+    rhs = bounds.free * (rhs - r.lower / below + r.upper / above)
+    equality = scaled.equality_matrix * bounds.free
+
+    def solve(top: Array, bottom: Array) -> tuple[Array, Array]:
+        if bottom.shape[0] == 0:
+            return cho_solve((newton.factor, True), top), bottom
+        half = solve_triangular(newton.factor, top, lower=True)
+        multipliers = cho_solve((newton.schur_factor, True), newton.scaled_equality.T @ half - bottom)
+        change = solve_triangular(newton.factor.T, half - newton.scaled_equality @ multipliers, lower=False)
+        return change, multipliers
+
+    dy, d_equality = solve(rhs, -r.equality)
+    # One step of iterative refinement: the factors lose digits when the products s mu differ by many orders.
+    again = solve(rhs - newton.matrix @ dy - equality.T @ d_equality, -r.equality - equality @ dy)
+    dy, d_equality = bounds.free * (dy + again[0]), d_equality + again[1]
+    d_slack = -r.inequality - newton.jacobian @ dy
+    return Point(
+        dy,
+        d_slack,
+        -(r.slack + p.inequality * d_slack) / p.slack,
+        d_equality,
+        -(r.lower + bounds.has_lower * p.lower * dy) / below,
+        -(r.upper - bounds.has_upper * p.upper * dy) / above,
+    )

@@ -1,0 +1,138 @@
+"""Continuation in gamma, and the augmented Lagrangian of the leader's own constraints.
+
+A small gamma makes F_gamma easy to descend and forgiving about local minima; a large one makes it exact. So gamma grows
+in stages, each started where the last one ended, until yF and the follower's answer agree and the penalty hides
+nothing. A leader's constraint ``G(x, y) <= 0`` adds an inner cycle: minimise, update its multipliers, minimise again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from blocc.outer.descend import descend
+from blocc.outer.function import PenaltyFunction
+from blocc.outer.lbfgsb import Outcome
+from blocc.penalty import Evaluation, Leader
+
+_FACTOR = 4.0
+_LARGEST_GAMMA = 1e8
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What counts as done, in numbers relative to the problem's size."""
+
+    tolerance: float = 1e-5
+    leader_tolerance: float = 1e-6
+    max_iterations: int = 500  #: of each stage
+
+    def scale(self, evaluation: Evaluation) -> float:
+        """Size of the upper objective, by which gaps and gradients are measured."""
+        return 1.0 + abs(evaluation.upper_value)
+
+    def exact(self, evaluation: Evaluation) -> bool:
+        """Whether the penalty is closed: yF and the follower's answer agree, and so do F and f."""
+        size = 1.0 + float(np.linalg.norm(np.asarray(evaluation.answer)))
+        closed = abs(evaluation.gap) <= self.tolerance * self.scale(evaluation)
+        return closed and evaluation.distance <= 10.0 * self.tolerance * size
+
+    def stationary(self, outcome: Outcome) -> bool:
+        """Whether x is stationary for F_gamma."""
+        return outcome.stationarity <= self.tolerance * self.scale(outcome.evaluation)
+
+    def admissible(self, evaluation: Evaluation) -> bool:
+        """Whether the leader's own constraints hold."""
+        return float(evaluation.leader_violation) <= self.leader_tolerance * self.scale(evaluation)
+
+
+def inner_tolerance(goal: Goal, gamma: float) -> float:
+    """Accuracy of the inner solutions: loose while gamma is small, and tight enough that gamma cannot magnify it."""
+    wanted = max(goal.tolerance, 0.01 / max(gamma, 1.0))
+    return float(np.clip(0.1 * wanted / max(gamma, 1.0), 1e-12, 1e-8))
+
+
+def first_gamma(function: PenaltyFunction, x: np.ndarray, leader: Leader, goal: Goal) -> Evaluation:
+    """The smallest gamma 1, 4, 16, ... at which L_F behaves at ``x``: convex, bounded, and yF not far from yg."""
+    gamma = 1.0
+    while True:
+        found = function(x, gamma, leader, inner_tolerance(goal, gamma))
+        size = 1.0 + float(np.linalg.norm(np.asarray(found.follower.y)))
+        near = float(np.linalg.norm(np.asarray(found.penalised.y - found.follower.y))) <= size
+        bent = bool(found.penalised.concave) and not bool(found.follower.concave)
+        if (found.usable and near and not bent) or gamma >= 1e6 or found.follower.code >= 2:
+            return found
+        gamma *= _FACTOR
+
+
+def minimise(
+    function: PenaltyFunction,
+    first: Evaluation,
+    leader: Leader,
+    goal: Goal,
+    *,
+    fixed_gamma: bool,
+    descent: Callable[..., Outcome] = descend,
+) -> tuple[Outcome, Leader]:
+    """Descend in stages of growing gamma (one stage if ``fixed_gamma``) from the usable evaluation ``first``."""
+    evaluation, gamma = first, float(first.gamma)
+    while True:
+        outcome, leader = _stage(function, evaluation, leader, goal, fixed_gamma, descent)
+        evaluation = outcome.evaluation
+        done = goal.exact(evaluation) and goal.admissible(evaluation)
+        if done and not fixed_gamma and not goal.stationary(outcome):  # exact already: finish the loose stage
+            outcome, leader = _stage(function, evaluation, leader, goal, True, descent)
+            evaluation = outcome.evaluation
+            done = goal.exact(evaluation) and goal.admissible(evaluation)
+        if fixed_gamma or done or gamma >= _LARGEST_GAMMA:
+            return outcome, leader
+        gamma *= _FACTOR
+        following = function(evaluation.x, gamma, leader, inner_tolerance(goal, gamma))
+        if not following.usable:  # out of precision: the last stage is the best that can be had
+            return outcome, leader
+        evaluation = following
+
+
+def _stage(
+    function: PenaltyFunction,
+    first: Evaluation,
+    leader: Leader,
+    goal: Goal,
+    last: bool,
+    descent: Callable[..., Outcome],
+) -> tuple[Outcome, Leader]:
+    """One gamma: descend, and for a constrained leader update the multipliers until they settle."""
+    gamma = float(first.gamma)
+    accuracy = inner_tolerance(goal, gamma)
+    wanted = goal.tolerance if last else max(goal.tolerance, 0.01 / max(gamma, 1.0))
+
+    def run(start: Evaluation) -> Outcome:
+        return descent(
+            function,
+            start,
+            leader,
+            inner_tolerance=accuracy,
+            tolerance=wanted * goal.scale(start),
+            max_iterations=goal.max_iterations,
+        )
+
+    outcome = run(first)
+    if function.flat.n_upper_inequality == 0:
+        return outcome, leader
+    previous = np.inf
+    for _ in range(20):
+        constraint = np.asarray(function.leader_constraint(outcome.evaluation.x, outcome.evaluation.penalised.y))
+        multipliers = np.maximum(leader.multipliers + leader.penalty * constraint, 0.0)
+        # Violated, or priced although slack: the distance from satisfying the leader's complementarity conditions.
+        error = float(np.max(np.abs(np.maximum(constraint, -leader.multipliers / leader.penalty)), initial=0.0))
+        if error <= 0.3 * goal.leader_tolerance * goal.scale(outcome.evaluation):
+            break
+        penalty = leader.penalty * (5.0 if error > 0.3 * previous else 1.0)
+        leader, previous = Leader(multipliers, np.minimum(penalty, 1e6)), error
+        again = function(outcome.evaluation.x, gamma, leader, accuracy)
+        if not again.usable:
+            break
+        outcome = run(again)
+    return outcome, leader

@@ -1,0 +1,78 @@
+"""One stage: minimise F_gamma for a fixed gamma from one point, with whatever the terrain asks for.
+
+Over a box: L-BFGS-B. Elsewhere, or when L-BFGS-B runs into a wall: spectral projected gradients. Where neither reaches
+a vanishing gradient, F_gamma most likely has a kink there, and gradient sampling takes over.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blocc.outer import kinks, lbfgsb, spectral
+from blocc.outer.function import PenaltyFunction
+from blocc.outer.lbfgsb import Outcome
+from blocc.penalty import Evaluation, Leader
+
+
+def descend(
+    function: PenaltyFunction,
+    first: Evaluation,
+    leader: Leader,
+    *,
+    inner_tolerance: float,
+    tolerance: float,
+    max_iterations: int,
+    sample_kinks: bool = True,
+) -> Outcome:
+    """Minimise F_gamma from the usable evaluation ``first``; gamma is the one of that evaluation."""
+    settings = (leader, inner_tolerance, tolerance, max_iterations)
+    walled = False
+    if function.flat.x_set.is_box:
+        outcome = lbfgsb.minimise(function, first, *settings)
+        walled = outcome.walled
+        if walled:
+            outcome = _spectral(function, outcome.evaluation, *settings)
+    else:
+        outcome = _spectral(function, first, *settings)
+    walled = walled or outcome.walled
+    small = outcome.evaluation.x.size <= kinks.LARGEST_DIMENSION
+    if outcome.stationarity > tolerance and small and sample_kinks:
+        sampled = kinks.minimise(function, outcome.evaluation, leader, inner_tolerance, tolerance, 60)
+        better = float(sampled.evaluation.value) < float(outcome.evaluation.value)
+        if better or sampled.stationarity < outcome.stationarity:
+            outcome = sampled
+        walled = walled or sampled.walled
+    return outcome._replace(walled=walled)
+
+
+def _spectral(
+    function: PenaltyFunction,
+    first: Evaluation,
+    leader: Leader,
+    inner_tolerance: float,
+    tolerance: float,
+    max_iterations: int,
+) -> Outcome:
+    """Drive the spectral state machine from Python, one evaluation at a time."""
+    flat, gamma = function.flat, float(first.gamma)
+    advance = jax.jit(lambda state, value, gradient, usable: spectral.advance(flat, state, value, gradient, usable))
+    state = advance(spectral.start(jnp.asarray(first.x)), first.value, first.gradient, first.usable)
+    best = current = first
+    walled = False
+    for _ in range(4 * max_iterations):
+        if float(state.stationarity) <= tolerance or bool(state.failed) or int(state.iteration) >= max_iterations:
+            break
+        found = function(np.asarray(spectral.trial(state)), gamma, leader, inner_tolerance)
+        walled = walled or not bool(found.usable)
+        state = advance(state, found.value, found.gradient, found.usable)
+        if bool(state.accepted):
+            current = found
+            function.monitor.record(found, float(state.stationarity), function.evaluations)
+            if float(found.value) < float(best.value):
+                best = found
+    # The search is not monotone: the last point is the stationary one, unless an earlier one is clearly lower.
+    if float(state.stationarity) <= tolerance or best is current:
+        return Outcome(current, float(state.stationarity), 0.0, walled)
+    return Outcome(best, lbfgsb.measure(function, best), 0.0, walled)

@@ -1,0 +1,130 @@
+"""Descent at kinks and along walls: gradient sampling, and the stationarity measure that goes with it.
+
+Where the lower level switches its active constraints, or has several multipliers, F_gamma may have a kink, and at a
+kink that is a minimiser no single gradient vanishes. What vanishes is the shortest convex combination of the gradients
+nearby (Burke, Lewis, Overton 2005). Where the lower level becomes infeasible there is a wall: its normal, known from
+the elastic problem, may be added with any nonnegative weight, like the normal of an active bound. If the shortest
+combination is not zero, its negative is a descent direction that respects walls and bounds; if it is, x is stationary
+within the sampling radius.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import nnls
+
+from blocc.outer.function import PenaltyFunction
+from blocc.outer.lbfgsb import Outcome
+from blocc.penalty import Evaluation, Leader
+
+#: Gradient sampling needs about two gradients for each variable: beyond this it no longer pays.
+LARGEST_DIMENSION = 60
+
+
+def shortest_combination(gradients: np.ndarray, normals: np.ndarray) -> np.ndarray:
+    """The shortest vector ``G' a + N' b`` with a in the unit simplex and b >= 0.
+
+    Exact: the nonnegative least-squares problem ``|G' u + N' v|^2 + (sum u - 1)^2`` has the same solution up to scale.
+    """
+    scale = float(np.max(np.linalg.norm(gradients, axis=1)))
+    if scale == 0.0:
+        return gradients[0]
+    columns = np.concatenate([gradients / scale, normals]).T
+    row = np.concatenate([np.ones(len(gradients)), np.zeros(len(normals))])
+    target = np.zeros(len(columns) + 1)
+    target[-1] = 1.0
+    weights, _ = nnls(np.vstack([columns, row]), target, maxiter=20 * len(row) + 100)
+    total = float(weights[: len(gradients)].sum())
+    if total <= 0.0:
+        return gradients[0]
+    return scale * (columns @ weights) / total
+
+
+def minimise(
+    function: PenaltyFunction,
+    first: Evaluation,
+    leader: Leader,
+    inner_tolerance: float,
+    tolerance: float,
+    max_iterations: int,
+    smallest_radius: float = 1e-7,
+    seed: int = 0,
+) -> Outcome:
+    """Descend by gradient sampling, with a shrinking radius, until stationary within ``smallest_radius``."""
+    generator = np.random.default_rng(seed)
+    project, gamma = function.project, float(first.gamma)
+    best, walled = first, False
+    size = 1.0 + float(np.max(np.abs(first.x), initial=0.0))
+    radius, final = 1e-2 * size, smallest_radius * size
+    samples = 2 * best.x.size + 2
+    last = Outcome(best, np.inf, 0.0)
+    for _ in range(max_iterations):
+        gradients, normals = [np.asarray(best.gradient)], list(_set_normals(function, best.x, radius))
+        center = best
+        for _ in range(samples):
+            point = project(center.x + radius * generator.uniform(-1.0, 1.0, center.x.size))
+            found = function(point, gamma, leader, inner_tolerance)
+            if found.usable:
+                gradients.append(np.asarray(found.gradient))
+                if float(found.value) < float(best.value) - 1e-3 * radius * tolerance:
+                    best = found
+            elif (normal := function.wall_normal(point)) is not None:
+                walled = True
+                normals.append(normal)
+        direction = shortest_combination(np.asarray(gradients), np.asarray(normals).reshape(-1, center.x.size))
+        length = float(np.max(np.abs(direction)))
+        last = Outcome(best, length, radius, walled)
+        if length <= tolerance:
+            if radius <= final:
+                break
+            radius = max(0.1 * radius, final)
+            continue
+        moved = _search(function, best, direction, leader, inner_tolerance, radius)
+        if moved is not None:
+            best = moved
+            last = Outcome(best, length, radius, walled)
+            function.monitor.record(best, length, function.evaluations)
+        elif best is center:
+            if radius <= final:
+                break
+            radius = max(0.2 * radius, final)
+    return last._replace(evaluation=best, walled=walled)
+
+
+def _set_normals(function: PenaltyFunction, x: np.ndarray, radius: float) -> np.ndarray:
+    """Unit normals of X at x: those of the bounds within ``radius``, or where X is no box, the cone's by probing.
+
+    For a general X the normal cone is spanned approximately by ``z - P_X(z)`` for points z around x.
+    """
+    convex_set = function.flat.x_set
+    if convex_set.is_box:
+        low, high = convex_set.bounds_flat()
+        identity = np.eye(x.size)
+        return np.concatenate([-identity[x - low <= radius], identity[high - x <= radius]])
+    normals = []
+    for direction in np.concatenate([np.eye(x.size), -np.eye(x.size), np.ones((1, x.size)), -np.ones((1, x.size))]):
+        outside = x + direction
+        normal = outside - function.project(outside)
+        if np.linalg.norm(normal) > 1e-9:
+            normals.append(normal / np.linalg.norm(normal))
+    return np.asarray(normals).reshape(-1, x.size)
+
+
+def _search(
+    function: PenaltyFunction,
+    best: Evaluation,
+    direction: np.ndarray,
+    leader: Leader,
+    inner_tolerance: float,
+    radius: float,
+) -> Evaluation | None:
+    """Backtrack along the projected path against ``direction``; None when nothing better is found."""
+    step = 10.0 * radius / max(float(np.max(np.abs(direction))), 1e-300)
+    for _ in range(20):
+        point = function.project(best.x - step * direction)
+        change = point - best.x
+        found = function(point, float(best.gamma), leader, inner_tolerance)
+        if found.usable and float(found.value) < float(best.value) - 1e-4 * float(change @ change) / step:
+            return found
+        step *= 0.4
+    return None

@@ -1,0 +1,85 @@
+"""Quasi-Newton descent of F_gamma over a box: SciPy's L-BFGS-B.
+
+The line search of L-BFGS-B cannot deal with points that have no value. When it meets one (the lower level has no answer
+there), the run ends with ``walled`` set and the caller goes on with a method that can back off.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+
+from blocc.outer.function import PenaltyFunction, stationarity
+from blocc.penalty import Evaluation, Leader
+
+
+class Outcome(NamedTuple):
+    """Where a descent of F_gamma ended."""
+
+    evaluation: Evaluation
+    stationarity: float
+    radius: float  #: 0 for a gradient at x; otherwise gradients within this radius were combined (a kink)
+    walled: bool = False  #: a point without lower-level answer was met
+
+
+def measure(function: PenaltyFunction, evaluation: Evaluation) -> float:
+    """Stationarity of x at one evaluation."""
+    return stationarity(function.project, evaluation.x, evaluation.gradient)
+
+
+class _Wall(Exception):
+    """Unwinds SciPy's loop."""
+
+
+def minimise(
+    function: PenaltyFunction,
+    first: Evaluation,
+    leader: Leader,
+    inner_tolerance: float,
+    tolerance: float,
+    max_iterations: int,
+) -> Outcome:
+    """Descend from ``first`` until the projected gradient is below ``tolerance`` or nothing moves any more."""
+    gamma = float(first.gamma)
+    seen = {first.x.tobytes(): first}
+    best = first
+
+    def value_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal best
+        found = seen.get(x.tobytes())
+        if found is None:
+            found = function(x, gamma, leader, inner_tolerance)
+            if not found.usable:
+                raise _Wall
+            seen.clear()  # only the last two points are ever asked for again
+            seen[x.tobytes()] = found
+            if float(found.value) < float(best.value):
+                best = found
+        return float(found.value), np.asarray(found.gradient, dtype=np.float64)
+
+    def note(intermediate_result: object) -> None:
+        function.monitor.record(best, measure(function, best), function.evaluations)
+
+    low, high = function.flat.x_set.bounds_flat()
+    walled = False
+    try:
+        minimize(
+            value_and_gradient,
+            np.array(first.x, dtype=np.float64),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=list(zip(low, high, strict=True)),
+            callback=note,
+            options={
+                "gtol": tolerance,
+                "ftol": 1e-15,
+                "maxiter": max_iterations,
+                "maxfun": 4 * max_iterations,
+                "maxcor": 20,
+            },
+        )
+    except _Wall:
+        walled = True
+    return Outcome(best, measure(function, best), 0.0, walled)

@@ -1,0 +1,144 @@
+"""F_gamma(x) and its gradient, out of two inner solutions.
+
+``F_gamma(x) = min over y in Y(x) of f(x, y) + gamma (g(x, y) - v(x))``. Both minimisations are the same inner problem
+with other weights, so one compiled oracle serves both. Its gradient is Danskin's: differentiate both Lagrangians in x
+at their saddle points, multiplier terms included.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution
+from blocc.lagrangian import Residuals, Weights, gradient_x, objective, residuals
+from blocc.problem import FlatProblem
+
+Array = Any
+
+
+class Leader(NamedTuple):
+    """State of the augmented Lagrangian of the leader's own constraints."""
+
+    multipliers: Array
+    penalty: Array
+
+
+class Evaluation(NamedTuple):
+    """F_gamma at one x, with everything that was learned on the way."""
+
+    x: Array
+    gamma: Array
+    value: Array  #: F_gamma(x)
+    gradient: Array
+    follower: InnerSolution  #: yg and its multipliers: the exact answer below
+    penalised: InnerSolution  #: yF and its multipliers, those of L_F
+    upper_follower: Array  #: f(x, yg)
+    upper_penalised: Array  #: f(x, yF)
+    lower_follower: Array  #: g(x, yg)
+    lower_penalised: Array  #: g(x, yF)
+    leader_violation: Array  #: largest positive part of G(x, yg)
+    cross: Residuals  #: of (yF, mu_g) as a solution of the lower level: all small means that yF is optimal below too
+    usable: Array  #: whether both inner solutions are good enough to step on
+    warm: Any  #: what the next, nearby evaluation wants
+
+    @property
+    def optimistic(self) -> bool:
+        """Whether yF is itself optimal below to high accuracy and better for the leader than yg.
+
+        That happens when the lower level has several minimisers (multipliers of one fit all of them): the penalised
+        problem then picks among them in the leader's favour.
+        """
+        size = 1.0 + float(np.max(np.abs(self.penalised.y), initial=0.0)) + abs(float(self.lower_follower))
+        return bool(max(self.cross) <= 1e-7 * size and self.upper_penalised < self.upper_follower)
+
+    @property
+    def answer(self) -> Array:
+        """The follower's answer: yg, or yF where that is optimal below as well."""
+        return self.penalised.y if self.optimistic else self.follower.y
+
+    @property
+    def upper_value(self) -> float:
+        """f at the follower's answer."""
+        return float(self.upper_penalised if self.optimistic else self.upper_follower)
+
+    @property
+    def distance(self) -> float:
+        """Distance from yF to the follower's answer."""
+        return float(np.linalg.norm(np.asarray(self.penalised.y) - np.asarray(self.answer)))
+
+    @property
+    def gap(self) -> float:
+        """``f(x, answer) - F_gamma(x)``: what the penalty still hides (not negative, up to rounding)."""
+        return self.upper_value - float(self.value)
+
+
+def no_leader(flat: FlatProblem) -> Leader:
+    """No multiplier on the leader's constraints yet."""
+    return Leader(jnp.zeros(flat.n_upper_inequality), jnp.asarray(10.0))
+
+
+def cold_pair(flat: FlatProblem, oracle: InnerOracle) -> Any:
+    """Warm starts without information for the follower's and the penalised problem, stacked."""
+    return jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), oracle.cold(flat))
+
+
+def _solved(solution: InnerSolution, value: Array) -> Array:
+    """Converged, or stalled so close to the solution that a descent method can use the point.
+
+    The objective ``value`` must agree with the Lagrangian: beyond the edge of feasibility huge multipliers times a tiny
+    violation would pass for a value otherwise.
+    """
+    r = solution.residuals
+    size = 1.0 + jnp.max(jnp.abs(solution.y), initial=0.0)
+    close = (r.stationarity <= 1e-5 * (size + jnp.abs(value))) & (r.feasibility <= 1e-6 * size)
+    close &= jnp.abs(solution.value - value) <= 1e-6 * (1.0 + jnp.abs(value))
+    stalled_close = (solution.code == InnerCode.STALLED) & close
+    return ((solution.code == InnerCode.CONVERGED) | stalled_close) & jnp.isfinite(solution.value)
+
+
+def evaluate(
+    flat: FlatProblem, oracle: InnerOracle, x: Array, gamma: Array, leader: Leader, warm: Any, tolerance: Array
+) -> Evaluation:
+    """F_gamma(x), its gradient and both answers. Pure; ``warm`` is :func:`cold_pair` or an earlier evaluation's."""
+    # The oracle never sees a large gamma: it solves (f + gamma g) / max(1, gamma), and the result is scaled back.
+    norm = jnp.maximum(1.0, gamma)
+    both = Weights(
+        jnp.stack([jnp.zeros_like(gamma), 1.0 / norm]),
+        jnp.stack([jnp.ones_like(gamma), gamma / norm]),
+        jnp.stack([leader.multipliers, leader.multipliers]),
+        jnp.stack([leader.penalty, leader.penalty]),
+    )
+    # One after the other: a batch of two would make each wait for the slower one and compiles more slowly.
+    pair = lax.map(lambda case: oracle.solve(flat, x, case[0], case[1], tolerance), (both, warm))
+    warm, pair = pair.warm, pair._replace(warm=())
+    follower, penalised = (jax.tree.map(lambda leaf, i=i: leaf[i], pair) for i in (0, 1))
+    weights_g, weights_f = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in (0, 1))
+    gradient_v = gradient_x(flat, x, follower.y, follower.multipliers, weights_g)
+    gradient_f = gradient_x(flat, x, penalised.y, penalised.multipliers, weights_f)
+    value = norm * penalised.value - gamma * follower.value
+    gradient = norm * gradient_f - gamma * gradient_v
+    penalised = penalised._replace(multipliers=jax.tree.map(lambda leaf: norm * leaf, penalised.multipliers))
+    usable = _solved(follower, objective(flat, x, follower.y, weights_g))
+    usable &= _solved(penalised, objective(flat, x, penalised.y, weights_f))
+    usable &= jnp.isfinite(value) & jnp.isfinite(gradient).all()
+    return Evaluation(
+        x=x,
+        gamma=gamma,
+        value=value,
+        gradient=gradient,
+        follower=follower,
+        penalised=penalised,
+        upper_follower=flat.upper(x, follower.y),
+        upper_penalised=flat.upper(x, penalised.y),
+        lower_follower=flat.lower(x, follower.y),
+        lower_penalised=flat.lower(x, penalised.y),
+        leader_violation=jnp.max(flat.upper_inequality(x, follower.y), initial=0.0),
+        cross=residuals(flat, x, penalised.y, follower.multipliers, weights_g),
+        usable=usable,
+        warm=warm,
+    )
