@@ -1,0 +1,46 @@
+"""blocc: bilevel optimization with coupled constraints, without tuning, with a certificate.
+
+>>> import jax.numpy as jnp
+>>> from blocc import BilevelProblem, Box, Reals, solve
+"""
+
+from __future__ import annotations
+
+from blocc.errors import BloccError, OptionError, ProblemError
+from blocc.inner.interior_point import InteriorPoint
+from blocc.inner.maxmin import MaxMin
+from blocc.inner.pdhg import PrimalDualHybridGradient
+from blocc.outer.monitor import State
+from blocc.problem import BilevelProblem
+from blocc.result import Certificate, History, MultiResult, Result, Status
+from blocc.sets import AffineSubspace, Ball, Box, ConvexSet, Halfspace, Product, Reals, Simplex
+from blocc.solve import Options, solve, solve_many
+from blocc.version import __version__
+
+__all__ = [
+    "AffineSubspace",
+    "Ball",
+    "BilevelProblem",
+    "BloccError",
+    "Box",
+    "Certificate",
+    "ConvexSet",
+    "Halfspace",
+    "History",
+    "InteriorPoint",
+    "MaxMin",
+    "MultiResult",
+    "OptionError",
+    "Options",
+    "PrimalDualHybridGradient",
+    "ProblemError",
+    "Product",
+    "Reals",
+    "Result",
+    "Simplex",
+    "State",
+    "Status",
+    "__version__",
+    "solve",
+    "solve_many",
+]

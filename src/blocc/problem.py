@@ -170,9 +170,11 @@ class BilevelProblem:
     def unravel_multipliers(self, name: str, flat: np.ndarray) -> PyTree:
         """Give a flat vector of multipliers the structure that the constraint function ``name`` returns."""
         leaves, structure = jax.tree.flatten(self._output(name))
+        if not leaves:
+            return np.zeros(0)
         cuts = np.cumsum([int(np.prod(leaf.shape, dtype=int)) for leaf in leaves])[:-1]
         pieces = [piece.reshape(leaf.shape) for piece, leaf in zip(np.split(flat, cuts), leaves, strict=True)]
-        return jax.tree.unflatten(structure, pieces) if leaves else np.zeros(0)
+        return jax.tree.unflatten(structure, pieces)
 
     def check(self, x: PyTree | None = None, seed: int = 0) -> CheckReport:
         """Probe numerically, near ``x``, whether the method's assumptions hold, and report it in words.

@@ -28,6 +28,14 @@ class Goal:
     tolerance: float = 1e-5
     leader_tolerance: float = 1e-6
     max_iterations: int = 500  #: of each stage
+    inner_tolerance: float | None = None  #: None: tied to gamma
+
+    def inner(self, gamma: float) -> float:
+        """Accuracy of the inner solutions: loose while gamma is small, tight enough that gamma cannot magnify it."""
+        if self.inner_tolerance is not None:
+            return self.inner_tolerance
+        wanted = max(self.tolerance, 0.01 / max(gamma, 1.0))
+        return float(np.clip(0.1 * wanted / max(gamma, 1.0), 1e-12, 1e-8))
 
     def scale(self, evaluation: Evaluation) -> float:
         """Size of the upper objective, by which gaps and gradients are measured."""
@@ -48,17 +56,11 @@ class Goal:
         return float(evaluation.leader_violation) <= self.leader_tolerance * self.scale(evaluation)
 
 
-def inner_tolerance(goal: Goal, gamma: float) -> float:
-    """Accuracy of the inner solutions: loose while gamma is small, and tight enough that gamma cannot magnify it."""
-    wanted = max(goal.tolerance, 0.01 / max(gamma, 1.0))
-    return float(np.clip(0.1 * wanted / max(gamma, 1.0), 1e-12, 1e-8))
-
-
 def first_gamma(function: PenaltyFunction, x: np.ndarray, leader: Leader, goal: Goal) -> Evaluation:
     """The smallest gamma 1, 4, 16, ... at which L_F behaves at ``x``: convex, bounded, and yF not far from yg."""
     gamma = 1.0
     while True:
-        found = function(x, gamma, leader, inner_tolerance(goal, gamma))
+        found = function(x, gamma, leader, goal.inner(gamma))
         size = 1.0 + float(np.linalg.norm(np.asarray(found.follower.y)))
         near = float(np.linalg.norm(np.asarray(found.penalised.y - found.follower.y))) <= size
         bent = bool(found.penalised.concave) and not bool(found.follower.concave)
@@ -89,7 +91,7 @@ def minimise(
         if fixed_gamma or done or gamma >= _LARGEST_GAMMA:
             return outcome, leader
         gamma *= _FACTOR
-        following = function(evaluation.x, gamma, leader, inner_tolerance(goal, gamma))
+        following = function(evaluation.x, gamma, leader, goal.inner(gamma))
         if not following.usable:  # out of precision: the last stage is the best that can be had
             return outcome, leader
         evaluation = following
@@ -105,7 +107,7 @@ def _stage(
 ) -> tuple[Outcome, Leader]:
     """One gamma: descend, and for a constrained leader update the multipliers until they settle."""
     gamma = float(first.gamma)
-    accuracy = inner_tolerance(goal, gamma)
+    accuracy = goal.inner(gamma)
     wanted = goal.tolerance if last else max(goal.tolerance, 0.01 / max(gamma, 1.0))
 
     def run(start: Evaluation) -> Outcome:

@@ -33,7 +33,8 @@ def descend(
         outcome = lbfgsb.minimise(function, first, *settings)
         walled = outcome.walled
         if walled:
-            outcome = _spectral(function, outcome.evaluation, *settings)
+            # Only to reach the wall: along it, gradient sampling does better.
+            outcome = _spectral(function, outcome.evaluation, leader, inner_tolerance, tolerance, 50)
     else:
         outcome = _spectral(function, first, *settings)
     walled = walled or outcome.walled

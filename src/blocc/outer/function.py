@@ -49,6 +49,7 @@ class PenaltyFunction:
         self.evaluations = 0
         self.inner_iterations = 0
         self.fallbacks = 0
+        self.met_concavity = False  #: an oracle met negative curvature of the follower's own problem
         self.compile_seconds = 0.0
         self._cache = cache
         self._warm: dict[InnerOracle, Any] = {}
@@ -121,6 +122,7 @@ class PenaltyFunction:
             if candidate.usable:
                 self._warm[oracle] = candidate.warm
                 self.fallbacks += position > 0
+                self.met_concavity |= bool(candidate.follower.concave)
                 self.monitor.consider(candidate)
                 return candidate
             found = found or candidate

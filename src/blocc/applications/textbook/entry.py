@@ -1,0 +1,70 @@
+"""One bilevel problem together with its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from blocc.problem import BilevelProblem
+from blocc.sets import PyTree
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KnownProblem:
+    """A bilevel problem whose optimal value is known, with points from which descent should find it.
+
+    ``upper_value`` is the optimistic optimal value: where the follower is indifferent, the answer that suits the leader
+    counts. It is the global optimum, unless ``tags`` holds ``"local"``; then it is the local minimum that lies downhill
+    of every start, and ``note`` says what the global one is.
+    """
+
+    name: str
+    #: Where the problem comes from, or that it was made for this collection.
+    source: str
+    problem: BilevelProblem
+    upper_value: float
+    #: The leader's answer, or None where several are equally good.
+    x: PyTree | None
+    #: The follower's answer at ``x``, or None where ``x`` is None.
+    y: PyTree | None
+    #: Points of the leader's set from which a descent method meets no other local minimum first.
+    starts: tuple[PyTree, ...]
+    #: Words to choose problems by, see :data:`TAGS`.
+    tags: frozenset[str]
+    #: What is special about the problem: why it is hard, or where this answer differs from the published one.
+    note: str = ""
+
+
+#: Every word that may appear in ``KnownProblem.tags``, with its meaning.
+TAGS: dict[str, str] = {
+    "literature": "published elsewhere",
+    "constructed": "made for this collection, with an answer in closed form",
+    "local": "the value is that of a local minimum; a better one exists elsewhere",
+    "unconstrained": "the follower has no constraint at all",
+    "affine-coupled": "the follower's inequality involves x and is affine in y",
+    "nonlinear-coupled": "the follower's inequality involves x and is curved in y",
+    "nonlinear-constraint": "the follower's inequality is curved in y and does not involve x",
+    "affine-constraint": "the follower's inequality is affine in y and does not involve x",
+    "equality": "the follower has an equality constraint",
+    "upper-constraint": "the leader has a constraint on (x, y)",
+    "box-y": "Y is a box with at least one finite bound",
+    "simplex-y": "Y is a simplex",
+    "ball-y": "Y is a ball",
+    "halfspace-y": "Y is a halfspace",
+    "affine-y": "Y is an affine subspace",
+    "simplex-x": "X is a simplex",
+    "ball-x": "X is a ball",
+    "halfspace-x": "X is a halfspace",
+    "affine-x": "X is an affine subspace",
+    "pytree": "x or y is a pytree with more than one leaf",
+    "kink": "the leader's value has a kink at the answer",
+    "no-strict-complementarity": "at the answer a constraint of the follower holds with equality and multiplier zero",
+    "edge-of-feasibility": "the follower has no strictly feasible point at the answer",
+    "wall": "for some x in X the follower has no feasible point",
+    "no-multipliers": "at the answer the follower's problem has no multipliers",
+    "no-licq": "the gradients of the follower's active constraints are linearly dependent at the answer",
+    "merely-convex": "the lower objective is not strongly convex in y for every x",
+    "many-minimisers": "at some x, often the answer, the follower has many best answers",
+    "discontinuous": "the leader's value jumps at some x",
+    "linear": "every function is affine",
+    "large": "at least 1,000 variables in x or y",
+}

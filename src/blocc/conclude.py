@@ -1,0 +1,199 @@
+"""The end of a run: what its numbers mean, in a status and a sentence, and the result that carries both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy
+
+from blocc.curvature import curvature_of, negative_curvature
+from blocc.inner.protocol import InnerCode
+from blocc.lagrangian import Multipliers
+from blocc.outer.continuation import Goal
+from blocc.outer.function import PenaltyFunction
+from blocc.outer.lbfgsb import Outcome
+from blocc.outer.monitor import HistoryRow, StopReason
+from blocc.penalty import Evaluation
+from blocc.problem import BilevelProblem, FlatProblem
+from blocc.result import Certificate, History, Result, Status
+from blocc.version import __version__
+
+STOPPED: dict[StopReason, tuple[Status, str]] = {
+    StopReason.CALLBACK: (Status.STOPPED, "The callback asked to stop; this is the best point so far."),
+    StopReason.TIME_LIMIT: (Status.TIME_LIMIT, "The time limit was reached; this is the best point so far."),
+    StopReason.INTERRUPTED: (Status.INTERRUPTED, "Interrupted; this is the best point so far."),
+}
+
+
+def infeasible(violation: float) -> tuple[Status, str]:
+    """The follower has no answer at the start, nor anywhere a descent of its violation led."""
+    return (
+        Status.INFEASIBLE,
+        "The follower cannot satisfy inequality(x, y) <= 0 and equality(x, y) == 0 within y_set: the smallest "
+        f"violation found over x_set is {violation:.3g}.",
+    )
+
+
+def name_nonfinite(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> str | None:
+    """Which user function is NaN or infinite at (x, y), in value or in derivative."""
+    at_x, at_y = jnp.asarray(x), jnp.asarray(y)
+    parts = {
+        "upper": flat.upper,
+        "lower": flat.lower,
+        "inequality": flat.inequality,
+        "equality": flat.equality,
+        "upper_inequality": flat.upper_inequality,
+    }
+    for name, function in parts.items():
+        value = np.asarray(function(at_x, at_y))
+        if not np.isfinite(value).all():
+            return f"{name}(x, y) returns {value.ravel()[~np.isfinite(value.ravel())][0]}"
+        for argument, label in ((0, "x"), (1, "y")):
+            slope = jax.grad(lambda a, b, f=function: jnp.sum(f(a, b)), argnums=argument)(at_x, at_y)
+            if not np.isfinite(np.asarray(slope)).all():
+                return f"the derivative of {name}(x, y) in {label} is not finite"
+    return None
+
+
+def explain_failure(flat: FlatProblem, function: PenaltyFunction, first: Evaluation) -> tuple[Status, str]:
+    """Why no inner solution could be had at the start."""
+    for y in (flat.y_set.interior_flat(), first.follower.y, first.penalised.y):
+        if np.isfinite(y).all() and (cause := name_nonfinite(flat, first.x, np.asarray(y))):
+            return Status.NOT_FINITE, f"At the start, {cause}."
+    codes = int(first.follower.code), int(first.penalised.code)
+    if codes[0] == InnerCode.UNBOUNDED:
+        return (
+            Status.UNBOUNDED,
+            "The lower level is unbounded: lower(x, y) falls without limit over the follower's set.",
+        )
+    if codes[0] == InnerCode.INFEASIBLE:
+        return infeasible(float(first.follower.residuals.feasibility))
+    if bool(first.follower.concave) or _bends(flat, first.x, first.follower.y):
+        return Status.NOT_CONVEX, "The lower level is not convex in y, and no solution of it was found."
+    if codes[1] == InnerCode.UNBOUNDED:
+        return (
+            Status.UNBOUNDED,
+            f"upper + gamma lower falls without limit in y at gamma = {float(first.gamma):g}: gamma is too small, "
+            "or the leader's objective is unbounded over the follower's answers.",
+        )
+    if bool(first.penalised.concave):
+        return Status.NOT_CONVEX, gamma_too_small(flat, first)
+    return Status.STALLED, "The lower level could not be solved at the start; problem.check(x0) may tell why."
+
+
+def _bends(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> bool:
+    return bool(np.isfinite(y).all()) and negative_curvature(flat, x, np.asarray(y)) < 0.0
+
+
+def gamma_too_small(flat: FlatProblem, evaluation: Evaluation) -> str:
+    """Say that L_F is not convex in y at this gamma, and which gamma would make it so at this point."""
+    x = jnp.asarray(evaluation.x)
+    y = np.asarray(evaluation.penalised.y)
+    smallest_f, _ = curvature_of(lambda z: flat.upper(x, z))(y)
+    smallest_g, _ = curvature_of(lambda z: flat.lower(x, z))(y)
+    message = f"upper + gamma lower is not convex in y at gamma = {float(evaluation.gamma):g}: gamma is too small"
+    if smallest_g > 1e-12 and smallest_f < 0:
+        return f"{message}; it must exceed {-smallest_f / smallest_g:.4g} near this point, or be 'auto'."
+    return f"{message}; use a larger one or gamma='auto'."
+
+
+def judge(
+    flat: FlatProblem, function: PenaltyFunction, outcome: Outcome, goal: Goal, gamma: Any, outer: str
+) -> tuple[Status, str]:
+    """Status and message of a run that came to its own end."""
+    e = outcome.evaluation
+    if not e.usable:
+        return explain_failure(flat, function, e)
+    if float(np.max(np.abs(e.x), initial=0.0)) > 1e8 and not goal.stationary(outcome):
+        return Status.UNBOUNDED, "The leader's objective falls without limit: x has passed 1e8."
+    if function.met_concavity and _bends(flat, e.x, e.follower.y):
+        return (
+            Status.NOT_CONVEX,
+            "lower(x, y) is not convex in y on the follower's set, so y may be only a local answer of the follower.",
+        )
+    if bool(e.penalised.concave) and not bool(e.follower.concave) and not isinstance(gamma, str):
+        return Status.NOT_CONVEX, gamma_too_small(flat, e)
+    lower = _lower_residual(e)
+    if lower > 1e-6:
+        return Status.STALLED, f"The lower level is solved only to {lower:.1e} (relative); a certificate needs 1e-6."
+    if not goal.admissible(e):
+        violated = float(e.leader_violation)
+        return Status.INFEASIBLE, f"The leader's constraint upper_inequality(x, y) <= 0 is violated by {violated:.3g}."
+    if not goal.stationary(outcome):
+        limit = function.evaluations >= goal.max_iterations or outer == "pgd"
+        status = Status.ITERATION_LIMIT if limit and outer == "pgd" else Status.STALLED
+        return status, (
+            f"x is not stationary: ||x - P(x - grad F)|| = {outcome.stationarity:.1e}, wanted "
+            f"{goal.tolerance * goal.scale(e):.1e}."
+        )
+    if isinstance(gamma, str) and not goal.exact(e):
+        return Status.STALLED, (
+            f"gamma reached {float(e.gamma):g}, but the penalty is not closed: gap {e.gap:.1e}, "
+            f"||yF - y|| {e.distance:.1e}."
+        )
+    kind = "a kink or the edge of the follower's feasibility" if outcome.radius else "stationary for F_gamma"
+    return (
+        Status.CONVERGED,
+        f"x is {kind if not outcome.radius else 'stationary at ' + kind}, y is the follower's answer.",
+    )
+
+
+def _lower_residual(e: Evaluation) -> float:
+    """Largest KKT residual of the reported answer, relative to the size of the lower level."""
+    found = e.cross if e.optimistic else e.follower.residuals
+    size = 1.0 + float(np.max(np.abs(e.answer), initial=0.0)) + abs(float(e.lower_follower))
+    return float(max(found)) / size
+
+
+def result(
+    problem: BilevelProblem,
+    outcome: Outcome,
+    status: Status,
+    message: str,
+    rows: list[HistoryRow],
+    counts: dict[str, int],
+    seconds: dict[str, float],
+    settings: dict[str, Any],
+) -> Result:
+    """Assemble the result, in the user's structures."""
+    e = outcome.evaluation
+    found = e.cross if e.optimistic else e.follower.residuals
+    certificate = Certificate(
+        stationarity=float(found.stationarity),
+        feasibility=float(found.feasibility),
+        complementarity=float(found.complementarity),
+        penalty_gap=e.gap,
+        distance=e.distance,
+        stationarity_x=outcome.stationarity,
+        radius=outcome.radius,
+        leader_violation=float(
+            np.max(np.asarray(problem.flat.upper_inequality(jnp.asarray(e.x), jnp.asarray(e.answer))), initial=0.0)
+        ),
+    )
+    to_y = lambda flat_y: jax.tree.map(np.asarray, problem.y_set.unravel(np.asarray(flat_y)))  # noqa: E731
+    multipliers = e.follower.multipliers
+    return Result(
+        x=jax.tree.map(np.asarray, problem.x_set.unravel(np.asarray(e.x))),
+        y=to_y(e.answer),
+        y_penalty=to_y(e.penalised.y),
+        multipliers=Multipliers(
+            problem.unravel_multipliers("inequality", np.asarray(multipliers.inequality)),
+            problem.unravel_multipliers("equality", np.asarray(multipliers.equality)),
+        ),
+        upper_value=e.upper_value,
+        lower_value=float(e.lower_penalised if e.optimistic else e.lower_follower),
+        upper_value_penalty=float(e.upper_penalised),
+        gamma=float(e.gamma),
+        status=status,
+        message=message,
+        certificate=certificate,
+        history=History(list(rows)),
+        counts=counts,
+        seconds=seconds,
+        name=problem.name,
+        settings=settings,
+        versions={"blocc": __version__, "jax": jax.__version__, "numpy": np.__version__, "scipy": scipy.__version__},
+    )

@@ -1,0 +1,85 @@
+"""Curvature of the lower level in y: the numbers behind "convex" and "strongly convex"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+from blocc.problem import FlatProblem
+
+Array = Any
+
+_DENSE = 300
+
+
+def curvature_of(function: Callable[[Array], Array]) -> Callable[[np.ndarray], tuple[float, float]]:
+    """A function that returns the smallest and largest eigenvalue of the Hessian of ``function`` at a point.
+
+    Exact for up to 300 variables; beyond that by Lanczos iterations on Hessian-vector products. NaN where
+    the Hessian is NaN.
+    """
+    hessian = jax.jit(jax.hessian(function))
+    product = jax.jit(lambda at, vector: jax.jvp(jax.grad(function), (at,), (vector,))[1])
+
+    def dense(point: np.ndarray) -> tuple[float, float]:
+        matrix = np.asarray(hessian(jnp.asarray(point)))
+        if not np.isfinite(matrix).all():
+            return float("nan"), float("nan")
+        values = np.linalg.eigvalsh(0.5 * (matrix + matrix.T))
+        return float(values[0]), float(values[-1])
+
+    def matrix_free(point: np.ndarray) -> tuple[float, float]:
+        at = jnp.asarray(point)
+        operator = LinearOperator(
+            (point.size, point.size), matvec=lambda v: np.asarray(product(at, jnp.asarray(v.ravel()))), dtype=np.float64
+        )
+        start = np.random.default_rng(0).standard_normal(point.size)
+        ends = []
+        for which in ("SA", "LA"):
+            try:
+                found = eigsh(operator, k=1, which=which, return_eigenvectors=False, tol=1e-3, maxiter=100, v0=start)
+                ends.append(float(found[0]))
+            except ArpackNoConvergence as error:
+                ends.append(float(error.eigenvalues[0]) if len(error.eigenvalues) else float("nan"))
+        return ends[0], ends[1]
+
+    return lambda point: dense(point) if point.size <= _DENSE else matrix_free(point)
+
+
+def feasible_samples(flat: FlatProblem, x: np.ndarray, y: np.ndarray, count: int, seed: int) -> list[np.ndarray]:
+    """Points of Y(x) around and on the way to ``y``: y itself, and random members of Y that satisfy the constraints."""
+    generator = np.random.default_rng(seed)
+    size = 1.0 + float(np.max(np.abs(y), initial=0.0))
+    points = [np.asarray(y)]
+    at = jnp.asarray(x)
+    for _ in range(20 * count):
+        if len(points) > count:
+            break
+        target = (
+            flat.y_set.sample_flat(generator) if generator.uniform() < 0.5 else y + size * generator.normal(size=y.size)
+        )
+        mixed = y + generator.uniform() * (target - y)
+        candidate = flat.y_set.project_flat(jnp.asarray(mixed))
+        violated = jnp.max(flat.inequality(at, candidate), initial=0.0) > 1e-9 * size
+        if flat.n_equality:
+            violated |= jnp.max(jnp.abs(flat.equality(at, candidate))) > 1e-9 * size
+        if not violated:
+            points.append(np.asarray(candidate))
+    return points
+
+
+def negative_curvature(flat: FlatProblem, x: np.ndarray, y: np.ndarray, count: int = 8, seed: int = 0) -> float:
+    """The most negative curvature of g in y found at feasible points, relative to the largest; 0 if g looks convex."""
+    at = jnp.asarray(x)
+    curvature = curvature_of(lambda z: flat.lower(at, z))
+    worst = 0.0
+    for point in feasible_samples(flat, x, y, count, seed):
+        smallest, largest = curvature(point)
+        if np.isfinite(smallest) and smallest < -1e-6 * (1.0 + abs(largest)):
+            worst = min(worst, smallest / (1.0 + abs(largest)))
+    return worst

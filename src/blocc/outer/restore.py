@@ -1,0 +1,36 @@
+"""Bring x to where the follower has an answer: minimise the follower's smallest violation over X."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blocc.outer import spectral
+from blocc.outer.function import PenaltyFunction
+
+#: A violation below this counts as none.
+FEASIBLE = 1e-9
+
+
+def restore(function: PenaltyFunction, x: np.ndarray, max_iterations: int = 200) -> tuple[np.ndarray, float]:
+    """Descend the follower's smallest violation from ``x``; returns the best point and its violation.
+
+    Stops as soon as the follower can meet all constraints with some slack.
+    """
+    flat = function.flat
+    advance = jax.jit(lambda state, value, gradient, usable: spectral.advance(flat, state, value, gradient, usable))
+    state = spectral.start(jnp.asarray(x))
+    best, smallest = x, np.inf
+    for _ in range(max_iterations):
+        function.monitor.check_time()
+        point = np.asarray(spectral.trial(state))
+        found = function.violation(point)
+        if found.solved and found.value < smallest:
+            best, smallest = point, float(found.value)
+            if smallest < -1e-3:
+                break
+        state = advance(state, found.value, found.gradient, found.solved)
+        if bool(state.failed) or float(state.stationarity) < 1e-9:
+            break
+    return best, smallest
