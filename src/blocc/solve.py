@@ -81,6 +81,9 @@ class Options:
         return plain
 
 
+#: Up to this many variables a run follows two tracks and keeps the better end.
+_TWO_TRACKS = 2000
+
 #: Named settings. "paper": Algorithms 1 and 2 with the fixed steps of the toy experiment.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -232,10 +235,28 @@ class _Run:
         if self.options.outer == "pgd":
             state = self._published(first.x[None], leader)
             return self._outcome_of(state.x[0], bool(state.broken[0]), leader)
-        outcome, _ = continuation.minimise(
-            self.function, first, leader, self.goal, fixed_gamma=not isinstance(self.options.gamma, str)
-        )
-        return outcome
+        if not isinstance(self.options.gamma, str):
+            return continuation.minimise(self.function, first, leader, self.goal, fixed_gamma=True)[0]
+        outcome, _ = continuation.minimise(self.function, first, leader, self.goal, fixed_gamma=False)
+        flat = self.problem.flat
+        if flat.n_x + flat.n_y > _TWO_TRACKS:
+            return outcome
+        # Two tracks: continuation may end in a better valley than the start's own, or in a worse one.
+        direct = continuation.direct_gamma(self.function, first, leader, self.goal)
+        if direct is None:
+            return outcome
+        rows, self.monitor.rows = self.monitor.rows, []
+        other, _ = continuation.minimise(self.function, direct, leader, self.goal, fixed_gamma=False)
+        if self._rank(outcome) <= self._rank(other):
+            self.monitor.rows = rows
+            return outcome
+        return other
+
+    def _rank(self, outcome: Outcome) -> tuple[bool, float]:
+        """Successful first, then by what the leader gets (up to the tolerance, so that ties keep the first)."""
+        e, goal = outcome.evaluation, self.goal
+        good = bool(e.usable) and goal.stationary(outcome) and goal.exact(e) and goal.admissible(e)
+        return not good, round(e.upper_value / (goal.tolerance * goal.scale(e)))
 
     def _first(self, x: np.ndarray, leader: Leader) -> tuple[Evaluation, tuple[Status, str] | None]:
         """A usable evaluation to start from, or the status and message that explain why there is none."""

@@ -187,7 +187,7 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
 
     accepted = use_corrected | acceptable(advance(p, chosen, longest), longest)
     step, accepted = lax.while_loop(too_long, halve, (longest, accepted))
-    moved = advance(p, chosen, jnp.where(accepted, step, 0.0))
+    moved = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), advance(p, chosen, step), p)
     unbounded = _recedes(scaled, bounds, p, affine.y)
     return _judge(options, scaled, bounds, newton, state, moved, accepted, unbounded, tolerance)
 
@@ -214,7 +214,8 @@ def _judge(
     products = jnp.maximum(largest(r.slack), jnp.maximum(largest(r.lower), largest(r.upper)))
     infeasibility = jnp.maximum(largest(r.inequality), largest(r.equality))
     # Where strict complementarity fails, y is off by the root of the product: products must be far smaller.
-    parts = [largest(r.stationarity) / size, infeasibility / size_y, 1e4 * products / size]
+    product_tolerance = jnp.maximum(1e-4 * tolerance, 1e-15)
+    parts = [largest(r.stationarity) / size, infeasibility / size_y, products / size * (tolerance / product_tolerance)]
     error = jnp.max(jnp.stack(parts))
     error = jnp.where(jnp.isfinite(error), error, jnp.inf)
     better = error < state.best_error
@@ -238,7 +239,8 @@ def _judge(
     code = jnp.where(stuck, int(InnerCode.STALLED), code)
     code = jnp.where(infeasible, int(InnerCode.INFEASIBLE), code)
     code = jnp.where(unbounded, int(InnerCode.UNBOUNDED), code)
-    code = jnp.where(~jnp.isfinite(gradient).all(), int(InnerCode.NOT_FINITE), code)
+    nowhere_finite = ~jnp.isfinite(state.best_error) & ~jnp.isfinite(error)
+    code = jnp.where(nowhere_finite & stuck, int(InnerCode.NOT_FINITE), code)
     code = jnp.where(error <= tolerance, int(InnerCode.CONVERGED), code)
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), p, state.best)
     return _State(

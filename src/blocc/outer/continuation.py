@@ -8,7 +8,7 @@ nothing. A leader's constraint ``G(x, y) <= 0`` adds an inner cycle: minimise, u
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -67,6 +67,23 @@ def first_gamma(function: PenaltyFunction, x: np.ndarray, leader: Leader, goal: 
         if (found.usable and near and not bent) or gamma >= 1e6 or found.follower.code >= 2:
             return found
         gamma *= _FACTOR
+
+
+def direct_gamma(function: PenaltyFunction, first: Evaluation, leader: Leader, goal: Goal) -> Evaluation | None:
+    """An evaluation at the same x with a gamma so large that the penalty is nearly closed there.
+
+    Descending from it stays in the valley of x, where continuation from a small gamma may leave it for better or worse.
+    None where no larger gamma can be had.
+    """
+    loose = replace(goal, tolerance=max(1e-3, goal.tolerance))
+    found = first
+    while not loose.exact(found) or found.gamma < 60.0 * first.gamma:
+        gamma = _FACTOR * float(found.gamma)
+        following = function(first.x, gamma, leader, goal.inner(gamma))
+        if not following.usable or gamma > _LARGEST_GAMMA:
+            break
+        found = following
+    return None if found is first else found
 
 
 def minimise(

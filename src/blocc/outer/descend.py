@@ -6,7 +6,6 @@ a vanishing gradient, F_gamma most likely has a kink there, and gradient samplin
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -57,8 +56,8 @@ def _spectral(
     max_iterations: int,
 ) -> Outcome:
     """Drive the spectral state machine from Python, one evaluation at a time."""
-    flat, gamma = function.flat, float(first.gamma)
-    advance = jax.jit(lambda state, value, gradient, usable: spectral.advance(flat, state, value, gradient, usable))
+    gamma = float(first.gamma)
+    advance = function.advance
     state = advance(spectral.start(jnp.asarray(first.x)), first.value, first.gradient, first.usable)
     best = current = first
     walled = False

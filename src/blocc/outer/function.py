@@ -7,6 +7,7 @@ repeated from a cold start, and then by the next oracle in line.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ import numpy as np
 from blocc.compilation import compile_ahead
 from blocc.inner.elastic import Violation, violation
 from blocc.inner.protocol import InnerCode, InnerOracle
+from blocc.outer import spectral
 from blocc.outer.monitor import Monitor
 from blocc.penalty import Evaluation, Leader, cold_pair, evaluate
 from blocc.problem import FlatProblem
@@ -24,18 +26,28 @@ from blocc.sets import ConvexSet
 Array = Any
 
 
-def projector(convex_set: ConvexSet) -> Any:
+#: After so many fruitless fallbacks in a row no other oracle is tried: the points have no lower-level answer.
+_FUTILE = 2
+
+
+def projector(convex_set: ConvexSet, cache: dict[Any, Any]) -> Any:
     """Projection on a set as a NumPy function."""
     if convex_set.is_box:
         low, high = convex_set.bounds_flat()
         return lambda point: np.clip(point, low, high)
-    project = jax.jit(convex_set.project_flat)
-    return lambda point: np.asarray(project(jnp.asarray(point)))
+    if "project" not in cache:
+        cache["project"] = jax.jit(convex_set.project_flat)
+    return lambda point: np.asarray(cache["project"](jnp.asarray(point)))
 
 
 def stationarity(project: Any, x: np.ndarray, gradient: np.ndarray) -> float:
-    """``||x - P_X(x - gradient)||_inf``: zero exactly where no feasible direction descends."""
-    return float(np.max(np.abs(x - project(x - gradient)), initial=0.0))
+    """Zero exactly where no feasible direction descends: the larger of the projected step and what it promises.
+
+    The step is ``d = x - P_X(x - gradient)``, its promise ``<gradient, d>``. Close to a bound d is short however steep
+    the slope towards it; the promise then still tells that the bound should be reached.
+    """
+    step = x - project(x - gradient)
+    return max(float(np.max(np.abs(step), initial=0.0)), float(gradient @ step))
 
 
 class PenaltyFunction:
@@ -45,13 +57,14 @@ class PenaltyFunction:
         self, flat: FlatProblem, oracles: Sequence[InnerOracle], cache: dict[Any, Any], monitor: Monitor
     ) -> None:
         self.flat, self.oracles, self.monitor = flat, tuple(oracles), monitor
-        self.project = projector(flat.x_set)
+        self.project = projector(flat.x_set, cache)
         self.evaluations = 0
         self.inner_iterations = 0
         self.fallbacks = 0
         self.met_concavity = False  #: an oracle met negative curvature of the follower's own problem
         self.compile_seconds = 0.0
         self._cache = cache
+        self._futile = 0
         self._warm: dict[InnerOracle, Any] = {}
         self._cold: dict[InnerOracle, Any] = {}
 
@@ -92,6 +105,12 @@ class PenaltyFunction:
             self.compile_seconds += seconds
         return jax.device_get(self._cache[key](*arguments))
 
+    def _infeasible(self, x: np.ndarray) -> bool:
+        if self.flat.n_inequality + self.flat.n_equality == 0:
+            return False
+        found = self.violation(x)
+        return bool(found.solved) and float(found.value) > 1e-9
+
     def wall_normal(self, x: np.ndarray) -> np.ndarray | None:
         """Unit normal of the wall at an infeasible ``x``: the direction in which the follower's violation grows."""
         if self.flat.n_inequality + self.flat.n_equality == 0:
@@ -101,6 +120,13 @@ class PenaltyFunction:
         if not found.solved or found.value <= 0.0 or length < 1e-12:
             return None
         return np.asarray(found.gradient) / length
+
+    @property
+    def advance(self) -> Any:
+        """One compiled step of the spectral method's state machine over X."""
+        if "advance" not in self._cache:
+            self._cache["advance"] = jax.jit(partial(spectral.advance, self.flat))
+        return self._cache["advance"]
 
     def leader_constraint(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The leader's own constraint G(x, y), flat."""
@@ -112,6 +138,8 @@ class PenaltyFunction:
         self.evaluations += 1
         found: Evaluation | None = None
         for position, oracle in enumerate(self.oracles):
+            if position > 0 and self._futile >= _FUTILE:
+                break
             if oracle not in self._cold:
                 self._cold[oracle] = cold_pair(self.flat, oracle)
             cold = self._cold[oracle]
@@ -122,12 +150,16 @@ class PenaltyFunction:
             if candidate.usable:
                 self._warm[oracle] = candidate.warm
                 self.fallbacks += position > 0
+                self._futile = 0 if position > 0 else self._futile
                 self.met_concavity |= bool(candidate.follower.concave)
                 self.monitor.consider(candidate)
                 return candidate
             found = found or candidate
+            self._futile += position > 0
             codes = {int(candidate.follower.code), int(candidate.penalised.code)}
             if codes & {InnerCode.INFEASIBLE, InnerCode.UNBOUNDED, InnerCode.NOT_FINITE}:
                 return candidate  # a proven failure: no other oracle will do better
+            if position == 0 and len(self.oracles) > 1 and self._infeasible(x):
+                return candidate  # likewise, and cheaper to find out than to try another oracle
         assert found is not None
         return found

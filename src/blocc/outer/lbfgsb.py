@@ -29,6 +29,14 @@ def measure(function: PenaltyFunction, evaluation: Evaluation) -> float:
     return stationarity(function.project, evaluation.x, evaluation.gradient)
 
 
+def _better(function: PenaltyFunction, new: Evaluation, old: Evaluation) -> bool:
+    """Lower, or equal up to rounding and closer to stationary."""
+    noise = 1e-12 * (1.0 + abs(float(old.value)))
+    if float(new.value) < float(old.value) - noise:
+        return True
+    return float(new.value) <= float(old.value) + noise and measure(function, new) < measure(function, old)
+
+
 class _Wall(Exception):
     """Unwinds SciPy's loop."""
 
@@ -55,26 +63,34 @@ def minimise(
                 raise _Wall
             seen.clear()  # only the last two points are ever asked for again
             seen[x.tobytes()] = found
-            if float(found.value) < float(best.value):
+            if _better(function, found, best):
                 best = found
         return float(found.value), np.asarray(found.gradient, dtype=np.float64)
 
     def note(intermediate_result: object) -> None:
         function.monitor.record(best, measure(function, best), function.evaluations)
 
+    # L-BFGS-B begins with a step of length one. In these units that is a tenth of the size of x, so that it does not
+    # leap out of the valley it was started in.
+    unit = 0.1 * (1.0 + float(np.max(np.abs(first.x), initial=0.0)))
     low, high = function.flat.x_set.bounds_flat()
+
+    def scaled(z: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = value_and_gradient(np.clip(unit * z, low, high))
+        return value, unit * gradient
+
     walled = False
     try:
         minimize(
-            value_and_gradient,
-            np.array(first.x, dtype=np.float64),
+            scaled,
+            np.array(first.x, dtype=np.float64) / unit,
             jac=True,
             method="L-BFGS-B",
-            bounds=list(zip(low, high, strict=True)),
+            bounds=list(zip(low / unit, high / unit, strict=True)),
             callback=note,
             options={
-                "gtol": tolerance,
-                "ftol": 1e-15,
+                "gtol": unit * tolerance,
+                "ftol": 1e-16,
                 "maxiter": max_iterations,
                 "maxfun": 4 * max_iterations,
                 "maxcor": 20,

@@ -72,7 +72,8 @@ def _chunk(
         # The published scheme steps on whatever its fixed number of inner steps returns, as long as it is a number.
         impossible = (found.follower.code == InnerCode.INFEASIBLE) | (found.penalised.code == InnerCode.INFEASIBLE)
         broken = impossible | ~jnp.isfinite(found.gradient).all()
-        measure = jnp.max(jnp.abs(state.x - project(state.x - found.gradient)), initial=0.0)
+        left = state.x - project(state.x - found.gradient)
+        measure = jnp.maximum(jnp.max(jnp.abs(left), initial=0.0), jnp.dot(found.gradient, left))
         moved = jnp.where(broken | (measure <= tolerance), state.x, project(state.x - step_size * found.gradient))
         residual = jnp.max(jnp.stack([*found.follower.residuals, *found.penalised.residuals]))
         row = _Row(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -18,8 +17,7 @@ def restore(function: PenaltyFunction, x: np.ndarray, max_iterations: int = 200)
 
     Stops as soon as the follower can meet all constraints with some slack.
     """
-    flat = function.flat
-    advance = jax.jit(lambda state, value, gradient, usable: spectral.advance(flat, state, value, gradient, usable))
+    advance = function.advance
     state = spectral.start(jnp.asarray(x))
     best, smallest = x, np.inf
     for _ in range(max_iterations):
