@@ -14,20 +14,24 @@ import jax
 
 from blocc.precision import double_precision
 
-# XLA's fusion emitters for CPUs more than double the compile time of the interior-point loop and make it no faster.
-_FAST_COMPILE: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False}
+# XLA's fusion emitters for CPUs more than double the compile time of the interior-point loop and make it no faster. Its
+# YNNPACK reductions return wrong sums when padded slices of 3e4 numbers or more are fused into them (jaxlib 0.10.2).
+_OPTIONS: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_experimental_ynn_fusion_type": ""}
 
 
 @cache
 def _compiler_options() -> dict[str, str | bool]:
-    """The options above, where this version of XLA knows them."""
+    """Those of the options above that this version of XLA knows."""
     if jax.default_backend() != "cpu":
         return {}
-    try:
-        jax.jit(lambda value: value + 1.0).lower(1.0).compile(compiler_options=_FAST_COMPILE)
-    except jax.errors.JaxRuntimeError:
-        return {}
-    return _FAST_COMPILE
+    known: dict[str, str | bool] = {}
+    for name, value in _OPTIONS.items():
+        try:
+            jax.jit(lambda number: number + 1.0).lower(1.0).compile(compiler_options={name: value})
+        except jax.errors.JaxRuntimeError:
+            continue
+        known[name] = value
+    return known
 
 
 def compile_ahead(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], float]:

@@ -144,7 +144,7 @@ def judge(
 def _lower_residual(e: Evaluation) -> float:
     """Largest KKT residual of the reported answer, relative to the size of the lower level."""
     found = e.cross if e.optimistic else e.follower.residuals
-    size = 1.0 + float(np.max(np.abs(e.answer), initial=0.0)) + abs(float(e.lower_follower))
+    size = 1.0 + float(np.max(np.abs(e.answer), initial=0.0))
     return float(max(found)) / size
 
 

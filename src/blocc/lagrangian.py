@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from blocc.problem import FlatProblem
 
@@ -59,9 +60,10 @@ def leader_value(flat: FlatProblem, x: Array, y: Array, w: Weights) -> Array:
 def objective(flat: FlatProblem, x: Array, y: Array, w: Weights) -> Array:
     """``s f(x, y) + gamma g(x, y)``.
 
-    Where s = 0, f is evaluated but cannot spoil the value: a NaN of f at a point that only g visits does not count.
+    Where s = 0, f is not evaluated: a NaN of f at a point that only g visits does not count.
     """
-    upper = jnp.where(w.upper == 0.0, 0.0, w.upper * leader_value(flat, x, y, w))
+    zero = jnp.zeros((), dtype=y.dtype)
+    upper = lax.cond(w.upper == 0.0, lambda: zero, lambda: w.upper * leader_value(flat, x, y, w))
     return upper + w.lower * flat.lower(x, y)
 
 
@@ -74,14 +76,23 @@ def lagrangian(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, 
     )
 
 
+def exactly(vector: Array) -> Array:
+    """The same numbers, kept apart from the reductions that follow.
+
+    XLA for CPUs (jaxlib 0.10.2) fuses a reduction with the pads in the gradient of sliced constraints and then sums
+    wrongly for vectors of 3e4 entries or more. Rounding a float64 to float64 changes nothing and prevents the fusion.
+    """
+    return lax.reduce_precision(vector, exponent_bits=11, mantissa_bits=52)
+
+
 def gradient_x(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, w: Weights) -> Array:
     """Derivative of the Lagrangian in x with y and the multipliers held fixed (Danskin's rule at a saddle point)."""
-    return jax.grad(lagrangian, argnums=1)(flat, x, y, multipliers, w)
+    return exactly(jax.grad(lagrangian, argnums=1)(flat, x, y, multipliers, w))
 
 
 def gradient_y(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, w: Weights) -> Array:
     """Derivative of the Lagrangian in y: one reverse sweep, no Jacobian is ever formed."""
-    return jax.grad(lagrangian, argnums=2)(flat, x, y, multipliers, w)
+    return exactly(jax.grad(lagrangian, argnums=2)(flat, x, y, multipliers, w))
 
 
 class Residuals(NamedTuple):
@@ -104,4 +115,6 @@ def residuals(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, w
     complementarity = jnp.maximum(
         largest(jnp.minimum(multipliers.inequality, slack)), jnp.max(-multipliers.inequality, initial=0.0)
     )
-    return Residuals(largest(step), jnp.maximum(feasibility, largest(inside - y)), complementarity)
+    # At an astronomic y the step is lost in rounding, and a diverging point must not pass for stationary.
+    rounding = 2e-16 * largest(y)
+    return Residuals(largest(step) + rounding, jnp.maximum(feasibility, largest(inside - y)), complementarity)

@@ -53,7 +53,7 @@ class Evaluation(NamedTuple):
         That happens when the lower level has several minimisers (multipliers of one fit all of them): the penalised
         problem then picks among them in the leader's favour.
         """
-        size = 1.0 + float(np.max(np.abs(self.penalised.y), initial=0.0)) + abs(float(self.lower_follower))
+        size = 1.0 + float(np.max(np.abs(self.penalised.y), initial=0.0))
         return bool(max(self.cross) <= 1e-7 * size and self.upper_penalised < self.upper_follower)
 
     @property

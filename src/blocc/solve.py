@@ -81,9 +81,6 @@ class Options:
         return plain
 
 
-#: Up to this many variables a run follows two tracks and keeps the better end.
-_TWO_TRACKS = 2000
-
 #: Named settings. "paper": Algorithms 1 and 2 with the fixed steps of the toy experiment.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -238,9 +235,6 @@ class _Run:
         if not isinstance(self.options.gamma, str):
             return continuation.minimise(self.function, first, leader, self.goal, fixed_gamma=True)[0]
         outcome, _ = continuation.minimise(self.function, first, leader, self.goal, fixed_gamma=False)
-        flat = self.problem.flat
-        if flat.n_x + flat.n_y > _TWO_TRACKS:
-            return outcome
         # Two tracks: continuation may end in a better valley than the start's own, or in a worse one.
         direct = continuation.direct_gamma(self.function, first, leader, self.goal)
         if direct is None:

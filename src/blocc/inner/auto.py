@@ -12,8 +12,9 @@ from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerOracle
 from blocc.problem import BilevelProblem
 
-#: Beyond this many variables and constraints dense Newton systems are too slow to be the first choice.
-DENSE_LIMIT = 1500
+#: Up to this many variables and constraints dense Newton systems are the first choice, up to the second the last.
+DENSE_FIRST = 500
+DENSE_LAST = 2500
 
 NAMES: dict[str, Callable[[], InnerOracle]] = {
     "interior-point": lambda: InteriorPoint(),
@@ -29,9 +30,9 @@ def choose_oracles(problem: BilevelProblem, inner: Any) -> tuple[InnerOracle, ..
         if problem.oracle is not None:
             return (problem.oracle,)
         size = problem.flat.n_y + problem.flat.n_inequality + problem.flat.n_equality
-        if size <= DENSE_LIMIT:
+        if size <= DENSE_FIRST:
             return (InteriorPoint(), PrimalDualHybridGradient())
-        return (PrimalDualHybridGradient(),)
+        return (PrimalDualHybridGradient(), InteriorPoint()) if size <= DENSE_LAST else (PrimalDualHybridGradient(),)
     if isinstance(inner, str):
         if inner not in NAMES:
             raise OptionError(f"inner must be 'auto', {', '.join(map(repr, NAMES))} or an oracle, got {inner!r}")

@@ -30,10 +30,12 @@ class Goal:
     max_iterations: int = 500  #: of each stage
     inner_tolerance: float | None = None  #: None: tied to gamma
 
-    def inner(self, gamma: float) -> float:
-        """Accuracy of the inner solutions: loose while gamma is small, tight enough that gamma cannot magnify it."""
+    def inner(self, gamma: float, final: bool = False) -> float:
+        """Accuracy of the inner solutions: tight enough that gamma cannot magnify the error, tighter at the end."""
         if self.inner_tolerance is not None:
             return self.inner_tolerance
+        if final:
+            return float(np.clip(0.01 * self.tolerance / max(gamma, 1.0), 1e-12, 1e-10))
         wanted = max(self.tolerance, 0.01 / max(gamma, 1.0))
         return float(np.clip(0.1 * wanted / max(gamma, 1.0), 1e-12, 1e-8))
 
@@ -101,10 +103,15 @@ def minimise(
         outcome, leader = _stage(function, evaluation, leader, goal, fixed_gamma, descent)
         evaluation = outcome.evaluation
         done = goal.exact(evaluation) and goal.admissible(evaluation)
-        if done and not fixed_gamma and not goal.stationary(outcome):  # exact already: finish the loose stage
+        for _ in range(3):  # exact already: finish the loose stage; tolerances shrink with f, hence more than once
+            if not (done or fixed_gamma) or goal.stationary(outcome):
+                break
+            before = float(evaluation.value)
             outcome, leader = _stage(function, evaluation, leader, goal, True, descent)
             evaluation = outcome.evaluation
             done = goal.exact(evaluation) and goal.admissible(evaluation)
+            if not float(evaluation.value) < before:
+                break
         if fixed_gamma or done or gamma >= _LARGEST_GAMMA:
             return outcome, leader
         gamma *= _FACTOR
@@ -124,7 +131,7 @@ def _stage(
 ) -> tuple[Outcome, Leader]:
     """One gamma: descend, and for a constrained leader update the multipliers until they settle."""
     gamma = float(first.gamma)
-    accuracy = goal.inner(gamma)
+    accuracy = goal.inner(gamma, final=last)
     wanted = goal.tolerance if last else max(goal.tolerance, 0.01 / max(gamma, 1.0))
 
     def run(start: Evaluation) -> Outcome:

@@ -41,13 +41,13 @@ def projector(convex_set: ConvexSet, cache: dict[Any, Any]) -> Any:
 
 
 def stationarity(project: Any, x: np.ndarray, gradient: np.ndarray) -> float:
-    """Zero exactly where no feasible direction descends: the larger of the projected step and what it promises.
+    """Zero exactly where no feasible direction descends: the projected step, or what X cut off from its promise.
 
-    The step is ``d = x - P_X(x - gradient)``, its promise ``<gradient, d>``. Close to a bound d is short however steep
-    the slope towards it; the promise then still tells that the bound should be reached.
+    The step is ``d = x - P_X(x - gradient)``. Close to a bound d is short however steep the slope towards it; then
+    ``<gradient, d> - |d|^2``, which vanishes inside X, still tells that the bound should be reached.
     """
     step = x - project(x - gradient)
-    return max(float(np.max(np.abs(step), initial=0.0)), float(gradient @ step))
+    return max(float(np.max(np.abs(step), initial=0.0)), float((gradient - step) @ step))
 
 
 class PenaltyFunction:

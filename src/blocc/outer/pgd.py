@@ -73,7 +73,7 @@ def _chunk(
         impossible = (found.follower.code == InnerCode.INFEASIBLE) | (found.penalised.code == InnerCode.INFEASIBLE)
         broken = impossible | ~jnp.isfinite(found.gradient).all()
         left = state.x - project(state.x - found.gradient)
-        measure = jnp.maximum(jnp.max(jnp.abs(left), initial=0.0), jnp.dot(found.gradient, left))
+        measure = jnp.maximum(jnp.max(jnp.abs(left), initial=0.0), jnp.dot(found.gradient - left, left))
         moved = jnp.where(broken | (measure <= tolerance), state.x, project(state.x - step_size * found.gradient))
         residual = jnp.max(jnp.stack([*found.follower.residuals, *found.penalised.residuals]))
         row = _Row(

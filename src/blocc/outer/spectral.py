@@ -91,7 +91,7 @@ def advance(flat: FlatProblem, state: SpectralState, value: Array, gradient: Arr
     tiny = step * jnp.max(jnp.abs(direction), initial=0.0) < 1e-15 * size
     recent = jnp.where(accepted, state.recent.at[(state.iteration + 1) % _MEMORY].set(new_value), state.recent)
     left = x - project(x - new_gradient)
-    measure = jnp.maximum(jnp.max(jnp.abs(left), initial=0.0), jnp.dot(new_gradient, left))
+    measure = jnp.maximum(jnp.max(jnp.abs(left), initial=0.0), jnp.dot(new_gradient - left, left))
     return SpectralState(
         x=x,
         value=new_value,
