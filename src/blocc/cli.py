@@ -11,7 +11,9 @@ import functools
 import importlib.util
 import inspect
 import json
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -30,6 +32,7 @@ from blocc.version import __version__
 
 try:
     import typer
+    from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
 except ImportError as error:
@@ -107,8 +110,7 @@ def solve_command(
 ) -> None:
     """Solve the problem in a file and print a certified answer.
 
-    The exit code says how it ended: 0 converged, 2 bad input, 3 stalled or out of iterations, 4 infeasible,
-    5 unbounded, 6 not convex, 7 not finite, 8 time limit, 130 interrupted.
+    The exit code says how it ended; blocc --help lists them.
     """
     target = load_problem(problem)
     given = {
@@ -123,7 +125,8 @@ def solve_command(
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options.update(seed=seed, preset=preset)
     many: MultiResult | None = None
-    with ProgressLine() as line:
+    with ProgressLine() as line, _Interrupt() as interrupt:
+        options["callback"] = interrupt.seen
         options["progress"] = line if not quiet and sys.stderr.isatty() else False
         if starts is None:
             result = solve(target, None if x0 is None else parse_x0(x0, target), **options)
@@ -197,6 +200,31 @@ def toy_command(
     plot_toy_surface(run, out / "surface.png")
     print(f"written: {out / 'surface.png'}")
     raise typer.Exit(0 if run.converged == starts and run.largest_distance < 1e-4 else 3)
+
+
+class _Interrupt:
+    """Remembers Ctrl-C besides raising it: one that strikes within a callback of JAX's is swallowed there."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def seen(self, _: object) -> bool:
+        """For ``solve``, which asks after every iteration."""
+        return self._count > 0
+
+    def __enter__(self) -> _Interrupt:
+        self._main = threading.current_thread() is threading.main_thread()  # elsewhere signals cannot be handled
+        if self._main:
+            self._before = signal.signal(signal.SIGINT, self._raise)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._main:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _raise(self, *_: object) -> None:
+        self._count += 1
+        raise KeyboardInterrupt
 
 
 # --- what a user gives ---------------------------------------------------------------------------------------------
@@ -326,9 +354,9 @@ def _print_result(answer: Result | MultiResult, success: bool) -> None:
 
 
 def _sensitivity_table(rows: list[toy.SensitivityRow]) -> Table:
-    table = Table(title="||yg - yF|| and time of one simulation, beside the paper's")
-    for heading in ("eta", "gamma", "||yg - yF||", "paper", "milliseconds", "paper", "steps of x"):
-        table.add_column(heading, justify="right")
+    table = Table(title="||yg - yF|| and time of one simulation, beside the paper's", box=SIMPLE)
+    for heading in ("eta", "gamma", "||yg - yF||", "paper", "ms", "paper", "steps"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             f"{row.eta:g}",

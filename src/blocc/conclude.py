@@ -117,8 +117,9 @@ def judge(
     if bool(e.penalised.concave) and not bool(e.follower.concave) and not isinstance(gamma, str):
         return Status.NOT_CONVEX, gamma_too_small(flat, e)
     lower = _lower_residual(e)
-    if lower > 1e-6:
-        return Status.STALLED, f"The lower level is solved only to {lower:.1e} (relative); a certificate needs 1e-6."
+    wanted = max(1e-6, goal.tolerance)
+    if lower > wanted:
+        return Status.STALLED, f"The lower level is solved only to {lower:.1e} (relative); a certificate needs {wanted:.0e}."
     if not goal.admissible(e):
         violated = float(e.leader_violation)
         return Status.INFEASIBLE, f"The leader's constraint upper_inequality(x, y) <= 0 is violated by {violated:.3g}."

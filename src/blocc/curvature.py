@@ -57,13 +57,14 @@ def feasible_samples(flat: FlatProblem, x: np.ndarray, y: np.ndarray, count: int
     size = 1.0 + float(np.max(np.abs(y), initial=0.0))
     points = [np.asarray(y)]
     at = jnp.asarray(x)
+    tangent = _tangent(flat, at, y)
     for _ in range(20 * count):
         if len(points) > count:
             break
         target = (
             flat.y_set.sample_flat(generator) if generator.uniform() < 0.5 else y + size * generator.normal(size=y.size)
         )
-        mixed = y + generator.uniform() * (target - y)
+        mixed = y + generator.uniform() * tangent(target - y)
         candidate = flat.y_set.project_flat(jnp.asarray(mixed))
         violated = jnp.max(flat.inequality(at, candidate), initial=0.0) > 1e-9 * size
         if flat.n_equality:
@@ -71,6 +72,15 @@ def feasible_samples(flat: FlatProblem, x: np.ndarray, y: np.ndarray, count: int
         if not violated:
             points.append(np.asarray(candidate))
     return points
+
+
+def _tangent(flat: FlatProblem, x: Array, y: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Projection of a direction on those that keep the equalities (for up to 2,000 variables; beyond, no change)."""
+    if flat.n_equality == 0 or flat.n_y > 2000:
+        return lambda direction: direction
+    rows = np.asarray(jax.jacrev(lambda z: flat.equality(x, z))(jnp.asarray(y)))
+    inverse = np.linalg.pinv(rows)
+    return lambda direction: direction - inverse @ (rows @ direction)
 
 
 def negative_curvature(flat: FlatProblem, x: np.ndarray, y: np.ndarray, count: int = 8, seed: int = 0) -> float:

@@ -19,6 +19,7 @@ from blocc.penalty import Evaluation, Leader
 
 _FACTOR = 4.0
 _LARGEST_GAMMA = 1e8
+_FINEST = 1e-12  #: accuracy that can be asked of an inner solution
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ class Goal:
         if self.inner_tolerance is not None:
             return self.inner_tolerance
         if final:
-            return float(np.clip(0.01 * self.tolerance / max(gamma, 1.0), 1e-12, 1e-10))
+            return float(np.clip(0.01 * self.tolerance / max(gamma, 1.0), _FINEST, 1e-10))
         wanted = max(self.tolerance, 0.01 / max(gamma, 1.0))
-        return float(np.clip(0.1 * wanted / max(gamma, 1.0), 1e-12, 1e-8))
+        return float(np.clip(0.1 * wanted / max(gamma, 1.0), _FINEST, 1e-8))
 
     def scale(self, evaluation: Evaluation) -> float:
         """Size of the upper objective, by which gaps and gradients are measured."""
@@ -50,8 +51,9 @@ class Goal:
         return closed and evaluation.distance <= 10.0 * self.tolerance * size
 
     def stationary(self, outcome: Outcome) -> bool:
-        """Whether x is stationary for F_gamma."""
-        return outcome.stationarity <= self.tolerance * self.scale(outcome.evaluation)
+        """Whether x is stationary for F_gamma, as far as gradients magnified by gamma can tell."""
+        noise = _FINEST * float(outcome.evaluation.gamma)
+        return outcome.stationarity <= self.tolerance * self.scale(outcome.evaluation) + noise
 
     def admissible(self, evaluation: Evaluation) -> bool:
         """Whether the leader's own constraints hold."""

@@ -59,7 +59,7 @@ def minimise(
     samples = 2 * best.x.size + 2
     last = Outcome(best, np.inf, 0.0)
     for _ in range(max_iterations):
-        gradients, normals = [np.asarray(best.gradient)], list(_set_normals(function, best.x, radius))
+        gradients, walls = [np.asarray(best.gradient)], []
         center = best
         for _ in range(samples):
             point = project(center.x + radius * generator.uniform(-1.0, 1.0, center.x.size))
@@ -70,8 +70,9 @@ def minimise(
                     best = found
             elif (normal := function.wall_normal(point)) is not None:
                 walled = True
-                normals.append(normal)
-        direction = shortest_combination(np.asarray(gradients), np.asarray(normals).reshape(-1, center.x.size))
+                walls.append(normal)
+        normals = np.concatenate([_set_normals(function, center.x, radius), np.reshape(walls, (-1, center.x.size))])
+        direction = shortest_combination(np.asarray(gradients), normals)
         length = float(np.max(np.abs(direction)))
         last = Outcome(best, length, radius, walled)
         if length <= tolerance:
@@ -79,7 +80,7 @@ def minimise(
                 break
             radius = max(0.1 * radius, final)
             continue
-        moved = _search(function, best, direction, leader, inner_tolerance, radius)
+        moved = _search(function, best, direction, walls, leader, inner_tolerance, radius)
         if moved is not None:
             best = moved
             last = Outcome(best, length, radius, walled)
@@ -114,17 +115,26 @@ def _search(
     function: PenaltyFunction,
     best: Evaluation,
     direction: np.ndarray,
+    walls: list[np.ndarray],
     leader: Leader,
     inner_tolerance: float,
     radius: float,
 ) -> Evaluation | None:
-    """Backtrack along the projected path against ``direction``; None when nothing better is found."""
+    """Backtrack along the projected path against ``direction``; None when nothing better is found.
+
+    Exactly along a wall the follower has no room to spare, so a path that leans away from the walls is tried as well.
+    """
     step = 10.0 * radius / max(float(np.max(np.abs(direction))), 1e-300)
+    paths = [direction]
+    if walls:
+        outward = np.mean(walls, axis=0)
+        paths.append(direction + 0.1 * float(np.linalg.norm(direction)) * outward)
     for _ in range(20):
-        point = function.project(best.x - step * direction)
-        change = point - best.x
-        found = function(point, float(best.gamma), leader, inner_tolerance)
-        if found.usable and float(found.value) < float(best.value) - 1e-4 * float(change @ change) / step:
-            return found
+        for path in paths:
+            point = function.project(best.x - step * path)
+            change = point - best.x
+            found = function(point, float(best.gamma), leader, inner_tolerance)
+            if found.usable and float(found.value) < float(best.value) - 1e-4 * float(change @ change) / step:
+                return found
         step *= 0.4
     return None
