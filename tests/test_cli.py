@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -71,6 +72,16 @@ def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         cli, "solve", lambda *arguments, **options: replace(honest(*arguments, **options), status=Status.INTERRUPTED)
     )
     assert blocc("solve", write(tmp_path, problem_text())).exit_code == 130
+
+
+def test_a_swallowed_interrupt_is_remembered() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with cli._Interrupt() as interrupt:
+        assert not interrupt.seen(None)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert interrupt.seen(None)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_every_status_has_a_code() -> None:

@@ -135,11 +135,8 @@ def judge(
             f"gamma reached {float(e.gamma):g}, but the penalty is not closed: gap {e.gap:.1e}, "
             f"||yF - y|| {e.distance:.1e}."
         )
-    kind = "a kink or the edge of the follower's feasibility" if outcome.radius else "stationary for F_gamma"
-    return (
-        Status.CONVERGED,
-        f"x is {kind if not outcome.radius else 'stationary at ' + kind}, y is the follower's answer.",
-    )
+    where = " at a kink or at the edge of the follower's feasibility" if outcome.radius else ""
+    return Status.CONVERGED, f"x is stationary for F_gamma{where}, and y is the follower's exact answer."
 
 
 def _lower_residual(e: Evaluation) -> float:

@@ -1,0 +1,44 @@
+# make run   the main job: the toy problem of the paper from 200 starts, with its picture
+# make test  lint, types and all tests
+# make bench every benchmark, figures measured now
+# make install is done by each of them: it builds .venv from requirements.lock, wheels only.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: install run test lint bench lock clean
+
+install: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $(STAMP)
+
+run: install
+	$(BIN)/blocc toy --out runs/toy
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+bench: install
+	$(BIN)/python benchmarks/known_answers.py
+	$(BIN)/python benchmarks/toy.py
+
+# Renew the lock after a change of dependencies: newest versions, runtime extras and development tools together.
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --upgrade pip setuptools wheel
+	build/lock/bin/python -m pip install --quiet -e ".[all]" --group dev
+	build/lock/bin/python -m pip freeze --all --exclude-editable | grep -v -e '^pip==' > requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
