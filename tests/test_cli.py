@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,6 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from blocc import cli
+from blocc.loading import InputError, load_problem, parse_x0
 from blocc.problem import BilevelProblem
 from blocc.report.storage import load_result
 from blocc.result import Status
@@ -72,16 +72,6 @@ def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         cli, "solve", lambda *arguments, **options: replace(honest(*arguments, **options), status=Status.INTERRUPTED)
     )
     assert blocc("solve", write(tmp_path, problem_text())).exit_code == 130
-
-
-def test_a_swallowed_interrupt_is_remembered() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with cli._Interrupt() as interrupt:
-        assert not interrupt.seen(None)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        assert interrupt.seen(None)
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_every_status_has_a_code() -> None:
@@ -151,32 +141,32 @@ def test_usage_errors(tmp_path: Path) -> None:
 def test_problem_by_name_and_by_function(tmp_path: Path) -> None:
     text = problem_text("one", name="'first'") + problem_text("two", name="'second'")
     path = write(tmp_path, text)
-    assert cli.load_problem(f"{path}:two").name == "second"
+    assert load_problem(f"{path}:two").name == "second"
     body = problem_text("made", name="'built'").strip()
     path = write(tmp_path, f"def main():\n    raise SystemExit\ndef build(size=3):\n    {body}\n    return made\n")
-    assert cli.load_problem(str(path)).name == "built"
+    assert load_problem(str(path)).name == "built"
     path = write(
         tmp_path, f"def spoil():\n    raise OSError\ndef build() -> BilevelProblem:\n    {body}\n    return made\n"
     )
-    assert cli.load_problem(str(path)).name == "built"
+    assert load_problem(str(path)).name == "built"
 
 
 def test_two_names_for_one_problem(tmp_path: Path) -> None:
     path = write(tmp_path, problem_text("first", name="'same'") + "second = first\n")
-    assert cli.load_problem(str(path)).name == "same"
+    assert load_problem(str(path)).name == "same"
 
 
 def test_files_import_their_neighbours(tmp_path: Path) -> None:
     write(tmp_path, problem_text("shared", name="'next door'"), "neighbour_of_study.py")
     path = write(tmp_path, "import neighbour_of_study\nproblem = neighbour_of_study.shared\n")
-    assert cli.load_problem(str(path)).name == "next door"
+    assert load_problem(str(path)).name == "next door"
 
 
 def test_x0_of_any_structure(tmp_path: Path) -> None:
     body = "lambda x, y: jnp.sum(x['a']) + jnp.sum(x['b'][0]) + x['b'][1] + y"
     x_set = "Product({'a': Box(0, 1, shape=2), 'b': (Box(0, 1, shape=(2, 2)), Box(0, 1))})"
-    problem = cli.load_problem(str(write(tmp_path, problem_text(upper=body, lower=body, x_set=x_set))))
-    x = cli.parse_x0('{"b": [[[1, 0], [0, 1]], 0.5], "a": [0, 1]}', problem)
+    problem = load_problem(str(write(tmp_path, problem_text(upper=body, lower=body, x_set=x_set))))
+    x = parse_x0('{"b": [[[1, 0], [0, 1]], 0.5], "a": [0, 1]}', problem)
     np.testing.assert_array_equal(problem.x_set.ravel(x), [0, 1, 1, 0, 0, 1, 0.5])
     for text, message in [
         ("3", "x0 must be an object with the keys a, b"),
@@ -184,8 +174,8 @@ def test_x0_of_any_structure(tmp_path: Path) -> None:
         ('{"a": [0, 1], "b": [1]}', r"x0\.b must be a list of 2 parts"),
         ('{"a": 1, "b": [[[1, 0], [0, 1]], 0.5]}', r"x0\.a must be an array of shape \(2,\), got 1"),
     ]:
-        with pytest.raises(cli.InputError, match=message):
-            cli.parse_x0(text, problem)
+        with pytest.raises(InputError, match=message):
+            parse_x0(text, problem)
 
 
 # --- what comes out ------------------------------------------------------------------------------------------------

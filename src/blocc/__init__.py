@@ -10,11 +10,12 @@ from blocc.errors import BloccError, OptionError, ProblemError
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.maxmin import MaxMin
 from blocc.inner.pdhg import PrimalDualHybridGradient
+from blocc.options import Options
 from blocc.outer.monitor import State
 from blocc.problem import BilevelProblem
 from blocc.result import Certificate, History, MultiResult, Result, Status
 from blocc.sets import AffineSubspace, Ball, Box, ConvexSet, Halfspace, Product, Reals, Simplex
-from blocc.solve import Options, solve, solve_many
+from blocc.solve import solve, solve_many
 from blocc.version import __version__
 
 __all__ = [

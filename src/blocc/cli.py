@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import csv
 import functools
-import importlib.util
-import inspect
 import json
-import signal
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-
 from blocc.applications import toy
 from blocc.errors import BloccError
-from blocc.problem import BilevelProblem
-from blocc.report.progress import ProgressLine
+from blocc.loading import InputError, load_problem, parse_x0
 from blocc.report.storage import describe, plain
 from blocc.result import MultiResult, Result, Status
 from blocc.solve import solve, solve_many
@@ -83,10 +76,6 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
 _PROBLEM = "FILE.py, or FILE.py:NAME where the file holds several problems (or functions that build one)."
 
 
-class InputError(BloccError):
-    """What the command line was given cannot be used."""
-
-
 # --- commands ------------------------------------------------------------------------------------------------------
 def solve_command(
     problem: Annotated[str, typer.Argument(help=_PROBLEM, metavar="FILE.py[:NAME]", show_default=False)],
@@ -125,16 +114,14 @@ def solve_command(
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options.update(seed=seed, preset=preset)
     many: MultiResult | None = None
-    with ProgressLine() as line, _Interrupt() as interrupt:
-        options["callback"] = interrupt.seen
-        options["progress"] = line if not quiet and sys.stderr.isatty() else False
-        if starts is None:
-            result = solve(target, None if x0 is None else parse_x0(x0, target), **options)
-        elif x0 is None:
-            many = solve_many(target, starts=starts, **options)
-            result = many.best
-        else:
-            raise InputError("give either --x0 (one start) or --starts (random starts), not both")
+    options["progress"] = not quiet and sys.stderr.isatty()
+    if starts is None:
+        result = solve(target, None if x0 is None else parse_x0(x0, target), **options)
+    elif x0 is None:
+        many = solve_many(target, starts=starts, **options)
+        result = many.best
+    else:
+        raise InputError("give either --x0 (one start) or --starts (random starts), not both")
     kept = [] if save is None else [result.save(save)]
     if plot is not None:
         result.plot(plot)
@@ -202,140 +189,7 @@ def toy_command(
     raise typer.Exit(0 if run.converged == starts and run.largest_distance < 1e-4 else 3)
 
 
-class _Interrupt:
-    """Remembers Ctrl-C besides raising it: one that strikes within a callback of JAX's is swallowed there."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def seen(self, _: object) -> bool:
-        """For ``solve``, which asks after every iteration."""
-        return self._count > 0
-
-    def __enter__(self) -> _Interrupt:
-        self._main = threading.current_thread() is threading.main_thread()  # elsewhere signals cannot be handled
-        if self._main:
-            self._before = signal.signal(signal.SIGINT, self._raise)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._main:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _raise(self, *_: object) -> None:
-        self._count += 1
-        raise KeyboardInterrupt
-
-
 # --- what a user gives ---------------------------------------------------------------------------------------------
-def load_problem(argument: str) -> BilevelProblem:
-    """The problem that ``FILE.py`` or ``FILE.py:NAME`` stands for."""
-    file, name = Path(argument), None
-    if not file.exists() and ":" in argument:
-        before, name = argument.rsplit(":", 1)
-        file = Path(before)
-    if not file.is_file():
-        raise InputError(f"there is no file {str(file)!r}; give the path of a Python file that builds a problem")
-    if file.suffix != ".py":
-        raise InputError(f"{str(file)!r} is not a Python file; its name must end in .py")
-    members = vars(_execute(file))
-    if name:
-        if name not in members:
-            known = ", ".join(_problems(members)) or "none"
-            raise InputError(f"{file} defines no {name!r}; the problems in it: {known}")
-        return _built(members[name], name, file)
-    found = _problems(members)
-    if not found:
-        raise InputError(f"{file} holds no BilevelProblem, nor a function without arguments that returns one")
-    if len(found) > 1:
-        raise InputError(f"{file} holds several problems ({', '.join(found)}); choose one: {file}:{next(iter(found))}")
-    ((only, value),) = found.items()
-    return _built(value, only, file)
-
-
-def _execute(file: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"blocc_problem_{file.stem}", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses in the file look themselves up here
-    sys.path.insert(0, str(file.resolve().parent))  # as if it were run: neighbours can be imported
-    try:
-        spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise InputError(f"{error.filename or file}, line {error.lineno}: {error.msg}") from error
-    except BloccError as error:
-        raise InputError(f"{file}: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{file} fails while it is read: {type(error).__name__}: {error}") from error
-    return module
-
-
-def _problems(members: dict[str, Any]) -> dict[str, Any]:
-    """Problems by name; if there is none, the functions that say they return one; if none does, those that might."""
-    public = {key: value for key, value in members.items() if not key.startswith("_")}
-    objects = {id(value): key for key, value in reversed(public.items()) if isinstance(value, BilevelProblem)}
-    if objects:
-        return {key: public[key] for key in reversed(objects.values())}
-    functions = {
-        key: value
-        for key, value in public.items()
-        if inspect.isfunction(value) and value.__module__ == members["__name__"] and _needs_nothing(value)
-    }
-    says = {key: f for key, f in functions.items() if "BilevelProblem" in str(f.__annotations__.get("return", ""))}
-    return says or {key: f for key, f in functions.items() if key != "main"}
-
-
-def _needs_nothing(function: Any) -> bool:
-    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = inspect.signature(function).parameters.values()
-    return all(p.default is not p.empty or p.kind in free for p in parameters)
-
-
-def _built(value: Any, name: str, file: Path) -> BilevelProblem:
-    if inspect.isfunction(value) and _needs_nothing(value):
-        try:
-            value = value()
-        except Exception as error:  # the user's own code: its message is the one that helps
-            raise InputError(f"{name}() in {file} fails: {type(error).__name__}: {error}") from error
-    if not isinstance(value, BilevelProblem):
-        raise InputError(f"{name} in {file} must be a BilevelProblem or build one, got {type(value).__name__}")
-    return value
-
-
-def parse_x0(text: str, problem: BilevelProblem) -> Any:
-    """A start from JSON, in the structure of the leader's set."""
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"--x0 must be JSON such as 0.5, '[1, 2]' or '{{\"price\": 3}}', got {text!r}") from error
-    return _fit(problem.x_set.template, value, "x0")
-
-
-def _fit(template: Any, value: Any, name: str) -> Any:
-    if isinstance(template, dict):
-        if not isinstance(value, dict) or set(value) != set(map(str, template)):
-            raise InputError(f"{name} must be an object with the keys {', '.join(map(str, template))}")
-        return {key: _fit(part, value[str(key)], f"{name}.{key}") for key, part in template.items()}
-    if isinstance(template, (list, tuple)):
-        if not isinstance(value, list) or len(value) != len(template):
-            raise InputError(f"{name} must be a list of {len(template)} parts")
-        parts = [_fit(part, item, f"{name}[{i}]") for i, (part, item) in enumerate(zip(template, value, strict=True))]
-        return parts if isinstance(template, list) else _like(template, parts)
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number or a list of numbers, got {json.dumps(value)}") from None
-    if array.shape != template.shape:
-        wanted = "a single number" if template.shape == () else f"an array of shape {template.shape}"
-        raise InputError(f"{name} must be {wanted}, got {json.dumps(value)}")
-    return array
-
-
-def _like(template: tuple, parts: list) -> tuple:
-    return type(template)(*parts) if hasattr(template, "_fields") else tuple(parts)
-
-
 def _gamma(text: str | None) -> float | str | None:
     if text is None or text == "auto":
         return text

@@ -119,7 +119,10 @@ def judge(
     lower = _lower_residual(e)
     wanted = max(1e-6, goal.tolerance)
     if lower > wanted:
-        return Status.STALLED, f"The lower level is solved only to {lower:.1e} (relative); a certificate needs {wanted:.0e}."
+        return (
+            Status.STALLED,
+            f"The lower level is solved only to {lower:.1e} (relative); a certificate needs {wanted:.0e}.",
+        )
     if not goal.admissible(e):
         violated = float(e.leader_violation)
         return Status.INFEASIBLE, f"The leader's constraint upper_inequality(x, y) <= 0 is violated by {violated:.3g}."
@@ -128,7 +131,7 @@ def judge(
         status = Status.ITERATION_LIMIT if limit and outer == "pgd" else Status.STALLED
         return status, (
             f"x is not stationary: ||x - P(x - grad F)|| = {outcome.stationarity:.1e}, wanted "
-            f"{goal.tolerance * goal.scale(e):.1e}."
+            f"{goal.slope(e, goal.tolerance):.1e}."
         )
     if isinstance(gamma, str) and not goal.exact(e):
         return Status.STALLED, (
@@ -144,6 +147,13 @@ def _lower_residual(e: Evaluation) -> float:
     found = e.cross if e.optimistic else e.follower.residuals
     size = 1.0 + float(np.max(np.abs(e.answer), initial=0.0))
     return float(max(found)) / size
+
+
+def _leader_violation(flat: FlatProblem, e: Evaluation) -> float:
+    if flat.n_upper_inequality == 0:
+        return 0.0
+    constraint = flat.upper_inequality(jnp.asarray(e.x), jnp.asarray(e.answer))
+    return float(np.max(np.asarray(constraint), initial=0.0))
 
 
 def result(
@@ -167,9 +177,7 @@ def result(
         distance=e.distance,
         stationarity_x=outcome.stationarity,
         radius=outcome.radius,
-        leader_violation=float(
-            np.max(np.asarray(problem.flat.upper_inequality(jnp.asarray(e.x), jnp.asarray(e.answer))), initial=0.0)
-        ),
+        leader_violation=_leader_violation(problem.flat, e),
     )
     to_y = lambda flat_y: jax.tree.map(np.asarray, problem.y_set.unravel(np.asarray(flat_y)))  # noqa: E731
     multipliers = e.follower.multipliers

@@ -142,3 +142,15 @@ def evaluate(
         usable=usable,
         warm=warm,
     )
+
+
+def evaluation_shapes(flat: FlatProblem, oracle: InnerOracle, cache: dict[Any, Any]) -> Evaluation:
+    """Shapes and dtypes of an evaluation without its warm start, found by tracing once."""
+    key = ("shapes", oracle)
+    if key not in cache:
+        number, cold = jnp.asarray(1.0, jnp.float64), cold_pair(flat, oracle)
+        cache[key] = jax.eval_shape(
+            lambda x: evaluate(flat, oracle, x, number, no_leader(flat), cold, number)._replace(warm=()),
+            jax.ShapeDtypeStruct((flat.n_x,), jnp.float64),
+        )
+    return cache[key]

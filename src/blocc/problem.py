@@ -106,6 +106,11 @@ class BilevelProblem:
 
     def _output(self, name: str) -> Any:
         """Shapes that a user function returns, found by tracing it once."""
+        if ("output", name) not in self.cache:
+            self.cache["output", name] = self._trace(name)
+        return self.cache["output", name]
+
+    def _trace(self, name: str) -> Any:
         function = getattr(self, name)
         if function is None:
             return ()

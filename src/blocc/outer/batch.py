@@ -20,7 +20,7 @@ from blocc.outer import spectral
 from blocc.outer.continuation import Goal
 from blocc.outer.lbfgsb import Outcome
 from blocc.outer.monitor import Monitor
-from blocc.penalty import Evaluation, Leader, cold_pair, evaluate, no_leader
+from blocc.penalty import Evaluation, Leader, cold_pair, evaluate, evaluation_shapes, no_leader
 from blocc.problem import FlatProblem
 
 Array = Any
@@ -79,7 +79,7 @@ def minimise(
 ) -> tuple[list[Outcome], np.ndarray, float]:
     """Outcomes of all starts, the evaluations each took, and the seconds of compilation. ``gamma=None`` continues."""
     count = len(starts)
-    lanes = _start(flat, oracle, starts)
+    lanes = _start(flat, oracle, cache, starts)
     gammas = np.full(count, first_gamma if gamma is None else gamma)
     final = np.full(count, gamma is not None)  # at the full tolerance
     done = np.zeros(count, dtype=bool)
@@ -93,7 +93,7 @@ def minimise(
         arguments = (
             lanes,
             jnp.asarray(gammas),
-            jnp.asarray(wanted * scale),
+            jnp.asarray(np.minimum(wanted * scale, np.sqrt(wanted * scale / flat.n_x))),
             jnp.asarray(accuracy),
             no_leader(flat),
             jnp.asarray(limit),
@@ -107,7 +107,7 @@ def minimise(
         # Lanes that were done keep their state: their loop did not run, but their search was restarted.
         lanes = _choose(done, lanes, moved)
         evaluations += np.where(done, 0, np.asarray(moved.evaluations))
-        found = [_lane(lanes.accepted, index) for index in range(count)]
+        found = _lanes(lanes.accepted, count)
         scale = np.array([goal.scale(e) if e.usable else 1.0 for e in found])
         exact = np.array([bool(e.usable) and goal.exact(e) for e in found])
         failed = np.asarray(~lanes.accepted.usable)
@@ -118,19 +118,16 @@ def minimise(
         monitor.check_time()
         if done.all():
             break
-    found = [_lane(lanes.accepted, index) for index in range(count)]
+    found = _lanes(lanes.accepted, count)
     measures = np.asarray(lanes.search.stationarity)
     return [Outcome(e, float(m), 0.0) for e, m in zip(found, measures, strict=True)], evaluations, seconds
 
 
-def _start(flat: FlatProblem, oracle: InnerOracle, starts: np.ndarray) -> _Lane:
+def _start(flat: FlatProblem, oracle: InnerOracle, cache: dict[Any, Any], starts: np.ndarray) -> _Lane:
     """All lanes before their first evaluation."""
     count = len(starts)
-    number, cold = jnp.asarray(1.0, jnp.float64), cold_pair(flat, oracle)
-    shapes = jax.eval_shape(
-        lambda x: evaluate(flat, oracle, x, number, no_leader(flat), cold, number)._replace(warm=()),
-        jax.ShapeDtypeStruct((flat.n_x,), jnp.float64),
-    )
+    cold = cold_pair(flat, oracle)
+    shapes = evaluation_shapes(flat, oracle, cache)
     blank = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), shapes)
     warm = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), cold)
     return _Lane(jax.vmap(spectral.start)(jnp.asarray(starts)), blank, warm, jnp.zeros(count, dtype=int))
@@ -145,8 +142,10 @@ def _choose(mask: np.ndarray, chosen: _Lane, otherwise: _Lane) -> _Lane:
     return jax.tree.map(pick, chosen, otherwise)
 
 
-def _lane(tree: Any, index: int) -> Any:
-    return jax.tree.map(lambda leaf: np.asarray(leaf[index]), tree)
+def _lanes(stacked: Evaluation, count: int) -> list[Evaluation]:
+    """One evaluation for each lane, in NumPy."""
+    leaves, structure = jax.tree.flatten(jax.device_get(stacked))
+    return [jax.tree.unflatten(structure, [leaf[index] for leaf in leaves]) for index in range(count)]
 
 
 def _report(monitor: Monitor, found: list[Evaluation], measures: np.ndarray, evaluations: int) -> None:

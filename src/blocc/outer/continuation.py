@@ -53,7 +53,12 @@ class Goal:
     def stationary(self, outcome: Outcome) -> bool:
         """Whether x is stationary for F_gamma, as far as gradients magnified by gamma can tell."""
         noise = _FINEST * float(outcome.evaluation.gamma)
-        return outcome.stationarity <= self.tolerance * self.scale(outcome.evaluation) + noise
+        return outcome.stationarity <= self.slope(outcome.evaluation, self.tolerance) + noise
+
+    def slope(self, evaluation: Evaluation, tolerance: float) -> float:
+        """The largest entry that a gradient may keep: small itself, and small in sum over very many variables."""
+        wanted = tolerance * self.scale(evaluation)
+        return min(wanted, float(np.sqrt(wanted / evaluation.x.size)))
 
     def admissible(self, evaluation: Evaluation) -> bool:
         """Whether the leader's own constraints hold."""
@@ -142,7 +147,7 @@ def _stage(
             start,
             leader,
             inner_tolerance=accuracy,
-            tolerance=wanted * goal.scale(start),
+            tolerance=goal.slope(start, wanted),
             max_iterations=goal.max_iterations,
         )
 

@@ -70,14 +70,15 @@ def minimise(
     def note(intermediate_result: object) -> None:
         function.monitor.record(best, measure(function, best), function.evaluations)
 
-    # L-BFGS-B begins with a step of length one. In these units that is a tenth of the size of x, so that it does not
-    # leap out of the valley it was started in.
+    # L-BFGS-B begins with a full gradient step, or to the bounds where that is shorter. In these units of x and of the
+    # value it is at most a tenth of the size of x, so that it does not leap out of the valley it was started in.
     unit = 0.1 * (1.0 + float(np.max(np.abs(first.x), initial=0.0)))
+    height = max(1.0, unit * float(np.linalg.norm(first.gradient)))
     low, high = function.flat.x_set.bounds_flat()
 
     def scaled(z: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = value_and_gradient(np.clip(unit * z, low, high))
-        return value, unit * gradient
+        return value / height, unit / height * gradient
 
     walled = False
     try:
@@ -89,7 +90,7 @@ def minimise(
             bounds=list(zip(low / unit, high / unit, strict=True)),
             callback=note,
             options={
-                "gtol": unit * tolerance,
+                "gtol": unit / height * tolerance,
                 "ftol": 1e-16,
                 "maxiter": max_iterations,
                 "maxfun": 4 * max_iterations,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -13,6 +16,9 @@ import numpy as np
 from blocc.penalty import Evaluation
 
 Array = Any
+
+
+_MOST_ROWS = 20_000
 
 
 class HistoryRow(NamedTuple):
@@ -72,14 +78,19 @@ class Monitor:
     started: float = field(default_factory=time.perf_counter)
     rows: list[HistoryRow] = field(default_factory=list)
     best: Evaluation | None = None
-    _last_x: np.ndarray | None = None
+    position: np.ndarray | None = None  #: x of the last iteration
+    interrupted: bool = False  #: Ctrl-C was pressed
+    iterations: int = 0
+    _stride: int = 1
 
     def elapsed(self) -> float:
         """Seconds since the start."""
         return time.perf_counter() - self.started
 
     def check_time(self) -> None:
-        """Raise :class:`Stop` when the time is over. Called at every evaluation."""
+        """Raise :class:`Stop` when the time is over or Ctrl-C was pressed. Called at every evaluation."""
+        if self.interrupted:
+            raise Stop(StopReason.INTERRUPTED)
         if self.time_limit is not None and self.elapsed() > self.time_limit:
             raise Stop(StopReason.TIME_LIMIT)
 
@@ -108,17 +119,45 @@ class Monitor:
             stationarity=stationarity,
             inner_residual=inner_residual(evaluation),
             distance=evaluation.distance,
-            step=0.0 if self._last_x is None else float(np.linalg.norm(x - self._last_x)),
+            step=0.0 if self.position is None else float(np.linalg.norm(x - self.position)),
             evaluations=evaluations,
         )
-        self._last_x = x
         self.append(row, x)
 
     def append(self, row: HistoryRow, x: np.ndarray) -> None:
         """Append a finished row, report it and ask the callback."""
-        self.rows.append(row)
+        self.position = x
+        if self.iterations % self._stride == 0:
+            self.rows.append(row)
+        self.iterations += 1
+        if len(self.rows) >= _MOST_ROWS:  # a run of a million steps keeps an even sample of itself
+            self.rows, self._stride = self.rows[::2], 2 * self._stride
         if self.report is not None:
-            self.report(len(self.rows), row)
-        if self.callback is not None and self.callback(State(self.unravel(x), len(self.rows), row)):
+            self.report(self.iterations, row)
+        if self.callback is not None and self.callback(State(self.unravel(x), self.iterations, row)):
             raise Stop(StopReason.CALLBACK)
         self.check_time()
+
+
+@contextmanager
+def interruptible(monitor: Monitor) -> Iterator[None]:
+    """Turn the first Ctrl-C into an orderly stop at the next evaluation; the second one interrupts as usual.
+
+    Inside compiled code and JAX's own callbacks a KeyboardInterrupt can be swallowed, a flag cannot. Only Python's
+    default handler is replaced, only in the main thread, and it is put back at the end.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def handler(number: int, frame: Any) -> None:
+        if monitor.interrupted:
+            signal.default_int_handler(number, frame)
+        monitor.interrupted = True
+
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

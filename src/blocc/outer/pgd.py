@@ -17,7 +17,7 @@ from jax import lax
 from blocc.compilation import compile_ahead
 from blocc.inner.protocol import InnerCode, InnerOracle
 from blocc.outer.monitor import HistoryRow, Monitor
-from blocc.penalty import Leader, cold_pair, evaluate
+from blocc.penalty import Evaluation, Leader, cold_pair, evaluate, evaluation_shapes
 from blocc.problem import FlatProblem
 
 Array = Any
@@ -30,7 +30,8 @@ class PgdState(NamedTuple):
 
     x: Array
     warm: Any
-    stationarity: Array  #: ``||x - P_X(x - grad F)||_inf`` at the last evaluated x
+    last: Evaluation  #: the last evaluation: at x where the run stopped by itself, one step before where it did not
+    stationarity: Array  #: of x at that evaluation
     iteration: Array
     broken: Array  #: no inner solution was returned: the follower has no answer, or a value is not finite
 
@@ -54,16 +55,20 @@ def _chunk(
     step_size: Array,
     leader: Leader,
     tolerances: tuple[Array, Array],
-    limit: Array,
+    limits: tuple[Array, Array],
 ) -> tuple[PgdState, _Row, Array]:
-    """At most ``_CHUNK`` steps for one start; returns the state, the rows of the steps made and how many there are."""
+    """Some steps for one start; returns the state, the rows of the steps made and how many there are.
+
+    ``limits`` are the steps of the whole run and those of this chunk (at most ``_CHUNK``).
+    """
     project = flat.x_set.project_flat
     tolerance, inner_tolerance = tolerances
+    limit, chunk = limits
     rows = _Row(*(jnp.full(_CHUNK, jnp.nan) for _ in _Row._fields))
 
     def running(carry: tuple[PgdState, _Row, Array]) -> Array:
         state, _, count = carry
-        go = (count < _CHUNK) & (state.iteration < limit)
+        go = (count < chunk) & (state.iteration < limit)
         return go & ~state.broken & (state.stationarity > tolerance)
 
     def step(carry: tuple[PgdState, _Row, Array]) -> tuple[PgdState, _Row, Array]:
@@ -87,7 +92,9 @@ def _chunk(
             jnp.linalg.norm(moved - state.x),
         )
         rows = jax.tree.map(lambda column, entry: column.at[count].set(entry), rows, row)
-        following = PgdState(moved, found.warm, jnp.where(broken, jnp.inf, measure), state.iteration + ~broken, broken)
+        last = found._replace(warm=())
+        measure = jnp.where(broken, jnp.inf, measure)
+        following = PgdState(moved, found.warm, last, measure, state.iteration + ~broken, broken)
         return following, rows, count + ~broken
 
     return lax.while_loop(running, step, (state, rows, jnp.asarray(0)))
@@ -109,20 +116,25 @@ def minimise(
 ) -> tuple[PgdState, float]:
     """Run every row of ``starts``; the monitor records the first start. Returns the states and compile seconds."""
     count = len(starts)
+    shapes = evaluation_shapes(flat, oracle, cache)
     states = PgdState(
         jnp.asarray(starts),
         jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), cold_pair(flat, oracle)),
+        jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), shapes),
         jnp.full(count, jnp.inf),
         jnp.zeros(count, dtype=int),
         jnp.zeros(count, dtype=bool),
     )
     number = partial(jnp.asarray, dtype=jnp.float64)
     numbers = (number(gamma), number(step_size), jax.tree.map(jnp.asarray, leader))
-    arguments = (states, *numbers, (number(tolerance), number(inner_tolerance)), jnp.asarray(max_iterations))
+    # A callback wants to see every step; otherwise only the end of a chunk is looked at.
+    chunk = 1 if monitor.callback is not None else _CHUNK
+    limits = (jnp.asarray(max_iterations), jnp.asarray(chunk))
+    arguments = (states, *numbers, (number(tolerance), number(inner_tolerance)), limits)
     key, seconds = ("pgd", oracle, count), 0.0
     if key not in cache:
-        chunk = jax.vmap(partial(_chunk, flat, oracle), in_axes=(0, None, None, None, None, None))
-        cache[key], seconds = compile_ahead(chunk, *arguments)
+        function = jax.vmap(partial(_chunk, flat, oracle), in_axes=(0, None, None, None, None, None))
+        cache[key], seconds = compile_ahead(function, *arguments)
     while True:
         states, rows, made = cache[key](states, *arguments[1:])
         _record(monitor, states, rows, int(made[0]), gamma)
@@ -134,9 +146,9 @@ def minimise(
 
 
 def _record(monitor: Monitor, states: PgdState, rows: _Row, made: int, gamma: float) -> None:
-    """Hand the rows of the first start to the monitor; times within a chunk are not known one by one."""
+    """Hand the rows of the first start to the monitor; within a chunk neither time nor x is known one by one."""
     columns = jax.device_get(jax.tree.map(lambda column: column[0, :made], rows))
-    x, done = np.asarray(states.x[0]), int(states.iteration[0]) - made
+    x, done = np.asarray(states.last.x[0]), int(states.iteration[0]) - made
     for index in range(made):
         numbers = {name: float(getattr(columns, name)[index]) for name in _Row._fields}
         monitor.append(HistoryRow(time=monitor.elapsed(), gamma=gamma, evaluations=done + index + 1, **numbers), x)

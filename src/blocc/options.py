@@ -1,0 +1,83 @@
+"""Everything that can be set by hand, with its checks, and settings that have a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from blocc.errors import OptionError
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything that can be set by hand; every default is automatic.
+
+    gamma: "auto" (continuation until the penalty hides nothing) or a number, kept fixed as in the paper.
+    inner: "auto", "interior-point", "maxmin", "single-loop", "pdhg", or an oracle object.
+    outer: "auto" (quasi-Newton, spectral and kink methods as needed) or "pgd" (Algorithm 1 as published).
+    step: length eta of a step of "pgd".
+    tolerance: of the penalty gap, of ||yF - yg|| and of the stationarity of x, relative to the problem's size.
+    inner_tolerance: of the inner solutions; None ties it to gamma and the tolerance.
+    max_iterations: outer iterations (of each stage for "auto").
+    time_limit: seconds, compilation included; the best point so far is returned.
+    seed: for everything random.
+    """
+
+    gamma: float | str = "auto"
+    inner: Any = "auto"
+    outer: str = "auto"
+    step: float = 0.01
+    tolerance: float = 1e-5
+    inner_tolerance: float | None = None
+    max_iterations: int | None = None
+    time_limit: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.gamma, str) and self.gamma != "auto":
+            raise OptionError(f"gamma must be 'auto' or a positive number, got {self.gamma!r}")
+        if not isinstance(self.gamma, str):
+            _positive("gamma", self.gamma)
+        if self.outer not in ("auto", "pgd"):
+            raise OptionError(f"outer must be 'auto' or 'pgd', got {self.outer!r}")
+        if self.outer == "pgd" and isinstance(self.gamma, str):
+            raise OptionError("outer='pgd' needs a fixed gamma: give a number, for instance gamma=5.0")
+        for name in ("step", "tolerance"):
+            _positive(name, getattr(self, name))
+        for name in ("inner_tolerance", "max_iterations", "time_limit"):
+            if getattr(self, name) is not None:
+                _positive(name, getattr(self, name))
+
+    def described(self) -> dict[str, Any]:
+        """The options as plain values, for a saved result."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        if not isinstance(self.inner, str):
+            plain["inner"] = repr(self.inner)
+        return plain
+
+
+#: Named settings. "paper": Algorithms 1 and 2 with the fixed steps of the toy experiment.
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "paper": {"outer": "pgd", "inner": "maxmin", "gamma": 5.0, "step": 0.01, "max_iterations": 20_000},
+}
+
+
+def _positive(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise OptionError(f"{name} must be a positive number, got {value!r}")
+    if not value > 0 or not np.isfinite(value):
+        raise OptionError(f"{name} must be positive and finite, got {value!r}")
+
+
+def make_options(preset: str, given: dict[str, Any]) -> Options:
+    """Options out of a preset and what was given by name; an unknown name is an error that lists the known ones."""
+    if preset not in PRESETS:
+        raise OptionError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {preset!r}")
+    known = {f.name for f in fields(Options)}
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise OptionError(f"unknown option {unknown[0]!r}; the options are {', '.join(sorted(known))}")
+    return Options(**{**PRESETS[preset], **given})

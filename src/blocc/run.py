@@ -1,0 +1,264 @@
+"""One run: the methods in their order, from a start to a judged result. :mod:`blocc.solve` is its front door."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from blocc import conclude
+from blocc.inner.auto import choose_oracles
+from blocc.inner.interior_point import InteriorPoint
+from blocc.lagrangian import Residuals
+from blocc.options import Options
+from blocc.outer import batch, continuation, pgd
+from blocc.outer.continuation import Goal
+from blocc.outer.function import PenaltyFunction
+from blocc.outer.lbfgsb import Outcome, measure
+from blocc.outer.monitor import HistoryRow, Monitor, State, Stop, StopReason
+from blocc.outer.restore import FEASIBLE, restore
+from blocc.penalty import Evaluation, Leader, no_leader
+from blocc.problem import BilevelProblem
+from blocc.result import MultiResult, Result, Status
+
+Callback = Callable[[State], Any]
+Report = Callable[[int, HistoryRow], None]
+
+
+class Run:
+    """One call of the front door."""
+
+    def __init__(
+        self, problem: BilevelProblem, options: Options, callback: Callback | None, report: Report | None
+    ) -> None:
+        self.problem, self.options = problem, options
+        self.started = time.perf_counter()
+        self.monitor = Monitor(problem.x_set.unravel, callback, report, options.time_limit)
+        self.function = PenaltyFunction(
+            problem.flat, choose_oracles(problem, options.inner), problem.cache, self.monitor
+        )
+        # Where the chosen oracle is the published one, answers are re-solved by an accurate one all the same.
+        self.exact = self.function
+        if options.outer == "pgd" and not isinstance(self.function.oracles[0], InteriorPoint):
+            self.exact = PenaltyFunction(problem.flat, choose_oracles(problem, "auto"), problem.cache, self.monitor)
+        self.goal = Goal(
+            tolerance=options.tolerance,
+            max_iterations=options.max_iterations or 500,
+            inner_tolerance=options.inner_tolerance,
+        )
+        self.extra_compile = 0.0
+
+    # --- one start ----------------------------------------------------------------------------------------------
+    def single(self, x: np.ndarray) -> Result:
+        """Solve from one start."""
+        leader = jax.device_get(no_leader(self.problem.flat))
+        last: Outcome | None = None
+        try:
+            first, trouble = self._first(x, leader)
+            if trouble is not None:
+                return self._conclude(Outcome(first, np.inf, 0.0), *trouble)
+            last = Outcome(first, measure(self.function, first), 0.0)
+            last = self._descend(first, leader)
+        except Stop as stop:
+            return self._stopped(stop.reason, last, x, leader)
+        except KeyboardInterrupt:
+            return self._stopped(StopReason.INTERRUPTED, last, x, leader)
+        return self._conclude(last, *self._judge(last))
+
+    def _descend(self, first: Evaluation, leader: Leader) -> Outcome:
+        if self.options.outer == "pgd":
+            return self._published(first.x[None], leader)[0]
+        if not isinstance(self.options.gamma, str):
+            return continuation.minimise(self.function, first, leader, self.goal, fixed_gamma=True)[0]
+        outcome, _ = continuation.minimise(self.function, first, leader, self.goal, fixed_gamma=False)
+        # Two tracks: continuation may end in a better valley than the start's own, or in a worse one.
+        direct = continuation.direct_gamma(self.function, first, leader, self.goal)
+        if direct is None:
+            return outcome
+        rows, self.monitor.rows = self.monitor.rows, []
+        other, _ = continuation.minimise(self.function, direct, leader, self.goal, fixed_gamma=False)
+        if self._rank(outcome) <= self._rank(other):
+            self.monitor.rows = rows
+            return outcome
+        return other
+
+    def _rank(self, outcome: Outcome) -> tuple[bool, float]:
+        """Successful first, then by what the leader gets (up to the tolerance, so that ties keep the first)."""
+        e, goal = outcome.evaluation, self.goal
+        good = bool(e.usable) and goal.stationary(outcome) and goal.exact(e) and goal.admissible(e)
+        return not good, round(e.upper_value / (goal.tolerance * goal.scale(e)))
+
+    def _first(self, x: np.ndarray, leader: Leader) -> tuple[Evaluation, tuple[Status, str] | None]:
+        """A usable evaluation to start from, or the status and message that explain why there is none."""
+        first = self._try(x, leader)
+        if not first.usable and self._has_coupling() and self.function.violation(x).value > FEASIBLE:
+            better, violated = restore(self.function, x)
+            if violated > FEASIBLE:
+                return first, conclude.infeasible(violated)
+            first = self._try(better, leader)
+        if not first.usable:
+            return first, conclude.explain_failure(self.problem.flat, self.function, first)
+        return first, None
+
+    def _try(self, x: np.ndarray, leader: Leader) -> Evaluation:
+        if isinstance(self.options.gamma, str):
+            return continuation.first_gamma(self.function, x, leader, self.goal)
+        gamma = float(self.options.gamma)
+        return self.function(x, gamma, leader, self.goal.inner(gamma))
+
+    def _has_coupling(self) -> bool:
+        return self.problem.flat.n_inequality + self.problem.flat.n_equality > 0
+
+    def _published(self, points: np.ndarray, leader: Leader) -> list[Outcome]:
+        """Algorithm 1 from every point. yF stays as the run left it; yg is solved again, exactly."""
+        gamma = float(self.options.gamma)
+        states, seconds = pgd.minimise(
+            self.problem.flat,
+            self.function.oracles[0],
+            self.problem.cache,
+            self.monitor,
+            points,
+            gamma=gamma,
+            step_size=self.options.step,
+            leader=leader,
+            tolerance=self.options.tolerance,
+            inner_tolerance=self.goal.inner(gamma),
+            max_iterations=self.options.max_iterations or 10_000,
+        )
+        self.extra_compile += seconds
+        self.function.evaluations += int(np.sum(states.iteration))
+        outcomes = []
+        for index, (broken, size) in enumerate(zip(states.broken, states.stationarity, strict=True)):
+            left = jax.tree.map(lambda leaf, i=index: leaf[i], states.last)
+            outcomes.append(Outcome(self._resolved(left, leader) if not broken else left, float(size), 0.0))
+        return outcomes
+
+    def _resolved(self, left: Evaluation, leader: Leader) -> Evaluation:
+        """The evaluation that Algorithm 1 ended with, its follower's answer solved by an accurate oracle."""
+        exact = self.exact(left.x, float(left.gamma), leader, self.goal.inner(float(left.gamma), final=True))
+        unknown = Residuals(*(np.asarray(np.inf) for _ in Residuals._fields))  # yF is no candidate for the answer
+        return exact._replace(
+            value=left.value,
+            gradient=left.gradient,
+            penalised=left.penalised,
+            upper_penalised=left.upper_penalised,
+            lower_penalised=left.lower_penalised,
+            cross=unknown,
+        )
+
+    # --- many starts --------------------------------------------------------------------------------------------
+    def many(self, points: np.ndarray) -> MultiResult:
+        """Solve from every row of ``points``, in one batch as far as it goes."""
+        leader = jax.device_get(no_leader(self.problem.flat))
+        flat = self.problem.flat
+        if flat.n_upper_inequality and self.options.outer != "pgd":
+            # Every start has multipliers of its own; they take the single road one after the other.
+            results = tuple(self._again().single(x) for x in points)
+            return MultiResult(results, self._seconds())
+        try:
+            outcomes = self._batch(points, leader)
+        except (Stop, KeyboardInterrupt) as stop:
+            reason = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
+            return MultiResult((self._stopped(reason, None, points[0], leader),), self._seconds())
+        run_seconds = self._seconds()
+        results = tuple(self._finish(outcome, x, leader) for outcome, x in zip(outcomes, points, strict=True))
+        share = {"compile": run_seconds["compile"], "run": run_seconds["run"] / len(points)}
+        results = tuple(r if r.seconds else replace(r, seconds=share) for r in results)
+        return MultiResult(results, self._seconds())
+
+    def _batch(self, points: np.ndarray, leader: Leader) -> list[Outcome]:
+        if self.options.outer == "pgd":
+            return self._published(points, leader)
+        fixed = None if isinstance(self.options.gamma, str) else float(self.options.gamma)
+        first = 1.0
+        if fixed is None:
+            candidates = [self._try(x, leader) for x in points[:: max(1, len(points) // 3)][:3]]
+            first = max([float(e.gamma) for e in candidates if e.usable], default=1.0)
+        outcomes, evaluations, seconds = batch.minimise(
+            self.problem.flat,
+            self.function.oracles[0],
+            self.problem.cache,
+            self.monitor,
+            points,
+            self.goal,
+            gamma=fixed,
+            first_gamma=first,
+        )
+        self.extra_compile += seconds
+        self.function.evaluations += int(evaluations.sum())
+        return outcomes
+
+    def _finish(self, outcome: Outcome, x: np.ndarray, leader: Leader) -> Result:
+        """Turn one lane of the batch into a result; what the batch left undone is finished alone."""
+        evaluation = outcome.evaluation
+        settled = bool(evaluation.usable) and self.goal.stationary(outcome)
+        if self.options.outer == "pgd" or (
+            settled and (self.goal.exact(evaluation) or not isinstance(self.options.gamma, str))
+        ):
+            return replace(self._conclude(outcome, *self._judge(outcome)), seconds={})
+        if not evaluation.usable:
+            return self._again().single(x)
+        try:
+            last, _ = continuation.minimise(
+                self.function, evaluation, leader, self.goal, fixed_gamma=not isinstance(self.options.gamma, str)
+            )
+        except (Stop, KeyboardInterrupt) as stop:
+            reason = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
+            return self._stopped(reason, outcome, x, leader)
+        return replace(self._conclude(last, *self._judge(last)), seconds={})
+
+    def _again(self) -> Run:
+        """A fresh run of the same settings, on the same compiled functions and the same clock."""
+        other = Run(self.problem, self.options, self.monitor.callback, self.monitor.report)
+        other.monitor.started = self.monitor.started
+        return other
+
+    # --- the end ------------------------------------------------------------------------------------------------
+    def _judge(self, outcome: Outcome) -> tuple[Status, str]:
+        return conclude.judge(
+            self.problem.flat, self.function, outcome, self.goal, self.options.gamma, self.options.outer
+        )
+
+    def _stopped(self, reason: StopReason, last: Outcome | None, x: np.ndarray, leader: Leader) -> Result:
+        """The best point so far, with the status that says why there is no more."""
+        self.monitor.time_limit = None  # the closing evaluation must not be stopped again
+        self.monitor.interrupted = False
+        best = self.monitor.best
+        if self.options.outer == "pgd" and self.monitor.position is not None:
+            gamma = float(self.options.gamma)
+            best = self.exact(self.monitor.position, gamma, leader, self.goal.inner(gamma))
+        if best is None:
+            best = last.evaluation if last is not None else self._try(x, leader)
+        outcome = Outcome(best, measure(self.function, best), 0.0)
+        return self._conclude(outcome, *conclude.STOPPED[reason])
+
+    def _conclude(self, outcome: Outcome, status: Status, message: str) -> Result:
+        return conclude.result(
+            self.problem,
+            outcome,
+            status,
+            message,
+            self.monitor.rows,
+            self._counts(),
+            self._seconds(),
+            self._described(),
+        )
+
+    def _described(self) -> dict[str, Any]:
+        return {**self.options.described(), "goal": asdict(self.goal)}
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "evaluations": self.function.evaluations,
+            "inner_iterations": self.function.inner_iterations,
+            "fallbacks": self.function.fallbacks,
+        }
+
+    def _seconds(self) -> dict[str, float]:
+        compiling = self.function.compile_seconds + self.extra_compile
+        compiling += self.exact.compile_seconds if self.exact is not self.function else 0.0
+        return {"compile": compiling, "run": time.perf_counter() - self.started - compiling}

@@ -1,0 +1,194 @@
+"""A problem checks its parts when it is built, and every message names the part that does not fit."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from blocc.errors import ProblemError
+from blocc.precision import double_precision
+from blocc.problem import BilevelProblem
+from blocc.sets import Ball, Box, Product, Reals, Simplex
+
+
+def build(**changes):
+    parts = {
+        "upper": lambda x, y: jnp.sum(x**2) + jnp.sum(y),
+        "lower": lambda x, y: jnp.sum((y - x) ** 2),
+        "x_set": Box(0.0, 1.0, shape=2),
+        "y_set": Reals(2),
+    }
+    return BilevelProblem(**{**parts, **changes})
+
+
+def fails(x, y):
+    raise KeyError("no such key")
+
+
+FUNCTIONS = ("upper", "lower", "inequality", "equality", "upper_inequality")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_misfits_of_every_function_are_named(name):
+    with pytest.raises(
+        ProblemError, match=rf"{name}\(x, y\) fails for x of shape \(2,\), y of shape \(2,\).*no such key"
+    ):
+        build(**{name: fails})
+    with pytest.raises(ProblemError, match=rf"{name}\(x, y\) cannot be traced.*jax\.numpy"):
+        build(**{name: lambda x, y: np.sin(y)})
+    with pytest.raises(ProblemError, match=rf"{name}\(x, y\) cannot be traced.*branches"):
+        build(**{name: lambda x, y: y[0] if y[0] > 0 else -y[0]})
+    with pytest.raises(ProblemError, match=rf"{name}\(x, y\) must return real numbers, got dtype complex"):
+        build(**{name: lambda x, y: jnp.sum(y) + 1j})
+    with pytest.raises(ProblemError, match=rf"{name}\(x, y\) must return real numbers, got dtype bool"):
+        build(**{name: lambda x, y: jnp.sum(y) > 0})
+    with pytest.raises(ProblemError, match=rf"{name} must be a function of \(x, y\).*got float"):
+        build(**{name: 3.0})
+    with pytest.raises(ProblemError, match=rf"{name}\(x, y\) fails"):
+        build(**{name: lambda x: jnp.sum(x)})
+    with pytest.raises(ProblemError, match=rf"{name}\(x, y\)"):
+        build(**{name: lambda x, y: "text"})
+
+
+@pytest.mark.parametrize("name", ["upper", "lower"])
+def test_objectives_return_one_number(name):
+    with pytest.raises(ProblemError, match=rf"{name}\(x, y\) must return one number.*\(2,\)"):
+        build(**{name: lambda x, y: y})
+    with pytest.raises(ProblemError, match=rf"{name}\(x, y\) must return one number.*\(1,\)"):
+        build(**{name: lambda x, y: y[:1]})
+    with pytest.raises(ProblemError, match=rf"{name}\(x, y\) must return one number"):
+        build(**{name: lambda x, y: {"a": jnp.sum(y)}})
+    with pytest.raises(ProblemError, match=rf"{name}\(x, y\) must return one number"):
+        build(**{name: lambda x, y: None})
+    with pytest.raises(ProblemError, match=f"{name} must be a function"):
+        build(**{name: None})
+
+
+@pytest.mark.parametrize("name", ["inequality", "equality", "upper_inequality"])
+def test_a_constraint_that_forgets_to_return_is_not_silently_dropped(name):
+    with pytest.raises(ProblemError, match=name):
+        build(**{name: lambda x, y: None})
+
+
+def test_shapes_in_the_message_are_those_of_the_sets():
+    with pytest.raises(ProblemError, match=r"lower\(x, y\) fails for x of shape \(2,\), y of shape \(3,\)"):
+        build(y_set=Reals(3))
+    with pytest.raises(ProblemError, match=r"y of shape \{'b': \(\), 'w': \(4,\)\}"):
+        build(y_set=Product({"w": Reals(4), "b": Reals()}))
+
+
+@pytest.mark.parametrize("name", ["x_set", "y_set"])
+def test_sets_are_checked(name):
+    for wrong, kind in ((None, "NoneType"), (np.zeros(2), "ndarray"), (Box, "ABCMeta")):
+        with pytest.raises(ProblemError, match=rf"{name} must be a set such as.*got {kind}"):
+            build(**{name: wrong})
+    for empty in (Reals(0), Product({}), Box(np.zeros(0), 1.0)):
+        with pytest.raises(ProblemError, match=f"{name} has no variable"):
+            build(**{name: empty})
+    with pytest.raises(TypeError, match="x_set"):
+        BilevelProblem(upper=lambda x, y: 0.0, lower=lambda x, y: 0.0, y_set=Reals())
+
+
+@pytest.fixture(scope="module")
+def tree():
+    return BilevelProblem(
+        upper=lambda x, y: jnp.sum(x["a"] * y[0]) + x["b"][0] * y[1],
+        lower=lambda x, y: jnp.sum((y[0] - x["a"]) ** 2) + y[1] ** 2,
+        inequality=lambda x, y: {"rows": y[0] - 1.0, "one": y[1] - 2.0 * x["b"][0]},
+        equality=lambda x, y: y[1] - 3.0,
+        upper_inequality=lambda x, y: (x["a"][0, 0] - y[1], x["a"]),
+        x_set=Product({"a": Box(0.0, 1.0, shape=(2, 2)), "b": [Ball(0.0)]}),
+        y_set=Product((Reals((2, 2)), Reals())),
+    )
+
+
+def test_pytrees_become_flat_functions(tree):
+    flat = tree.flat
+    assert (flat.n_x, flat.n_y) == (5, 5)
+    assert (flat.n_inequality, flat.n_equality, flat.n_upper_inequality) == (5, 1, 5)
+    x, y = np.array([0.1, 0.2, 0.3, 0.4, 0.5]), np.array([1.0, 2.0, 3.0, 4.0, 6.0])
+    with double_precision():
+        at = jnp.asarray(x), jnp.asarray(y)
+        assert float(flat.upper(*at)) == pytest.approx(0.1 + 0.4 + 0.9 + 1.6 + 3.0, abs=1e-14)
+        assert float(flat.lower(*at)) == pytest.approx(np.sum((y[:4] - x[:4]) ** 2) + 36.0, abs=1e-13)
+        # Dictionaries are flattened in the order of their sorted keys: "one" before "rows".
+        np.testing.assert_allclose(flat.inequality(*at), [5.0, 0.0, 1.0, 2.0, 3.0], atol=1e-15)
+        np.testing.assert_allclose(flat.equality(*at), [3.0])
+        np.testing.assert_allclose(flat.upper_inequality(*at), [0.1 - 6.0, 0.1, 0.2, 0.3, 0.4])
+        assert all(getattr(flat, name)(*at).dtype == jnp.float64 for name in FUNCTIONS)
+
+
+def test_multipliers_have_the_structure_of_their_constraint(tree):
+    found = tree.unravel_multipliers("inequality", np.arange(5.0))
+    assert set(found) == {"rows", "one"}
+    assert found["one"] == 0.0
+    np.testing.assert_array_equal(found["rows"], [[1.0, 2.0], [3.0, 4.0]])
+    equality = tree.unravel_multipliers("equality", np.array([7.0]))
+    assert equality.shape == ()
+    assert equality == 7.0
+    assert build().unravel_multipliers("inequality", np.zeros(0)).shape == (0,)
+
+
+def test_absent_constraints_are_empty_vectors():
+    flat = build().flat
+    assert (flat.n_inequality, flat.n_equality, flat.n_upper_inequality) == (0, 0, 0)
+    with double_precision():
+        assert flat.inequality(jnp.zeros(2), jnp.zeros(2)).shape == (0,)
+    empty = build(inequality=lambda x, y: y[:0], equality=lambda x, y: ())
+    assert (empty.flat.n_inequality, empty.flat.n_equality) == (0, 0)
+
+
+def test_integers_and_single_precision_become_double():
+    data = np.array([1.0, 2.0], dtype=np.float32)
+    problem = build(
+        upper=lambda x, y: 3,
+        lower=lambda x, y: jnp.sum((y - data) ** 2).astype(jnp.float32),
+        inequality=lambda x, y: jnp.array([1, 2]),
+        x_set=Box(np.zeros(2, dtype=np.int32), np.float32(1.0)),
+        y_set=Simplex(2),
+    )
+    with double_precision():
+        at = jnp.ones(2), jnp.ones(2)
+        for name in FUNCTIONS:
+            assert getattr(problem.flat, name)(*at).dtype == jnp.float64
+        assert jax.grad(problem.flat.lower, argnums=1)(*at).dtype == jnp.float64
+    for start in ([0, 1], np.array([0, 1], dtype=np.int8), jnp.array([0.0, 1.0], dtype=jnp.float32)):
+        flat = problem.x_set.ravel(np.asarray(start))
+        assert flat.dtype == np.float64
+
+
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+def test_a_complex_point_is_refused():
+    with pytest.raises(ProblemError, match="x0"):
+        build().x_set.ravel(np.array([1j, 0.0]), "x0")
+
+
+def test_functions_see_double_precision_while_building():
+    seen = []
+
+    def lower(x, y):
+        seen.append((x.dtype, y.dtype))
+        return jnp.sum(y**2)
+
+    build(lower=lower)
+    assert seen
+    assert all(pair == (jnp.float64, jnp.float64) for pair in seen)
+
+
+def test_building_leaves_the_configuration_of_jax_alone():
+    before = jax.config.jax_enable_x64
+    build().flat.upper(jnp.zeros(2), jnp.zeros(2))
+    with pytest.raises(ProblemError):
+        build(lower=fails)
+    assert jax.config.jax_enable_x64 == before
+    assert jnp.zeros(2).dtype == (jnp.float64 if before else jnp.float32)
+
+
+def test_caches_are_not_shared():
+    assert build().cache is not build().cache
+    problem = build()
+    assert problem.flat is problem.flat
+    with pytest.raises(AttributeError):
+        problem.name = "other"
