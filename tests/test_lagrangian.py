@@ -142,13 +142,13 @@ def test_f_is_not_evaluated_where_it_has_no_weight():
 # --- residuals ------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def known():
-    """min |y - (2, 3, x)|^2 / 2 over y in [0, 2]^3 with y_0 <= 1 and y_1 + y_2 = 2.
+    """min |y - (2, 3, -x)|^2 / 2 over y in [0, 2]^3 with y_0 <= 1 and y_1 + y_2 = 2.
 
     At x = 1: y = (1, 2, 0) with both bounds of the box active, mu = 1 and any nu in [-1, 1].
     """
     flat = BilevelProblem(
         upper=lambda x, y: jnp.sum(y),
-        lower=lambda x, y: 0.5 * jnp.sum((y - jnp.stack([2.0, 3.0, x])) ** 2),
+        lower=lambda x, y: 0.5 * jnp.sum((y - jnp.stack([2.0, 3.0, -x])) ** 2),
         inequality=lambda x, y: y[0] - 1.0,
         equality=lambda x, y: y[1] + y[2] - 2.0,
         x_set=Reals(),
@@ -212,7 +212,7 @@ def test_long_gradients_are_summed_correctly_under_jit():
     size = 100_000
     flat = chain_problem(size)
     prices = np.random.default_rng(0).uniform(size=2 * (size - 1))
-    y = np.random.default_rng(1).standard_normal(size)
+    y = np.random.default_rng(2).standard_normal(size)
     up, down = np.split(prices, 2)
     # Adjoint of diff: (D' m)_i = m_{i-1} - m_i.
     adjoint = np.concatenate([[0.0], up - down]) - np.concatenate([up - down, [0.0]])

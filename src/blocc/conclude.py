@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from blocc.curvature import curvature_of, negative_curvature
+from blocc.curvature import curvature_of
 from blocc.inner.protocol import InnerCode
 from blocc.lagrangian import Multipliers
 from blocc.outer.continuation import Goal
@@ -69,10 +69,11 @@ def explain_failure(flat: FlatProblem, function: PenaltyFunction, first: Evaluat
             Status.UNBOUNDED,
             "The lower level is unbounded: lower(x, y) falls without limit over the follower's set.",
         )
+    failure = function.convexity(first.x, np.asarray(first.follower.y)).failure()
+    if failure or bool(first.follower.concave):
+        return Status.NOT_CONVEX, f"{failure or 'The lower level is not convex in y'}, and no solution of it was found."
     if codes[0] == InnerCode.INFEASIBLE:
         return infeasible(float(first.follower.residuals.feasibility))
-    if bool(first.follower.concave) or _bends(flat, first.x, first.follower.y):
-        return Status.NOT_CONVEX, "The lower level is not convex in y, and no solution of it was found."
     if codes[1] == InnerCode.UNBOUNDED:
         return (
             Status.UNBOUNDED,
@@ -82,10 +83,6 @@ def explain_failure(flat: FlatProblem, function: PenaltyFunction, first: Evaluat
     if bool(first.penalised.concave):
         return Status.NOT_CONVEX, gamma_too_small(flat, first)
     return Status.STALLED, "The lower level could not be solved at the start; problem.check(x0) may tell why."
-
-
-def _bends(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> bool:
-    return bool(np.isfinite(y).all()) and negative_curvature(flat, x, np.asarray(y)) < 0.0
 
 
 def gamma_too_small(flat: FlatProblem, evaluation: Evaluation) -> str:
@@ -107,14 +104,12 @@ def judge(
     e = outcome.evaluation
     if not e.usable:
         return explain_failure(flat, function, e)
-    if float(np.max(np.abs(e.x), initial=0.0)) > 1e8 and not goal.stationary(outcome):
-        return Status.UNBOUNDED, "The leader's objective falls without limit: x has passed 1e8."
-    if function.met_concavity and _bends(flat, e.x, e.follower.y):
-        return (
-            Status.NOT_CONVEX,
-            "lower(x, y) is not convex in y on the follower's set, so y may be only a local answer of the follower.",
-        )
-    if bool(e.penalised.concave) and not bool(e.follower.concave) and not isinstance(gamma, str):
+    if float(np.max(np.abs(e.x), initial=0.0)) > 1e6 * function.start_size:
+        return Status.UNBOUNDED, "The leader's objective falls without limit: x runs away from the start a millionfold."
+    rules = function.convexity(e.x, np.asarray(e.follower.y), float(e.gamma))
+    if failure := rules.failure():
+        return Status.NOT_CONVEX, f"{failure}, so y may be only a local answer of the follower."
+    if not isinstance(gamma, str) and (bool(e.penalised.concave) or rules.penalised_bends()):
         return Status.NOT_CONVEX, gamma_too_small(flat, e)
     lower = _lower_residual(e)
     wanted = max(1e-6, goal.tolerance)

@@ -81,15 +81,3 @@ def _tangent(flat: FlatProblem, x: Array, y: np.ndarray) -> Callable[[np.ndarray
     rows = np.asarray(jax.jacrev(lambda z: flat.equality(x, z))(jnp.asarray(y)))
     inverse = np.linalg.pinv(rows)
     return lambda direction: direction - inverse @ (rows @ direction)
-
-
-def negative_curvature(flat: FlatProblem, x: np.ndarray, y: np.ndarray, count: int = 8, seed: int = 0) -> float:
-    """The most negative curvature of g in y found at feasible points, relative to the largest; 0 if g looks convex."""
-    at = jnp.asarray(x)
-    curvature = curvature_of(lambda z: flat.lower(at, z))
-    worst = 0.0
-    for point in feasible_samples(flat, x, y, count, seed):
-        smallest, largest = curvature(point)
-        if np.isfinite(smallest) and smallest < -1e-6 * (1.0 + abs(largest)):
-            worst = min(worst, smallest / (1.0 + abs(largest)))
-    return worst

@@ -6,7 +6,6 @@ for the whole of X.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,14 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc.conclude import name_nonfinite
+from blocc.convexity import jensen
 from blocc.curvature import curvature_of, feasible_samples
-from blocc.errors import BloccError
 from blocc.inner.auto import choose_oracles
 from blocc.outer.function import PenaltyFunction
 from blocc.outer.monitor import Monitor
 from blocc.penalty import Evaluation, no_leader
 from blocc.precision import double_precision
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 from blocc.sets import PyTree
 
 Array = Any
@@ -100,7 +99,7 @@ class _Checker:
         y = np.asarray(solution.follower.y)
         samples = feasible_samples(flat, self.x, y, 8, self.seed)
         convexity, modulus = self._convex(samples)
-        found += [convexity, self._strongly_convex(modulus), self._constraint_convex(samples), self._affine(y)]
+        found += [convexity, self._strongly_convex(modulus), *self._rules(y)]
         found += self._qualifications(solution, y)
         found.append(self._gamma(samples, modulus))
         return found
@@ -176,29 +175,18 @@ class _Checker:
         words = "not strongly convex: y may not be unique; blocc then reports the answer best for the leader"
         return Finding("strongly convex", None, words, max(modulus, 0.0))
 
-    def _constraint_convex(self, samples: list[np.ndarray]) -> Finding:
-        """Jensen's inequality on pairs of points, row by row: cheaper than a Hessian for each row."""
-        name = "inequality convex in y"
+    def _rules(self, y: np.ndarray) -> list[Finding]:
+        """Jensen's inequality for the constraints: cheaper than a Hessian for each row."""
+        found = jensen(self.flat, self.problem.cache, self.x, y, seed=self.seed)
+        words = f"largest violation of Jensen's inequality: {max(found.inequality, 0.0):.1e}"
+        inequality = Finding("inequality convex in y", found.inequality <= 1e-7, words, found.inequality)
         if self.flat.n_inequality == 0:
-            return Finding(name, True, "there is no inequality")
-        value = jax.jit(lambda z: self.flat.inequality(self.at, z))
-        worst = _worst_midpoint(value, samples, self.flat, self.seed)
-        convex = worst <= 1e-9
-        return Finding(name, convex, f"largest violation of the midpoint rule: {max(worst, 0.0):.1e}", worst)
-
-    def _affine(self, y: np.ndarray) -> Finding:
-        name = "equality affine in y"
+            inequality = Finding("inequality convex in y", True, "there is no inequality")
+        words = f"largest deviation from the midpoint rule: {found.equality:.1e}"
+        equality = Finding("equality affine in y", found.equality <= 1e-7, words, found.equality)
         if self.flat.n_equality == 0:
-            return Finding(name, True, "there is no equality")
-        generator = np.random.default_rng(self.seed)
-        h = jax.jit(lambda z: self.flat.equality(self.at, z))
-        worst = 0.0
-        for _ in range(4):
-            a, b = y + generator.normal(size=y.size), y + generator.normal(size=y.size)
-            middle = np.asarray(h(jnp.asarray(0.5 * (a + b))))
-            ends = 0.5 * (np.asarray(h(jnp.asarray(a))) + np.asarray(h(jnp.asarray(b))))
-            worst = max(worst, float(np.max(np.abs(middle - ends) / (1.0 + np.abs(ends)))))
-        return Finding(name, worst <= 1e-9, f"largest deviation from the midpoint rule: {worst:.1e}", worst)
+            equality = Finding("equality affine in y", True, "there is no equality")
+        return [inequality, equality]
 
     def _qualifications(self, found: Evaluation, y: np.ndarray) -> list[Finding]:
         flat, at = self.flat, jnp.asarray(y)
@@ -253,23 +241,3 @@ class _Checker:
             return Finding(name, None, words)
         needed = -bend / modulus
         return Finding(name, True, f"gamma > {needed:.4g} makes L_F strongly convex in y here", needed)
-
-
-def _worst_midpoint(
-    function: Callable[[Array], Array], samples: list[np.ndarray], flat: FlatProblem, seed: int
-) -> float:
-    """Largest violation of ``c((a + b) / 2) <= (c(a) + c(b)) / 2`` over random pairs, relative to the values."""
-    generator = np.random.default_rng(seed)
-    size = 1.0 + float(np.max(np.abs(samples[0]), initial=0.0))
-    worst = -np.inf
-    for _ in range(12):
-        a, b = (
-            np.asarray(flat.y_set.project_flat(jnp.asarray(samples[0] + size * generator.normal(size=samples[0].size))))
-            for _ in range(2)
-        )
-        middle, first, second = (np.asarray(function(jnp.asarray(point))) for point in (0.5 * (a + b), a, b))
-        excess = (middle - 0.5 * (first + second)) / (1.0 + np.abs(first) + np.abs(second))
-        worst = max(worst, float(np.max(excess)))
-    if not np.isfinite(worst):
-        raise BloccError("inequality(x, y) is not finite near the follower's answer")
-    return worst

@@ -97,9 +97,10 @@ class Run:
         first = self._try(x, leader)
         if not first.usable and self._has_coupling() and self.function.violation(x).value > FEASIBLE:
             better, violated = restore(self.function, x)
-            if violated > FEASIBLE:
+            bends = self.function.convexity(x, np.asarray(first.follower.y)).failure()
+            if np.isfinite(violated) and violated > FEASIBLE and not bends:
                 return first, conclude.infeasible(violated)
-            first = self._try(better, leader)
+            first = self._try(better, leader) if violated <= FEASIBLE else first
         if not first.usable:
             return first, conclude.explain_failure(self.problem.flat, self.function, first)
         return first, None

@@ -33,9 +33,9 @@ def solve(
 ) -> Result:
     """Solve a bilevel problem from ``x0`` (or from the middle of X) and return a certified :class:`Result`.
 
-    ``options`` are the fields of :class:`~blocc.options.Options`. ``callback(state)`` is called after every outer iteration
-    and stops the run by returning True. ``progress=True`` shows a live line on standard error. Ctrl-C, a callback or the time
-    limit end the run with the best point so far.
+    ``options`` are the fields of :class:`~blocc.options.Options`. ``callback(state)`` is called after every outer
+    iteration and stops the run by returning True. ``progress=True`` shows a live line on standard error. Ctrl-C, a
+    callback or the time limit end the run with the best point so far.
     """
     settings = make_options(preset, options)
     _check_problem(problem)

@@ -95,6 +95,21 @@ def direct_gamma(function: PenaltyFunction, first: Evaluation, leader: Leader, g
     return None if found is first else found
 
 
+def escape(function: PenaltyFunction, outcome: Outcome, leader: Leader, goal: Goal, seed: int = 0) -> Evaluation | None:
+    """A lower point next to a stationary one, if there is: then that one is a saddle or a maximum, not a minimum."""
+    e = outcome.evaluation
+    generator = np.random.default_rng(seed)
+    radius = 1e-3 * (1.0 + float(np.max(np.abs(e.x), initial=0.0)))
+    accuracy = goal.inner(float(e.gamma), final=True)
+    for _ in range(3):
+        offset = radius * generator.uniform(-1.0, 1.0, e.x.size)
+        for point in (function.project(e.x + offset), function.project(e.x - offset)):
+            found = function(point, float(e.gamma), leader, accuracy)
+            if found.usable and float(found.value) < float(e.value) - 1e-8 * goal.scale(e):
+                return found
+    return None
+
+
 def minimise(
     function: PenaltyFunction,
     first: Evaluation,
@@ -106,6 +121,7 @@ def minimise(
 ) -> tuple[Outcome, Leader]:
     """Descend in stages of growing gamma (one stage if ``fixed_gamma``) from the usable evaluation ``first``."""
     evaluation, gamma = first, float(first.gamma)
+    escapes = 0
     while True:
         outcome, leader = _stage(function, evaluation, leader, goal, fixed_gamma, descent)
         evaluation = outcome.evaluation
@@ -120,7 +136,11 @@ def minimise(
             if not float(evaluation.value) < before:
                 break
         if fixed_gamma or done or gamma >= _LARGEST_GAMMA:
-            return outcome, leader
+            lower = escape(function, outcome, leader, goal) if escapes < 3 and goal.stationary(outcome) else None
+            if lower is None:
+                return outcome, leader
+            evaluation, escapes = lower, escapes + 1
+            continue
         gamma *= _FACTOR
         following = function(evaluation.x, gamma, leader, goal.inner(gamma))
         if not following.usable:  # out of precision: the last stage is the best that can be had

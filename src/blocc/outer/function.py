@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc.compilation import compile_ahead
+from blocc.convexity import Jensen, jensen
 from blocc.inner.elastic import Violation, violation
 from blocc.inner.protocol import InnerCode, InnerOracle
 from blocc.outer import spectral
@@ -61,7 +62,7 @@ class PenaltyFunction:
         self.evaluations = 0
         self.inner_iterations = 0
         self.fallbacks = 0
-        self.met_concavity = False  #: an oracle met negative curvature of the follower's own problem
+        self.start_size = np.inf  #: 1 + |x| at the first evaluation
         self.compile_seconds = 0.0
         self._cache = cache
         self._futile = 0
@@ -105,6 +106,11 @@ class PenaltyFunction:
             self.compile_seconds += seconds
         return jax.device_get(self._cache[key](*arguments))
 
+    def convexity(self, x: np.ndarray, y: np.ndarray, gamma: float = 1.0) -> Jensen:
+        """Jensen's inequality for the lower level, and for f + gamma g, around (x, y)."""
+        around = y if np.isfinite(y).all() else self.flat.y_set.interior_flat()
+        return jensen(self.flat, self._cache, x, around, gamma)
+
     def _infeasible(self, x: np.ndarray) -> bool:
         if self.flat.n_inequality + self.flat.n_equality == 0:
             return False
@@ -135,6 +141,8 @@ class PenaltyFunction:
     def __call__(self, x: np.ndarray, gamma: float, leader: Leader, tolerance: float) -> Evaluation:
         """Evaluate at ``x``; the warm starts come from the last usable evaluation."""
         self.monitor.check_time()
+        if self.evaluations == 0:
+            self.start_size = 1.0 + float(np.max(np.abs(x), initial=0.0))
         self.evaluations += 1
         found: Evaluation | None = None
         for position, oracle in enumerate(self.oracles):
@@ -151,11 +159,12 @@ class PenaltyFunction:
                 self._warm[oracle] = candidate.warm
                 self.fallbacks += position > 0
                 self._futile = 0 if position > 0 else self._futile
-                self.met_concavity |= bool(candidate.follower.concave)
                 self.monitor.consider(candidate)
                 return candidate
             found = found or candidate
             self._futile += position > 0
+            if candidate.follower.concave or candidate.penalised.concave:
+                return candidate  # not convex: a method that cannot see that must not paper over it
             codes = {int(candidate.follower.code), int(candidate.penalised.code)}
             if codes & {InnerCode.INFEASIBLE, InnerCode.UNBOUNDED, InnerCode.NOT_FINITE}:
                 return candidate  # a proven failure: no other oracle will do better
