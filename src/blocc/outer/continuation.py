@@ -27,7 +27,7 @@ class Goal:
     """What counts as done, in numbers relative to the problem's size."""
 
     tolerance: float = 1e-5
-    leader_tolerance: float = 1e-6
+    leader_tolerance: float = 1e-5  #: of the leader's own constraints, relative to the size of x
     max_iterations: int = 500  #: of each stage
     inner_tolerance: float | None = None  #: None: tied to gamma
 
@@ -62,7 +62,11 @@ class Goal:
 
     def admissible(self, evaluation: Evaluation) -> bool:
         """Whether the leader's own constraints hold."""
-        return float(evaluation.leader_violation) <= self.leader_tolerance * self.scale(evaluation)
+        return float(evaluation.leader_violation) <= self.leader_allowance(evaluation)
+
+    def leader_allowance(self, evaluation: Evaluation) -> float:
+        """How far the leader's own constraints may be violated."""
+        return self.leader_tolerance * (1.0 + float(np.max(np.abs(evaluation.x), initial=0.0)))
 
 
 def first_gamma(function: PenaltyFunction, x: np.ndarray, leader: Leader, goal: Goal) -> Evaluation:
@@ -180,7 +184,7 @@ def _stage(
         multipliers = np.maximum(leader.multipliers + leader.penalty * constraint, 0.0)
         # Violated, or priced although slack: the distance from satisfying the leader's complementarity conditions.
         error = float(np.max(np.abs(np.maximum(constraint, -leader.multipliers / leader.penalty)), initial=0.0))
-        if error <= 0.3 * goal.leader_tolerance * goal.scale(outcome.evaluation):
+        if error <= 0.1 * goal.leader_allowance(outcome.evaluation):
             break
         penalty = leader.penalty * (5.0 if error > 0.3 * previous else 1.0)
         leader, previous = Leader(multipliers, np.minimum(penalty, 1e6)), error
