@@ -62,7 +62,7 @@ def violation(name, point):
 
 @pytest.mark.parametrize("name", SETS)
 @given(data=st.data())
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, derandomize=True, max_examples=30)
 def test_projection_laws(name, data):
     convex_set = SETS[name]
     vectors = arrays(np.float64, convex_set.size, elements=numbers)
@@ -82,7 +82,7 @@ def test_projection_laws(name, data):
 
 @pytest.mark.parametrize("name", SETS)
 @given(data=st.data())
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, derandomize=True, max_examples=20)
 def test_contains_agrees_with_bounds_and_constraints(name, data):
     convex_set = SETS[name]
     v = data.draw(arrays(np.float64, convex_set.size, elements=numbers))

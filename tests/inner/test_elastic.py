@@ -48,7 +48,7 @@ def interval():
 
 
 @given(x=st.tuples(*[st.floats(-3.0, 3.0, allow_subnormal=False)] * 3))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=60)
 def test_value_of_an_interval(interval, x):
     found = interval(np.array(x))
     exact = max((x[0] - x[1]) / 2.0, (x[0] - x[2]) / 2.0, -1.0)

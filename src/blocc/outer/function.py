@@ -66,6 +66,7 @@ class PenaltyFunction:
         self.compile_seconds = 0.0
         self._cache = cache
         self._futile = 0
+        self._jensen: dict[Any, Jensen] = {}
         self._warm: dict[InnerOracle, Any] = {}
         self._cold: dict[InnerOracle, Any] = {}
 
@@ -107,9 +108,13 @@ class PenaltyFunction:
         return jax.device_get(self._cache[key](*arguments))
 
     def convexity(self, x: np.ndarray, y: np.ndarray, gamma: float = 1.0) -> Jensen:
-        """Jensen's inequality for the lower level, and for f + gamma g, around (x, y)."""
+        """Jensen's inequality for the lower level, and for f + gamma g, around (x, y); once for all nearby x."""
         around = y if np.isfinite(y).all() else self.flat.y_set.interior_flat()
-        return jensen(self.flat, self._cache, x, around, gamma)
+        size = 1e-2 * (1.0 + float(np.max(np.abs(x), initial=0.0)))
+        key = (np.round(np.asarray(x) / size).tobytes(), gamma)
+        if key not in self._jensen:
+            self._jensen[key] = jensen(self.flat, self._cache, x, around, gamma)
+        return self._jensen[key]
 
     def _infeasible(self, x: np.ndarray) -> bool:
         if self.flat.n_inequality + self.flat.n_equality == 0:
