@@ -114,7 +114,7 @@ def solve_command(
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options.update(seed=seed, preset=preset)
     many: MultiResult | None = None
-    options["progress"] = not quiet and sys.stderr.isatty()
+    options["progress"] = False if quiet else None
     if starts is None:
         result = solve(target, None if x0 is None else parse_x0(x0, target), **options)
     elif x0 is None:

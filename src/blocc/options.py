@@ -49,6 +49,10 @@ class Options:
         for name in ("inner_tolerance", "max_iterations", "time_limit"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
+        for name in ("max_iterations", "seed"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, (int, np.integer)) or value < 0):
+                raise OptionError(f"{name} must be a whole number, got {value!r}")
 
     def described(self) -> dict[str, Any]:
         """The options as plain values, for a saved result."""

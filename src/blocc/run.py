@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -27,6 +28,10 @@ from blocc.result import MultiResult, Result, Status
 
 Callback = Callable[[State], Any]
 Report = Callable[[int, HistoryRow], None]
+
+
+def _reason(stop: BaseException) -> StopReason:
+    return stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
 
 
 class Run:
@@ -63,10 +68,8 @@ class Run:
                 return self._conclude(Outcome(first, np.inf, 0.0), *trouble)
             last = Outcome(first, measure(self.function, first), 0.0)
             last = self._descend(first, leader)
-        except Stop as stop:
-            return self._stopped(stop.reason, last, x, leader)
-        except KeyboardInterrupt:
-            return self._stopped(StopReason.INTERRUPTED, last, x, leader)
+        except (Stop, KeyboardInterrupt) as stop:
+            return self._stopped(_reason(stop), last, x, leader)
         return self._conclude(last, *self._judge(last))
 
     def _descend(self, first: Evaluation, leader: Leader) -> Outcome:
@@ -109,7 +112,7 @@ class Run:
         if isinstance(self.options.gamma, str):
             return continuation.first_gamma(self.function, x, leader, self.goal)
         gamma = float(self.options.gamma)
-        return self.function(x, gamma, leader, self.goal.inner(gamma))
+        return self.exact(x, gamma, leader, self.goal.inner(gamma))
 
     def _has_coupling(self) -> bool:
         return self.problem.flat.n_inequality + self.problem.flat.n_equality > 0
@@ -161,25 +164,25 @@ class Run:
             results = tuple(self._again().single(x) for x in points)
             return MultiResult(results, self._seconds())
         try:
-            outcomes = self._batch(points, leader)
-        except (Stop, KeyboardInterrupt) as stop:
-            reason = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
-            return MultiResult((self._stopped(reason, None, points[0], leader),), self._seconds())
-        run_seconds = self._seconds()
-        results = tuple(self._finish(outcome, x, leader) for outcome, x in zip(outcomes, points, strict=True))
-        share = {"compile": run_seconds["compile"], "run": run_seconds["run"] / len(points)}
+            outcomes, stopped = self._batch(points, leader)
+        except (Stop, KeyboardInterrupt) as stop:  # before the first round was over: there is one point to show
+            return MultiResult((self._stopped(_reason(stop), None, points[0], leader),), self._seconds())
+        finish = self._finish if stopped is None else partial(self._finish_stopped, stopped)
+        seconds = self._seconds()
+        share = {"compile": seconds["compile"], "run": seconds["run"] / len(points)}
+        results = tuple(finish(outcome, x, leader) for outcome, x in zip(outcomes, points, strict=True))
         results = tuple(r if r.seconds else replace(r, seconds=share) for r in results)
         return MultiResult(results, self._seconds())
 
-    def _batch(self, points: np.ndarray, leader: Leader) -> list[Outcome]:
+    def _batch(self, points: np.ndarray, leader: Leader) -> tuple[list[Outcome], StopReason | None]:
         if self.options.outer == "pgd":
-            return self._published(points, leader)
+            return self._published(points, leader), None
         fixed = None if isinstance(self.options.gamma, str) else float(self.options.gamma)
         first = 1.0
         if fixed is None:
             candidates = [self._try(x, leader) for x in points[:: max(1, len(points) // 3)][:3]]
             first = max([float(e.gamma) for e in candidates if e.usable], default=1.0)
-        outcomes, evaluations, seconds = batch.minimise(
+        found = batch.minimise(
             self.problem.flat,
             self.function.oracles[0],
             self.problem.cache,
@@ -189,9 +192,15 @@ class Run:
             gamma=fixed,
             first_gamma=first,
         )
-        self.extra_compile += seconds
-        self.function.evaluations += int(evaluations.sum())
-        return outcomes
+        self.extra_compile += found.compile_seconds
+        self.function.evaluations += found.evaluations
+        return found.outcomes, found.stopped
+
+    def _finish_stopped(self, reason: StopReason, outcome: Outcome, x: np.ndarray, leader: Leader) -> Result:
+        """A lane of a batch that was stopped: finished ones are judged, the others say why they are not."""
+        done = bool(outcome.evaluation.usable) and self.goal.stationary(outcome) and self.goal.exact(outcome.evaluation)
+        status, message = self._judge(outcome) if done else conclude.STOPPED[reason]
+        return replace(self._conclude(outcome, status, message), seconds={})
 
     def _finish(self, outcome: Outcome, x: np.ndarray, leader: Leader) -> Result:
         """Turn one lane of the batch into a result; what the batch left undone is finished alone."""
@@ -208,8 +217,7 @@ class Run:
                 self.function, evaluation, leader, self.goal, fixed_gamma=not isinstance(self.options.gamma, str)
             )
         except (Stop, KeyboardInterrupt) as stop:
-            reason = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
-            return self._stopped(reason, outcome, x, leader)
+            return self._finish_stopped(_reason(stop), outcome, x, leader)
         return replace(self._conclude(last, *self._judge(last)), seconds={})
 
     def _again(self) -> Run:

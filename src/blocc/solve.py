@@ -6,6 +6,7 @@ a sentence, never an answer that looks like success.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -28,14 +29,15 @@ def solve(
     *,
     preset: str = "default",
     callback: Callback | None = None,
-    progress: bool | Report = False,
+    progress: bool | Report | None = None,
     **options: Any,
 ) -> Result:
     """Solve a bilevel problem from ``x0`` (or from the middle of X) and return a certified :class:`Result`.
 
     ``options`` are the fields of :class:`~blocc.options.Options`. ``callback(state)`` is called after every outer
-    iteration and stops the run by returning True. ``progress=True`` shows a live line on standard error. Ctrl-C, a
-    callback or the time limit end the run with the best point so far.
+    iteration and stops the run by returning True. A run of more than half a second shows a live line on a
+    terminal's standard error (``progress=False`` never, ``True`` always). Ctrl-C, a callback or the time limit end the
+    run with the best point so far.
     """
     settings = make_options(preset, options)
     _check_problem(problem)
@@ -51,7 +53,7 @@ def solve_many(
     starts: int | None = None,
     preset: str = "default",
     callback: Callback | None = None,
-    progress: bool | Report = False,
+    progress: bool | Report | None = None,
     **options: Any,
 ) -> MultiResult:
     """Solve from many starts at once: those in ``x0s``, or ``starts`` random points of X drawn with ``seed``.
@@ -100,10 +102,10 @@ def _start(problem: BilevelProblem, x0: PyTree | None, name: str = "x0") -> np.n
     return np.asarray(problem.x_set.ravel(problem.x_set.project(x0)))
 
 
-def _reporter(progress: bool | Report) -> Report | None:
+def _reporter(progress: bool | Report | None) -> Report | None:
     if callable(progress):
         return progress
-    if progress:
+    if progress or (progress is None and sys.stderr.isatty()):
         from blocc.report.progress import ProgressLine
 
         return ProgressLine()

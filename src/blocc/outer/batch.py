@@ -17,16 +17,24 @@ from jax import lax
 from blocc.compilation import compile_ahead
 from blocc.inner.protocol import InnerOracle
 from blocc.outer import spectral
-from blocc.outer.continuation import Goal
+from blocc.outer.continuation import FACTOR, LARGEST_GAMMA, Goal
 from blocc.outer.lbfgsb import Outcome
-from blocc.outer.monitor import Monitor
+from blocc.outer.monitor import Monitor, Stop, StopReason
 from blocc.penalty import Evaluation, Leader, cold_pair, evaluate, evaluation_shapes, no_leader
 from blocc.problem import FlatProblem
 
 Array = Any
 
-_FACTOR = 4.0
 _ROUNDS = 30
+
+
+class BatchOutcome(NamedTuple):
+    """Where all starts ended."""
+
+    outcomes: list[Outcome]
+    evaluations: int
+    compile_seconds: float
+    stopped: StopReason | None  #: why the batch ended before its time
 
 
 class _Lane(NamedTuple):
@@ -76,8 +84,8 @@ def minimise(
     *,
     gamma: float | None,
     first_gamma: float,
-) -> tuple[list[Outcome], np.ndarray, float]:
-    """Outcomes of all starts, the evaluations each took, and the seconds of compilation. ``gamma=None`` continues."""
+) -> BatchOutcome:
+    """Run all starts; ``gamma=None`` means continuation. A stop from outside ends the batch after the round it met."""
     count = len(starts)
     lanes = _start(flat, oracle, cache, starts)
     gammas = np.full(count, first_gamma if gamma is None else gamma)
@@ -86,6 +94,7 @@ def minimise(
     evaluations = np.zeros(count, dtype=int)
     seconds = 0.0
     scale = np.ones(count)
+    stopped: StopReason | None = None
     for _ in range(_ROUNDS):
         wanted = np.where(final, goal.tolerance, np.maximum(goal.tolerance, 0.01 / np.maximum(gammas, 1.0)))
         accuracy = np.array([goal.inner(g) for g in gammas])
@@ -111,16 +120,21 @@ def minimise(
         scale = np.array([goal.scale(e) if e.usable else 1.0 for e in found])
         exact = np.array([bool(e.usable) and goal.exact(e) for e in found])
         failed = np.asarray(~lanes.accepted.usable)
-        done |= failed | final & (exact | (gamma is not None)) | (gammas >= 1e8)
+        done |= failed | final & (exact | (gamma is not None)) | (gammas >= LARGEST_GAMMA)
         grow = ~done & ~exact
-        gammas, final = np.where(grow, gammas * _FACTOR, gammas), np.where(done, final, exact)
-        _report(monitor, found, np.asarray(lanes.search.stationarity), int(evaluations.sum()))
-        monitor.check_time()
+        gammas, final = np.where(grow, gammas * FACTOR, gammas), np.where(done, final, exact)
+        try:
+            _report(monitor, found, np.asarray(lanes.search.stationarity), int(evaluations.sum()))
+            monitor.check_time()
+        except Stop as stop:
+            stopped = stop.reason
+            break
         if done.all():
             break
     found = _lanes(lanes.accepted, count)
     measures = np.asarray(lanes.search.stationarity)
-    return [Outcome(e, float(m), 0.0) for e, m in zip(found, measures, strict=True)], evaluations, seconds
+    outcomes = [Outcome(e, float(m), 0.0) for e, m in zip(found, measures, strict=True)]
+    return BatchOutcome(outcomes, int(evaluations.sum()), seconds, stopped)
 
 
 def _start(flat: FlatProblem, oracle: InnerOracle, cache: dict[Any, Any], starts: np.ndarray) -> _Lane:

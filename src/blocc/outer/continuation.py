@@ -17,8 +17,8 @@ from blocc.outer.function import PenaltyFunction
 from blocc.outer.lbfgsb import Outcome
 from blocc.penalty import Evaluation, Leader
 
-_FACTOR = 4.0
-_LARGEST_GAMMA = 1e8
+FACTOR = 4.0  #: by which gamma grows from stage to stage
+LARGEST_GAMMA = 1e8
 _FINEST = 1e-12  #: accuracy that can be asked of an inner solution
 
 
@@ -79,7 +79,7 @@ def first_gamma(function: PenaltyFunction, x: np.ndarray, leader: Leader, goal: 
         bent = bool(found.penalised.concave) and not bool(found.follower.concave)
         if (found.usable and near and not bent) or gamma >= 1e6 or found.follower.code >= 2:
             return found
-        gamma *= _FACTOR
+        gamma *= FACTOR
 
 
 def direct_gamma(function: PenaltyFunction, first: Evaluation, leader: Leader, goal: Goal) -> Evaluation | None:
@@ -91,9 +91,9 @@ def direct_gamma(function: PenaltyFunction, first: Evaluation, leader: Leader, g
     loose = replace(goal, tolerance=max(1e-3, goal.tolerance))
     found = first
     while not loose.exact(found) or found.gamma < 60.0 * first.gamma:
-        gamma = _FACTOR * float(found.gamma)
+        gamma = FACTOR * float(found.gamma)
         following = function(first.x, gamma, leader, goal.inner(gamma))
-        if not following.usable or gamma > _LARGEST_GAMMA:
+        if not following.usable or gamma > LARGEST_GAMMA:
             break
         found = following
     return None if found is first else found
@@ -139,13 +139,13 @@ def minimise(
             done = goal.exact(evaluation) and goal.admissible(evaluation)
             if not float(evaluation.value) < before:
                 break
-        if fixed_gamma or done or gamma >= _LARGEST_GAMMA:
+        if fixed_gamma or done or gamma >= LARGEST_GAMMA:
             lower = escape(function, outcome, leader, goal) if escapes < 3 and goal.stationary(outcome) else None
             if lower is None:
                 return outcome, leader
             evaluation, escapes = lower, escapes + 1
             continue
-        gamma *= _FACTOR
+        gamma *= FACTOR
         following = function(evaluation.x, gamma, leader, goal.inner(gamma))
         if not following.usable:  # out of precision: the last stage is the best that can be had
             return outcome, leader

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
 
 from blocc.problem import FlatProblem
 
@@ -105,8 +104,3 @@ def advance(flat: FlatProblem, state: SpectralState, value: Array, gradient: Arr
         failed=(first & ~accepted) | (~accepted & tiny),
         accepted=accepted,
     )
-
-
-def restart(state: SpectralState) -> SpectralState:
-    """Keep the point and forget the values: for a new gamma the old ones mean nothing."""
-    return lax.stop_gradient(start(state.x))
