@@ -143,12 +143,6 @@ def test_the_gradient_of_v_needs_the_multipliers(simple):
             assert float(slope(at, found.y, zero_multipliers(flat))[0]) == pytest.approx(-4.0 * x, rel=1e-8)
 
 
-def test_f_that_ignores_y_leaves_nothing_to_penalise(simple):
-    found = evaluator(simple)(1.5, 10.0)
-    assert float(found.value) == pytest.approx(0.0, abs=1e-9)
-    assert found.gradient[0] == pytest.approx(0.0, abs=1e-6)
-
-
 # --- the gradient of F -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("gamma", GAMMAS)
 @pytest.mark.parametrize("kind", KINDS)

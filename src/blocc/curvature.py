@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh
 
 from blocc.problem import FlatProblem
 
@@ -46,6 +46,8 @@ def curvature_of(function: Callable[[Array], Array]) -> Callable[[np.ndarray], t
                 ends.append(float(found[0]))
             except ArpackNoConvergence as error:
                 ends.append(float(error.eigenvalues[0]) if len(error.eigenvalues) else float("nan"))
+            except ArpackError:  # the operator is zero on the starting vector: there is no curvature to find
+                ends.append(0.0)
         return ends[0], ends[1]
 
     return lambda point: dense(point) if point.size <= _DENSE else matrix_free(point)

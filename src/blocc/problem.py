@@ -130,6 +130,8 @@ class BilevelProblem:
                 for label, template in (("x", self.x_set.template), ("y", self.y_set.template))
             )
             raise ProblemError(f"{name}(x, y) fails for {shapes}: {type(error).__name__}: {error}") from error
+        if output is None and name not in ("upper", "lower"):
+            raise ProblemError(f"{name}(x, y) returns nothing; is a return missing?")
         for leaf in jax.tree.leaves(output):
             if not jnp.issubdtype(leaf.dtype, jnp.floating) and not jnp.issubdtype(leaf.dtype, jnp.integer):
                 raise ProblemError(f"{name}(x, y) must return real numbers, got dtype {leaf.dtype}")

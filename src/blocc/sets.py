@@ -25,20 +25,33 @@ PyTree = Any
 
 
 def _as_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
-    dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    try:
+        dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    except TypeError:
+        raise ProblemError(f"shape must be an integer or a tuple of integers, got {shape!r}") from None
     if any(not isinstance(d, (int, np.integer)) or d < 0 for d in dims):
         raise ProblemError(f"shape must be an integer or a tuple of non-negative integers, got {shape!r}")
     return tuple(int(d) for d in dims)
 
 
 def _as_float_array(name: str, value: Any) -> np.ndarray:
+    """A float64 copy, so that a later change of the caller's array does not change the set."""
     try:
-        array = np.asarray(value, dtype=np.float64)
+        if np.iscomplexobj(value):
+            raise TypeError
+        array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ProblemError(f"{name} must be a real number or an array of real numbers, got {value!r}") from error
     if np.isnan(array).any():
         raise ProblemError(f"{name} contains NaN")
     return array
+
+
+def _as_number(name: str, value: Any, *, positive: bool = False) -> float:
+    array = _as_float_array(name, value)
+    if array.shape != () or not np.isfinite(array) or (positive and array <= 0):
+        raise ProblemError(f"{name} must be a {'positive ' if positive else ''}finite number, got {value!r}")
+    return float(array)
 
 
 class ConvexSet(ABC):
@@ -82,6 +95,8 @@ class ConvexSet(ABC):
     # --- what users call ----------------------------------------------------------------------------------------
     def ravel(self, point: PyTree, name: str = "point") -> np.ndarray:
         """Flatten a member-shaped pytree into a float64 vector, or explain why its shape does not fit."""
+        if isinstance(self.template, np.ndarray) and isinstance(point, (list, tuple)):
+            point = _as_float_array(name, point)  # a plain list of numbers is a point too
         leaves, structure = jax.tree.flatten(point)
         expected_leaves, expected_structure = jax.tree.flatten(self.template)
         if structure != expected_structure:  # type: ignore[operator]
@@ -212,9 +227,7 @@ class Ball(ConvexSet):
         self.center = _as_float_array("center", center)
         if not np.isfinite(self.center).all():
             raise ProblemError("center must be finite")
-        if not np.isfinite(radius) or radius <= 0:
-            raise ProblemError(f"radius must be a positive finite number, got {radius!r}")
-        self.radius = float(radius)
+        self.radius = _as_number("radius", radius, positive=True)
         self.template, self.size = np.zeros(self.center.shape), int(self.center.size)
 
     def __repr__(self) -> str:
@@ -248,9 +261,7 @@ class Simplex(ConvexSet):
     def __init__(self, size: int, total: float = 1.0) -> None:
         if not isinstance(size, (int, np.integer)) or size < 1:
             raise ProblemError(f"size must be a positive integer, got {size!r}")
-        if not np.isfinite(total) or total <= 0:
-            raise ProblemError(f"total must be a positive finite number, got {total!r}")
-        self.total = float(total)
+        self.total = _as_number("total", total, positive=True)
         self.template, self.size = np.zeros(int(size)), int(size)
 
     def __repr__(self) -> str:
@@ -264,10 +275,12 @@ class Simplex(ConvexSet):
 
     def project_flat(self, point: Array) -> Array:
         # Subtract the threshold at which the positive parts sum to the total; sorting finds it exactly.
-        descending = -jnp.sort(-point)
+        # A common shift changes nothing; without it large entries would swallow the total.
+        shifted = point - jnp.max(point)
+        descending = -jnp.sort(-shifted)
         excess = (jnp.cumsum(descending) - self.total) / jnp.arange(1, self.size + 1)
-        active = jnp.sum(descending > excess)
-        return jnp.maximum(point - excess[active - 1], 0.0)
+        active = jnp.maximum(jnp.sum(descending > excess), 1)
+        return jnp.maximum(shifted - excess[active - 1], 0.0)
 
     def interior_flat(self) -> np.ndarray:
         return np.full(self.size, self.total / self.size)
@@ -281,9 +294,9 @@ class Halfspace(ConvexSet):
 
     def __init__(self, normal: Any, offset: float) -> None:
         self.normal = _as_float_array("normal", normal)
-        self.offset = float(offset)
-        if not np.isfinite(self.normal).all() or not np.isfinite(self.offset):
-            raise ProblemError("normal and offset must be finite")
+        self.offset = _as_number("offset", offset)
+        if not np.isfinite(self.normal).all():
+            raise ProblemError("normal must be finite")
         self._norm = float(np.linalg.norm(self.normal))
         if self._norm == 0.0:
             raise ProblemError("normal must not be the zero vector")

@@ -162,17 +162,6 @@ def test_a_value_that_is_too_good_from_a_wrong_gradient_still_ends():
     assert len(trials) < 100
 
 
-def test_restart_keeps_the_point_only():
-    _, _, function = quadratic(3, 10.0)
-    with double_precision():
-        state, _ = minimise("ball", function, SETS["ball"].interior_flat(), 5)
-        again = spectral.restart(state)
-    np.testing.assert_array_equal(again.x, state.x)
-    assert np.isposinf(float(again.value))
-    assert int(again.iteration) == -1
-    np.testing.assert_array_equal(spectral.trial(again), state.x)
-
-
 def test_many_starts_at_once():
     """The machine is a pure function of arrays: vmap gives the same steps as one start at a time."""
     hessian, cost, function = quadratic(3, 10.0)

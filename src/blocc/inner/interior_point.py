@@ -153,7 +153,9 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
     reach = longest_step(bounds, p, affine, 1.0)
     after = average_product(bounds, advance(p, affine, reach))
     centering = jnp.clip((after / jnp.maximum(average, 1e-300)) ** 3, 1e-8, 1.0)
-    target = centering * average
+    # Products that vanish before the constraints hold would block every later step: they wait for feasibility.
+    lag = jnp.max(jnp.abs(affine_residual.inequality), initial=0.0)
+    target = jnp.maximum(centering * average, jnp.minimum(average, 0.1 * lag))
 
     # Plain Newton towards the target, and the same with Mehrotra's second-order correction of the products.
     plain_residual = residual(scaled, bounds, p, target)
@@ -221,8 +223,11 @@ def _judge(
     better = error < state.best_error
     since = jnp.where(error < 0.5 * state.best_error, 0, state.since_best + 1)
 
+    iteration = state.iteration + 1
+    stuck = ~accepted | (iteration >= options.max_iterations) | ((since >= 8) & (error < 1e-6)) | (since >= 30)
+
     # Farkas: the priced sum of all constraints is positive here and does not fall in any direction, so no y satisfies
-    # them. "Does not fall": its gradient is 1e-5 of the terms that cancel in it.
+    # them. "Does not fall": its gradient is 1e-5 of the terms that cancel in it (1e-3 where nothing moves any more).
     price = jnp.sum(p.inequality) + jnp.sum(jnp.abs(p.equality))
     below, above = bounds.distances(p.y)
     violation = jnp.dot(p.inequality, scaled.inequality(p.y)) + jnp.dot(p.equality, scaled.equality(p.y))
@@ -231,10 +236,9 @@ def _judge(
     terms = jnp.dot(jnp.sum(jnp.abs(newton.jacobian), axis=1), p.inequality) + jnp.sum(p.lower) + jnp.sum(p.upper)
     terms += jnp.dot(jnp.sum(jnp.abs(scaled.equality_matrix), axis=1), jnp.abs(p.equality))
     farkas = (violation - bound_slack - 10.0 * slope * size_y) / jnp.maximum(price, 1e-300)
-    infeasible = (slope <= 1e-5 * terms) & (farkas > 1e-8 * size_y) & (infeasibility > 1e-8 * size_y)
+    gate = jnp.where(stuck, 1e-3, 1e-5)
+    infeasible = (slope <= gate * terms) & (farkas > 1e-8 * size_y) & (infeasibility > 1e-8 * size_y)
 
-    iteration = state.iteration + 1
-    stuck = ~accepted | (iteration >= options.max_iterations) | ((since >= 8) & (error < 1e-6)) | (since >= 30)
     code = jnp.asarray(_RUNNING)
     code = jnp.where(stuck, int(InnerCode.STALLED), code)
     code = jnp.where(infeasible, int(InnerCode.INFEASIBLE), code)

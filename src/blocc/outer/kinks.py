@@ -93,9 +93,9 @@ def minimise(
 
 
 def _set_normals(function: PenaltyFunction, x: np.ndarray, radius: float) -> np.ndarray:
-    """Unit normals of X at x: those of the bounds within ``radius``, or where X is no box, the cone's by probing.
+    """Unit normals of X within ``radius`` of x: of the bounds, or where X is no box, found by probing.
 
-    For a general X the normal cone is spanned approximately by ``z - P_X(z)`` for points z around x.
+    For a general X they are the directions of ``z - P_X(z)`` for points z at that distance from x that lie outside.
     """
     convex_set = function.flat.x_set
     if convex_set.is_box:
@@ -104,9 +104,9 @@ def _set_normals(function: PenaltyFunction, x: np.ndarray, radius: float) -> np.
         return np.concatenate([-identity[x - low <= radius], identity[high - x <= radius]])
     normals = []
     for direction in np.concatenate([np.eye(x.size), -np.eye(x.size), np.ones((1, x.size)), -np.ones((1, x.size))]):
-        outside = x + direction
+        outside = x + radius * direction
         normal = outside - function.project(outside)
-        if np.linalg.norm(normal) > 1e-9:
+        if np.linalg.norm(normal) > 1e-6 * radius:
             normals.append(normal / np.linalg.norm(normal))
     return np.asarray(normals).reshape(-1, x.size)
 

@@ -1,0 +1,112 @@
+"""The one-way rule, read from the tables of docs/architecture.md and checked against the imports of src/blocc."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "blocc"
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+MODULES = sorted(SOURCE.rglob("*.py"))
+NUMERICAL = {"blocc", "jax", "numpy", "scipy"}
+LONGEST = 400
+
+
+def rooms(section: str) -> list[str]:
+    """First column of the table under one heading: ``sets.py``, ``inner/``, ..."""
+    text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\| `([\w/.]+)` \|", text, flags=re.MULTILINE)
+
+
+CORE = rooms("The core")
+ORDER = CORE + rooms("Around the core")
+
+
+def room_of(path: Path) -> str:
+    """The row of the table that a file belongs to."""
+    parts = path.relative_to(SOURCE).parts
+    return parts[0] if len(parts) == 1 else f"{parts[0]}/"
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Full names of what a module imports when it is imported itself, with line numbers.
+
+    Imports inside functions do not count, nor those for type checkers alone.
+    """
+
+    def visit(node: ast.AST) -> Iterator[tuple[str, int]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                continue
+            if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
+                continue
+            if isinstance(child, ast.Import):
+                yield from ((alias.name, child.lineno) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                assert child.level == 0, f"{name_of(path)}:{child.lineno} imports relatively"
+                yield from ((f"{child.module}.{alias.name}", child.lineno) for alias in child.names)
+            yield from visit(child)
+
+    yield from visit(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def target_room(full_name: str) -> str | None:
+    """The room that ``blocc.inner.auto.choose_oracles`` or ``blocc.problem`` lives in; None outside the package."""
+    parts = full_name.split(".")
+    if parts[0] != "blocc":
+        return None
+    if len(parts) == 1 or (not (SOURCE / parts[1]).is_dir() and not (SOURCE / f"{parts[1]}.py").is_file()):
+        return "__init__.py"  # a public name of the package
+    return f"{parts[1]}/" if (SOURCE / parts[1]).is_dir() else f"{parts[1]}.py"
+
+
+def test_every_module_is_documented() -> None:
+    assert len(ORDER) == len(set(ORDER))
+    assert sorted(ORDER) == sorted({room_of(path) for path in MODULES})
+
+
+def test_every_file_of_a_room_is_documented() -> None:
+    text = PAGE.partition("\n## Inside the rooms")[2]
+    for path in MODULES:
+        if path.parent.name in ("inner", "outer", "report") and path.name != "__init__.py":
+            assert f"`{path.name}`" in text, f"docs/architecture.md does not mention {name_of(path)}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_go_one_way(path: Path) -> None:
+    here = room_of(path)
+    for name, line in imports(path):
+        room = target_room(name)
+        if room is not None and room != here:
+            assert ORDER.index(room) < ORDER.index(here), f"{name_of(path)}:{line} imports {name} from a room below"
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if room_of(path) in CORE], ids=name_of)
+def test_the_core_needs_numpy_scipy_and_jax_alone(path: Path) -> None:
+    for name, line in imports(path):
+        package = name.partition(".")[0]
+        allowed = package in NUMERICAL or package in sys.stdlib_module_names
+        assert allowed, f"{name_of(path)}:{line} imports {package}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_jax_settings_are_left_alone(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert not called.endswith("config.update"), f"{name_of(path)}:{node.lineno} calls {called}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_modules_stay_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST

@@ -1,0 +1,197 @@
+"""The pages are true: their code runs, prints what they show, and names everything there is.
+
+Blocks of one page share a namespace and a temporary folder, and run in order.
+
+- ``python``: executed. If its first line is a comment such as ``# harbour.py``, it is also saved under that name.
+- ``text`` directly after a ``python`` block: exactly what that block printed, by the rule of :func:`normalised`.
+- ``console``: each line ``$ blocc ...`` is run and must exit with code 0; lines below it, if any, are its output.
+
+A README runs in a folder that also holds examples/, and so do the pages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import blocc
+from blocc.cli import EXIT_CODES
+
+ROOT = Path(__file__).parents[1]
+PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if page.exists()]
+REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?(?!\w)", re.IGNORECASE)
+RELATIVE = 1e-3  #: numbers that differ by less than this share are the same
+NOISE = 1e-4  #: numbers below this are residuals, all of them small enough for the default tolerance
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: str
+    text: str
+    line: int  #: of its first line of text
+    follows: bool  #: nothing but blank lines stands between this block and the one before
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    found: list[Block] = []
+    lines: list[str] | None = None
+    kind, start, touching = "", 0, False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        if lines is None and line.startswith("```"):
+            kind, start, lines = line[3:].strip(), number + 1, []
+        elif lines is not None and line.startswith("```"):
+            found.append(Block(kind, "\n".join(lines), start, touching))
+            lines, touching = None, True
+        elif lines is not None:
+            lines.append(line)
+        elif line.strip():
+            touching = False
+    assert lines is None, f"{page.name}: the block at line {start} never ends"
+    return found
+
+
+def normalised(text: str) -> tuple[str, list[float]]:
+    """The words of an output and its numbers, apart.
+
+    What depends on the machine is taken out: seconds, and counts of evaluations and iterations. White space is
+    collapsed, because the width of a number changes that of its column.
+    """
+    text = re.sub(r"\d[\d.e+-]* (m?s|seconds)\b", r"<time> \1", text)
+    text = re.sub(r"\d+ (evaluations|iterations)\b", r"<count> \1", text)
+    numbers = [float(match) for match in NUMBER.findall(text)]
+    words = " ".join(NUMBER.sub(" # ", text).split())
+    # "[ 1.5" and "[1.5" are the same list.
+    return re.sub(r"([\[(]) | ([\])])", r"\1\2", words), numbers
+
+
+def same(shown: float, printed: float) -> bool:
+    size = max(abs(shown), abs(printed))
+    return size < NOISE or abs(shown - printed) <= RELATIVE * size
+
+
+def assert_same_output(shown: str, printed: str, where: str) -> None:
+    words_shown, numbers_shown = normalised(shown)
+    words_printed, numbers_printed = normalised(printed)
+    assert words_shown == words_printed, f"{where} shows\n{shown}\nbut the code prints\n{printed}"
+    for one, other in zip(numbers_shown, numbers_printed, strict=True):
+        assert same(one, other), f"{where} shows {one:g}, but the code prints {other:g}:\n{printed}"
+
+
+def run_python(block: Block, namespace: dict[str, Any], where: str) -> str:
+    named = re.match(r"# (\w+\.py)\n", block.text)
+    if named:
+        Path(named[1]).write_text(block.text + "\n", encoding="utf-8")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile("\n" * (block.line - 1) + block.text, where, "exec"), namespace)
+    return printed.getvalue()
+
+
+def run_console(block: Block, where: str) -> None:
+    parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+    for part in parts[1:]:
+        command, _, shown = part.partition("\n")
+        words = shlex.split(command, comments=True)
+        if words[0] != "blocc":
+            continue
+        call = [sys.executable, "-m", "blocc.cli", *words[1:]]
+        done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, f"{where}: {command} exits {done.returncode}\n{done.stdout}{done.stderr}"
+        if shown.strip():
+            assert_same_output(shown, done.stdout, f"{where}, {command!r}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_page_runs_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page.parent == ROOT or any(block.kind == "console" for block in blocks(page)):
+        shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    namespace: dict[str, Any] = {"__name__": "page"}
+    printed: str | None = None
+    for block in blocks(page):
+        where = f"{page.name}, line {block.line}"
+        if block.kind == "python":
+            printed = run_python(block, namespace, where)
+        elif block.kind == "text" and block.follows and printed is not None:
+            assert_same_output(block.text, printed, where)
+            printed = None
+        else:
+            printed = None
+            if block.kind == "console":
+                run_console(block, where)
+
+
+# --- the rule of comparison itself -----------------------------------------------------------------------------------
+def test_comparison_forgives_time_and_rounding() -> None:
+    assert_same_output("x [ 2.25 1.5 ]  gap 3.9e-05, 0.6 s", "x [2.250042 1.5]  gap 1.1e-05, 12.4 s", "here")
+    assert_same_output("89 evaluations, 1 s", "103 evaluations, 2 s", "here")
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [("x 2.25", "x 2.26"), ("gap 1e-5", "gap 1e-3"), ("converged", "stalled"), ("[1. 2.]", "[1. 2. 3.]"), ("", "a")],
+)
+def test_comparison_notices_differences(shown: str, printed: str) -> None:
+    with pytest.raises(AssertionError):
+        assert_same_output(shown, printed, "here")
+
+
+# --- completeness -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", blocc.__all__)
+def test_reference_names_everything_public(name: str) -> None:
+    assert re.search(rf"`(class |\w+\()?{re.escape(name)}\b", REFERENCE), f"docs/reference.md does not explain {name}"
+
+
+@pytest.mark.parametrize("option", fields(blocc.Options), ids=lambda option: option.name)
+def test_reference_names_every_option_with_its_default(option: Any) -> None:
+    row = re.search(rf"^\| `{option.name}` \| `(.+?)` \|", REFERENCE, flags=re.MULTILINE)
+    assert row, f"docs/reference.md has no row for the option {option.name}"
+    assert eval(row[1]) == option.default
+
+
+@pytest.mark.parametrize("status", blocc.Status, ids=lambda status: status.name)
+def test_reference_names_every_status_with_its_exit_code(status: blocc.Status) -> None:
+    row = f"| `{status.name}` | `{status.value}` | {EXIT_CODES[status]} |"
+    assert row in REFERENCE, f"docs/reference.md lacks the row {row}"
+
+
+@pytest.mark.parametrize(
+    "kind", [blocc.Result, blocc.Certificate, blocc.BilevelProblem], ids=lambda kind: kind.__name__
+)
+def test_reference_names_every_field(kind: Any) -> None:
+    for field in fields(kind):
+        assert f"| `{field.name}` |" in REFERENCE, f"docs/reference.md has no row for {kind.__name__}.{field.name}"
+
+
+def test_reference_names_every_history_column() -> None:
+    for column in blocc.History.columns:
+        assert f"| `{column}` |" in REFERENCE
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), f"{page.name} links to {link}, which does not exist"
+        if anchor and target.suffix == ".md":
+            headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+            assert anchor in anchors, f"{page.name} links to {link}, but {target.name} has no such heading"
