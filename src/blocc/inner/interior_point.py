@@ -53,6 +53,7 @@ class _State(NamedTuple):
     iteration: Array
     code: Array
     concave: Array
+    proximal: Array  #: weight of the proximal term: grows while steps are cut short
 
 
 _RUNNING = -1
@@ -94,9 +95,9 @@ class InteriorPoint:
         def step(state: _State) -> _State:
             return _iterate(self, scaled, bounds, state, tolerance)
 
-        initial = _State(
-            first, first, jnp.inf, jnp.asarray(0), jnp.asarray(0), jnp.asarray(_RUNNING), jnp.asarray(False)
-        )
+        number, flag = jnp.asarray(0), jnp.asarray(False)
+        running_code, proximal = jnp.asarray(_RUNNING), jnp.asarray(self.proximal)
+        initial = _State(first, first, jnp.asarray(jnp.inf), number, number, running_code, flag, proximal)
         end = lax.while_loop(running, step, initial)
         best = end.best
         inequality = best.inequality * scaled.inequality_scale / scaled.objective_scale
@@ -148,14 +149,14 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
     p = state.point
     average = average_product(bounds, p)
     affine_residual = residual(scaled, bounds, p, jnp.asarray(0.0))
-    newton = factorise(options.proximal, scaled, bounds, p)
+    newton = factorise(state.proximal, scaled, bounds, p)
     affine = direction(newton, scaled, bounds, p, affine_residual)
     reach = longest_step(bounds, p, affine, 1.0)
     after = average_product(bounds, advance(p, affine, reach))
     centering = jnp.clip((after / jnp.maximum(average, 1e-300)) ** 3, 1e-8, 1.0)
     # Products that vanish before the constraints hold would block every later step: they wait for feasibility.
     lag = jnp.max(jnp.abs(affine_residual.inequality), initial=0.0)
-    target = jnp.maximum(centering * average, jnp.minimum(average, 0.1 * lag))
+    target = jnp.maximum(centering * average, jnp.minimum(jnp.maximum(average, 1e-2), 0.1 * lag))
 
     # Plain Newton towards the target, and the same with Mehrotra's second-order correction of the products.
     plain_residual = residual(scaled, bounds, p, target)
@@ -170,9 +171,21 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
     fraction = jnp.maximum(options.step_to_boundary, 1.0 - average)
     start_norm = plain_residual.norm()
 
+    violated = jnp.hypot(jnp.linalg.norm(plain_residual.inequality), jnp.linalg.norm(plain_residual.equality))
+
     def acceptable(candidate: Point, step: Array) -> Array:
-        norm = residual(scaled, bounds, candidate, target).norm()
-        return jnp.isfinite(norm) & (norm <= (1.0 - 1e-4 * step) * start_norm)
+        """All residuals together shrink; or stationarity does, at a price in feasibility that Newton pays back.
+
+        The second rule matters far from a curved constraint: the step that satisfies its linearisation overshoots.
+        """
+        r = residual(scaled, bounds, candidate, target)
+        norm = r.norm()
+        infeasibility = jnp.hypot(jnp.linalg.norm(r.inequality), jnp.linalg.norm(r.equality))
+        # Below the floor residuals are rounding of an ill-conditioned system and must not stop the products.
+        shrinks = norm <= jnp.maximum((1.0 - 1e-4 * step) * start_norm, 3e-10)
+        rest, start_rest = norm**2 - infeasibility**2, start_norm**2 - violated**2
+        trades = (rest <= 0.25 * start_rest) & (infeasibility <= 1e5 * (1e-6 + violated)) & (violated > 1e-6)
+        return jnp.isfinite(norm) & (shrinks | trades)
 
     full = longest_step(bounds, p, corrected, fraction)
     use_corrected = acceptable(advance(p, corrected, full), full)
@@ -190,6 +203,9 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
     accepted = use_corrected | acceptable(advance(p, chosen, longest), longest)
     step, accepted = lax.while_loop(too_long, halve, (longest, accepted))
     moved = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), advance(p, chosen, step), p)
+    short = step < 0.5 * longest
+    proximal = jnp.where(short, jnp.minimum(100.0 * jnp.maximum(state.proximal, 1e-8), 1.0), 0.1 * state.proximal)
+    state = state._replace(proximal=jnp.maximum(proximal, options.proximal))
     unbounded = _recedes(scaled, bounds, p, affine.y)
     return _judge(options, scaled, bounds, newton, state, moved, accepted, unbounded, tolerance)
 
@@ -218,6 +234,8 @@ def _judge(
     # Where strict complementarity fails, y is off by the root of the product: products must be far smaller.
     product_tolerance = jnp.maximum(1e-4 * tolerance, 1e-15)
     parts = [largest(r.stationarity) / size, infeasibility / size_y, products / size * (tolerance / product_tolerance)]
+    # What counts where nothing moves any more: the same, with products that rounding lets one reach.
+    relaxed = jnp.max(jnp.stack([*parts[:2], 1e2 * products / size]))
     error = jnp.max(jnp.stack(parts))
     error = jnp.where(jnp.isfinite(error), error, jnp.inf)
     better = error < state.best_error
@@ -245,10 +263,17 @@ def _judge(
     code = jnp.where(unbounded, int(InnerCode.UNBOUNDED), code)
     nowhere_finite = ~jnp.isfinite(state.best_error) & ~jnp.isfinite(error)
     code = jnp.where(nowhere_finite & stuck, int(InnerCode.NOT_FINITE), code)
-    code = jnp.where(error <= tolerance, int(InnerCode.CONVERGED), code)
+    code = jnp.where((error <= tolerance) | (stuck & (relaxed <= tolerance)), int(InnerCode.CONVERGED), code)
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), p, state.best)
     return _State(
-        p, best, jnp.where(better, error, state.best_error), since, iteration, code, state.concave | newton.concave
+        point=p,
+        best=best,
+        best_error=jnp.where(better, error, state.best_error),
+        since_best=since,
+        iteration=iteration,
+        code=code,
+        concave=state.concave | newton.concave,
+        proximal=state.proximal,
     )
 
 

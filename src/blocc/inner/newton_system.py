@@ -207,7 +207,7 @@ class Newton(NamedTuple):
     concave: Array  #: whether the Hessian of the Lagrangian itself has a negative eigenvalue
 
 
-def factorise(proximal: float, scaled: Scaled, bounds: Bounds, p: Point) -> Newton:
+def factorise(proximal: Array, scaled: Scaled, bounds: Bounds, p: Point) -> Newton:
     """Factor Newton's matrix at ``p``, shifted by at least ``proximal``."""
     n, n_c = p.y.shape[0], p.slack.shape[0]
     below, above = bounds.distances(p.y)
@@ -228,7 +228,7 @@ def factorise(proximal: float, scaled: Scaled, bounds: Bounds, p: Point) -> Newt
     def failed(pair: tuple[Array, Array]) -> Array:
         return ~jnp.isfinite(pair[1]).all() & (pair[0] < 1e4 * size)
 
-    shift = jnp.asarray(proximal)
+    shift = proximal
     shift, lower = lax.while_loop(
         failed, lambda pair: (pair[0] * 100.0, factor(pair[0] * 100.0)), (shift, factor(shift))
     )
