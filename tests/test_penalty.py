@@ -273,7 +273,7 @@ def test_the_leaders_constraint_enters_f():
     # yF = yg = x, so F is f plus the augmented term with G = 1 - x.
     shifted = 2.0 + 4.0 * 0.5
     assert float(found.value) == pytest.approx(0.5 + (shifted**2 - 4.0) / 8.0, abs=1e-4)
-    assert float(found.leader_violation) == pytest.approx(0.5, abs=1e-9)
+    assert float(found.violation_follower) == pytest.approx(0.5, abs=1e-9)
     assert float(found.upper_follower) == pytest.approx(0.5)
     step = 1e-4
     difference = (call(0.5 + step, 1e3, leader=leader).value - call(0.5 - step, 1e3, leader=leader).value) / (2 * step)

@@ -230,6 +230,69 @@ def test_a_stopped_batch_keeps_every_start(toy: BilevelProblem) -> None:
     assert Status.STOPPED in {result.status for result in many.results}
 
 
+def test_a_batch_that_never_began_has_every_start_too(toy: BilevelProblem) -> None:
+    many = solve_many(toy, [0.2, 1.0, 2.5], time_limit=1e-6)
+    assert [result.status for result in many.results] == [Status.TIME_LIMIT] * 3
+    np.testing.assert_allclose(many.x, [0.2, 1.0, 2.5])
+
+
+def test_a_batch_does_not_stop_where_multipliers_are_arbitrary() -> None:
+    """At capacity 0 the follower has one feasible point; a slightly larger capacity pays at once."""
+    cable = BilevelProblem(
+        upper=lambda x, y: x[1] ** 2 - x[0] * y,
+        lower=lambda x, y: (y - 4.0 + x[0]) ** 2,
+        inequality=lambda x, y: jnp.stack([y - x[1], -y]),
+        x_set=Box([0.0, 0.0], [6.0, 6.0]),
+        y_set=Reals(),
+    )
+    single = solve(cable, [2.0, 1.0])
+    many = solve_many(cable, starts=12, seed=1)
+    assert single.success
+    for result in many.results:
+        assert result.success, result.message
+        if 0.1 < result.x[0] < 3.9:  # where the follower wants something at all
+            assert result.upper_value == pytest.approx(single.upper_value, abs=1e-3)
+
+
+def test_own_oracle_meets_an_infeasible_start() -> None:
+    """The elastic problem has another shape than the oracle knows; it must not be handed to it."""
+
+    class Rigid(InteriorPoint):
+        def solve(self, flat: FlatProblem, *arguments: Any) -> Any:
+            assert flat.n_y == 2
+            return super().solve(flat, *arguments)
+
+    own = problem(inequality=lambda x, y: jnp.stack([y[0] - x, 1.0 - y[0]]), oracle=Rigid())
+    result = solve(own, -2.0)
+    assert result.success, result.message
+
+
+def test_optimistic_answer_serves_the_leaders_constraint() -> None:
+    """The follower does not care about y[1]; the leader needs it at 0.5 or more."""
+    free = BilevelProblem(
+        upper=lambda x, y: (x - 0.3) ** 2 + y[1] ** 2,
+        lower=lambda x, y: (y[0] - x) ** 2,
+        upper_inequality=lambda x, y: 0.5 - y[1],
+        x_set=Box(-1.0, 1.0),
+        y_set=Box(-1.0, 1.0, 2),
+    )
+    result = solve(free)
+    assert result.success, result.message
+    np.testing.assert_allclose(result.y, [0.3, 0.5], atol=1e-3)
+
+
+def test_iteration_limit_is_a_limit(toy: BilevelProblem) -> None:
+    result = solve(toy, 0.6, max_iterations=1)
+    assert result.status in (Status.ITERATION_LIMIT, Status.CONVERGED)
+    assert result.certificate.radius == 0.0
+
+
+def test_fixed_gamma_says_what_it_hides(plain: BilevelProblem) -> None:
+    result = solve(plain, gamma=1.0)
+    assert result.success
+    assert "the penalty still hides" in result.message
+
+
 def test_batch_over_a_simplex_with_continuation() -> None:
     """X is no box and the penalty closes only for a large gamma."""
     wish = np.array([0.7, 0.5, -0.2])

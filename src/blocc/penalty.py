@@ -41,7 +41,8 @@ class Evaluation(NamedTuple):
     upper_penalised: Array  #: f(x, yF)
     lower_follower: Array  #: g(x, yg)
     lower_penalised: Array  #: g(x, yF)
-    leader_violation: Array  #: largest positive part of G(x, yg)
+    violation_follower: Array  #: largest positive part of G(x, yg)
+    violation_penalised: Array  #: the same at yF
     cross: Residuals  #: of (yF, mu_g) as a solution of the lower level: all small means that yF is optimal below too
     usable: Array  #: whether both inner solutions are good enough to step on
     warm: Any  #: what the next, nearby evaluation wants
@@ -54,7 +55,11 @@ class Evaluation(NamedTuple):
         problem then picks among them in the leader's favour.
         """
         size = 1.0 + float(np.max(np.abs(self.penalised.y), initial=0.0))
-        return bool(max(self.cross) <= 1e-7 * size and self.upper_penalised < self.upper_follower)
+        if max(self.cross) > 1e-7 * size:
+            return False
+        # The leader's own constraints come first, then what the leader wants.
+        less = float(self.violation_follower) - float(self.violation_penalised)
+        return less > 1e-6 or (less >= -1e-6 and bool(self.upper_penalised < self.upper_follower))
 
     @property
     def answer(self) -> Array:
@@ -65,6 +70,11 @@ class Evaluation(NamedTuple):
     def upper_value(self) -> float:
         """f at the follower's answer."""
         return float(self.upper_penalised if self.optimistic else self.upper_follower)
+
+    @property
+    def violation(self) -> float:
+        """Largest positive part of G at the follower's answer."""
+        return float(self.violation_penalised if self.optimistic else self.violation_follower)
 
     @property
     def distance(self) -> float:
@@ -137,7 +147,8 @@ def evaluate(
         upper_penalised=flat.upper(x, penalised.y),
         lower_follower=flat.lower(x, follower.y),
         lower_penalised=flat.lower(x, penalised.y),
-        leader_violation=jnp.max(flat.upper_inequality(x, follower.y), initial=0.0),
+        violation_follower=jnp.max(flat.upper_inequality(x, follower.y), initial=0.0),
+        violation_penalised=jnp.max(flat.upper_inequality(x, penalised.y), initial=0.0),
         cross=residuals(flat, x, penalised.y, follower.multipliers, weights_g),
         usable=usable,
         warm=warm,

@@ -34,7 +34,8 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Certificate:
-    """Numbers that prove (or disprove) the answer; all are absolute and none is negative beyond rounding.
+    """Numbers that prove (or disprove) the answer; all are absolute; only the penalty gap may be (slightly)
+    negative, where inner solutions or the leader's multipliers are inexact.
 
     The first three are the KKT residuals of y at x for the follower's own problem.
     """
@@ -207,5 +208,5 @@ def _brief(tree: PyTree) -> str:
     array = np.asarray(tree)
     if array.ndim == 0:
         return f"{float(array):.8g}"
-    text = np.array2string(array, precision=6, threshold=8, edgeitems=3).replace("\n", " ")
+    text = np.array2string(array, precision=6, threshold=8, edgeitems=3, suppress_small=True).replace("\n", " ")
     return text if array.size <= 8 else f"{text} shape {array.shape}"

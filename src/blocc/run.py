@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -43,19 +43,21 @@ class Run:
         self.problem, self.options = problem, options
         self.started = time.perf_counter()
         self.monitor = Monitor(problem.x_set.unravel, callback, report, options.time_limit)
-        self.function = PenaltyFunction(
-            problem.flat, choose_oracles(problem, options.inner), problem.cache, self.monitor
-        )
+        oracles = choose_oracles(problem, options.inner)
+        self.function = PenaltyFunction(problem.flat, oracles, problem.cache, self.monitor, options.seed)
         # Where the chosen oracle is the published one, answers are re-solved by an accurate one all the same.
         self.exact = self.function
         if options.outer == "pgd" and not isinstance(self.function.oracles[0], InteriorPoint):
-            self.exact = PenaltyFunction(problem.flat, choose_oracles(problem, "auto"), problem.cache, self.monitor)
+            accurate = choose_oracles(problem, "auto")
+            self.exact = PenaltyFunction(problem.flat, accurate, problem.cache, self.monitor, options.seed)
         self.goal = Goal(
             tolerance=options.tolerance,
             max_iterations=options.max_iterations or 500,
             inner_tolerance=options.inner_tolerance,
+            finest=max(Goal.finest, getattr(oracles[0], "finest", 0.0)),
         )
         self.extra_compile = 0.0
+        self._minimal: dict[Any, bool] = {}
 
     # --- one start ----------------------------------------------------------------------------------------------
     def single(self, x: np.ndarray) -> Result:
@@ -134,7 +136,8 @@ class Run:
             max_iterations=self.options.max_iterations or 10_000,
         )
         self.extra_compile += seconds
-        self.function.evaluations += int(np.sum(states.iteration))
+        self._steps = np.asarray(states.iteration).tolist()
+        self.function.evaluations += sum(self._steps)
         outcomes = []
         for index, (broken, size) in enumerate(zip(states.broken, states.stationarity, strict=True)):
             left = jax.tree.map(lambda leaf, i=index: leaf[i], states.last)
@@ -164,19 +167,25 @@ class Run:
             results = tuple(self._again().single(x) for x in points)
             return MultiResult(results, self._seconds())
         try:
-            outcomes, stopped = self._batch(points, leader)
-        except (Stop, KeyboardInterrupt) as stop:  # before the first round was over: there is one point to show
-            return MultiResult((self._stopped(_reason(stop), None, points[0], leader),), self._seconds())
+            outcomes, evaluations, stopped = self._batch(points, leader)
+        except (Stop, KeyboardInterrupt) as stop:  # before the first round was over
+            reason = _reason(stop)
+            results = tuple(self._stopped(reason, None, x, leader, best_of_all=False) for x in points)
+            return MultiResult(results, self._seconds())
         finish = self._finish if stopped is None else partial(self._finish_stopped, stopped)
-        seconds = self._seconds()
-        share = {"compile": seconds["compile"], "run": seconds["run"] / len(points)}
+        seconds = {name: value / len(points) for name, value in self._seconds().items()}
         results = tuple(finish(outcome, x, leader) for outcome, x in zip(outcomes, points, strict=True))
-        results = tuple(r if r.seconds else replace(r, seconds=share) for r in results)
+        # What the batch did together is shared out; starts that were finished alone have figures of their own.
+        results = tuple(
+            r if r.seconds else replace(r, seconds=seconds, counts={**r.counts, "evaluations": int(n)})
+            for r, n in zip(results, evaluations, strict=True)
+        )
         return MultiResult(results, self._seconds())
 
-    def _batch(self, points: np.ndarray, leader: Leader) -> tuple[list[Outcome], StopReason | None]:
+    def _batch(self, points: np.ndarray, leader: Leader) -> tuple[list[Outcome], Sequence[int], StopReason | None]:
         if self.options.outer == "pgd":
-            return self._published(points, leader), None
+            outcomes = self._published(points, leader)
+            return outcomes, self._steps, None
         fixed = None if isinstance(self.options.gamma, str) else float(self.options.gamma)
         first = 1.0
         if fixed is None:
@@ -193,8 +202,8 @@ class Run:
             first_gamma=first,
         )
         self.extra_compile += found.compile_seconds
-        self.function.evaluations += found.evaluations
-        return found.outcomes, found.stopped
+        self.function.evaluations += int(found.evaluations.sum())
+        return found.outcomes, found.evaluations.tolist(), found.stopped
 
     def _finish_stopped(self, reason: StopReason, outcome: Outcome, x: np.ndarray, leader: Leader) -> Result:
         """A lane of a batch that was stopped: finished ones are judged, the others say why they are not."""
@@ -206,19 +215,33 @@ class Run:
         """Turn one lane of the batch into a result; what the batch left undone is finished alone."""
         evaluation = outcome.evaluation
         settled = bool(evaluation.usable) and self.goal.stationary(outcome)
-        if self.options.outer == "pgd" or (
-            settled and (self.goal.exact(evaluation) or not isinstance(self.options.gamma, str))
-        ):
+        fixed = not isinstance(self.options.gamma, str)
+        if self.options.outer == "pgd":
             return replace(self._conclude(outcome, *self._judge(outcome)), seconds={})
         if not evaluation.usable:
             return self._again().single(x)
         try:
-            last, _ = continuation.minimise(
-                self.function, evaluation, leader, self.goal, fixed_gamma=not isinstance(self.options.gamma, str)
-            )
+            if settled and (fixed or self.goal.exact(evaluation)):
+                lower = self._escape(outcome, leader)
+                if lower is None:
+                    return replace(self._conclude(outcome, *self._judge(outcome)), seconds={})
+                evaluation = lower
+            last, _ = continuation.minimise(self.function, evaluation, leader, self.goal, fixed_gamma=fixed)
         except (Stop, KeyboardInterrupt) as stop:
             return self._finish_stopped(_reason(stop), outcome, x, leader)
         return replace(self._conclude(last, *self._judge(last)), seconds={})
+
+    def _escape(self, outcome: Outcome, leader: Leader) -> Evaluation | None:
+        """A lower point next to the end of a lane; starts that ended in the same place are probed once."""
+        e = outcome.evaluation
+        size = 1e-4 * (1.0 + float(np.max(np.abs(e.x), initial=0.0)))
+        key = (np.round(e.x / size).tobytes(), float(e.gamma))
+        if key in self._minimal:
+            return None
+        lower = continuation.escape(self.function, outcome, leader, self.goal)
+        if lower is None:
+            self._minimal[key] = True
+        return lower
 
     def _again(self) -> Run:
         """A fresh run of the same settings, on the same compiled functions and the same clock."""
@@ -232,12 +255,14 @@ class Run:
             self.problem.flat, self.function, outcome, self.goal, self.options.gamma, self.options.outer
         )
 
-    def _stopped(self, reason: StopReason, last: Outcome | None, x: np.ndarray, leader: Leader) -> Result:
+    def _stopped(
+        self, reason: StopReason, last: Outcome | None, x: np.ndarray, leader: Leader, best_of_all: bool = True
+    ) -> Result:
         """The best point so far, with the status that says why there is no more."""
         self.monitor.time_limit = None  # the closing evaluation must not be stopped again
         self.monitor.interrupted = False
-        best = self.monitor.best
-        if self.options.outer == "pgd" and self.monitor.position is not None:
+        best = self.monitor.best if best_of_all else None
+        if self.options.outer == "pgd" and self.monitor.position is not None and best_of_all:
             gamma = float(self.options.gamma)
             best = self.exact(self.monitor.position, gamma, leader, self.goal.inner(gamma))
         if best is None:

@@ -17,41 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc.arguments import as_float_array, as_number, as_shape
 from blocc.errors import ProblemError
 from blocc.precision import double_precision
 
 Array = Any
 PyTree = Any
-
-
-def _as_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
-    try:
-        dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    except TypeError:
-        raise ProblemError(f"shape must be an integer or a tuple of integers, got {shape!r}") from None
-    if any(not isinstance(d, (int, np.integer)) or d < 0 for d in dims):
-        raise ProblemError(f"shape must be an integer or a tuple of non-negative integers, got {shape!r}")
-    return tuple(int(d) for d in dims)
-
-
-def _as_float_array(name: str, value: Any) -> np.ndarray:
-    """A float64 copy, so that a later change of the caller's array does not change the set."""
-    try:
-        if np.iscomplexobj(value):
-            raise TypeError
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ProblemError(f"{name} must be a real number or an array of real numbers, got {value!r}") from error
-    if np.isnan(array).any():
-        raise ProblemError(f"{name} contains NaN")
-    return array
-
-
-def _as_number(name: str, value: Any, *, positive: bool = False) -> float:
-    array = _as_float_array(name, value)
-    if array.shape != () or not np.isfinite(array) or (positive and array <= 0):
-        raise ProblemError(f"{name} must be a {'positive ' if positive else ''}finite number, got {value!r}")
-    return float(array)
 
 
 class ConvexSet(ABC):
@@ -96,14 +67,14 @@ class ConvexSet(ABC):
     def ravel(self, point: PyTree, name: str = "point") -> np.ndarray:
         """Flatten a member-shaped pytree into a float64 vector, or explain why its shape does not fit."""
         if isinstance(self.template, np.ndarray) and isinstance(point, (list, tuple)):
-            point = _as_float_array(name, point)  # a plain list of numbers is a point too
+            point = as_float_array(name, point)  # a plain list of numbers is a point too
         leaves, structure = jax.tree.flatten(point)
         expected_leaves, expected_structure = jax.tree.flatten(self.template)
         if structure != expected_structure:  # type: ignore[operator]
             raise ProblemError(f"{name} has structure {structure}, expected {expected_structure}")
         flat = []
         for leaf, expected in zip(leaves, expected_leaves, strict=True):
-            array = _as_float_array(name, leaf)
+            array = as_float_array(name, leaf)
             if array.shape != expected.shape:
                 raise ProblemError(f"{name} has shape {array.shape}, expected {expected.shape}")
             flat.append(array.ravel())
@@ -149,16 +120,16 @@ class Box(ConvexSet):
     """
 
     def __init__(self, lower: Any, upper: Any, shape: int | tuple[int, ...] | None = None) -> None:
-        low, high = _as_float_array("lower", lower), _as_float_array("upper", upper)
+        low, high = as_float_array("lower", lower), as_float_array("upper", upper)
         try:
             full = np.broadcast_shapes(low.shape, high.shape)
             if shape is not None:
-                full = _as_shape(shape)
+                full = as_shape(shape)
             self.lower, self.upper = np.broadcast_to(low, full), np.broadcast_to(high, full)
         except ValueError as error:
             raise ProblemError(
                 f"lower has shape {low.shape} and upper has shape {high.shape}: they do not broadcast to "
-                f"{'one shape' if shape is None else _as_shape(shape)}"
+                f"{'one shape' if shape is None else as_shape(shape)}"
             ) from error
         if (self.lower > self.upper).any():
             index = tuple(int(i) for i in np.argwhere(self.lower > self.upper)[0])
@@ -189,13 +160,10 @@ class Box(ConvexSet):
 
     def interior_flat(self) -> np.ndarray:
         low, high = self.bounds_flat()
-        bounded_below, bounded_above = np.isfinite(low), np.isfinite(high)
-        point = np.zeros(self.size)
-        both = bounded_below & bounded_above
-        point[both] = low[both] + 0.5 * (high[both] - low[both])
-        point[bounded_below & ~bounded_above] = low[bounded_below & ~bounded_above] + 1.0
-        point[~bounded_below & bounded_above] = high[~bounded_below & bounded_above] - 1.0
-        return point
+        below, above = np.isfinite(low), np.isfinite(high)
+        with np.errstate(invalid="ignore"):  # infinite ends are not chosen
+            middle = low + 0.5 * (high - low)
+        return np.select([below & above, below, above], [middle, low + 1.0, high - 1.0], default=0.0)
 
     def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
         low, high = self.bounds_flat()
@@ -224,10 +192,10 @@ class Ball(ConvexSet):
     """The Euclidean ball around ``center`` (an array, which sets the shape) with the given ``radius``."""
 
     def __init__(self, center: Any, radius: float = 1.0) -> None:
-        self.center = _as_float_array("center", center)
+        self.center = as_float_array("center", center)
         if not np.isfinite(self.center).all():
             raise ProblemError("center must be finite")
-        self.radius = _as_number("radius", radius, positive=True)
+        self.radius = as_number("radius", radius, positive=True)
         self.template, self.size = np.zeros(self.center.shape), int(self.center.size)
 
     def __repr__(self) -> str:
@@ -261,7 +229,7 @@ class Simplex(ConvexSet):
     def __init__(self, size: int, total: float = 1.0) -> None:
         if not isinstance(size, (int, np.integer)) or size < 1:
             raise ProblemError(f"size must be a positive integer, got {size!r}")
-        self.total = _as_number("total", total, positive=True)
+        self.total = as_number("total", total, positive=True)
         self.template, self.size = np.zeros(int(size)), int(size)
 
     def __repr__(self) -> str:
@@ -293,8 +261,8 @@ class Halfspace(ConvexSet):
     """All arrays with ``<normal, v> <= offset``."""
 
     def __init__(self, normal: Any, offset: float) -> None:
-        self.normal = _as_float_array("normal", normal)
-        self.offset = _as_number("offset", offset)
+        self.normal = as_float_array("normal", normal)
+        self.offset = as_number("offset", offset)
         if not np.isfinite(self.normal).all():
             raise ProblemError("normal must be finite")
         self._norm = float(np.linalg.norm(self.normal))
@@ -327,8 +295,8 @@ class AffineSubspace(ConvexSet):
     """All vectors with ``matrix @ v == rhs``. Redundant rows are dropped; contradicting ones are an error."""
 
     def __init__(self, matrix: Any, rhs: Any) -> None:
-        rows = np.atleast_2d(_as_float_array("matrix", matrix))
-        values = np.atleast_1d(_as_float_array("rhs", rhs))
+        rows = np.atleast_2d(as_float_array("matrix", matrix))
+        values = np.atleast_1d(as_float_array("rhs", rhs))
         if rows.ndim != 2 or values.shape != (rows.shape[0],):
             raise ProblemError(
                 f"matrix has shape {rows.shape}, so rhs must have shape ({rows.shape[0]},), got {values.shape}"

@@ -17,7 +17,7 @@ the wrong way, and falls back to smaller steps when the residual grows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -91,6 +91,9 @@ class MaxMin:
     :param check_every: steps of the multipliers between two looks at the residuals
     :param estimate_every: looks at the residuals between two estimates of the constants
     """
+
+    #: Digits beyond this cost too many iterations to be asked for.
+    finest: ClassVar[float] = 1e-10
 
     accelerated: bool = True
     steps_y: int | None = None

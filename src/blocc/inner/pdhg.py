@@ -20,7 +20,7 @@ convergence proof needs is not taken.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -110,6 +110,9 @@ class PrimalDualHybridGradient:
     :param max_iterations: trial steps before the solve ends as stalled
     :param check_every: trial steps between two looks at the KKT residuals
     """
+
+    #: Digits beyond this cost too many iterations to be asked for.
+    finest: ClassVar[float] = 1e-10
 
     max_iterations: int = 100_000
     check_every: int = 25

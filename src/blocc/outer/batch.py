@@ -32,7 +32,7 @@ class BatchOutcome(NamedTuple):
     """Where all starts ended."""
 
     outcomes: list[Outcome]
-    evaluations: int
+    evaluations: np.ndarray  #: of each start
     compile_seconds: float
     stopped: StopReason | None  #: why the batch ended before its time
 
@@ -134,7 +134,7 @@ def minimise(
     found = _lanes(lanes.accepted, count)
     measures = np.asarray(lanes.search.stationarity)
     outcomes = [Outcome(e, float(m), 0.0) for e, m in zip(found, measures, strict=True)]
-    return BatchOutcome(outcomes, int(evaluations.sum()), seconds, stopped)
+    return BatchOutcome(outcomes, evaluations, seconds, stopped)
 
 
 def _start(flat: FlatProblem, oracle: InnerOracle, cache: dict[Any, Any], starts: np.ndarray) -> _Lane:

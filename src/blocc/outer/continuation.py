@@ -19,7 +19,6 @@ from blocc.penalty import Evaluation, Leader
 
 FACTOR = 4.0  #: by which gamma grows from stage to stage
 LARGEST_GAMMA = 1e8
-_FINEST = 1e-12  #: accuracy that can be asked of an inner solution
 
 
 @dataclass(frozen=True)
@@ -30,15 +29,16 @@ class Goal:
     leader_tolerance: float = 1e-5  #: of the leader's own constraints, relative to the size of x
     max_iterations: int = 500  #: of each stage
     inner_tolerance: float | None = None  #: None: tied to gamma
+    finest: float = 1e-12  #: accuracy that can be asked of an inner solution
 
     def inner(self, gamma: float, final: bool = False) -> float:
         """Accuracy of the inner solutions: tight enough that gamma cannot magnify the error, tighter at the end."""
         if self.inner_tolerance is not None:
             return self.inner_tolerance
         if final:
-            return float(np.clip(0.01 * self.tolerance / max(gamma, 1.0), _FINEST, 1e-10))
+            return float(np.clip(0.01 * self.tolerance / max(gamma, 1.0), self.finest, 1e-10))
         wanted = max(self.tolerance, 0.01 / max(gamma, 1.0))
-        return float(np.clip(0.1 * wanted / max(gamma, 1.0), _FINEST, 1e-8))
+        return float(np.clip(0.1 * wanted / max(gamma, 1.0), self.finest, 1e-8))
 
     def scale(self, evaluation: Evaluation) -> float:
         """Size of the upper objective, by which gaps and gradients are measured."""
@@ -52,7 +52,7 @@ class Goal:
 
     def stationary(self, outcome: Outcome) -> bool:
         """Whether x is stationary for F_gamma, as far as gradients magnified by gamma can tell."""
-        noise = _FINEST * float(outcome.evaluation.gamma)
+        noise = self.finest * float(outcome.evaluation.gamma)
         return outcome.stationarity <= self.slope(outcome.evaluation, self.tolerance) + noise
 
     def slope(self, evaluation: Evaluation, tolerance: float) -> float:
@@ -62,7 +62,7 @@ class Goal:
 
     def admissible(self, evaluation: Evaluation) -> bool:
         """Whether the leader's own constraints hold."""
-        return float(evaluation.leader_violation) <= self.leader_allowance(evaluation)
+        return evaluation.violation <= self.leader_allowance(evaluation)
 
     def leader_allowance(self, evaluation: Evaluation) -> float:
         """How far the leader's own constraints may be violated."""
@@ -99,10 +99,10 @@ def direct_gamma(function: PenaltyFunction, first: Evaluation, leader: Leader, g
     return None if found is first else found
 
 
-def escape(function: PenaltyFunction, outcome: Outcome, leader: Leader, goal: Goal, seed: int = 0) -> Evaluation | None:
+def escape(function: PenaltyFunction, outcome: Outcome, leader: Leader, goal: Goal) -> Evaluation | None:
     """A lower point next to a stationary one, if there is: then that one is a saddle or a maximum, not a minimum."""
     e = outcome.evaluation
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(function.seed)
     radius = 1e-3 * (1.0 + float(np.max(np.abs(e.x), initial=0.0)))
     accuracy = goal.inner(float(e.gamma), final=True)
     for _ in range(3):

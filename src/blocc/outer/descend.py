@@ -38,7 +38,7 @@ def descend(
         outcome = _spectral(function, first, *settings)
     walled = walled or outcome.walled
     small = outcome.evaluation.x.size <= kinks.LARGEST_DIMENSION
-    if outcome.stationarity > tolerance and small and sample_kinks:
+    if outcome.stationarity > tolerance and small and sample_kinks and not outcome.limited:
         sampled = kinks.minimise(function, outcome.evaluation, leader, inner_tolerance, tolerance, 60)
         better = float(sampled.evaluation.value) < float(outcome.evaluation.value)
         if better or sampled.stationarity < outcome.stationarity:
@@ -72,7 +72,8 @@ def _spectral(
             function.monitor.record(found, float(state.stationarity), function.evaluations)
             if float(found.value) < float(best.value):
                 best = found
+    limited = not walled and int(state.iteration) >= max_iterations
     # The search is not monotone: the last point is the stationary one, unless an earlier one is clearly lower.
     if float(state.stationarity) <= tolerance or best is current:
-        return Outcome(current, float(state.stationarity), 0.0, walled)
-    return Outcome(best, lbfgsb.measure(function, best), 0.0, walled)
+        return Outcome(current, float(state.stationarity), 0.0, walled, limited)
+    return Outcome(best, lbfgsb.measure(function, best), 0.0, walled, limited)

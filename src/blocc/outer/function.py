@@ -16,6 +16,7 @@ import numpy as np
 
 from blocc.compilation import compile_ahead
 from blocc.convexity import Jensen, jensen
+from blocc.inner.auto import general_oracles
 from blocc.inner.elastic import Violation, violation
 from blocc.inner.protocol import InnerCode, InnerOracle
 from blocc.outer import spectral
@@ -55,13 +56,19 @@ class PenaltyFunction:
     """Evaluates F_gamma at one x with the first oracle that manages to."""
 
     def __init__(
-        self, flat: FlatProblem, oracles: Sequence[InnerOracle], cache: dict[Any, Any], monitor: Monitor
+        self,
+        flat: FlatProblem,
+        oracles: Sequence[InnerOracle],
+        cache: dict[Any, Any],
+        monitor: Monitor,
+        seed: int = 0,
     ) -> None:
         self.flat, self.oracles, self.monitor = flat, tuple(oracles), monitor
         self.project = projector(flat.x_set, cache)
         self.evaluations = 0
         self.inner_iterations = 0
         self.fallbacks = 0
+        self.seed = seed  #: for every random probe of the run
         self.start_size = np.inf  #: 1 + |x| at the first evaluation
         self.compile_seconds = 0.0
         self._cache = cache
@@ -95,7 +102,7 @@ class PenaltyFunction:
 
     def violation(self, x: np.ndarray) -> Violation:
         """The smallest violation of the coupled constraints that the follower can reach at ``x``, and its gradient."""
-        oracle = self.oracles[0]
+        oracle = general_oracles(self.flat)[0]  # a problem's own oracle knows nothing of the elastic problem
         arguments = (jnp.asarray(x), jnp.asarray(1e-9, jnp.float64))
         key = ("violation", oracle)
         if key not in self._cache:
@@ -113,7 +120,7 @@ class PenaltyFunction:
         size = 1e-2 * (1.0 + float(np.max(np.abs(x), initial=0.0)))
         key = (np.round(np.asarray(x) / size).tobytes(), gamma)
         if key not in self._jensen:
-            self._jensen[key] = jensen(self.flat, self._cache, x, around, gamma)
+            self._jensen[key] = jensen(self.flat, self._cache, x, around, gamma, self.seed)
         return self._jensen[key]
 
     def _infeasible(self, x: np.ndarray) -> bool:

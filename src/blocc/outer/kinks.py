@@ -48,10 +48,9 @@ def minimise(
     tolerance: float,
     max_iterations: int,
     smallest_radius: float = 1e-7,
-    seed: int = 0,
 ) -> Outcome:
     """Descend by gradient sampling, with a shrinking radius, until stationary within ``smallest_radius``."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(function.seed)
     project, gamma = function.project, float(first.gamma)
     best, walled = first, False
     size = 1.0 + float(np.max(np.abs(first.x), initial=0.0))

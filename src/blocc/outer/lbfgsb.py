@@ -22,6 +22,7 @@ class Outcome(NamedTuple):
     stationarity: float
     radius: float  #: 0 for a gradient at x; otherwise gradients within this radius were combined (a kink)
     walled: bool = False  #: a point without lower-level answer was met
+    limited: bool = False  #: the iterations ran out
 
 
 def measure(function: PenaltyFunction, evaluation: Evaluation) -> float:
@@ -80,9 +81,9 @@ def minimise(
         value, gradient = value_and_gradient(np.clip(unit * z, low, high))
         return value / height, unit / height * gradient
 
-    walled = False
+    walled = limited = False
     try:
-        minimize(
+        ended = minimize(
             scaled,
             np.array(first.x, dtype=np.float64) / unit,
             jac=True,
@@ -97,6 +98,7 @@ def minimise(
                 "maxcor": 20,
             },
         )
+        limited = int(ended.status) == 1
     except _Wall:
         walled = True
-    return Outcome(best, measure(function, best), 0.0, walled)
+    return Outcome(best, measure(function, best), 0.0, walled, limited)

@@ -100,7 +100,7 @@ class Monitor:
             return
 
         def merit(candidate: Evaluation) -> tuple[float, float]:
-            violation = float(candidate.leader_violation)
+            violation = candidate.violation
             return (violation if violation > 1e-6 else 0.0, candidate.upper_value)
 
         if self.best is None or merit(evaluation) < merit(self.best):

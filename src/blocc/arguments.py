@@ -1,0 +1,41 @@
+"""Arguments of sets, checked: each error names the argument and says what would be right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blocc.errors import ProblemError
+
+
+def as_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
+    """A shape as a tuple of integers."""
+    try:
+        dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    except TypeError:
+        raise ProblemError(f"shape must be an integer or a tuple of integers, got {shape!r}") from None
+    if any(not isinstance(d, (int, np.integer)) or d < 0 for d in dims):
+        raise ProblemError(f"shape must be an integer or a tuple of non-negative integers, got {shape!r}")
+    return tuple(int(d) for d in dims)
+
+
+def as_float_array(name: str, value: Any) -> np.ndarray:
+    """A float64 copy, so that a later change of the caller's array does not change the set."""
+    try:
+        if np.iscomplexobj(value):
+            raise TypeError
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"{name} must be a real number or an array of real numbers, got {value!r}") from error
+    if np.isnan(array).any():
+        raise ProblemError(f"{name} contains NaN")
+    return array
+
+
+def as_number(name: str, value: Any, *, positive: bool = False) -> float:
+    """A finite number."""
+    array = as_float_array(name, value)
+    if array.shape != () or not np.isfinite(array) or (positive and array <= 0):
+        raise ProblemError(f"{name} must be a {'positive ' if positive else ''}finite number, got {value!r}")
+    return float(array)
