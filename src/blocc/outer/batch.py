@@ -114,7 +114,7 @@ def minimise(
             seconds += compile_seconds
         moved = cache[key](*arguments)
         # Lanes that were done keep their state: their loop did not run, but their search was restarted.
-        lanes = _choose(done, lanes, moved)
+        lanes = _choose(done, lanes, moved) if done.any() else moved
         evaluations += np.where(done, 0, np.asarray(moved.evaluations))
         found = _lanes(lanes.accepted, count)
         scale = np.array([goal.scale(e) if e.usable else 1.0 for e in found])
