@@ -14,8 +14,8 @@ from blocc.inner.protocol import InnerCode
 from blocc.lagrangian import Multipliers
 from blocc.outer.continuation import Goal
 from blocc.outer.function import PenaltyFunction
-from blocc.outer.lbfgsb import Outcome
 from blocc.outer.monitor import HistoryRow, StopReason
+from blocc.outer.stage import Outcome
 from blocc.penalty import Evaluation
 from blocc.problem import BilevelProblem, FlatProblem
 from blocc.result import Certificate, History, Result, Status

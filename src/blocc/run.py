@@ -19,9 +19,9 @@ from blocc.options import Options
 from blocc.outer import batch, continuation, pgd
 from blocc.outer.continuation import Goal
 from blocc.outer.function import PenaltyFunction
-from blocc.outer.lbfgsb import Outcome, measure
 from blocc.outer.monitor import HistoryRow, Monitor, State, Stop, StopReason
 from blocc.outer.restore import FEASIBLE, restore
+from blocc.outer.stage import Outcome, measure
 from blocc.penalty import Evaluation, Leader, no_leader
 from blocc.problem import BilevelProblem
 from blocc.result import MultiResult, Result, Status

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,8 +11,6 @@ from blocc.errors import OptionError
 from blocc.inner.maxmin import MaxMin
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerCode, InnerOracle
-from blocc.lagrangian import weights
-from blocc.precision import double_precision
 from blocc.sets import Box, Reals
 from inner_random_problems import (
     FAMILIES,
@@ -95,26 +92,6 @@ def test_not_finite_and_stalled():
 def test_a_minimum_that_is_not_attained_is_not_unbounded():
     flat = lower_level(lambda x, y: jnp.sum(jnp.exp(-y)), Reals(2))
     assert solver(flat, PrimalDualHybridGradient())(tolerance=1e-5).code == InnerCode.CONVERGED
-
-
-def test_vmap_and_warm_starts():
-    problem = random_problem(0, **FAMILIES["everything"])
-    flat, oracle = problem.flat, PrimalDualHybridGradient()
-    solve = solver(flat, oracle)
-    points = 0.1 * np.random.default_rng(0).standard_normal((4, 2))
-    with double_precision():
-        batch = jax.jit(jax.vmap(lambda x: oracle.solve(flat, x, weights(flat), oracle.cold(flat), jnp.asarray(1e-9))))(
-            jnp.asarray(points)
-        )
-    for x, y, code in zip(points, np.asarray(batch.y), np.asarray(batch.code), strict=True):
-        assert code == InnerCode.CONVERGED
-        assert np.abs(y - problem.reference(x=x)).max() < 1e-6
-    cold = solve(x=[0.0, 0.0])
-    nearby = solve(x=[1e-4, 0.0], warm=cold.warm)
-    assert nearby.code == InnerCode.CONVERGED
-    assert nearby.iterations < solve(x=[1e-4, 0.0]).iterations
-    assert solve(x=[0.0, 0.0], warm=cold.warm).iterations == 0
-    assert jax.tree.structure(cold.warm) == jax.tree.structure(oracle.cold(flat))
 
 
 def test_a_hundred_thousand_variables():

@@ -18,6 +18,7 @@ from blocc.outer import kinks
 from blocc.outer.function import PenaltyFunction, stationarity
 from blocc.outer.kinks import shortest_combination
 from blocc.outer.monitor import Monitor
+from blocc.outer.stage import Stage
 from blocc.penalty import no_leader
 from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
@@ -110,7 +111,7 @@ def descend(problem, x, gamma=10.0, tolerance=1e-5, iterations=60):
         leader = jax.device_get(no_leader(problem.flat))
         first = function(np.asarray(x, dtype=float), gamma, leader, 1e-10)
         assert first.usable
-        return kinks.minimise(function, first, leader, 1e-10, tolerance, iterations)
+        return kinks.minimise(function, first, Stage(leader, 1e-10, tolerance, iterations))
 
 
 def test_minimises_a_sum_of_absolute_values():

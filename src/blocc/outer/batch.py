@@ -18,8 +18,8 @@ from blocc.compilation import compile_ahead
 from blocc.inner.protocol import InnerOracle
 from blocc.outer import spectral
 from blocc.outer.continuation import FACTOR, LARGEST_GAMMA, Goal
-from blocc.outer.lbfgsb import Outcome
 from blocc.outer.monitor import Monitor, Stop, StopReason
+from blocc.outer.stage import Outcome
 from blocc.penalty import Evaluation, Leader, cold_pair, evaluate, evaluation_shapes, no_leader
 from blocc.problem import FlatProblem
 

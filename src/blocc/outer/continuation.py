@@ -7,14 +7,13 @@ nothing. A leader's constraint ``G(x, y) <= 0`` adds an inner cycle: minimise, u
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from blocc.outer.descend import descend
 from blocc.outer.function import PenaltyFunction
-from blocc.outer.lbfgsb import Outcome
+from blocc.outer.stage import Outcome, Stage
 from blocc.penalty import Evaluation, Leader
 
 FACTOR = 4.0  #: by which gamma grows from stage to stage
@@ -121,20 +120,19 @@ def minimise(
     goal: Goal,
     *,
     fixed_gamma: bool,
-    descent: Callable[..., Outcome] = descend,
 ) -> tuple[Outcome, Leader]:
     """Descend in stages of growing gamma (one stage if ``fixed_gamma``) from the usable evaluation ``first``."""
     evaluation, gamma = first, float(first.gamma)
     escapes = 0
     while True:
-        outcome, leader = _stage(function, evaluation, leader, goal, fixed_gamma, descent)
+        outcome, leader = _stage(function, evaluation, leader, goal, fixed_gamma)
         evaluation = outcome.evaluation
         done = goal.exact(evaluation) and goal.admissible(evaluation)
         for _ in range(3):  # exact already: finish the loose stage; tolerances shrink with f, hence more than once
             if not (done or fixed_gamma) or goal.stationary(outcome):
                 break
             before = float(evaluation.value)
-            outcome, leader = _stage(function, evaluation, leader, goal, True, descent)
+            outcome, leader = _stage(function, evaluation, leader, goal, True)
             evaluation = outcome.evaluation
             done = goal.exact(evaluation) and goal.admissible(evaluation)
             if not float(evaluation.value) < before:
@@ -158,7 +156,6 @@ def _stage(
     leader: Leader,
     goal: Goal,
     last: bool,
-    descent: Callable[..., Outcome],
 ) -> tuple[Outcome, Leader]:
     """One gamma: descend, and for a constrained leader update the multipliers until they settle."""
     gamma = float(first.gamma)
@@ -166,14 +163,8 @@ def _stage(
     wanted = goal.tolerance if last else max(goal.tolerance, 0.01 / max(gamma, 1.0))
 
     def run(start: Evaluation) -> Outcome:
-        return descent(
-            function,
-            start,
-            leader,
-            inner_tolerance=accuracy,
-            tolerance=goal.slope(start, wanted),
-            max_iterations=goal.max_iterations,
-        )
+        stage = Stage(leader, accuracy, goal.slope(start, wanted), goal.max_iterations)
+        return descend(function, start, stage)
 
     outcome = run(first)
     if function.flat.n_upper_inequality == 0:

@@ -11,35 +11,25 @@ import numpy as np
 
 from blocc.outer import kinks, lbfgsb, spectral
 from blocc.outer.function import PenaltyFunction
-from blocc.outer.lbfgsb import Outcome
-from blocc.penalty import Evaluation, Leader
+from blocc.outer.stage import Outcome, Stage, measure
+from blocc.penalty import Evaluation
 
 
-def descend(
-    function: PenaltyFunction,
-    first: Evaluation,
-    leader: Leader,
-    *,
-    inner_tolerance: float,
-    tolerance: float,
-    max_iterations: int,
-    sample_kinks: bool = True,
-) -> Outcome:
+def descend(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outcome:
     """Minimise F_gamma from the usable evaluation ``first``; gamma is the one of that evaluation."""
-    settings = (leader, inner_tolerance, tolerance, max_iterations)
     walled = False
     if function.flat.x_set.is_box:
-        outcome = lbfgsb.minimise(function, first, *settings)
+        outcome = lbfgsb.minimise(function, first, stage)
         walled = outcome.walled
         if walled:
             # Only to reach the wall: along it, gradient sampling does better.
-            outcome = _spectral(function, outcome.evaluation, leader, inner_tolerance, tolerance, 50)
+            outcome = _spectral(function, outcome.evaluation, stage._replace(max_iterations=50))._replace(limited=False)
     else:
-        outcome = _spectral(function, first, *settings)
+        outcome = _spectral(function, first, stage)
     walled = walled or outcome.walled
     small = outcome.evaluation.x.size <= kinks.LARGEST_DIMENSION
-    if outcome.stationarity > tolerance and small and sample_kinks and not outcome.limited:
-        sampled = kinks.minimise(function, outcome.evaluation, leader, inner_tolerance, tolerance, 60)
+    if outcome.stationarity > stage.tolerance and small and not outcome.limited:
+        sampled = kinks.minimise(function, outcome.evaluation, stage._replace(max_iterations=60))
         better = float(sampled.evaluation.value) < float(outcome.evaluation.value)
         if better or sampled.stationarity < outcome.stationarity:
             outcome = sampled
@@ -47,24 +37,21 @@ def descend(
     return outcome._replace(walled=walled)
 
 
-def _spectral(
-    function: PenaltyFunction,
-    first: Evaluation,
-    leader: Leader,
-    inner_tolerance: float,
-    tolerance: float,
-    max_iterations: int,
-) -> Outcome:
+def _spectral(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outcome:
     """Drive the spectral state machine from Python, one evaluation at a time."""
     gamma = float(first.gamma)
     advance = function.advance
     state = advance(spectral.start(jnp.asarray(first.x)), first.value, first.gradient, first.usable)
     best = current = first
     walled = False
-    for _ in range(4 * max_iterations):
-        if float(state.stationarity) <= tolerance or bool(state.failed) or int(state.iteration) >= max_iterations:
+    for _ in range(4 * stage.max_iterations):
+        if (
+            float(state.stationarity) <= stage.tolerance
+            or bool(state.failed)
+            or int(state.iteration) >= stage.max_iterations
+        ):
             break
-        found = function(np.asarray(spectral.trial(state)), gamma, leader, inner_tolerance)
+        found = function(np.asarray(spectral.trial(state)), gamma, stage.leader, stage.inner_tolerance)
         walled = walled or not bool(found.usable)
         state = advance(state, found.value, found.gradient, found.usable)
         if bool(state.accepted):
@@ -72,8 +59,8 @@ def _spectral(
             function.monitor.record(found, float(state.stationarity), function.evaluations)
             if float(found.value) < float(best.value):
                 best = found
-    limited = not walled and int(state.iteration) >= max_iterations
+    limited = not walled and int(state.iteration) >= stage.max_iterations
     # The search is not monotone: the last point is the stationary one, unless an earlier one is clearly lower.
-    if float(state.stationarity) <= tolerance or best is current:
+    if float(state.stationarity) <= stage.tolerance or best is current:
         return Outcome(current, float(state.stationarity), 0.0, walled, limited)
-    return Outcome(best, lbfgsb.measure(function, best), 0.0, walled, limited)
+    return Outcome(best, measure(function, best), 0.0, walled, limited)

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from blocc.outer.function import PenaltyFunction
-from blocc.outer.lbfgsb import Outcome
-from blocc.penalty import Evaluation, Leader
+from blocc.outer.stage import Outcome, Stage
+from blocc.penalty import Evaluation
 
 #: Gradient sampling needs about two gradients for each variable: beyond this it no longer pays.
 LARGEST_DIMENSION = 60
@@ -40,15 +40,7 @@ def shortest_combination(gradients: np.ndarray, normals: np.ndarray) -> np.ndarr
     return scale * (columns @ weights) / total
 
 
-def minimise(
-    function: PenaltyFunction,
-    first: Evaluation,
-    leader: Leader,
-    inner_tolerance: float,
-    tolerance: float,
-    max_iterations: int,
-    smallest_radius: float = 1e-7,
-) -> Outcome:
+def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage, smallest_radius: float = 1e-7) -> Outcome:
     """Descend by gradient sampling, with a shrinking radius, until stationary within ``smallest_radius``."""
     generator = np.random.default_rng(function.seed)
     project, gamma = function.project, float(first.gamma)
@@ -57,15 +49,15 @@ def minimise(
     radius, final = 1e-2 * size, smallest_radius * size
     samples = 2 * best.x.size + 2
     last = Outcome(best, np.inf, 0.0)
-    for _ in range(max_iterations):
+    for _ in range(stage.max_iterations):
         gradients, walls = [np.asarray(best.gradient)], []
         center = best
         for _ in range(samples):
             point = project(center.x + radius * generator.uniform(-1.0, 1.0, center.x.size))
-            found = function(point, gamma, leader, inner_tolerance)
+            found = function(point, gamma, stage.leader, stage.inner_tolerance)
             if found.usable:
                 gradients.append(np.asarray(found.gradient))
-                if float(found.value) < float(best.value) - 1e-3 * radius * tolerance:
+                if float(found.value) < float(best.value) - 1e-3 * radius * stage.tolerance:
                     best = found
             elif (normal := function.wall_normal(point)) is not None:
                 walled = True
@@ -74,12 +66,12 @@ def minimise(
         direction = shortest_combination(np.asarray(gradients), normals)
         length = float(np.max(np.abs(direction)))
         last = Outcome(best, length, radius, walled)
-        if length <= tolerance:
+        if length <= stage.tolerance:
             if radius <= final:
                 break
             radius = max(0.1 * radius, final)
             continue
-        moved = _search(function, best, direction, walls, leader, inner_tolerance, radius)
+        moved = _search(function, best, direction, walls, stage, radius)
         if moved is not None:
             best = moved
             last = Outcome(best, length, radius, walled)
@@ -115,8 +107,7 @@ def _search(
     best: Evaluation,
     direction: np.ndarray,
     walls: list[np.ndarray],
-    leader: Leader,
-    inner_tolerance: float,
+    stage: Stage,
     radius: float,
 ) -> Evaluation | None:
     """Backtrack along the projected path against ``direction``; None when nothing better is found.
@@ -132,7 +123,7 @@ def _search(
         for path in paths:
             point = function.project(best.x - step * path)
             change = point - best.x
-            found = function(point, float(best.gamma), leader, inner_tolerance)
+            found = function(point, float(best.gamma), stage.leader, stage.inner_tolerance)
             if found.usable and float(found.value) < float(best.value) - 1e-4 * float(change @ change) / step:
                 return found
         step *= 0.4

@@ -6,28 +6,12 @@ there), the run ends with ``walled`` set and the caller goes on with a method th
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from scipy.optimize import minimize
 
-from blocc.outer.function import PenaltyFunction, stationarity
-from blocc.penalty import Evaluation, Leader
-
-
-class Outcome(NamedTuple):
-    """Where a descent of F_gamma ended."""
-
-    evaluation: Evaluation
-    stationarity: float
-    radius: float  #: 0 for a gradient at x; otherwise gradients within this radius were combined (a kink)
-    walled: bool = False  #: a point without lower-level answer was met
-    limited: bool = False  #: the iterations ran out
-
-
-def measure(function: PenaltyFunction, evaluation: Evaluation) -> float:
-    """Stationarity of x at one evaluation."""
-    return stationarity(function.project, evaluation.x, evaluation.gradient)
+from blocc.outer.function import PenaltyFunction
+from blocc.outer.stage import Outcome, Stage, measure
+from blocc.penalty import Evaluation
 
 
 def _better(function: PenaltyFunction, new: Evaluation, old: Evaluation) -> bool:
@@ -42,15 +26,8 @@ class _Wall(Exception):
     """Unwinds SciPy's loop."""
 
 
-def minimise(
-    function: PenaltyFunction,
-    first: Evaluation,
-    leader: Leader,
-    inner_tolerance: float,
-    tolerance: float,
-    max_iterations: int,
-) -> Outcome:
-    """Descend from ``first`` until the projected gradient is below ``tolerance`` or nothing moves any more."""
+def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outcome:
+    """Descend from ``first`` until the projected gradient is below the tolerance or nothing moves any more."""
     gamma = float(first.gamma)
     seen = {first.x.tobytes(): first}
     best = first
@@ -59,7 +36,7 @@ def minimise(
         nonlocal best
         found = seen.get(x.tobytes())
         if found is None:
-            found = function(x, gamma, leader, inner_tolerance)
+            found = function(x, gamma, stage.leader, stage.inner_tolerance)
             if not found.usable:
                 raise _Wall
             seen.clear()  # only the last two points are ever asked for again
@@ -91,10 +68,10 @@ def minimise(
             bounds=list(zip(low / unit, high / unit, strict=True)),
             callback=note,
             options={
-                "gtol": unit / height * tolerance,
+                "gtol": unit / height * stage.tolerance,
                 "ftol": 1e-16,
-                "maxiter": max_iterations,
-                "maxfun": 4 * max_iterations,
+                "maxiter": stage.max_iterations,
+                "maxfun": 4 * stage.max_iterations,
                 "maxcor": 20,
             },
         )

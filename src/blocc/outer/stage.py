@@ -1,0 +1,32 @@
+"""One stage of a run, F_gamma at a fixed gamma: what the methods that descend it are told, and what they return."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from blocc.outer.function import PenaltyFunction, stationarity
+from blocc.penalty import Evaluation, Leader
+
+
+class Stage(NamedTuple):
+    """What holds during one stage; gamma is that of the evaluation it starts from."""
+
+    leader: Leader  #: multipliers of the leader's own constraints
+    inner_tolerance: float
+    tolerance: float  #: of the stationarity of x
+    max_iterations: int
+
+
+class Outcome(NamedTuple):
+    """Where a descent of F_gamma ended."""
+
+    evaluation: Evaluation
+    stationarity: float
+    radius: float  #: 0 for a gradient at x; otherwise gradients within this radius were combined (a kink)
+    walled: bool = False  #: a point without lower-level answer was met
+    limited: bool = False  #: the iterations ran out
+
+
+def measure(function: PenaltyFunction, evaluation: Evaluation) -> float:
+    """Stationarity of x at one evaluation."""
+    return stationarity(function.project, evaluation.x, evaluation.gradient)
