@@ -174,7 +174,7 @@ def _colson_2002_bipa_5() -> KnownProblem:
         upper_value=2.7497676350619686,
         x=np.array(x),
         y=np.array([0.0, np.log(15.0 - 6.0 * x)]),
-        starts=tuple(np.array(start) for start in (1.8, 1.9, 2.0)),
+        starts=tuple(np.array(start) for start in (1.8, 2.1, 2.3)),
         tags=frozenset({"literature", "nonlinear-coupled", "box-y", "wall"}),
         note="A second, very flat local minimum of 3.25 is at x = 1.5, behind a peak at x = 1.753.",
     )

@@ -256,7 +256,7 @@ def _budget(size: int) -> KnownProblem:
         upper_value=0.5 * float(np.sum((y - wish) ** 2)),
         x=np.array(float(appetite.mean()) - cut),
         y=y,
-        starts=(np.array(0.2), np.array(0.4), np.array(0.9)),
+        starts=(np.array(0.0), np.array(0.4), np.array(0.9)),
         tags=frozenset({"constructed", "large", "affine-coupled"}),
         note="Beyond x = 1 or so the budget no longer binds and the leader's value is flat.",
     )
