@@ -1,0 +1,319 @@
+"""The page: its figures, its safety, and how it looks in a browser."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from blocc.applications.transport.design_result import Design
+from blocc.errors import BloccError
+from blocc.report.transport.page import embedded, report_page, write_report
+from blocc.report.transport.page_charts import convergence_figure, demand_figure
+from blocc.report.transport.page_map import map_figure
+from blocc.report.transport.style import UTILISATION_SCALE
+from blocc.result import Status
+from transport_designs import fake_design, geographic_network, large_network, one_market, small_network
+
+EVIL = "<script>alert(1)</script>"
+EVIL_NAMES = (EVIL, "</script><img src=x onerror=alert(2)>", '"><b onmouseover="alert(3)">', "&lt;i&gt; %{x} $a$")
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and the text of scripts of data."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.data: dict[str, str] = {}
+        self.words: list[str] = []
+        self._into: str | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append((tag, found))
+        self._into = found.get("id") if found.get("type") == "application/json" else None
+
+    def handle_endtag(self, tag: str) -> None:
+        self._into = None
+
+    def handle_data(self, data: str) -> None:
+        if self._into:
+            self.data[self._into] = self.data.get(self._into, "") + data
+        else:
+            self.words.append(data)
+
+    def figure(self, name: str) -> dict:
+        return json.loads(self.data[f"{name}-data"])
+
+
+def own_parts(text: str) -> str:
+    """The page without plotly.js, which holds addresses that it would only use for maps with tiles."""
+    scripts = re.findall(r"<script>.*?</script>", text, flags=re.DOTALL)
+    return text.replace(max(scripts, key=len), "")
+
+
+@pytest.fixture(scope="module")
+def design() -> Design:
+    return fake_design()
+
+
+@pytest.fixture(scope="module")
+def text(design: Design) -> str:
+    return report_page(design)
+
+
+def test_key_figures(design: Design, text: str) -> None:
+    words = " ".join(Page(own_parts(text)).words)
+    for expected in ("Four stations", "converged", "63.413", "76.919", "13.507", "88.4 %", "of 10 candidates"):
+        assert expected in words
+    assert design.message in words
+    assert re.search(r'class="badge good">converged<', text)
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status is not Status.CONVERGED])
+def test_only_converged_is_green(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blocc.report.transport.page._plotly", lambda: "")
+    found = re.search(r'class="badge (\w+)">([^<]+)<', report_page(fake_design(status=status)))
+    assert found is not None
+    assert found[1] in ("warn", "bad")
+    assert found[2] == status.value
+
+
+def test_map_says_what_the_design_says(design: Design, text: str) -> None:
+    traces = Page(text).figure("map")["data"]
+    (hover,) = [trace for trace in traces if trace["mode"] == "markers" and "text" in trace]
+    said = dict.fromkeys(hover["text"])
+    assert len(said) == design.network.n_links
+    assert sum("not built" in words for words in said) == 2
+    assert any("North → Centre" in words and f"capacity {design.capacity[0]:.3f}" in words for words in said)
+    drawn = [trace for trace in traces if trace["mode"] == "lines"]
+    assert sum(trace["x"].count(None) for trace in drawn[1:]) == int(design.built.sum())
+    assert max(trace["line"]["width"] for trace in drawn) == 10.0
+
+
+def test_plotly_knows_every_attribute(design: Design) -> None:
+    go = pytest.importorskip("plotly.graph_objects")
+    for make in (map_figure, demand_figure, convergence_figure):
+        for case in (design, fake_design(one_market(0.0), iterations=0, build=False)):
+            figure = make(case)
+            go.Figure({"data": figure["data"], "layout": figure["layout"]})
+
+
+def test_convergence_is_the_utility(design: Design, text: str) -> None:
+    exact, penalised = Page(text).figure("convergence")["data"]
+    np.testing.assert_allclose(exact["y"], -design.history.upper_value, rtol=1e-6)
+    np.testing.assert_allclose(penalised["y"], -design.history.upper_value_penalty, rtol=1e-6)
+    notes = Page(text).figure("convergence")["layout"]["annotations"]
+    assert [note["text"] for note in notes] == ["γ = 1", "γ = 4", "γ = 16", "γ = 64"]
+
+
+def test_nothing_comes_from_outside(text: str) -> None:
+    own = own_parts(text)
+    assert "http://" not in own
+    assert "https://" not in own
+    assert not re.search(r"@import|url\(", own)
+    page = Page(text)
+    for tag, attributes in page.tags:
+        assert not {"src", "href", "srcset", "data", "action"} & set(attributes), tag
+    (policy,) = [a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None
+    assert policy.startswith("default-src 'none';")
+    assert "eval" not in policy
+    assert not re.search(r"https?:|\*", policy)
+
+
+def test_hostile_words_stay_words() -> None:
+    design = fake_design(
+        small_network(EVIL_NAMES, name=EVIL), message=EVIL, settings={EVIL: EVIL}, versions={"x": EVIL}
+    )
+    text = report_page(design)
+    own = own_parts(text)
+    assert "<script>alert" not in own
+    page = Page(own)
+    assert [tag for tag, _ in page.tags if tag in ("img", "b", "i")] == []
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+    assert "".join(page.words).count(EVIL) >= 5
+    for name in ("map", "demand", "convergence"):
+        assert "<" not in page.data[f"{name}-data"]
+    # plotly.js turns tags of text into markup, so they must be escaped once more in there
+    nodes = page.figure("map")["data"][-1]
+    assert all("<script" not in words and "<img" not in words for words in nodes["text"] + nodes["customdata"])
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in nodes["text"]
+
+
+def test_embedded_data_survives() -> None:
+    data = {"words": ["</script>", "<!--", "&amp;", "\u2028\u2029", "é"]}
+    assert json.loads(embedded(data)) == data
+    assert not set("<>&\u2028\u2029") & set(embedded(data))
+
+
+def test_large_designs_stay_small() -> None:
+    design = fake_design(large_network())
+    text = report_page(design)
+    assert len(text.encode()) < 12e6
+    page = Page(text)
+    assert len(page.figure("map")["data"]) < 150
+    assert "markets.csv has all 9,900" in text
+    assert text.partition('id="markets"')[2].partition("</table>")[0].count("<tr>") == 501
+
+
+@pytest.mark.parametrize(
+    "design",
+    [
+        fake_design(build=False),
+        fake_design(one_market()),
+        fake_design(one_market(0.0), iterations=0, what_if=(), starts=(), settings={}, versions={}, seconds={}),
+        fake_design(geographic_network(), iterations=1),
+    ],
+    ids=["nothing built", "one market", "no demand", "one iteration"],
+)
+def test_odd_designs(design: Design) -> None:
+    page = Page(report_page(design))
+    for name in ("map", "demand", "convergence"):
+        assert page.figure(name)["data"]
+
+
+def test_write_report(design: Design, tmp_path: Path) -> None:
+    path = write_report(design, tmp_path / "made" / "page.html")
+    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    with pytest.raises(BloccError, match="cannot write"):
+        write_report(design, path / "below a file.html")
+
+
+# --- in a browser ---------------------------------------------------------------------------------------------------
+needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+
+
+class Visit(NamedTuple):
+    """What a browser did with a page."""
+
+    console: list[str]
+    requests: list[str]
+    picture: np.ndarray
+
+
+def visit(text: str, folder: Path) -> Visit:
+    page, picture, log = folder / "page.html", folder / "page.png", folder / "net.json"
+    page.write_text(text, encoding="utf-8")
+    command = [
+        "chromium",
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--no-first-run",
+        "--hide-scrollbars",
+        "--enable-logging=stderr",
+        "--virtual-time-budget=8000",
+        "--window-size=1200,1600",
+        f"--user-data-dir={folder / 'profile'}",
+        f"--screenshot={picture}",
+        f"--log-net-log={log}",
+        page.as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
+    image = pytest.importorskip("PIL.Image").open(io.BytesIO(picture.read_bytes())).convert("RGB")
+    # A browser that ends at once may cut the log short, so it is read line by line. Requests of a page from the disk
+    # are filed under file://, the browser's own errands (updates, dictionaries) are not.
+    events = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    asked = [event for event in events if '"network_isolation_key":"file://' in event]
+    urls = [re.search(r'"url":"((?:https?|wss?)://[^"]*)"', event) for event in asked]
+    return Visit(
+        [line for line in done.stderr.splitlines() if "CONSOLE" in line],
+        [url[1] for url in urls if url],
+        np.asarray(image, dtype=int),
+    )
+
+
+def link_pixels(picture: np.ndarray) -> int:
+    """Pixels of the map, left of its colour bar, in the colours of links."""
+    area = picture[330:1010, 60:1010]
+    shades = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in UTILISATION_SCALE])
+    between = np.linspace(0, len(shades) - 1, 60)
+    scale = np.stack([np.interp(between, np.arange(len(shades)), shades[:, k]) for k in range(3)], axis=1)
+    near = np.zeros(area.shape[:2], dtype=bool)
+    for shade in scale:
+        near |= (np.abs(area - shade) <= 6).all(axis=2)
+    return int(near.sum())
+
+
+#: Uses the page as a reader would, and says what came of it: the mouse goes near the middle of the last link, which
+#: leads from East to North; the markets are sorted by demand twice and filtered; the page is printed.
+READER = """<script>
+setTimeout(function () {
+  var map = document.querySelector('[data-figure="map-data"]'), layout = map._fullLayout, said = [];
+  var points = map.data.find(function (trace) { return trace.marker && trace.marker.opacity === 0; });
+  var drag = map.querySelector('.nsewdrag'), box = drag.getBoundingClientRect(), last = points.x.length - 3;
+  drag.dispatchEvent(new MouseEvent('mousemove', {
+    bubbles: true, clientX: box.left + layout.xaxis.l2p(points.x[last]) + 3,
+    clientY: box.top + layout.yaxis.l2p(points.y[last]) - 3
+  }));
+  var button = document.querySelectorAll('#markets th button')[2], body = document.querySelector('#markets tbody');
+  button.click();
+  said.push(body.rows[0].cells[2].textContent);
+  button.click();
+  said.push(body.rows[0].cells[2].textContent);
+  var filter = document.querySelector('input[data-filters]');
+  filter.value = 'ALERT(1) alert(3)';
+  filter.dispatchEvent(new Event('input'));
+  said.push(document.getElementById('markets-count').textContent);
+  setTimeout(function () {
+    said.push(map.querySelector('.hoverlayer').textContent);
+    window.dispatchEvent(new Event('beforeprint'));
+    said.push(map.querySelector('.main-svg').clientWidth);
+    window.dispatchEvent(new Event('afterprint'));
+    said.push(map.querySelector('.main-svg').clientWidth > 1000);
+    console.log('READER ' + said.join(' | '));
+  }, 500);
+}, 1500);
+</script></body>"""
+
+
+@needs_browser
+@pytest.mark.timeout(90)
+def test_browser_shows_the_map_and_asks_nobody(tmp_path: Path) -> None:
+    """With hostile names, so that a script of theirs would be noticed, too."""
+    text = report_page(fake_design(small_network(EVIL_NAMES, name=EVIL)))
+    found = visit(text.replace("</body>", READER), tmp_path)
+    assert found.requests == []
+    assert link_pixels(found.picture) > 5000
+    (line,) = found.console
+    said = line.partition("READER ")[2].rpartition('", source:')[0].split(" | ")
+    assert said[:3] == ["8", "2", "2 of 6 rows"]
+    assert f"→ {EVIL}" in said[3]
+    assert "flow" in said[3]
+    assert said[4:] == ["680", "true"]
+
+
+@needs_browser
+@pytest.mark.timeout(90)
+def test_browser_test_notices_a_missing_map(text: str, tmp_path: Path) -> None:
+    found = visit(text.replace('data-figure="map-data"', ""), tmp_path)
+    assert link_pixels(found.picture) < 100
+
+
+@needs_browser
+@pytest.mark.timeout(90)
+def test_browser_test_notices_requests_and_errors(text: str, tmp_path: Path) -> None:
+    outside = '<img src="http://blocc.invalid/picture.png"></main>'
+    policy = re.search(r"<meta http-equiv.*?>", text)
+    assert policy is not None
+    broken = own_parts(text).replace("</main>", outside)  # and without plotly.js
+    unguarded = visit(broken.replace(policy[0], ""), tmp_path)
+    assert set(unguarded.requests) == {"http://blocc.invalid/picture.png"}
+    assert any("Plotly is not defined" in line for line in unguarded.console)
+    (tmp_path / "guarded").mkdir()
+    guarded = visit(broken, tmp_path / "guarded")
+    assert guarded.requests == []
+    assert any("Content Security Policy" in line for line in guarded.console)
