@@ -1,0 +1,103 @@
+"""A network as arrays for compiled code: origins in rows, nodes and links in columns.
+
+Everything here is pure and batched over the origins. Nothing is a dense incidence matrix: values at links are gathered
+from, or scattered to, their two ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from blocc.applications.transport.flows import group_by_origin
+from blocc.applications.transport.network import TransportNetwork
+
+Array = Any
+
+
+class Graph(NamedTuple):
+    """The figures of a network; ``demand``, ``revenue`` and ``alternative`` stand at (origin, destination)."""
+
+    tail: Array
+    head: Array
+    time: Array
+    cost: Array
+    origin: Array  #: node of each row
+    demand: Array  #: 0 where there is no market
+    revenue: Array
+    alternative: Array
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Numbers of origins, nodes and links."""
+        return (*self.demand.shape, len(self.time))
+
+
+def graph_of(network: TransportNetwork) -> Graph:
+    """The network's figures as arrays."""
+    origins, row = group_by_origin(network)
+
+    def spread(values: np.ndarray) -> np.ndarray:
+        table = np.zeros((len(origins), network.n_nodes))
+        table[row, network.destination] = values
+        return table
+
+    figures = (spread(network.demand), spread(network.revenue), spread(network.alternative_time))
+    return Graph(network.tail, network.head, network.time, network.cost, origins, *figures)
+
+
+def differences(graph: Graph, potential: Array) -> Array:
+    """Potential at the head of each link less that at its tail."""
+    return potential[:, graph.head] - potential[:, graph.tail]
+
+
+def arrivals(graph: Graph, flow: Array) -> Array:
+    """What enters each node less what leaves it."""
+    empty = jnp.zeros((flow.shape[0], graph.demand.shape[1]))
+    return empty.at[:, graph.head].add(flow).at[:, graph.tail].add(-flow)
+
+
+def at_origin(graph: Graph) -> Array:
+    """True where the column is the row's own origin."""
+    return jax.nn.one_hot(graph.origin, graph.demand.shape[1], dtype=bool)
+
+
+def usable(graph: Graph, is_open: Array) -> tuple[Array, Array]:
+    """Nodes that each origin reaches over open links, itself excepted, and the links its passengers may take.
+
+    Nobody needs a link back into the own origin, nor one that begins where nobody can be.
+    """
+    home = at_origin(graph)
+
+    def spread(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        reached, _ = state
+        wider = reached.at[:, graph.head].max(reached[:, graph.tail] & is_open)
+        return wider, (wider != reached).any()
+
+    reached, _ = lax.while_loop(lambda state: state[1], spread, (home, jnp.asarray(True)))
+    links = is_open[None, :] & reached[:, graph.tail] & (graph.head[None, :] != graph.origin[:, None])
+    return reached & ~home, links
+
+
+def cheapest(graph: Graph, costs: Array, nodes: Array, links: Array) -> Array:
+    """Cheapest cost from each origin to each node over ``links`` (Bellman and Ford); 0 outside ``nodes``."""
+    far = jnp.asarray(1e30)
+    start = jnp.where(at_origin(graph), 0.0, far)
+
+    def relax(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        distance, _ = state
+        offered = jnp.where(links, distance[:, graph.tail] + costs, far)
+        shorter = distance.at[:, graph.head].min(offered)
+        return shorter, (shorter < distance).any()
+
+    distance, _ = lax.while_loop(lambda state: state[1], relax, (start, jnp.asarray(True)))
+    return jnp.where(nodes, distance, 0.0)
+
+
+def negative_entropy(share: Array) -> Array:
+    """``y ln y + (1 - y) ln(1 - y)``, exactly 0 at both ends."""
+    return jax.scipy.special.xlogy(share, share) + jax.scipy.special.xlogy(1.0 - share, 1.0 - share)
