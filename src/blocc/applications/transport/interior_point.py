@@ -114,7 +114,8 @@ def solve_lower_level(graph: Graph, capacity: Array, alternative: Array, warm: P
         return ~(state[2] <= tolerance) & (state[1] < MAX_ITERATIONS)
 
     point, count, error = lax.while_loop(unfinished, advance, (begin, jnp.asarray(0), _error(case, begin)))
-    point = point._replace(share=jnp.where(nodes, point.share, 0.0))
+    # The shares that belong to the potentials exactly: tiny shares are then right in their own scale too.
+    point = point._replace(share=jnp.where(nodes, jax.nn.sigmoid(alternative - point.potential), 0.0))
     return LowerLevel(point, *_values(case, point), error, count, nodes, links)
 
 

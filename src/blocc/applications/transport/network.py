@@ -168,10 +168,11 @@ class TransportNetwork:
 
     def random_starts(self, count: int, seed: int = 0) -> np.ndarray:
         """Capacities to start from, one row each, uniform on ``start_range`` (or on a range like the demand's)."""
-        low, high = self.start_range or self._usual_range()
+        low, high = self.start_range or self.usual_range
         return np.random.default_rng(seed).uniform(low, high, (count, self.n_links))
 
-    def _usual_range(self) -> tuple[float, float]:
+    @property
+    def usual_range(self) -> tuple[float, float]:
         """Half to twice the flow of a link if everyone travelled and took a path of average length."""
         mean_path = float(np.average(self.free_flow_times, weights=self.demand + np.finfo(float).tiny))
         flow = float(self.demand.sum()) * max(1.0, mean_path / max(float(self.time.mean()), 1e-12)) / self.n_links

@@ -97,6 +97,7 @@ def evaluate_prices(graph: Graph, prices: Array, gamma: Array, is_open: Array, t
 
 
 Function = Callable[[np.ndarray, float, np.ndarray, float], Prices]
+Watch = Callable[[Prices, float], None]  #: sees every evaluation that improves, with its gamma
 
 
 class Descent(NamedTuple):
@@ -114,7 +115,13 @@ def temperature_of(gamma: float, unit: float) -> float:
 
 
 def descend(
-    function: Function, prices: np.ndarray, gamma: float, is_open: np.ndarray, temperature: float, ceiling: float
+    function: Function,
+    prices: np.ndarray,
+    gamma: float,
+    is_open: np.ndarray,
+    temperature: float,
+    ceiling: float,
+    watch: Watch | None = None,
 ) -> Descent:
     """Minimise over the prices of open links at one gamma and one temperature."""
     free = np.flatnonzero(is_open)
@@ -127,11 +134,17 @@ def descend(
         value = float(found.value)
         if value < best[0]:
             best[:] = [value, np.asarray(found.follower.flow), trial]
+            if watch is not None:
+                watch(found, gamma)
         return value, np.asarray(found.gradient)[free]
 
+    start = np.clip(prices[free], 0.0, ceiling)
+    if not len(free):
+        value, _ = objective(start)
+        return Descent(prices, np.zeros_like(prices), value, 1)
     result = minimize(
         objective,
-        np.clip(prices[free], 0.0, ceiling),
+        start,
         jac=True,
         method="L-BFGS-B",
         bounds=[(0.0, ceiling)] * len(free),

@@ -1,0 +1,301 @@
+"""The front door of network design: from a network to a certified design."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import scipy
+
+from blocc.applications.transport.capacity_descent import sweep
+from blocc.applications.transport.capacity_set import CapacitySet
+from blocc.applications.transport.design_result import Assignment, Design, Start
+from blocc.applications.transport.flows import group_by_origin, market_flows, travel_times
+from blocc.applications.transport.interior_point import LowerLevel
+from blocc.applications.transport.model import DesignModel, Penalty
+from blocc.applications.transport.network import TransportNetwork
+from blocc.applications.transport.oracle import structured_problem
+from blocc.applications.transport.search import Search
+from blocc.errors import OptionError
+from blocc.outer.monitor import HistoryRow, Monitor, State, Stop, StopReason, interruptible
+from blocc.precision import double_precision
+from blocc.result import Certificate, History, Status
+from blocc.solve import solve
+from blocc.version import __version__
+
+#: gamma where the user leaves it open: the penalty then hides about 1e-4 of the utility.
+AUTO_GAMMA = 1e4
+METHODS = ("prices", "lbfgsb", "newton", "pgd")
+#: The published settings: Algorithm 1 with this step, gamma 2, 3 or 4, one random start.
+PAPER_STEP, PAPER_GAMMA, PAPER_ITERATIONS = 1.6e-4, 2.0, 20_000
+
+_STOPPED = {
+    StopReason.CALLBACK: Status.STOPPED,
+    StopReason.TIME_LIMIT: Status.TIME_LIMIT,
+    StopReason.INTERRUPTED: Status.INTERRUPTED,
+}
+
+
+def design_network(
+    network: TransportNetwork,
+    *,
+    gamma: float | str = "auto",
+    starts: int = 5,
+    seed: int = 0,
+    x0: Any = None,
+    budget: float | None = None,
+    symmetric: bool = False,
+    max_capacity: Any = None,
+    method: str = "prices",
+    preset: str = "default",
+    tolerance: float = 1e-3,
+    time_limit: float | None = None,
+    max_iterations: int | None = None,
+    callback: Callable[[State], Any] | None = None,
+    report: Callable[[int, HistoryRow], None] | None = None,
+    model: DesignModel | None = None,
+) -> Design:
+    """Choose the capacities that earn most, and return them with a certificate.
+
+    ``gamma`` is the penalty, "auto" for one so large that it hides about 1e-4 of the utility. ``starts`` random starts
+    are tried and the best design is kept; ``x0`` gives the capacities of a single start instead. ``budget`` caps the
+    construction cost, ``symmetric`` ties the two directions of a link, ``max_capacity`` limits each link.
+
+    ``method`` is "prices" (the default), or "lbfgsb" or "newton" for descent in the capacities, or "pgd" for Algorithm
+    1 as published, which ``preset="paper"`` chooses together with its step and gamma. ``tolerance`` is what the
+    certificate's stationarity and penalty gap may amount to, relative to 1 + |utility|. ``callback`` stops the run by
+    returning True, ``report`` sees every recorded iteration. A ``model`` from an earlier call saves compiling again.
+    """
+    if preset == "paper":
+        method, gamma, starts = "pgd", PAPER_GAMMA if gamma == "auto" else gamma, 1 if x0 is None else starts
+    level = _checked(network, gamma, starts, method, preset, tolerance, x0)
+    limits = CapacitySet(network, limit=max_capacity, budget=budget, symmetric=symmetric)
+    if method != "prices" and not limits.is_box:
+        raise OptionError(f"method {method!r} knows no budget and no symmetry; use method='prices'")
+    monitor = Monitor(lambda x: x, callback, report, time_limit)
+    settings = {
+        "gamma": gamma,
+        "starts": starts if x0 is None else 1,
+        "seed": seed,
+        "budget": budget,
+        "symmetric": symmetric,
+        "max_capacity": None if max_capacity is None else np.asarray(max_capacity).tolist(),
+        "method": method,
+        "preset": preset,
+        "tolerance": tolerance,
+    }
+    with double_precision(), interruptible(monitor):
+        run = _Run(model or DesignModel(network), limits, level, monitor, settings)
+        return run.all(seed, starts, x0, max_iterations or PAPER_ITERATIONS)
+
+
+class _Run:
+    """One call: every start, the best of them, and its certificate."""
+
+    def __init__(
+        self, model: DesignModel, limits: CapacitySet, gamma: float, monitor: Monitor, settings: dict[str, Any]
+    ) -> None:
+        self.model, self.limits, self.gamma, self.monitor, self.settings = model, limits, gamma, monitor, settings
+        self.compiled_before = model.compile_seconds
+        self.compiled_elsewhere = 0.0
+
+    def all(self, seed: int, count: int, x0: Any, max_iterations: int) -> Design:
+        best: tuple[float, Search, list[HistoryRow]] | None = None
+        done: list[Start] = []
+        stopped: StopReason | None = None
+        for index in range(1 if x0 is not None else count):
+            self.monitor.rows = []
+            began, compiled = self.monitor.elapsed(), self._compiled()
+            search = Search(self.model, self.limits, self.gamma, self.monitor)
+            try:
+                self._start(search, np.random.default_rng([seed, index]), x0, max_iterations)
+                ended = Status.CONVERGED
+            except Stop as stop:
+                stopped, ended = stop.reason, _STOPPED[stop.reason]
+            seconds = self.monitor.elapsed() - began - (self._compiled() - compiled)
+            utility, capacity = search.best
+            done.append(Start(utility, ended, int((capacity > 0).sum()), search.evaluations, seconds))
+            if best is None or utility > best[0]:
+                best = (utility, search, list(self.monitor.rows))
+            if stopped is not None:
+                break
+        assert best is not None
+        return self._conclude(best[1], best[2], done, stopped)
+
+    def _compiled(self) -> float:
+        return self.model.compile_seconds - self.compiled_before + self.compiled_elsewhere
+
+    # --- one start --------------------------------------------------------------------------------------------------
+    def _start(self, search: Search, random: np.random.Generator, x0: Any, max_iterations: int) -> None:
+        network, method = self.model.network, self.settings["method"]
+        if method == "prices":
+            if x0 is None:
+                prices = random.uniform(0.0, self.model.time_unit, network.n_links)
+            else:
+                prices = np.asarray(self.model.capacities(np.asarray(x0, float), self.gamma).follower.point.price)
+            search.consider(np.zeros(network.n_links))  # to build nothing is always possible
+            search.run(prices)
+            return
+        low, high = network.start_range or network.usual_range
+        start = np.asarray(x0, dtype=float) if x0 is not None else random.uniform(low, high, network.n_links)
+        start = np.clip(start, 0.0, self.limits.limit)
+        search.consider(start)
+        if method == "pgd":
+            self._published(search, start, max_iterations)
+            return
+        watch = lambda x, gamma, found: self._watch(search, x, gamma, found)  # noqa: E731
+        found = sweep(self.model, start, self.limits.limit, method, self.gamma, watch)
+        search.consider(found.capacity)
+
+    def _published(self, search: Search, start: np.ndarray, max_iterations: int) -> None:
+        """Algorithm 1 with the published step; the structured oracle stands in for its inner loops."""
+        problem = structured_problem(self.model.network, x_set=self.limits)
+        result = solve(
+            problem,
+            start,
+            preset="paper",
+            inner="auto",
+            gamma=self.gamma,
+            step=PAPER_STEP,
+            max_iterations=max_iterations,
+            time_limit=None if self.monitor.time_limit is None else self.monitor.time_limit - self.monitor.elapsed(),
+            progress=False,
+        )
+        self.compiled_elsewhere += result.seconds["compile"]
+        search.evaluations += result.counts["evaluations"]
+        self.monitor.rows = list(result.history.rows())
+        search.best = (-np.inf, start)  # the published method's answer is where it ends, not the best point on the way
+        search.consider(np.asarray(result.x))
+
+    def _watch(self, search: Search, x: np.ndarray, gamma: float, found: Penalty) -> None:
+        search.evaluations += 1
+        if float(found.utility) > search.best[0] and float(found.follower.error) < 1e-7:
+            search.best = (float(found.utility), x.copy())
+        step = x - np.clip(x - np.asarray(found.gradient), 0.0, self.limits.limit)
+        shares = np.asarray(found.penalised.point.share) - np.asarray(found.follower.point.share)
+        row = HistoryRow(
+            time=self.monitor.elapsed(),
+            gamma=gamma,
+            upper_value=-float(found.utility),
+            upper_value_penalty=-float(found.utility_penalised),
+            lower_value=float(found.follower.value),
+            penalty_value=float(found.value),
+            stationarity=float(np.max(np.abs(step), initial=0.0)),
+            inner_residual=float(max(found.follower.error, found.penalised.error)),
+            distance=float(np.linalg.norm(shares)),
+            step=0.0,
+            evaluations=search.evaluations,
+        )
+        self.monitor.append(row, x)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+    def _conclude(self, search: Search, rows: list[HistoryRow], done: list[Start], stopped: StopReason | None) -> Design:
+        self.monitor.time_limit, self.monitor.interrupted = None, False
+        capacity = search.best[1]
+        found = self.model.capacities(capacity, self.gamma)
+        certificate, relative = self._certificate(search, capacity, found)
+        status, message = self._judge(certificate, relative, found, stopped)
+        finished = [start if start.status is not Status.CONVERGED else start._replace(status=status) for start in done]
+        compiled = self._compiled()
+        return Design(
+            network=self.model.network,
+            capacity=capacity,
+            follower=self._assignment(found.follower, capacity, self.model.graph.alternative),
+            penalised=self._assignment(
+                found.penalised, capacity, self.model.graph.alternative + self.model.graph.revenue / self.gamma
+            ),
+            gamma=self.gamma,
+            status=status,
+            message=message,
+            certificate=certificate,
+            history=History(rows),
+            what_if=tuple(search.what_if),
+            starts=tuple(finished),
+            seconds={"compile": compiled, "run": self.monitor.elapsed() - compiled},
+            settings=self.settings,
+            versions={"blocc": __version__, "jax": jax.__version__, "numpy": np.__version__, "scipy": scipy.__version__},
+        )
+
+    def _certificate(self, search: Search, capacity: np.ndarray, found: Penalty) -> tuple[Certificate, float]:
+        """Residuals from the problem's own functions, and the largest of them relative to the answer's size."""
+        lower, size = self.model.lower_residuals(capacity, found.follower)
+        # The best that any design could do while the prices below stay: F_gamma cannot fall further to first order.
+        prices = np.asarray(found.follower.point.price)
+        bound = self.model.prices(prices, self.gamma, capacity > 0, 1e-9 * self.model.time_unit)
+        apart = np.asarray(found.penalised.point.share) - np.asarray(found.follower.point.share)
+        certificate = Certificate(
+            stationarity=float(lower.stationarity),
+            feasibility=float(lower.feasibility),
+            complementarity=float(lower.complementarity),
+            penalty_gap=float(-found.utility - found.value),
+            distance=float(np.linalg.norm(apart)),
+            stationarity_x=max(0.0, float(found.value) - (float(bound.value) - search.constant)),
+        )
+        largest = max(certificate.stationarity, certificate.feasibility, certificate.complementarity)
+        return certificate, largest / (1.0 + size)
+
+    def _judge(
+        self, certificate: Certificate, relative: float, found: Penalty, stopped: StopReason | None
+    ) -> tuple[Status, str]:
+        allowed = self.settings["tolerance"] * (1.0 + abs(float(found.utility)))
+        if stopped is not None:
+            return _STOPPED[stopped], "Stopped early; this is the best design so far."
+        if relative > 1e-6:
+            return Status.STALLED, f"The lower level is solved only to {relative:.1e} (relative); 1e-6 is wanted."
+        if certificate.stationarity_x > allowed:
+            return Status.STALLED, (
+                f"The capacities are not stationary: to first order F_gamma could fall by "
+                f"{certificate.stationarity_x:.2g}, wanted {allowed:.2g}."
+            )
+        if self.settings["gamma"] == "auto" and certificate.penalty_gap > allowed:
+            return Status.STALLED, f"The penalty still hides {certificate.penalty_gap:.2g}, wanted {allowed:.2g}."
+        return Status.CONVERGED, "The capacities are stationary for F_gamma, and the flows are the travellers' own."
+
+    def _assignment(self, side: LowerLevel, capacity: np.ndarray, alternative: Any) -> Assignment:
+        """A solution in the network's own order, with the price of a closed link that keeps it empty."""
+        network = self.model.network
+        y, multipliers = self.model.unpacked(capacity, side, alternative)
+        origins, _ = group_by_origin(network)
+        split = len(origins) * network.n_links
+        flow, share = np.asarray(y[:split]).reshape(len(origins), -1), np.asarray(y[split:])
+        price = np.asarray(multipliers.inequality)
+        share = np.where(network.demand > 0, share, 0.0)
+        revenue = float(network.demand * network.revenue @ share)
+        cost = float(network.cost @ capacity)
+        return Assignment(
+            flow=flow.sum(axis=0),
+            price=price,
+            share=share,
+            path_cost=network.path_costs(network.time + price, capacity > 0),
+            travel_time=travel_times(network, market_flows(network, flow, share), share),
+            utility=revenue - cost,
+            revenue=revenue,
+            construction_cost=cost,
+        )
+
+
+def _checked(
+    network: Any, gamma: float | str, starts: int, method: str, preset: str, tolerance: float, x0: Any
+) -> float:
+    """Reject impossible options; returns gamma as a number."""
+    if not isinstance(network, TransportNetwork):
+        raise OptionError(f"network must be a TransportNetwork, got {type(network).__name__}")
+    if preset not in ("default", "paper"):
+        raise OptionError(f"preset must be 'default' or 'paper', got {preset!r}")
+    if method not in METHODS:
+        raise OptionError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if isinstance(starts, bool) or not isinstance(starts, (int, np.integer)) or starts < 1:
+        raise OptionError(f"starts must be an integer of at least 1, got {starts!r}")
+    if not (isinstance(tolerance, (int, float)) and 0 < tolerance < 1):
+        raise OptionError(f"tolerance must be a number between 0 and 1, got {tolerance!r}")
+    if x0 is not None:
+        point = np.asarray(x0, dtype=float)
+        if point.shape != (network.n_links,) or not np.isfinite(point).all() or (point < 0).any():
+            raise OptionError(f"x0 must hold one finite capacity >= 0 for each of the {network.n_links} links")
+    if gamma == "auto":
+        return AUTO_GAMMA
+    if isinstance(gamma, (str, bool)) or not np.isfinite(gamma) or gamma <= 0:
+        raise OptionError(f"gamma must be 'auto' or a positive number, got {gamma!r}")
+    return float(gamma)
