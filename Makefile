@@ -1,4 +1,4 @@
-# make run   the main job: the toy problem of the paper from 200 starts, with its picture
+# make run   the main job: design the metro of Seville, with its report in runs/seville
 # make test  lint, types and all tests
 # make bench every benchmark, figures measured now
 # make install is done by each of them: it builds .venv from requirements.lock, wheels only.
@@ -19,7 +19,7 @@ $(STAMP): requirements.lock pyproject.toml
 	touch $(STAMP)
 
 run: install
-	$(BIN)/blocc toy --out runs/toy
+	$(BIN)/blocc design seville --out runs/seville
 
 lint: install
 	$(BIN)/ruff check .
@@ -32,6 +32,7 @@ test: lint
 bench: install
 	$(BIN)/python benchmarks/known_answers.py
 	$(BIN)/python benchmarks/toy.py
+	$(BIN)/python benchmarks/transport.py
 
 # Renew the lock after a change of dependencies: newest versions, runtime extras and development tools together.
 lock:

@@ -7,16 +7,16 @@ without either and :func:`main` can say what is missing.
 from __future__ import annotations
 
 import csv
-import functools
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 from blocc.applications import toy
-from blocc.errors import BloccError
+from blocc.cli_common import BAD_INPUT, EXIT_CODES, guarded, parse_gamma
+from blocc.cli_design import design_command
+from blocc.cli_network import build_network_app
 from blocc.loading import InputError, load_problem, parse_x0
 from blocc.report.storage import describe, plain
 from blocc.result import MultiResult, Result, Status
@@ -33,20 +33,6 @@ except ImportError as error:
 else:
     _MISSING = None
 
-BAD_INPUT = 2
-EXIT_CODES: dict[Status, int] = {
-    Status.CONVERGED: 0,
-    Status.STALLED: 3,
-    Status.ITERATION_LIMIT: 3,
-    Status.INFEASIBLE: 4,
-    Status.UNBOUNDED: 5,
-    Status.NOT_CONVEX: 6,
-    Status.NOT_FINITE: 7,
-    Status.TIME_LIMIT: 8,
-    Status.STOPPED: 130,
-    Status.INTERRUPTED: 130,
-}
-
 _ABOUT = """Solve bilevel programs whose lower level is constrained by the upper level's decision.
 
 A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/toy.py is one).
@@ -58,6 +44,8 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
   blocc solve examples/pricing.py --x0 '{"price": [1, 1, 1], "capacity": 3}'
   blocc solve study.py:winter --starts 50 --json
   blocc check study.py:winter
+  blocc design seville --out runs/seville
+  blocc network describe seville
   blocc toy --sensitivity
 
 [bold]Exit codes[/bold]
@@ -103,7 +91,7 @@ def solve_command(
     """
     target = load_problem(problem)
     given = {
-        "gamma": _gamma(gamma),
+        "gamma": parse_gamma(gamma),
         "inner": inner,
         "outer": outer,
         "step": step,
@@ -189,16 +177,6 @@ def toy_command(
     raise typer.Exit(0 if run.converged == starts and run.largest_distance < 1e-4 else 3)
 
 
-# --- what a user gives ---------------------------------------------------------------------------------------------
-def _gamma(text: str | None) -> float | str | None:
-    if text is None or text == "auto":
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"--gamma must be 'auto' or a positive number, got {text!r}") from None
-
-
 # --- what a user sees ----------------------------------------------------------------------------------------------
 def _print_result(answer: Result | MultiResult, success: bool) -> None:
     first, _, rest = repr(answer).partition("\n")
@@ -234,20 +212,6 @@ def _write_csv(rows: list[toy.SensitivityRow], path: Path) -> Path:
 
 
 # --- the entry point -----------------------------------------------------------------------------------------------
-def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn an error that the user can mend into one sentence and exit code 2."""
-
-    @functools.wraps(command)
-    def guarded(*arguments: Any, **options: Any) -> None:
-        try:
-            command(*arguments, **options)
-        except BloccError as error:
-            print(f"blocc: {error}", file=sys.stderr)
-            raise typer.Exit(BAD_INPUT) from None
-
-    return guarded
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         print(f"blocc {__version__}")
@@ -263,12 +227,14 @@ def _root(
 
 
 def build_app() -> typer.Typer:
-    """The typer application, with its three commands."""
+    """The typer application, with its commands."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", help=_ABOUT)
     app.callback(help=_ABOUT)(_root)
-    app.command("solve", no_args_is_help=True)(_guarded(solve_command))
-    app.command("check", no_args_is_help=True)(_guarded(check_command))
-    app.command("toy")(_guarded(toy_command))
+    app.command("solve", no_args_is_help=True)(guarded(solve_command))
+    app.command("check", no_args_is_help=True)(guarded(check_command))
+    app.command("design", no_args_is_help=True)(guarded(design_command))
+    app.add_typer(build_network_app(), name="network")
+    app.command("toy")(guarded(toy_command))
     return app
 
 

@@ -7,10 +7,8 @@ typer does, and annotations stay text until typer reads them. Another command re
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,9 +18,7 @@ from blocc.applications.transport.files import BUILT_IN, read_network, write_net
 from blocc.applications.transport.network import TransportNetwork
 from blocc.applications.transport.readers.rules import FillRules
 from blocc.applications.transport.tables import NetworkError
-from blocc.errors import BloccError
-
-BAD_INPUT = 2
+from blocc.cli_common import BAD_INPUT, guarded
 
 _ABOUT = """Look at transport networks, check them, and convert them between formats.
 
@@ -267,24 +263,12 @@ def _words(value: Any) -> str:
 
 
 # --- the application -----------------------------------------------------------------------------------------------
-def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn an error that the user can mend into one sentence and exit code 2."""
-
-    @functools.wraps(command)
-    def guarded(*arguments: Any, **options: Any) -> None:
-        try:
-            command(*arguments, **options)
-        except BloccError as error:
-            print(f"blocc: {error}", file=sys.stderr)
-            raise typer.Exit(BAD_INPUT) from None
-
-    return guarded
 
 
 def build_network_app() -> typer.Typer:
     """The typer application of ``blocc network``."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", help=_ABOUT)
-    app.command("describe", no_args_is_help=True)(_guarded(describe_command))
-    app.command("validate", no_args_is_help=True)(_guarded(validate_command))
-    app.command("convert", no_args_is_help=True)(_guarded(convert_command))
+    app.command("describe", no_args_is_help=True)(guarded(describe_command))
+    app.command("validate", no_args_is_help=True)(guarded(validate_command))
+    app.command("convert", no_args_is_help=True)(guarded(convert_command))
     return app

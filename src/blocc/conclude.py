@@ -149,6 +149,11 @@ def _lower_residual(e: Evaluation) -> float:
     return largest / (1.0 + float(np.max(np.abs(e.answer), initial=0.0)))
 
 
+def versions() -> dict[str, str]:
+    """What the numbers were computed with."""
+    return {"blocc": __version__, "jax": jax.__version__, "numpy": np.__version__, "scipy": scipy.__version__}
+
+
 def result(
     problem: BilevelProblem,
     outcome: Outcome,
@@ -194,5 +199,5 @@ def result(
         seconds=seconds,
         name=problem.name,
         settings=settings,
-        versions={"blocc": __version__, "jax": jax.__version__, "numpy": np.__version__, "scipy": scipy.__version__},
+        versions=versions(),
     )

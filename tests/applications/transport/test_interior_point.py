@@ -135,12 +135,16 @@ def test_any_unit_of_passengers(seed, kind, scale):
     compare_with_reference(network, capacity, solution)
 
 
-def test_other_alternative_times():
-    network, capacity = one_case(3, "scarce")
-    alternative = network.alternative_time + network.revenue / 10.0
-    solution = lower_level(network, capacity, alternative)
-    check_solution(network, capacity, solution, alternative)
-    compare_with_reference(network, capacity, solution, alternative)
+@pytest.mark.parametrize("part", [0.1, 0.3, 1.0, 3.0])
+def test_longer_alternative_times(part):
+    """The penalised travellers see the revenue over gamma in theirs: nearly everyone wants to travel, few can."""
+    for seed in range(4):
+        for kind in ("scarce", "ample", "closed", "mixed"):
+            network, capacity = one_case(seed, kind)
+            alternative = network.alternative_time + part * network.revenue
+            solution = lower_level(network, capacity, alternative)
+            check_solution(network, capacity, solution, alternative)
+            compare_with_reference(network, capacity, solution, alternative)
 
 
 def test_seville():

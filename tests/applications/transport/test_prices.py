@@ -161,7 +161,10 @@ def test_weak_duality(seed, gamma, spread):
 
 @pytest.mark.parametrize("gamma", [3.0, 10.0, 100.0])
 def test_descent_ends_where_both_sides_meet(gamma):
-    """At a minimiser over the prices the follower's flows are capacities whose penalty function has the same value."""
+    """At a minimiser over the prices, capacities that the penalised travellers fill have a penalty of the same value.
+
+    The follower's flows leave the same capacities out where its price is 0, so their penalty cannot be less.
+    """
     network = three_nodes()
     is_open, prices, evaluations = np.ones(network.n_links, bool), np.full(network.n_links, 0.5), 0
 
@@ -177,8 +180,11 @@ def test_descent_ends_where_both_sides_meet(gamma):
         assert (descent.prices <= 20.0).all()
         prices, evaluations = descent.prices, evaluations + descent.evaluations
     assert evaluations < 2000
-    value, _, _ = penalty(network, descent.capacity, gamma)
+    last = function(descent.prices, gamma, is_open, FINEST[-1])
+    np.testing.assert_allclose(descent.capacity, last.follower.flow, atol=1e-9)
+    value, _, _ = penalty(network, last.penalised.flow, gamma)
     assert descent.value == pytest.approx(value, rel=1e-4)
+    assert penalty(network, descent.capacity, gamma)[0] >= descent.value - smoothing(network, gamma, FINEST[-1])
 
 
 def test_descent_leaves_closed_links_alone():
@@ -196,7 +202,9 @@ def test_descent_leaves_closed_links_alone():
 @pytest.mark.parametrize("every", [False, True])
 def test_zero_times_in_a_cycle(temperature, every):
     network = six_nodes(3)
-    free = np.ones(network.n_links, bool) if every else np.isin(network.tail, (0, 1, 2)) & np.isin(network.head, (0, 1, 2))
+    free = (
+        np.ones(network.n_links, bool) if every else np.isin(network.tail, (0, 1, 2)) & np.isin(network.head, (0, 1, 2))
+    )
     assert free.sum() >= 3
     network = replace(network, time=np.where(free, 0.0, network.time))
     for prices in (np.zeros(network.n_links), np.where(free, 0.0, 0.7)):
@@ -208,7 +216,9 @@ def test_zero_times_in_a_cycle(temperature, every):
         expected = np.bincount(network.destination, travelling, 6) - np.bincount(network.origin, travelling, 6)
         np.testing.assert_allclose(net_arrivals(network, found.follower.flow), expected, atol=1e-8)
         smoothed = slope(
-            lambda p: float(evaluate(network, p, 10.0, temperature).value), prices + 2e-4 * temperature, 1e-4 * temperature
+            lambda p: float(evaluate(network, p, 10.0, temperature).value),
+            prices + 2e-4 * temperature,
+            1e-4 * temperature,
         )
         shifted = evaluate(network, prices + 2e-4 * temperature, 10.0, temperature).gradient
         atol = 1e-4 * max(1.0, np.abs(shifted).max()) + 1e-9 / temperature

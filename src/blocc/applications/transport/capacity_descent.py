@@ -52,7 +52,9 @@ def _lbfgsb(
         return float(found.value), np.asarray(found.gradient)
 
     options = {"maxiter": 500, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6}
-    result = minimize(objective, x, jac=True, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), options=options)
+    result = minimize(
+        objective, x, jac=True, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), options=options
+    )
     return np.asarray(result.x), int(result.nfev)
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
-import scipy
 
 from blocc.applications.transport.capacity_descent import sweep
 from blocc.applications.transport.capacity_set import CapacitySet
@@ -18,12 +16,12 @@ from blocc.applications.transport.model import DesignModel, Penalty
 from blocc.applications.transport.network import TransportNetwork
 from blocc.applications.transport.oracle import structured_problem
 from blocc.applications.transport.search import Search
+from blocc.conclude import versions
 from blocc.errors import OptionError
 from blocc.outer.monitor import HistoryRow, Monitor, State, Stop, StopReason, interruptible
 from blocc.precision import double_precision
 from blocc.result import Certificate, History, Status
 from blocc.solve import solve
-from blocc.version import __version__
 
 #: gamma where the user leaves it open: the penalty then hides about 1e-4 of the utility.
 AUTO_GAMMA = 1e4
@@ -191,7 +189,9 @@ class _Run:
         self.monitor.append(row, x)
 
     # --- the end ----------------------------------------------------------------------------------------------------
-    def _conclude(self, search: Search, rows: list[HistoryRow], done: list[Start], stopped: StopReason | None) -> Design:
+    def _conclude(
+        self, search: Search, rows: list[HistoryRow], done: list[Start], stopped: StopReason | None
+    ) -> Design:
         self.monitor.time_limit, self.monitor.interrupted = None, False
         capacity = search.best[1]
         found = self.model.capacities(capacity, self.gamma)
@@ -215,7 +215,7 @@ class _Run:
             starts=tuple(finished),
             seconds={"compile": compiled, "run": self.monitor.elapsed() - compiled},
             settings=self.settings,
-            versions={"blocc": __version__, "jax": jax.__version__, "numpy": np.__version__, "scipy": scipy.__version__},
+            versions=versions(),
         )
 
     def _certificate(self, search: Search, capacity: np.ndarray, found: Penalty) -> tuple[Certificate, float]:

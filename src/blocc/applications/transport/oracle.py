@@ -48,9 +48,7 @@ class OriginOracle:
         y, multipliers = pack(self.network, graph, found, x, alternative)
         scaled = Multipliers(weights.lower * multipliers.inequality, weights.lower * multipliers.equality)
         code = jnp.where(found.error <= tolerance, int(InnerCode.CONVERGED), int(InnerCode.STALLED))
-        return finish(
-            flat, x, y, scaled, weights, iterations=found.iterations, code=code, warm=found.point
-        )
+        return finish(flat, x, y, scaled, weights, iterations=found.iterations, code=code, warm=found.point)
 
 
 def pack(
@@ -63,7 +61,7 @@ def pack(
     """
     _, row = group_by_origin(network)
     point = found.point
-    n_origins, n_nodes, _ = graph.shape
+    n_nodes = graph.shape[1]
     home = np.eye(n_nodes, dtype=bool)[graph.origin]
     beyond = jnp.max(alternative) + 40.0
     potential = jnp.where(found.nodes | home, point.potential, beyond)

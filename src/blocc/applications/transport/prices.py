@@ -3,7 +3,8 @@
 For a set X = {x >= 0} the penalty function needs no inner solver. With D(costs; t_ext) the travellers' least cost when
 passing link a costs ``costs[a]`` and nothing limits the flow, weak duality of the lower level gives
 
-    min over x of F_gamma(x)  =  min over p >= 0 of  gamma [D(t + p + c / gamma; t_ext + m / gamma) - D(t + p; t_ext)] - sum w m.
+    min over x of F_gamma(x)
+        =  min over p >= 0 of  gamma [D(t + p + c / gamma; t_ext + m / gamma) - D(t + p; t_ext)] - sum w m.
 
 p is the follower's prices, p + c / gamma the penalised ones, and the gradient in p is gamma times the difference of the
 two flows: it vanishes where both answers fill the same capacities. D is explicit (cheapest costs and a logit), so a
