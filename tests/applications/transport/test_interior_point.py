@@ -135,6 +135,17 @@ def test_any_unit_of_passengers(seed, kind, scale):
     compare_with_reference(network, capacity, solution)
 
 
+@pytest.mark.parametrize("scale", [0.01, 60.0])
+def test_any_unit_of_time(scale):
+    """Times in minutes instead of hours make the choice all or nothing."""
+    for seed in range(3):
+        for kind in ("scarce", "ample", "closed", "free"):
+            network, capacity = one_case(seed, kind)
+            alternative = scale * network.alternative_time
+            network = replace(network, time=scale * network.time, alternative_time=alternative)
+            check_solution(network, capacity, lower_level(network, capacity))
+
+
 @pytest.mark.parametrize("part", [0.1, 0.3, 1.0, 3.0])
 def test_longer_alternative_times(part):
     """The penalised travellers see the revenue over gamma in theirs: nearly everyone wants to travel, few can."""

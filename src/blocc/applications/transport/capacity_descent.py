@@ -7,7 +7,6 @@ the Newton step shows what the Schur complement of the lower level knows about t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -22,30 +21,22 @@ SWEEP = (2.0, 4.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3)
 Watch = Callable[[np.ndarray, float, Penalty], None]
 
 
-class CapacityDescent(NamedTuple):
-    """Where a sweep over gamma ended."""
-
-    capacity: np.ndarray
-    evaluations: int
-
-
 def sweep(
     model: DesignModel, start: np.ndarray, limit: np.ndarray, method: str, gamma: float, watch: Watch
-) -> CapacityDescent:
+) -> np.ndarray:
     """Minimise F_gamma over ``0 <= x <= limit`` for growing gamma by ``method``: "lbfgsb" or "newton"."""
     low = np.minimum(FLOOR * (1.0 + float(np.mean(model.network.demand))), limit)
     # More than the whole demand fits on no link.
     high = np.maximum(np.minimum(limit, float(model.network.demand.sum()) + 1.0), low)
-    x, total = np.clip(start, low, high), 0
+    x = np.clip(start, low, high)
     for level in [g for g in SWEEP if g < gamma] + [gamma]:
-        x, count = (_lbfgsb if method == "lbfgsb" else _newton)(model, x, level, low, high, watch)
-        total += count
-    return CapacityDescent(np.where(x > 10.0 * low, x, 0.0), total)
+        x = (_lbfgsb if method == "lbfgsb" else _newton)(model, x, level, low, high, watch)
+    return np.where(x > 10.0 * low, x, 0.0)
 
 
 def _lbfgsb(
     model: DesignModel, x: np.ndarray, gamma: float, low: np.ndarray, high: np.ndarray, watch: Watch
-) -> tuple[np.ndarray, int]:
+) -> np.ndarray:
     def objective(trial: np.ndarray) -> tuple[float, np.ndarray]:
         found = model.capacities(trial, gamma)
         watch(trial, gamma, found)
@@ -55,14 +46,14 @@ def _lbfgsb(
     result = minimize(
         objective, x, jac=True, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), options=options
     )
-    return np.asarray(result.x), int(result.nfev)
+    return np.asarray(result.x)
 
 
 def _newton(
     model: DesignModel, x: np.ndarray, gamma: float, low: np.ndarray, high: np.ndarray, watch: Watch
-) -> tuple[np.ndarray, int]:
+) -> np.ndarray:
     """Projected Newton steps; eigenvalues enter by their size, so that every step descends."""
-    found, count = model.capacities(x, gamma), 1
+    found = model.capacities(x, gamma)
     for _ in range(60):
         gradient, value = np.asarray(found.gradient), float(found.value)
         held = ((x <= low * 1.0001) & (gradient > 0)) | ((x >= high) & (gradient < 0))
@@ -76,15 +67,14 @@ def _newton(
         while length > 1e-9:
             trial = np.clip(x + length * step, low, high)
             ahead = model.capacities(trial, gamma)
-            count += 1
+            watch(trial, gamma, ahead)
             if float(ahead.follower.error) < 1e-7 and float(ahead.value) <= value + 1e-4 * gradient @ (trial - x):
                 break
             length *= 0.3
         else:
             break
-        watch(trial, gamma, ahead)
         small = value - float(ahead.value) < 1e-9 * (1.0 + abs(value))
         x, found = trial, ahead
         if small:
             break
-    return x, count
+    return x

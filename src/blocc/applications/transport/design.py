@@ -12,6 +12,7 @@ from blocc.applications.transport.capacity_set import CapacitySet
 from blocc.applications.transport.design_result import Assignment, Design, Start
 from blocc.applications.transport.flows import group_by_origin, market_flows, travel_times
 from blocc.applications.transport.interior_point import LowerLevel
+from blocc.applications.transport.limited import Limited, multipliers
 from blocc.applications.transport.model import DesignModel, Penalty
 from blocc.applications.transport.network import TransportNetwork
 from blocc.applications.transport.oracle import structured_problem
@@ -113,7 +114,7 @@ class _Run:
             except Stop as stop:
                 stopped, ended = stop.reason, _STOPPED[stop.reason]
             seconds = self.monitor.elapsed() - began - (self._compiled() - compiled)
-            utility, capacity = search.best
+            utility, capacity = search.utility, search.best.capacity
             done.append(Start(utility, ended, int((capacity > 0).sum()), search.evaluations, seconds))
             if best is None or utility > best[0]:
                 best = (utility, search, list(self.monitor.rows))
@@ -133,19 +134,18 @@ class _Run:
                 prices = random.uniform(0.0, self.model.time_unit, network.n_links)
             else:
                 prices = np.asarray(self.model.capacities(np.asarray(x0, float), self.gamma).follower.point.price)
-            search.consider(np.zeros(network.n_links))  # to build nothing is always possible
+            search.consider(np.zeros(network.n_links), self.gamma)  # to build nothing is always possible
             search.run(prices)
             return
         low, high = network.start_range or network.usual_range
         start = np.asarray(x0, dtype=float) if x0 is not None else random.uniform(low, high, network.n_links)
         start = np.clip(start, 0.0, self.limits.limit)
-        search.consider(start)
+        search.keep(Limited(start, 0.0), self.gamma)
         if method == "pgd":
             self._published(search, start, max_iterations)
             return
-        watch = lambda x, gamma, found: self._watch(search, x, gamma, found)  # noqa: E731
-        found = sweep(self.model, start, self.limits.limit, method, self.gamma, watch)
-        search.consider(found.capacity)
+        capacity = sweep(self.model, start, self.limits.limit, method, self.gamma, search.watch)
+        search.keep(Limited(capacity, 0.0), self.gamma)
 
     def _published(self, search: Search, start: np.ndarray, max_iterations: int) -> None:
         """Algorithm 1 with the published step; the structured oracle stands in for its inner loops."""
@@ -164,36 +164,15 @@ class _Run:
         self.compiled_elsewhere += result.seconds["compile"]
         search.evaluations += result.counts["evaluations"]
         self.monitor.rows = list(result.history.rows())
-        search.best = (-np.inf, start)  # the published method's answer is where it ends, not the best point on the way
-        search.consider(np.asarray(result.x))
-
-    def _watch(self, search: Search, x: np.ndarray, gamma: float, found: Penalty) -> None:
-        search.evaluations += 1
-        if float(found.utility) > search.best[0] and float(found.follower.error) < 1e-7:
-            search.best = (float(found.utility), x.copy())
-        step = x - np.clip(x - np.asarray(found.gradient), 0.0, self.limits.limit)
-        shares = np.asarray(found.penalised.point.share) - np.asarray(found.follower.point.share)
-        row = HistoryRow(
-            time=self.monitor.elapsed(),
-            gamma=gamma,
-            upper_value=-float(found.utility),
-            upper_value_penalty=-float(found.utility_penalised),
-            lower_value=float(found.follower.value),
-            penalty_value=float(found.value),
-            stationarity=float(np.max(np.abs(step), initial=0.0)),
-            inner_residual=float(max(found.follower.error, found.penalised.error)),
-            distance=float(np.linalg.norm(shares)),
-            step=0.0,
-            evaluations=search.evaluations,
-        )
-        self.monitor.append(row, x)
+        search.utility = -np.inf  # the published method's answer is where it ends, not the best point on the way
+        search.keep(Limited(np.asarray(result.x), 0.0), self.gamma)
 
     # --- the end ----------------------------------------------------------------------------------------------------
     def _conclude(
         self, search: Search, rows: list[HistoryRow], done: list[Start], stopped: StopReason | None
     ) -> Design:
         self.monitor.time_limit, self.monitor.interrupted = None, False
-        capacity = search.best[1]
+        capacity = search.best.capacity
         found = self.model.capacities(capacity, self.gamma)
         certificate, relative = self._certificate(search, capacity, found)
         status, message = self._judge(certificate, relative, found, stopped)
@@ -223,6 +202,8 @@ class _Run:
         lower, size = self.model.lower_residuals(capacity, found.follower)
         # The best that any design could do while the prices below stay: F_gamma cannot fall further to first order.
         prices = np.asarray(found.follower.point.price)
+        terms = multipliers(self.limits, self.model.network.cost, search.best, found, self.gamma)
+        self.model.cost = terms.cost
         bound = self.model.prices(prices, self.gamma, capacity > 0, 1e-9 * self.model.time_unit)
         apart = np.asarray(found.penalised.point.share) - np.asarray(found.follower.point.share)
         certificate = Certificate(
@@ -231,7 +212,7 @@ class _Run:
             complementarity=float(lower.complementarity),
             penalty_gap=float(-found.utility - found.value),
             distance=float(np.linalg.norm(apart)),
-            stationarity_x=max(0.0, float(found.value) - (float(bound.value) - search.constant)),
+            stationarity_x=max(0.0, float(found.value) - (float(bound.value) - terms.constant)),
         )
         largest = max(certificate.stationarity, certificate.feasibility, certificate.complementarity)
         return certificate, largest / (1.0 + size)

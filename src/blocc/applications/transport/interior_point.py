@@ -43,6 +43,9 @@ class Point(NamedTuple):
     slack: Array  #: capacity left on each link
     potential: Array  #: cheapest cost to each node, prices included
     share: Array
+    stay: Array  #: 1 - share, kept apart because it loses no digits near 0
+    low: Array  #: multiplier of share >= 0, per passenger
+    high: Array  #: multiplier of stay >= 0, per passenger
 
 
 class LowerLevel(NamedTuple):
@@ -85,8 +88,8 @@ class _Residuals(NamedTuple):
 def cold(graph: Graph) -> Point:
     """A point that carries no information."""
     origins, nodes, links = graph.shape
-    table, at_nodes = jnp.zeros((origins, links)), jnp.zeros((origins, nodes))
-    return Point(table, table, jnp.zeros(links), jnp.zeros(links), at_nodes, at_nodes)
+    table, at_nodes, at_links = jnp.zeros((origins, links)), jnp.zeros((origins, nodes)), jnp.zeros(links)
+    return Point(table, table, at_links, at_links, at_nodes, at_nodes, at_nodes, at_nodes, at_nodes)
 
 
 def solve_lower_level(graph: Graph, capacity: Array, alternative: Array, warm: Point, tolerance: Array) -> LowerLevel:
@@ -94,6 +97,8 @@ def solve_lower_level(graph: Graph, capacity: Array, alternative: Array, warm: P
 
     ``warm`` is the solution of a nearby problem, or :func:`cold`.
     """
+    unit = _unit(graph)
+    graph, capacity, warm = graph._replace(demand=graph.demand / unit), capacity / unit, _in_units(warm, 1.0 / unit)
     # Nobody can fill a link beyond the whole demand; so much room is as good as any.
     capacity = jnp.minimum(capacity, 2.0 * jnp.sum(graph.demand) + 1.0)
     is_open = capacity > 0.0
@@ -116,7 +121,19 @@ def solve_lower_level(graph: Graph, capacity: Array, alternative: Array, warm: P
     point, count, error = lax.while_loop(unfinished, advance, (begin, jnp.asarray(0), _error(case, begin)))
     # The shares that belong to the potentials exactly: tiny shares are then right in their own scale too.
     point = point._replace(share=jnp.where(nodes, jax.nn.sigmoid(alternative - point.potential), 0.0))
-    return LowerLevel(point, *_values(case, point), error, count, nodes, links)
+    value, bound = _values(case, point)
+    return LowerLevel(_in_units(point, unit), unit * value, unit * bound, error, count, nodes, links)
+
+
+def _unit(graph: Graph) -> Array:
+    """Mean demand of a market: the tolerances and the safeguards are meant for passengers in this unit."""
+    total = jnp.sum(graph.demand)
+    return jnp.where(total > 0.0, total / jnp.maximum(jnp.sum(graph.demand > 0.0), 1), 1.0)
+
+
+def _in_units(point: Point, factor: Array) -> Point:
+    """The same point with its passengers counted in another unit."""
+    return point._replace(flow=factor * point.flow, slack=factor * point.slack)
 
 
 def sensitivity(graph: Graph, capacity: Array, solution: LowerLevel) -> Array:
@@ -124,13 +141,15 @@ def sensitivity(graph: Graph, capacity: Array, solution: LowerLevel) -> Array:
 
     It is the inverse of the Schur complement at the solution, so it costs no more than one further iteration.
     """
+    unit = _unit(graph)
+    graph, capacity = graph._replace(demand=graph.demand / unit), capacity / unit
     is_open = capacity > 0.0
     demand = jnp.where(solution.nodes, graph.demand, 0.0)
     case = _Case(graph, capacity, graph.alternative, demand, is_open, solution.nodes, solution.links)
-    point = solution.point
+    point = _in_units(solution.point, 1.0 / unit)
     factors = _factorise(case, point, _residuals(case, point).complementarity)
     inverse = cho_solve((factors.schur, True), jnp.eye(len(capacity)))
-    return jnp.where(is_open[:, None] & is_open[None, :], 0.5 * (inverse + inverse.T), 0.0)
+    return jnp.where(is_open[:, None] & is_open[None, :], 0.5 * (inverse + inverse.T) / unit, 0.0)
 
 
 # --- where to begin ------------------------------------------------------------------------------------------------
@@ -144,7 +163,7 @@ def _start(case: _Case) -> Point:
     room = jnp.maximum(case.capacity, 0.1 * jnp.sum(graph.demand) / len(graph.time))
     flow = jnp.where(case.links, 0.5 * room / jnp.maximum(case.links.sum(axis=0), 1), 0.0)
     slack = jnp.where(case.is_open, 0.5 * room, 1.0)
-    return Point(flow, reduced, price, slack, potential, _logit(case, potential, 1e-6))
+    return Point(flow, reduced, price, slack, potential, *_bounded(case, _logit(case, potential, 0.1), 1.0))
 
 
 def _warmed(case: _Case, warm: Point) -> Point:
@@ -154,12 +173,22 @@ def _warmed(case: _Case, warm: Point) -> Point:
     reduced = jnp.where(case.links, jnp.maximum(warm.reduced_cost, least), 1.0)
     price = jnp.where(case.is_open, jnp.maximum(warm.price, least), 0.0)
     slack = jnp.where(case.is_open, jnp.maximum(case.capacity - flow.sum(axis=0), small), 1.0)
-    return Point(flow, reduced, price, slack, warm.potential, _logit(case, warm.potential, 1e-9))
+    potential = jnp.where(case.nodes, warm.potential, 0.0)
+    return Point(flow, reduced, price, slack, potential, *_bounded(case, _logit(case, potential, 1e-9), 1e-4))
 
 
 def _logit(case: _Case, potential: Array, margin: float) -> Array:
     share = jnp.clip(jax.nn.sigmoid(case.alternative - potential), margin, 1.0 - margin)
     return jnp.where(case.nodes, share, 0.5)
+
+
+def _bounded(case: _Case, share: Array, product: float) -> tuple[Array, Array, Array, Array]:
+    """Shares with those who stay, and multipliers of both bounds that make complementary products of this size.
+
+    The entropy keeps shares inside by itself, but only in the end: Newton steps would run into the bounds before.
+    """
+    some = case.demand > 0.0
+    return share, 1.0 - share, jnp.where(some, product / share, 0.0), jnp.where(some, product / (1.0 - share), 0.0)
 
 
 # --- residuals -----------------------------------------------------------------------------------------------------
@@ -168,21 +197,21 @@ def _residuals(case: _Case, point: Point) -> _Residuals:
     dual = graph.time + point.price - differences(graph, point.potential) - point.reduced_cost
     balance = jnp.where(case.nodes, arrivals(graph, point.flow), 0.0) - case.demand * point.share
     capacity = case.capacity - point.flow.sum(axis=0) - point.slack
-    share = jnp.where(case.nodes, point.share, 0.5)
-    choice = jnp.log(share) - jnp.log1p(-share) - case.alternative + point.potential
+    choice = jnp.log(point.share) - jnp.log(point.stay) - case.alternative + point.potential - point.low + point.high
     return _Residuals(
         jnp.where(links, dual, 0.0),
         balance,
         jnp.where(is_open, capacity, 0.0),
-        jnp.where(case.nodes, choice, 0.0),
-        _mean_product(case, point.flow, point.reduced_cost, point.slack, point.price),
+        jnp.where(case.demand > 0.0, choice, 0.0),
+        _mean_product(case, point),
     )
 
 
-def _mean_product(case: _Case, flow: Array, reduced_cost: Array, slack: Array, price: Array) -> Array:
-    total = jnp.sum(jnp.where(case.links, flow * reduced_cost, 0.0))
-    total += jnp.sum(jnp.where(case.is_open, slack * price, 0.0))
-    return total / jnp.maximum(case.links.sum() + case.is_open.sum(), 1)
+def _mean_product(case: _Case, point: Point) -> Array:
+    total = jnp.sum(jnp.where(case.links, point.flow * point.reduced_cost, 0.0))
+    total += jnp.sum(jnp.where(case.is_open, point.slack * point.price, 0.0))
+    total += jnp.sum(case.demand * (point.share * point.low + point.stay * point.high))
+    return total / jnp.maximum(case.links.sum() + case.is_open.sum() + 2 * (case.demand > 0).sum(), 1)
 
 
 def _error(case: _Case, point: Point) -> Array:
@@ -214,6 +243,11 @@ class _Factors(NamedTuple):
     schur: Array  #: Cholesky factor of the Schur complement in the prices
 
 
+def _give(point: Point) -> Array:
+    """How much a share answers to its cost: y (1 - y) in the end, where the bounds' multipliers are gone."""
+    return 1.0 / ((1.0 + point.low) / point.share + (1.0 + point.high) / point.stay)
+
+
 def _factorise(case: _Case, point: Point, complementarity: Array) -> _Factors:
     graph, nodes = case.graph, case.nodes
     n_origins, n_nodes, n_links = graph.shape
@@ -222,7 +256,7 @@ def _factorise(case: _Case, point: Point, complementarity: Array) -> _Factors:
     proximal = jnp.clip(0.1 * complementarity, 1e-11, 1e-6)
     flow = jnp.where(case.links, point.flow, 1.0)
     conductance = jnp.where(case.links, 1.0 / (point.reduced_cost / flow + proximal), 0.0)
-    response = case.demand * point.share * (1.0 - point.share)
+    response = case.demand * _give(point)
     off = jnp.zeros((n_origins, n_nodes * n_nodes))
     off = off.at[:, graph.head * n_nodes + graph.tail].add(-conductance)
     off = off.at[:, graph.tail * n_nodes + graph.head].add(-conductance)
@@ -241,29 +275,50 @@ def _factorise(case: _Case, point: Point, complementarity: Array) -> _Factors:
     return _Factors(conductance, blocks, coupling, jnp.linalg.cholesky(schur))
 
 
-def _direction(case: _Case, point: Point, f: _Factors, r: _Residuals, flows: Array, slacks: Array) -> Point:
-    """Newton's direction towards products larger by ``flows`` (flow and reduced cost) and ``slacks``."""
+class _Products(NamedTuple):
+    """The complementary products, or what should be added to them."""
+
+    flow: Array
+    slack: Array
+    low: Array
+    high: Array
+
+
+def _products(left: Point, right: Point) -> _Products:
+    return _Products(
+        left.flow * right.reduced_cost, left.slack * right.price, left.share * right.low, left.stay * right.high
+    )
+
+
+def _direction(case: _Case, point: Point, f: _Factors, r: _Residuals, wanted: _Products) -> Point:
+    """Newton's direction towards complementary products that are larger by ``wanted``."""
     graph, links, is_open = case.graph, case.links, case.is_open
     price = jnp.where(is_open, point.price, 1.0)
-    push = jnp.where(links, flows / jnp.where(links, point.flow, 1.0), 0.0)
+    push = jnp.where(links, wanted.flow / jnp.where(links, point.flow, 1.0), 0.0)
     free = f.conductance * (push - r.dual)  # the flows' step if prices and potentials stood still
-    response = case.demand * point.share * (1.0 - point.share)
-    right = -r.balance - response * r.choice - jnp.where(case.nodes, arrivals(graph, free), 0.0)
+    give = _give(point)
+    choice = jnp.where(case.demand > 0.0, r.choice - wanted.low / point.share + wanted.high / point.stay, 0.0)
+    response = case.demand * give
+    right = -r.balance - response * choice - jnp.where(case.nodes, arrivals(graph, free), 0.0)
     half = solve_triangular(f.blocks, right[..., None], lower=True)[..., 0]
     load = free.sum(axis=0) + jnp.einsum("onl,on->l", f.coupling, half) - r.capacity
-    load = jnp.where(is_open, load + slacks / price, 0.0)
+    load = jnp.where(is_open, load + wanted.slack / price, 0.0)
     d_price = jnp.where(is_open, cho_solve((f.schur, True), load), 0.0)
     whole = half + jnp.einsum("onl,l->on", f.coupling, d_price)
     d_potential = solve_triangular(f.blocks, whole[..., None], lower=True, trans=1)[..., 0]
     d_potential = jnp.where(case.nodes, d_potential, 0.0)
     d_reduced = jnp.where(links, r.dual + d_price - differences(graph, d_potential), 0.0)
+    d_share = jnp.where(case.demand > 0.0, -give * (choice + d_potential), 0.0)
     return Point(
         flow=f.conductance * (push - d_reduced),
         reduced_cost=d_reduced,
         price=d_price,
-        slack=jnp.where(is_open, (slacks - point.slack * d_price) / price, 0.0),
+        slack=jnp.where(is_open, (wanted.slack - point.slack * d_price) / price, 0.0),
         potential=d_potential,
-        share=jnp.where(case.nodes, -point.share * (1.0 - point.share) * (r.choice + d_potential), 0.0),
+        share=d_share,
+        stay=-d_share,
+        low=(wanted.low - point.low * d_share) / point.share,
+        high=(wanted.high + point.high * d_share) / point.stay,
     )
 
 
@@ -273,22 +328,25 @@ def _longest(point: Point, step: Point) -> Array:
     def ratio(value: Array, change: Array) -> Array:
         return jnp.min(jnp.where(change < 0, -value / jnp.where(change < 0, change, -1.0), jnp.inf))
 
-    pairs = [(getattr(point, name), getattr(step, name)) for name in ("flow", "reduced_cost", "price", "slack")]
-    pairs += [(point.share, step.share), (1.0 - point.share, -step.share)]
-    return jnp.min(jnp.stack([ratio(value, change) for value, change in pairs]))
+    bounded = [name for name in Point._fields if name != "potential"]
+    return jnp.min(jnp.stack([ratio(getattr(point, name), getattr(step, name)) for name in bounded]))
 
 
 def _step(case: _Case, point: Point) -> Point:
     """One iteration of Mehrotra's predictor and corrector."""
     r = _residuals(case, point)
     factors = _factorise(case, point, r.complementarity)
-    products = point.flow * point.reduced_cost, point.slack * point.price
-    aim = _direction(case, point, factors, r, -products[0], -products[1])
+    products = _products(point, point)
+    aim = _direction(case, point, factors, r, jax.tree.map(jnp.negative, products))
     length = jnp.minimum(1.0, _longest(point, aim))
     ahead = jax.tree.map(lambda value, change: value + length * change, point, aim)
-    left = _mean_product(case, ahead.flow, ahead.reduced_cost, ahead.slack, ahead.price)
+    left = _mean_product(case, ahead)
     target = r.complementarity * jnp.clip((left / r.complementarity) ** 3, 1e-6, 1.0)
-    flows = target - products[0] - aim.flow * aim.reduced_cost
-    step = _direction(case, point, factors, r, flows, target - products[1] - aim.slack * aim.price)
+    some = case.demand > 0.0
+    each = target / jnp.where(some, case.demand, 1.0)  # the bounds' multipliers are per passenger
+    targets = _Products(target, target, each, each)
+    wanted = jax.tree.map(lambda t, now, ahead: t - now - ahead, targets, products, _products(aim, aim))
+    wanted = wanted._replace(low=jnp.where(some, wanted.low, 0.0), high=jnp.where(some, wanted.high, 0.0))
+    step = _direction(case, point, factors, r, wanted)
     length = jnp.minimum(1.0, 0.995 * _longest(point, step))
     return jax.tree.map(lambda value, change: value + length * change, point, step)

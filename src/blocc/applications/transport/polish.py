@@ -64,7 +64,7 @@ def polish(
         evaluations += len(moves)
         moves.sort(key=lambda move: move[0])
         for _, closing, changed, prices in moves[:tries]:
-            found = descend(function, prices, gamma, changed, temperature, ceiling, watch)
+            found = descend(function, prices, gamma, changed, temperature, ceiling, watch, group)
             evaluations += found.evaluations
             if found.value < best.value - scale:
                 best, is_open = found, changed

@@ -123,23 +123,25 @@ def descend(
     temperature: float,
     ceiling: float,
     watch: Watch | None = None,
+    group: np.ndarray | None = None,
 ) -> Descent:
-    """Minimise over the prices of open links at one gamma and one temperature."""
+    """Minimise over the prices of open links at one gamma and one temperature; links of one ``group`` share a price."""
     free = np.flatnonzero(is_open)
+    leaders, member = np.unique(free if group is None else group[free], return_inverse=True)
+    start = np.clip(np.bincount(member, prices[free], len(leaders)) / np.bincount(member), 0.0, ceiling)
     best: list[Any] = [np.inf, None, prices]
 
     def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
         trial = prices.copy()
-        trial[free] = values
+        trial[free] = values[member]
         found = function(trial, gamma, is_open, temperature)
         value = float(found.value)
         if value < best[0]:
             best[:] = [value, np.asarray(found.follower.flow), trial]
             if watch is not None:
                 watch(found, gamma)
-        return value, np.asarray(found.gradient)[free]
+        return value, np.bincount(member, np.asarray(found.gradient)[free], len(leaders))
 
-    start = np.clip(prices[free], 0.0, ceiling)
     if not len(free):
         value, _ = objective(start)
         return Descent(prices, np.zeros_like(prices), value, 1)
@@ -148,7 +150,7 @@ def descend(
         start,
         jac=True,
         method="L-BFGS-B",
-        bounds=[(0.0, ceiling)] * len(free),
+        bounds=[(0.0, ceiling)] * len(leaders),
         options={"maxiter": 400, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6},
     )
     value, flow, where = best

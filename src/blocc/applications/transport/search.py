@@ -1,4 +1,4 @@
-"""From one start to one design: the homotopy in prices, limits on the capacities, polishing, sharpening."""
+"""From one start to one design: the homotopy in prices, polishing, sharpening, and limits on the capacities."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from blocc.applications.transport.capacity_set import CapacitySet
 from blocc.applications.transport.design_result import WhatIf
+from blocc.applications.transport.limited import Limited, descend_limited
 from blocc.applications.transport.model import DesignModel, Penalty
 from blocc.applications.transport.polish import polish
 from blocc.applications.transport.prices import FINEST, GAMMAS, Descent, Prices, descend, temperature_of
@@ -15,13 +16,13 @@ from blocc.outer.monitor import HistoryRow, Monitor
 
 #: Links are closed and reopened at these gammas of the homotopy: early, while moves are large, and once more later.
 POLISHED_AT = (10.0, 100.0)
-#: Most rounds of multipliers for limits on the capacities, and the relative violation that ends them.
-ROUNDS, VIOLATION = 80, 2e-3
+#: Where capacities are limited, the homotopy in prices ends here and the descent in the capacities takes over.
+HANDED_OVER_AT = 100.0
 
 
 @dataclass
 class Search:
-    """One start's way through the homotopy; limits enter as multipliers on the cost of each link."""
+    """One start's way to its design, and the best capacities met on it."""
 
     model: DesignModel
     limits: CapacitySet
@@ -29,154 +30,150 @@ class Search:
     monitor: Monitor
     evaluations: int = 0
     what_if: list[WhatIf] = field(default_factory=list)
-    best: tuple[float, np.ndarray] = (-np.inf, np.zeros(0))
-    budget_price: float = 0.0
-    limit_price: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    balance: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    utility: float = -np.inf
+    best: Limited = field(init=False)
 
     def __post_init__(self) -> None:
         links = self.model.network.n_links
-        self.limit_price, self.balance = np.zeros(links), np.zeros(links)
-        self.best = (-np.inf, np.zeros(links))
-        # Two polishing rounds of ten descents each suit a city; on large networks every descent is dear.
-        self.tries = 10 if links <= 150 else 4
-        self.rounds = 100 if links <= 150 else 6
+        self.best = Limited(np.zeros(links), 0.0)
+        # Ten descents before a polishing gives up suit a city; on large networks every descent is dear.
+        self.tries, self.rounds = (10, 100) if links <= 150 else (3, 4)
 
     # --- the homotopy -----------------------------------------------------------------------------------------------
-    def run(self, prices: np.ndarray) -> np.ndarray:
-        """Follow gamma upwards and the temperature downwards; returns capacities within the limits."""
-        self._set_cost()
-        allowed = self.limits.limit > 0
-        is_open = allowed.copy()
-        unit, clock = self.model.time_unit, self.monitor.elapsed
-        gammas = [gamma for gamma in GAMMAS if gamma < self.gamma] + [self.gamma]
+    def run(self, prices: np.ndarray) -> None:
+        """Follow gamma upwards and the temperature downwards, then fit the limits if there are any."""
+        self.model.cost = self.model.network.cost
+        unlimited = self.limits.is_orthant
+        last = self.gamma if unlimited else min(self.gamma, HANDED_OVER_AT)
+        gammas = [gamma for gamma in GAMMAS if gamma < last] + [last]
+        early = max((gamma for gamma in gammas if gamma <= POLISHED_AT[0]), default=gammas[0])
+        is_open, unit = self.limits.limit > 0, self.model.time_unit
+        budget_price = 0.0
         for gamma in gammas:
-            began = clock()
-            temperature = temperature_of(gamma, unit)
-            found = self._descend(prices, gamma, is_open, temperature)
-            last_early = gamma == max((g for g in gammas if g <= POLISHED_AT[0]), default=gammas[0])
-            if last_early or gamma in POLISHED_AT:
-                if not self.limits.is_orthant:
-                    found = self._limit(found, gamma, is_open, temperature)
-                polished = polish(
-                    self.model.prices,
-                    found,
-                    is_open,
-                    gamma=gamma,
-                    temperature=temperature,
-                    ceiling=self.model.ceiling,
-                    threshold=self.model.threshold,
-                    tries=self.tries,
-                    rounds=self.rounds,
-                    group=self.limits.group,
-                    allowed=allowed,
-                    watch=self._watch,
-                )
-                found, is_open = polished.descent, polished.is_open
-                self.evaluations += polished.evaluations
-                if not self.limits.is_orthant:
-                    found = self._limit(found, gamma, is_open, temperature)
-            elif gamma == self.gamma and not self.limits.is_orthant:
-                found = self._limit(found, gamma, is_open, temperature)
+            began = self.monitor.elapsed()
+            found = self._descend(prices, gamma, is_open, temperature_of(gamma, unit))
+            if gamma == early:
+                found, budget_price = self._afford(found, gamma, is_open)
+            if gamma in (early, POLISHED_AT[1]):
+                found, is_open = self._polish(found, gamma, is_open)
             prices = found.prices
-            self._note(found, gamma, clock() - began)
+            side = self.consider(found.capacity, gamma, budget_price)
+            if unlimited:
+                self._note(side, gamma, self.monitor.elapsed() - began)
+        if unlimited:
+            self._sharpen(prices, is_open)
+        else:
+            self._fit(found.capacity, budget_price)
+
+    def _descend(self, prices: np.ndarray, gamma: float, is_open: np.ndarray, temperature: float) -> Descent:
+        found = descend(
+            self.model.prices,
+            prices,
+            gamma,
+            is_open,
+            temperature,
+            self.model.ceiling,
+            self._watch_prices,
+            self.limits.group,
+        )
+        self.evaluations += found.evaluations
+        return found
+
+    def _polish(self, found: Descent, gamma: float, is_open: np.ndarray) -> tuple[Descent, np.ndarray]:
+        polished = polish(
+            self.model.prices,
+            found,
+            is_open,
+            gamma=gamma,
+            temperature=temperature_of(gamma, self.model.time_unit),
+            ceiling=self.model.ceiling,
+            threshold=self.model.threshold,
+            tries=self.tries,
+            rounds=self.rounds,
+            group=self.limits.group,
+            allowed=self.limits.limit > 0,
+            watch=self._watch_prices,
+        )
+        self.evaluations += polished.evaluations
+        return polished.descent, polished.is_open
+
+    def _sharpen(self, prices: np.ndarray, is_open: np.ndarray) -> None:
+        """Lower the temperature until flows split over equally cheap paths exactly."""
+        unit = self.model.time_unit
         for temperature in FINEST:
             if temperature * unit < temperature_of(self.gamma, unit):
                 found = self._descend(prices, self.gamma, is_open, temperature * unit)
                 prices = found.prices
-                self.consider(found.capacity)
-        return self.best[1]
-
-    def _descend(self, prices: np.ndarray, gamma: float, is_open: np.ndarray, temperature: float) -> Descent:
-        ceiling = self.model.ceiling
-        found = descend(self.model.prices, prices, gamma, is_open, temperature, ceiling, self._watch)
-        self.evaluations += found.evaluations
-        return found
+                self.consider(found.capacity, self.gamma)
 
     # --- limits -----------------------------------------------------------------------------------------------------
-    def _set_cost(self) -> None:
-        cost = self.model.network.cost
-        self.model.cost = cost * (1.0 + self.budget_price) + self.limit_price + self.balance
-
-    @property
-    def constant(self) -> float:
-        """What the multipliers pay back: the bound on F_gamma that the prices give is lower by this."""
-        finite = np.where(np.isfinite(self.limits.limit), self.limits.limit, 0.0)
-        budget = self.budget_price * self.limits.budget if self.budget_price > 0 else 0.0
-        return budget + float(self.limit_price @ finite)
-
-    def _limit(self, found: Descent, gamma: float, is_open: np.ndarray, temperature: float) -> Descent:
-        """Raise the multipliers of what is violated and lower those of what is not, until the flows fit."""
-        limits, cost = self.limits, self.model.network.cost
-        other, level = limits.partner, float(np.mean(cost)) + 1e-12
-        # Nobody fills a link beyond the whole demand: such a limit is never reached.
-        limit = np.minimum(limits.limit, 2.0 * float(self.model.network.demand.sum()) + 1.0)
-        step = 1.0
-        previous = np.inf
-        for _ in range(ROUNDS):
-            flow = found.capacity
-            typical = float(np.mean(flow)) + self.model.threshold
-            over = (flow - limit) / (limit + 0.05 * typical)
-            uneven = (flow - flow[other]) / (flow + flow[other] + 0.05 * typical)
-            needed = np.maximum(flow, flow[other])
-            excess = float(cost @ needed) / limits.budget - 1.0 if 0 < limits.budget < np.inf else -1.0
-            tight = np.where(self.limit_price > 0, np.abs(over), np.maximum(over, 0.0))
-            worst = max(
-                float(np.max(tight, initial=0.0)),
-                abs(excess) if self.budget_price > 0 else max(excess, 0.0),
-                float(np.max(np.abs(np.where(self._tied, uneven, 0.0)), initial=0.0)),
-            )
-            if worst < VIOLATION:
+    def _afford(self, found: Descent, gamma: float, is_open: np.ndarray) -> tuple[Descent, float]:
+        """Make every link dearer in proportion until what the flows need fits the budget."""
+        cost, budget = self.model.network.cost, self.limits.budget
+        low, high, price = 0.0, np.inf, 0.0
+        for _ in range(14):
+            spent = float(cost @ np.maximum(found.capacity, found.capacity[self.limits.partner]))
+            if (spent <= budget and price == 0.0) or 0.9 * budget <= spent <= 1.05 * budget:
                 break
-            step = step * 1.1 if worst < previous else max(0.6 * step, 0.02)
-            previous = worst
-            self.budget_price = max(0.0, self.budget_price + step * np.clip(excess, -0.5, 0.5))
-            self.limit_price = np.maximum(0.0, self.limit_price + step * level * np.clip(over, -0.5, 0.5))
-            moved = self.balance + step * level * 0.5 * uneven
-            whole = cost * (1.0 + self.budget_price)
-            self.balance = np.clip(0.5 * (moved - moved[other]), -whole, whole[other])
-            self._set_cost()
-            found = self._descend(found.prices, gamma, is_open, temperature)
-        return found
+            low, high = (price, high) if spent > budget else (low, price)
+            price = 0.5 * (low + high) if np.isfinite(high) else 2.0 * price + 0.1
+            self.model.cost = cost * (1.0 + price)
+            found = self._descend(found.prices, gamma, is_open, temperature_of(gamma, self.model.time_unit))
+        return found, price
 
-    @property
-    def _tied(self) -> np.ndarray:
-        """Pairs whose balance can still move: at its end one direction pays everything and the other may stay empty."""
-        own = np.arange(self.limits.size)
-        whole = self.model.network.cost * (1.0 + self.budget_price)
-        least = np.minimum(whole, whole[self.limits.partner])
-        return (self.limits.partner != own) & (np.abs(self.balance) < 0.999 * least)
+    def _fit(self, flow: np.ndarray, budget_price: float) -> None:
+        """Descend within the limits from where the prices led, then try to close what hardly pays."""
+        start = self.limits.cover(np.where(flow > self.model.threshold, flow, 0.0))
+        best = descend_limited(self.model, self.limits, Limited(start, budget_price), self.gamma, self.watch)
+        self.keep(best, self.gamma)
+        for _ in range(8):
+            shut = self._closing(best.capacity)
+            if shut is None:
+                return
+            best = descend_limited(
+                self.model, self.limits, Limited(shut, best.budget_price), self.gamma, self.watch, self.gamma
+            )
+            self.keep(best, self.gamma)
+
+    def _closing(self, capacity: np.ndarray) -> np.ndarray | None:
+        """The capacities without the group of links whose closing raises the exact utility most, if any does."""
+        leaders = np.unique(self.limits.group[capacity > 0])
+        smallest = sorted(leaders, key=lambda leader: capacity[leader])[: 2 * self.tries]
+        found = []
+        for leader in smallest:
+            trial = np.where(self.limits.group == leader, 0.0, capacity)
+            found.append((float(self.model.capacities(trial, self.gamma).utility), int(leader)))
+            self.evaluations += 1
+        if not found or max(found)[0] <= self.utility + 1e-6 * (1.0 + abs(self.utility)):
+            return None
+        return np.where(self.limits.group == max(found)[1], 0.0, capacity)
 
     # --- what was found ---------------------------------------------------------------------------------------------
-    def consider(self, flow: np.ndarray, gamma: float | None = None) -> Penalty:
+    def consider(self, flow: np.ndarray, gamma: float, budget_price: float = 0.0) -> Penalty:
         """Capacities that carry ``flow``, judged by the exact utility; the best are kept."""
         capacity = self.limits.cover(np.where(flow > self.model.threshold, flow, 0.0))
-        found = self.model.capacities(capacity, gamma or self.gamma)
-        # Where travellers leave capacity idle, less of it gives the same answer for less money.
+        return self.keep(Limited(capacity, budget_price), gamma)
+
+    def keep(self, candidate: Limited, gamma: float) -> Penalty:
+        """Judge capacities by the exact utility, as they are and without what travellers leave idle."""
+        found = self.model.capacities(candidate.capacity, gamma)
+        # Less capacity where it is idle gives the same answer for less money.
         carried = self.limits.cover(np.asarray(found.follower.point.flow).sum(axis=0))
-        trimmed = np.where(carried > self.model.threshold, np.minimum(capacity, carried), 0.0)
-        again = self.model.capacities(trimmed, self.gamma)
-        for x, side in ((capacity, found), (trimmed, again)):
-            if float(side.follower.error) < 1e-7 and float(side.utility) > self.best[0]:
-                self.best = (float(side.utility), x)
+        trimmed = np.where(carried > self.model.threshold, np.minimum(candidate.capacity, carried), 0.0)
+        again = self.model.capacities(trimmed, gamma)
+        for capacity, side in ((candidate.capacity, found), (trimmed, again)):
+            if float(side.follower.error) < 1e-7 and float(side.utility) > self.utility:
+                self.utility, self.best = float(side.utility), Limited(capacity, candidate.budget_price)
         return found
 
-    def _note(self, found: Descent, gamma: float, seconds: float) -> None:
-        side = self.consider(found.capacity, gamma)
+    def _note(self, side: Penalty, gamma: float, seconds: float) -> None:
         shares = np.asarray(side.penalised.point.share) - np.asarray(side.follower.point.share)
-        built = int((found.capacity > self.model.threshold).sum())
-        self.what_if.append(
-            WhatIf(
-                gamma,
-                float(side.utility),
-                float(side.utility_penalised),
-                float(np.linalg.norm(shares)),
-                built,
-                seconds,
-            )
-        )
+        built = int((np.asarray(side.follower.point.flow).sum(axis=0) > self.model.threshold).sum())
+        row = (float(side.utility), float(side.utility_penalised), float(np.linalg.norm(shares)), built, seconds)
+        self.what_if.append(WhatIf(gamma, *row))
 
-    def _watch(self, found: Prices, gamma: float) -> None:
+    # --- who looks on -----------------------------------------------------------------------------------------------
+    def _watch_prices(self, found: Prices, gamma: float) -> None:
         cost, graph = self.model.network.cost, self.model.graph
         earned = graph.demand * graph.revenue
         losses = [float(cost @ side.flow - np.sum(earned * side.share)) for side in (found.follower, found.penalised)]
@@ -187,7 +184,7 @@ class Search:
             upper_value=losses[0],
             upper_value_penalty=losses[1],
             lower_value=float(found.follower.value),
-            penalty_value=float(found.value) - self.constant,
+            penalty_value=float(found.value),
             stationarity=float(np.max(np.abs(found.gradient), initial=0.0)),
             inner_residual=0.0,
             distance=distance,
@@ -195,3 +192,27 @@ class Search:
             evaluations=self.evaluations + self.monitor.iterations,
         )
         self.monitor.append(row, np.asarray(found.follower.flow))
+
+    def watch(self, capacity: np.ndarray, gamma: float, found: Penalty) -> None:
+        """See one evaluation of F_gamma in the capacities: record it, and keep it if it is the best so far."""
+        self.evaluations += 1
+        if float(found.follower.error) < 1e-7 and float(found.utility) > self.utility:
+            inside = self.limits.cover(capacity)
+            if np.array_equal(inside, capacity):
+                self.utility, self.best = float(found.utility), Limited(capacity.copy(), self.best.budget_price)
+        shares = np.asarray(found.penalised.point.share) - np.asarray(found.follower.point.share)
+        step = capacity - np.clip(capacity - np.asarray(found.gradient), 0.0, self.limits.limit)
+        row = HistoryRow(
+            time=self.monitor.elapsed(),
+            gamma=gamma,
+            upper_value=-float(found.utility),
+            upper_value_penalty=-float(found.utility_penalised),
+            lower_value=float(found.follower.value),
+            penalty_value=float(found.value),
+            stationarity=float(np.max(np.abs(step), initial=0.0)),
+            inner_residual=float(max(found.follower.error, found.penalised.error)),
+            distance=float(np.linalg.norm(shares)),
+            step=0.0,
+            evaluations=self.evaluations,
+        )
+        self.monitor.append(row, capacity)
