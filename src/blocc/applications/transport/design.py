@@ -12,7 +12,7 @@ from blocc.applications.transport.capacity_set import CapacitySet
 from blocc.applications.transport.design_result import Assignment, Design, Start
 from blocc.applications.transport.flows import group_by_origin, market_flows, travel_times
 from blocc.applications.transport.interior_point import LowerLevel
-from blocc.applications.transport.limited import Limited, multipliers
+from blocc.applications.transport.limited import Limited, first_order_bound, multipliers
 from blocc.applications.transport.model import DesignModel, Penalty
 from blocc.applications.transport.network import TransportNetwork
 from blocc.applications.transport.oracle import structured_problem
@@ -200,11 +200,8 @@ class _Run:
     def _certificate(self, search: Search, capacity: np.ndarray, found: Penalty) -> tuple[Certificate, float]:
         """Residuals from the problem's own functions, and the largest of them relative to the answer's size."""
         lower, size = self.model.lower_residuals(capacity, found.follower)
-        # The best that any design could do while the prices below stay: F_gamma cannot fall further to first order.
-        prices = np.asarray(found.follower.point.price)
-        terms = multipliers(self.limits, self.model.network.cost, search.best, found, self.gamma)
-        self.model.cost = terms.cost
-        bound = self.model.prices(prices, self.gamma, capacity > 0, 1e-9 * self.model.time_unit)
+        terms = multipliers(self.model, self.limits, search.best, found, self.gamma)
+        bound = first_order_bound(self.model, terms, capacity, found, self.gamma)
         apart = np.asarray(found.penalised.point.share) - np.asarray(found.follower.point.share)
         certificate = Certificate(
             stationarity=float(lower.stationarity),
@@ -212,7 +209,7 @@ class _Run:
             complementarity=float(lower.complementarity),
             penalty_gap=float(-found.utility - found.value),
             distance=float(np.linalg.norm(apart)),
-            stationarity_x=max(0.0, float(found.value) - (float(bound.value) - terms.constant)),
+            stationarity_x=max(0.0, float(found.value) - bound),
         )
         largest = max(certificate.stationarity, certificate.feasibility, certificate.complementarity)
         return certificate, largest / (1.0 + size)

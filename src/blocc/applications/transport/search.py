@@ -16,8 +16,9 @@ from blocc.outer.monitor import HistoryRow, Monitor
 
 #: Links are closed and reopened at these gammas of the homotopy: early, while moves are large, and once more later.
 POLISHED_AT = (10.0, 100.0)
-#: Where capacities are limited, the homotopy in prices ends here and the descent in the capacities takes over.
-HANDED_OVER_AT = 100.0
+#: Where capacities are limited, the homotopy in prices ends here and the descent in the capacities takes over. With tied
+#: links it sees each direction pay for itself alone, so it hands over early.
+HANDED_OVER_AT, TIED_HANDED_OVER_AT = 100.0, 10.0
 
 
 @dataclass
@@ -44,7 +45,8 @@ class Search:
         """Follow gamma upwards and the temperature downwards, then fit the limits if there are any."""
         self.model.cost = self.model.network.cost
         unlimited = self.limits.is_orthant
-        last = self.gamma if unlimited else min(self.gamma, HANDED_OVER_AT)
+        end = TIED_HANDED_OVER_AT if self.limits.symmetric else HANDED_OVER_AT
+        last = self.gamma if unlimited else min(self.gamma, end)
         gammas = [gamma for gamma in GAMMAS if gamma < last] + [last]
         early = max((gamma for gamma in gammas if gamma <= POLISHED_AT[0]), default=gammas[0])
         is_open, unit = self.limits.limit > 0, self.model.time_unit
