@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -21,6 +17,7 @@ from blocc.report.transport.page_charts import convergence_figure, demand_figure
 from blocc.report.transport.page_map import map_figure
 from blocc.report.transport.style import UTILISATION_SCALE
 from blocc.result import Status
+from browser import needs_browser, visit
 from transport_designs import fake_design, geographic_network, large_network, one_market, small_network
 
 EVIL = "<script>alert(1)</script>"
@@ -191,51 +188,6 @@ def test_write_report(design: Design, tmp_path: Path) -> None:
 
 
 # --- in a browser ---------------------------------------------------------------------------------------------------
-needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
-
-
-class Visit(NamedTuple):
-    """What a browser did with a page."""
-
-    console: list[str]
-    requests: list[str]
-    picture: np.ndarray
-
-
-def visit(text: str, folder: Path) -> Visit:
-    page, picture, log = folder / "page.html", folder / "page.png", folder / "net.json"
-    page.write_text(text, encoding="utf-8")
-    command = [
-        "chromium",
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--no-first-run",
-        "--hide-scrollbars",
-        "--enable-logging=stderr",
-        "--virtual-time-budget=8000",
-        "--window-size=1200,1600",
-        f"--user-data-dir={folder / 'profile'}",
-        f"--screenshot={picture}",
-        f"--log-net-log={log}",
-        page.as_uri(),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
-    image = pytest.importorskip("PIL.Image").open(io.BytesIO(picture.read_bytes())).convert("RGB")
-    # A browser that ends at once may cut the log short, so it is read line by line. Requests of a page from the disk
-    # are filed under file://, the browser's own errands (updates, dictionaries) are not.
-    events = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    asked = [event for event in events if '"network_isolation_key":"file://' in event]
-    urls = [re.search(r'"url":"((?:https?|wss?)://[^"]*)"', event) for event in asked]
-    return Visit(
-        [line for line in done.stderr.splitlines() if "CONSOLE" in line],
-        [url[1] for url in urls if url],
-        np.asarray(image, dtype=int),
-    )
-
-
 def link_pixels(picture: np.ndarray) -> int:
     """Pixels of the map, left of its colour bar, in the colours of links."""
     area = picture[330:1010, 60:1010]

@@ -70,6 +70,9 @@ def design_network(
     if preset == "paper":
         method, gamma, starts = "pgd", PAPER_GAMMA if gamma == "auto" else gamma, 1 if x0 is None else starts
     level = _checked(network, gamma, starts, method, preset, tolerance, x0)
+    _check_limits_of_the_run(seed, time_limit, max_iterations)
+    if model is not None and model.network is not network:
+        raise OptionError(f"model must belong to this network; it was made for another, {model.network.name!r}")
     limits = CapacitySet(network, limit=max_capacity, budget=budget, symmetric=symmetric)
     if method != "prices" and not limits.is_box:
         raise OptionError(f"method {method!r} knows no budget and no symmetry; use method='prices'")
@@ -269,11 +272,29 @@ def _checked(
     if not (isinstance(tolerance, (int, float)) and 0 < tolerance < 1):
         raise OptionError(f"tolerance must be a number between 0 and 1, got {tolerance!r}")
     if x0 is not None:
-        point = np.asarray(x0, dtype=float)
+        try:
+            point = np.asarray(x0, dtype=float)
+        except (TypeError, ValueError):
+            point = np.empty(0)
         if point.shape != (network.n_links,) or not np.isfinite(point).all() or (point < 0).any():
             raise OptionError(f"x0 must hold one finite capacity >= 0 for each of the {network.n_links} links")
     if gamma == "auto":
         return AUTO_GAMMA
-    if isinstance(gamma, (str, bool)) or not np.isfinite(gamma) or gamma <= 0:
+    if not _is_positive(gamma):
         raise OptionError(f"gamma must be 'auto' or a positive number, got {gamma!r}")
     return float(gamma)
+
+
+def _check_limits_of_the_run(seed: Any, time_limit: Any, max_iterations: Any) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise OptionError(f"seed must be a whole number, got {seed!r}")
+    if time_limit is not None and not _is_positive(time_limit):
+        raise OptionError(f"time_limit must be a positive number of seconds, got {time_limit!r}")
+    if max_iterations is not None and not (isinstance(max_iterations, (int, np.integer)) and max_iterations >= 1):
+        raise OptionError(f"max_iterations must be an integer of at least 1, got {max_iterations!r}")
+
+
+def _is_positive(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return False
+    return bool(np.isfinite(value) and value > 0)

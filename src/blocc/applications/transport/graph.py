@@ -1,7 +1,9 @@
 """A network as arrays for compiled code: origins in rows, nodes and links in columns.
 
 Everything here is pure and batched over the origins. Nothing is a dense incidence matrix: values at links are gathered
-from, or scattered to, their two ends.
+from, or scattered to, their two ends. Loops that sweep over the network many times gather instead of scatter, with the
+origins in the last axis: each node reads the links that enter it (``into``) or leave it (``out_of``), which compiled
+code does several times faster.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ class Graph(NamedTuple):
     demand: Array  #: 0 where there is no market
     revenue: Array
     alternative: Array
+    into: Array  #: links that enter each node, filled up with the number of links
+    out_of: Array  #: links that leave each node, likewise
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -47,7 +51,28 @@ def graph_of(network: TransportNetwork) -> Graph:
         return table
 
     figures = (spread(network.demand), spread(network.revenue), spread(network.alternative_time))
-    return Graph(network.tail, network.head, network.time, network.cost, origins, *figures)
+    ends = (_incident(network.head, network.n_nodes), _incident(network.tail, network.n_nodes))
+    return Graph(network.tail, network.head, network.time, network.cost, origins, *figures, *ends)
+
+
+def _incident(node: np.ndarray, n_nodes: int) -> np.ndarray:
+    """For each node the links whose ``node`` it is, padded with one link too many."""
+    links = [np.flatnonzero(node == position) for position in range(n_nodes)]
+    table = np.full((n_nodes, max(1, *(len(some) for some in links))), len(node))
+    for position, some in enumerate(links):
+        table[position, : len(some)] = some
+    return table
+
+
+def beside(values: Array, empty: Any) -> Array:
+    """Values of links (in the first axis) with one more row, which the padding of ``into`` and ``out_of`` points at."""
+    return jnp.concatenate([values, jnp.full((1, *values.shape[1:]), empty, dtype=values.dtype)])
+
+
+def far_ends(graph: Graph) -> tuple[Array, Array]:
+    """The node at the other end of every link in ``into`` and in ``out_of``; any node where there is none."""
+    last = jnp.zeros(1, dtype=jnp.asarray(graph.tail).dtype)
+    return jnp.concatenate([graph.tail, last])[graph.into], jnp.concatenate([graph.head, last])[graph.out_of]
 
 
 def differences(graph: Graph, potential: Array) -> Array:
@@ -72,30 +97,33 @@ def usable(graph: Graph, is_open: Array) -> tuple[Array, Array]:
     Nobody needs a link back into the own origin, nor one that begins where nobody can be.
     """
     home = at_origin(graph)
+    before, _ = far_ends(graph)
+    passable = beside(is_open, False)[graph.into][:, :, None]
 
     def spread(state: tuple[Array, Array]) -> tuple[Array, Array]:
         reached, _ = state
-        wider = reached.at[:, graph.head].max(reached[:, graph.tail] & is_open)
+        wider = reached | jnp.any(reached[before] & passable, axis=1)
         return wider, (wider != reached).any()
 
-    reached, _ = lax.while_loop(lambda state: state[1], spread, (home, jnp.asarray(True)))
-    links = is_open[None, :] & reached[:, graph.tail] & (graph.head[None, :] != graph.origin[:, None])
-    return reached & ~home, links
+    reached, _ = lax.while_loop(lambda state: state[1], spread, (home.T, jnp.asarray(True)))
+    links = is_open[None, :] & reached.T[:, graph.tail] & (graph.head[None, :] != graph.origin[:, None])
+    return reached.T & ~home, links
 
 
 def cheapest(graph: Graph, costs: Array, nodes: Array, links: Array) -> Array:
     """Cheapest cost from each origin to each node over ``links`` (Bellman and Ford); 0 outside ``nodes``."""
     far = jnp.asarray(1e30)
-    start = jnp.where(at_origin(graph), 0.0, far)
+    before, _ = far_ends(graph)
+    step = beside(jnp.where(links, costs, far).T, far)[graph.into]
 
     def relax(state: tuple[Array, Array]) -> tuple[Array, Array]:
         distance, _ = state
-        offered = jnp.where(links, distance[:, graph.tail] + costs, far)
-        shorter = distance.at[:, graph.head].min(offered)
+        shorter = jnp.minimum(distance, jnp.min(distance[before] + step, axis=1))
         return shorter, (shorter < distance).any()
 
+    start = jnp.where(at_origin(graph).T, 0.0, far)
     distance, _ = lax.while_loop(lambda state: state[1], relax, (start, jnp.asarray(True)))
-    return jnp.where(nodes, distance, 0.0)
+    return jnp.where(nodes, distance.T, 0.0)
 
 
 def negative_entropy(share: Array) -> Array:

@@ -15,6 +15,7 @@ from blocc.applications.transport.network import TransportNetwork
 from blocc.applications.transport.oracle import pack, structured_problem
 from blocc.compilation import compile_ahead
 from blocc.lagrangian import Multipliers, Residuals, residuals, weights
+from blocc.precision import double_precision
 
 Array = Any
 
@@ -66,7 +67,8 @@ class DesignModel:
         self.compile_seconds = 0.0
         self.cost = network.cost  #: what the leader pays for a unit of capacity, multipliers of limits included
         self._compiled: dict[str, Any] = {}
-        self._cold = interior_point.cold(self.graph)
+        with double_precision():
+            self._cold = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), interior_point.cold(self.graph))
 
     @property
     def time_unit(self) -> float:
@@ -98,9 +100,7 @@ class DesignModel:
         def function(x: Array, gamma: Array, warm: Point) -> Penalty:
             return evaluate_capacities(self.graph, x, gamma, warm, TOLERANCE)
 
-        if warm is None:
-            warm = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), self._cold)
-        return self._call("capacities", function, capacity, float(gamma), warm)
+        return self._call("capacities", function, capacity, float(gamma), self._cold if warm is None else warm)
 
     def curvature(self, capacity: np.ndarray, gamma: float, found: Penalty) -> np.ndarray:
         """Second derivative of F_gamma, from the Schur complements of both solutions."""
@@ -131,7 +131,8 @@ class DesignModel:
         return jax.device_get(self._call("unpacked", function, capacity, found, alternative))
 
     def _call(self, name: str, function: Any, *arguments: Any) -> Any:
-        if name not in self._compiled:
-            self._compiled[name], seconds = compile_ahead(function, *arguments)
-            self.compile_seconds += seconds
-        return self._compiled[name](*arguments)
+        with double_precision():
+            if name not in self._compiled:
+                self._compiled[name], seconds = compile_ahead(function, *arguments)
+                self.compile_seconds += seconds
+            return self._compiled[name](*arguments)

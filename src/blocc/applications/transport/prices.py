@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 from scipy.optimize import minimize
 
-from blocc.applications.transport.graph import Graph, at_origin, cheapest, differences, usable
+from blocc.applications.transport.graph import Graph, at_origin, beside, cheapest, differences, far_ends, usable
 
 Array = Any
 
@@ -52,23 +52,24 @@ def assign(graph: Graph, costs: Array, alternative: Array, is_open: Array, tempe
     reference = cheapest(graph, costs, nodes, links)
     weight = jnp.where(links, jnp.exp(-(costs[None, :] - differences(graph, reference)) / temperature), 0.0)
 
-    def settle(source: Array, begin: Array, end: Array) -> Array:
-        """Solve u = source + (links carry u from ``begin`` to ``end``)."""
+    def settle(source: Array, incident: Array, ends: Array) -> Array:
+        """Solve u = source + (u at the far end of each incident link, times its weight)."""
+        by_link = beside(weight.T, 0.0)[incident]
 
         def sweep(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             old, _, count = state
-            new = source.at[:, end].add(weight * old[:, begin])
+            new = source.T + jnp.sum(by_link * old[ends], axis=1)
             return new, jnp.max(jnp.abs(new - old) / (1e-300 + jnp.abs(new))), count + 1
 
-        state = (source, jnp.asarray(jnp.inf), jnp.asarray(0))
-        return lax.while_loop(lambda s: (s[1] > 1e-13) & (s[2] < 500), sweep, state)[0]
+        state = (source.T, jnp.asarray(jnp.inf), jnp.asarray(0))
+        return lax.while_loop(lambda s: (s[1] > 1e-12) & (s[2] < 500), sweep, state)[0].T
 
-    home = at_origin(graph)
-    reach = settle(home.astype(weight.dtype), graph.tail, graph.head)
+    before, after = far_ends(graph)
+    reach = settle(at_origin(graph).astype(weight.dtype), graph.into, before)
     potential = jnp.where(nodes, reference - temperature * jnp.log(jnp.where(nodes, reach, 1.0)), 0.0)
     demand = jnp.where(nodes, graph.demand, 0.0)
     share = jnp.where(nodes, jax.nn.sigmoid(alternative - potential), 0.0)
-    pull = settle(demand * share / jnp.where(nodes, reach, 1.0), graph.head, graph.tail)
+    pull = settle(demand * share / jnp.where(nodes, reach, 1.0), graph.out_of, after)
     flow = jnp.sum(pull[:, graph.head] * weight * reach[:, graph.tail], axis=0)
     gain = demand * jax.nn.softplus(alternative - potential)
     return Assignment(jnp.sum(graph.demand * (alternative - 1.0) - gain), flow, potential, share)

@@ -16,8 +16,8 @@ from blocc.outer.monitor import HistoryRow, Monitor
 
 #: Links are closed and reopened at these gammas of the homotopy: early, while moves are large, and once more later.
 POLISHED_AT = (10.0, 100.0)
-#: Where capacities are limited, the homotopy in prices ends here and the descent in the capacities takes over. With tied
-#: links it sees each direction pay for itself alone, so it hands over early.
+#: Where capacities are limited, the homotopy in prices ends here and the descent in the capacities takes over. With
+#: tied links it sees each direction pay for itself alone, so it hands over early.
 HANDED_OVER_AT, TIED_HANDED_OVER_AT = 100.0, 10.0
 
 
