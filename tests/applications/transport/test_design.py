@@ -213,6 +213,15 @@ def test_curvature_of_the_penalty_function(nine_model: DesignModel, gamma: float
         np.testing.assert_allclose(second @ way, (ahead - behind) / 2e-4, atol=1e-3 * np.abs(second @ way).max())
 
 
+def test_no_small_change_earns_more(nine_design: Design, nine_model: DesignModel) -> None:
+    """Each built link a little larger or smaller, by the exact utility."""
+    best = nine_design.utility
+    for link, change in product(np.flatnonzero(nine_design.built), (-0.1, -0.01, 0.01, 0.1)):
+        capacity = nine_design.capacity.copy()
+        capacity[link] *= 1.0 + change
+        assert float(nine_model.capacities(capacity, nine_design.gamma).utility) <= best + 1e-3
+
+
 # --- a city --------------------------------------------------------------------------------------------------------
 def test_seville(seville: Designer, record_property: Callable[[str, object], None]) -> None:
     design = seville()
@@ -403,17 +412,44 @@ def test_published_method(three: Designer) -> None:
     assert not design.success  # five steps of 1.6e-4 lead nowhere, and it says so
 
 
-def test_published_method_with_another_gamma(three: Designer, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, Any] = {}
+@pytest.fixture
+def stands_still(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Algorithm 1 ends where it starts, with the status in "status"; what it was asked for is kept."""
+    asked: dict[str, Any] = {"status": Status.ITERATION_LIMIT}
 
     def solve(problem: Any, start: np.ndarray, **options: Any) -> SimpleNamespace:
         asked.update(options)
         history = SimpleNamespace(rows=lambda: [])
-        return SimpleNamespace(x=start, seconds={"compile": 0.0}, counts={"evaluations": 1}, history=history)
+        counts, seconds = {"evaluations": 1}, {"compile": 0.0}
+        return SimpleNamespace(x=start, status=asked["status"], seconds=seconds, counts=counts, history=history)
 
     monkeypatch.setattr(design_module, "solve", solve)
+    return asked
+
+
+def test_published_method_with_another_gamma(three: Designer, stands_still: dict[str, Any]) -> None:
     design = three(preset="paper", gamma=3)
-    assert (design.gamma, asked["gamma"], asked["step"], asked["preset"]) == (3.0, 3.0, 1.6e-4, "paper")
+    assert (design.gamma, stands_still["gamma"], stands_still["step"]) == (3.0, 3.0, 1.6e-4)
+    assert stands_still["preset"] == "paper"
+
+
+@pytest.mark.parametrize("status", [Status.TIME_LIMIT, Status.STOPPED])
+def test_published_method_stopped_early(three: Designer, stands_still: dict[str, Any], status: Status) -> None:
+    stands_still["status"] = status
+    assert three(preset="paper").status is status
+    assert stands_still["callback"](None) is False
+
+
+def test_published_method_out_of_time_before_it_starts(three: Designer) -> None:
+    assert three(preset="paper", time_limit=1e-6).status is Status.TIME_LIMIT
+
+
+@pytest.mark.parametrize("gamma", [2.0, "auto"])
+def test_random_capacities_are_not_certified(three: Designer, stands_still: dict[str, Any], gamma: Any) -> None:
+    """F_gamma falls by 0.15 when one capacity changes by 0.1 there, whatever gamma: that is not stationary."""
+    design = three(method="pgd", gamma=gamma)
+    assert design.utility < 0
+    assert not design.success
 
 
 # --- bad options ---------------------------------------------------------------------------------------------------

@@ -116,6 +116,7 @@ class _Run:
                 ended = Status.CONVERGED
             except Stop as stop:
                 stopped, ended = stop.reason, _STOPPED[stop.reason]
+                search.settle()
             seconds = self.monitor.elapsed() - began - (self._compiled() - compiled)
             utility, capacity = search.utility, search.best.capacity
             done.append(Start(utility, ended, int((capacity > 0).sum()), search.evaluations, seconds))
@@ -153,6 +154,7 @@ class _Run:
     def _published(self, search: Search, start: np.ndarray, max_iterations: int) -> None:
         """Algorithm 1 with the published step; the structured oracle stands in for its inner loops."""
         problem = structured_problem(self.model.network, x_set=self.limits)
+        self.monitor.check_time()
         result = solve(
             problem,
             start,
@@ -162,6 +164,7 @@ class _Run:
             step=PAPER_STEP,
             max_iterations=max_iterations,
             time_limit=None if self.monitor.time_limit is None else self.monitor.time_limit - self.monitor.elapsed(),
+            callback=self._wants_to_stop,
             progress=False,
         )
         self.compiled_elsewhere += result.seconds["compile"]
@@ -169,6 +172,15 @@ class _Run:
         self.monitor.rows = list(result.history.rows())
         search.utility = -np.inf  # the published method's answer is where it ends, not the best point on the way
         search.keep(Limited(np.asarray(result.x), 0.0), self.gamma)
+        if result.status is Status.STOPPED:
+            raise Stop(StopReason.INTERRUPTED if self.monitor.interrupted else StopReason.CALLBACK)
+        if result.status is Status.TIME_LIMIT:
+            raise Stop(StopReason.TIME_LIMIT)
+
+    def _wants_to_stop(self, state: State) -> bool:
+        """Whether Ctrl-C was pressed, which this run's monitor hears, or the user's callback says so."""
+        callback = self.monitor.callback
+        return self.monitor.interrupted or (callback is not None and bool(callback(state)))
 
     # --- the end ----------------------------------------------------------------------------------------------------
     def _conclude(

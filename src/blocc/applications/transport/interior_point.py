@@ -32,6 +32,8 @@ Array = Any
 MAX_ITERATIONS = 120
 #: A warm start that has not led to the solution by then was a bad one: the iteration begins again without it.
 PATIENCE = 25
+#: Rounding has the last word: after so many iterations without progress the best point is the answer.
+IDLE = 12
 
 
 class Point(NamedTuple):
@@ -77,6 +79,16 @@ class _Case(NamedTuple):
         return 1.0 + jnp.max(self.demand), 1.0 + jnp.max(self.graph.time)
 
 
+class _Progress(NamedTuple):
+    """State of the iteration."""
+
+    point: Point
+    best: Point
+    error: Array  #: of the best point
+    idle: Array  #: iterations since the error fell by a third
+    count: Array
+
+
 class _Residuals(NamedTuple):
     dual: Array
     balance: Array
@@ -108,17 +120,23 @@ def solve_lower_level(graph: Graph, capacity: Array, alternative: Array, warm: P
     is_warm = jnp.any(warm.price > 0.0)
     begin = jax.tree.map(lambda a, b: jnp.where(is_warm, a, b), _warmed(case, warm), first)
 
-    def advance(state: tuple[Point, Array, Array]) -> tuple[Point, Array, Array]:
-        point, count, _ = state
-        again = is_warm & (count == PATIENCE)
-        point = jax.tree.map(lambda a, b: jnp.where(again, a, b), first, point)
+    def advance(state: _Progress) -> _Progress:
+        again = is_warm & (state.count == PATIENCE)
+        point = jax.tree.map(lambda a, b: jnp.where(again, a, b), first, state.point)
         point = _step(case, point)
-        return point, count + 1, _error(case, point)
+        error = _error(case, point)
+        better = error < state.error
+        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), point, state.best)
+        idle = jnp.where((error < 0.7 * state.error) | again, 0, state.idle + 1)
+        return _Progress(point, best, jnp.where(better, error, state.error), idle, state.count + 1)
 
-    def unfinished(state: tuple[Point, Array, Array]) -> Array:
-        return ~(state[2] <= tolerance) & (state[1] < MAX_ITERATIONS)
+    def unfinished(state: _Progress) -> Array:
+        hopeful = (state.idle < IDLE) | (is_warm & (state.count <= PATIENCE))
+        return ~(state.error <= tolerance) & hopeful & (state.count < MAX_ITERATIONS)
 
-    point, count, error = lax.while_loop(unfinished, advance, (begin, jnp.asarray(0), _error(case, begin)))
+    zero = jnp.asarray(0)
+    ended = lax.while_loop(unfinished, advance, _Progress(begin, begin, _error(case, begin), zero, zero))
+    point, error, count = ended.best, ended.error, ended.count
     # The shares that belong to the potentials exactly: tiny shares are then right in their own scale too.
     point = point._replace(share=jnp.where(nodes, jax.nn.sigmoid(alternative - point.potential), 0.0))
     value, bound = _values(case, point)

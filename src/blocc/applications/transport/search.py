@@ -14,6 +14,8 @@ from blocc.applications.transport.polish import polish
 from blocc.applications.transport.prices import FINEST, GAMMAS, Descent, Prices, descend, temperature_of
 from blocc.outer.monitor import HistoryRow, Monitor
 
+#: gammas of the homotopy whose designs are solved exactly, for the table of what another gamma would have given.
+WHAT_IF = (2.0, 4.5, 10.0, 100.0, 1e3)
 #: Links are closed and reopened at these gammas of the homotopy: early, while moves are large, and once more later.
 POLISHED_AT = (10.0, 100.0)
 #: Where capacities are limited, the homotopy in prices ends here and the descent in the capacities takes over. With
@@ -33,10 +35,13 @@ class Search:
     what_if: list[WhatIf] = field(default_factory=list)
     utility: float = -np.inf
     best: Limited = field(init=False)
+    promise: float = -np.inf  #: the best utility that the descent in prices has met, not yet checked
+    promising: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
         links = self.model.network.n_links
         self.best = Limited(np.zeros(links), 0.0)
+        self.promising = np.zeros(links)
         # Ten descents before a polishing gives up suit a city; on large networks every descent is dear.
         self.tries, self.rounds = (10, 100) if links <= 150 else (3, 4)
 
@@ -59,11 +64,10 @@ class Search:
             if gamma in (early, POLISHED_AT[1]):
                 found, is_open = self._polish(found, gamma, is_open)
             prices = found.prices
-            side = self.consider(found.capacity, gamma, budget_price)
-            if unlimited:
-                self._note(side, gamma, self.monitor.elapsed() - began)
+            if unlimited and gamma in (*WHAT_IF, last):
+                self._note(found.capacity, gamma, self.monitor.elapsed() - began)
         if unlimited:
-            self._sharpen(prices, is_open)
+            self._sharpen(found, is_open)
         else:
             self._fit(found.capacity, budget_price)
 
@@ -99,14 +103,14 @@ class Search:
         self.evaluations += polished.evaluations
         return polished.descent, polished.is_open
 
-    def _sharpen(self, prices: np.ndarray, is_open: np.ndarray) -> None:
+    def _sharpen(self, found: Descent, is_open: np.ndarray) -> None:
         """Lower the temperature until flows split over equally cheap paths exactly."""
-        unit = self.model.time_unit
+        unit, prices = self.model.time_unit, found.prices
         for temperature in FINEST:
             if temperature * unit < temperature_of(self.gamma, unit):
                 found = self._descend(prices, self.gamma, is_open, temperature * unit)
                 prices = found.prices
-                self.consider(found.capacity, self.gamma)
+        self.consider(found.capacity, self.gamma)
 
     # --- limits -----------------------------------------------------------------------------------------------------
     def _afford(self, found: Descent, gamma: float, is_open: np.ndarray) -> tuple[Descent, float]:
@@ -151,34 +155,43 @@ class Search:
         return np.where(self.limits.group == max(found)[1], 0.0, capacity)
 
     # --- what was found ---------------------------------------------------------------------------------------------
-    def consider(self, flow: np.ndarray, gamma: float, budget_price: float = 0.0) -> Penalty:
-        """Capacities that carry ``flow``, judged by the exact utility; the best are kept."""
-        capacity = self.limits.cover(np.where(flow > self.model.threshold, flow, 0.0))
-        return self.keep(Limited(capacity, budget_price), gamma)
+    def consider(self, flow: np.ndarray, gamma: float, budget_price: float = 0.0) -> None:
+        """Judge capacities that carry ``flow``."""
+        self.keep(Limited(self._carrying(flow), budget_price), gamma)
 
-    def keep(self, candidate: Limited, gamma: float) -> Penalty:
+    def _carrying(self, flow: np.ndarray) -> np.ndarray:
+        return self.limits.cover(np.where(flow > self.model.threshold, flow, 0.0))
+
+    def keep(self, candidate: Limited, gamma: float) -> None:
         """Judge capacities by the exact utility, as they are and without what travellers leave idle."""
         found = self.model.capacities(candidate.capacity, gamma)
         # Less capacity where it is idle gives the same answer for less money.
         carried = self.limits.cover(np.asarray(found.follower.point.flow).sum(axis=0))
         trimmed = np.where(carried > self.model.threshold, np.minimum(candidate.capacity, carried), 0.0)
-        again = self.model.capacities(trimmed, gamma)
+        again = self.model.capacities(trimmed, gamma, found.warm)
         for capacity, side in ((candidate.capacity, found), (trimmed, again)):
             if float(side.follower.error) < 1e-7 and float(side.utility) > self.utility:
                 self.utility, self.best = float(side.utility), Limited(capacity, candidate.budget_price)
-        return found
 
-    def _note(self, side: Penalty, gamma: float, seconds: float) -> None:
+    def settle(self) -> None:
+        """Judge what a run that was stopped had in hand."""
+        if self.promise > self.utility:
+            self.keep(Limited(self._carrying(self.promising), 0.0), self.gamma)
+
+    def _note(self, flow: np.ndarray, gamma: float, seconds: float) -> None:
+        capacity = self._carrying(flow)
+        side = self.model.capacities(capacity, gamma)
         shares = np.asarray(side.penalised.point.share) - np.asarray(side.follower.point.share)
-        built = int((np.asarray(side.follower.point.flow).sum(axis=0) > self.model.threshold).sum())
-        row = (float(side.utility), float(side.utility_penalised), float(np.linalg.norm(shares)), built, seconds)
-        self.what_if.append(WhatIf(gamma, *row))
+        row = (float(side.utility), float(side.utility_penalised), float(np.linalg.norm(shares)))
+        self.what_if.append(WhatIf(gamma, *row, int((capacity > 0).sum()), seconds))
 
     # --- who looks on -----------------------------------------------------------------------------------------------
     def _watch_prices(self, found: Prices, gamma: float) -> None:
         cost, graph = self.model.network.cost, self.model.graph
         earned = graph.demand * graph.revenue
         losses = [float(cost @ side.flow - np.sum(earned * side.share)) for side in (found.follower, found.penalised)]
+        if -losses[0] > self.promise:
+            self.promise, self.promising = -losses[0], np.asarray(found.follower.flow)
         distance = float(np.linalg.norm(found.penalised.share - found.follower.share))
         row = HistoryRow(
             time=self.monitor.elapsed(),
