@@ -23,6 +23,7 @@ from blocc.outer.monitor import HistoryRow, Monitor, State, Stop, StopReason, in
 from blocc.precision import double_precision
 from blocc.result import Certificate, History, Status
 from blocc.solve import solve
+from blocc.threads import single_blas_thread
 
 #: gamma where the user leaves it open: the penalty then hides about 1e-4 of the utility.
 AUTO_GAMMA = 1e4
@@ -88,7 +89,7 @@ def design_network(
         "preset": preset,
         "tolerance": tolerance,
     }
-    with double_precision(), interruptible(monitor):
+    with double_precision(), single_blas_thread(), interruptible(monitor):
         run = _Run(model or DesignModel(network), limits, level, monitor, settings)
         return run.all(seed, starts, x0, max_iterations or PAPER_ITERATIONS)
 
