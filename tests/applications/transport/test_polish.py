@@ -36,7 +36,8 @@ def sharpened(function, polished, gamma):
 
 def start_at(function, prices, gamma, is_open, temperature):
     found = function(prices, gamma, is_open, temperature)
-    return Descent(prices, np.where(is_open, np.asarray(found.follower.flow), 0.0), float(found.value), 1)
+    flows = (np.where(is_open, np.asarray(side.flow), 0.0) for side in (found.follower, found.penalised))
+    return Descent(prices, *flows, float(found.value), 1)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -33,7 +33,7 @@ MAX_ITERATIONS = 120
 #: A warm start that has not led to the solution by then was a bad one: the iteration begins again without it.
 PATIENCE = 25
 #: Rounding has the last word: after so many iterations without progress the best point is the answer.
-IDLE = 12
+IDLE = 20
 
 
 class Point(NamedTuple):
@@ -135,7 +135,8 @@ def solve_lower_level(graph: Graph, capacity: Array, alternative: Array, warm: P
         return ~(state.error <= tolerance) & hopeful & (state.count < MAX_ITERATIONS)
 
     zero = jnp.asarray(0)
-    ended = lax.while_loop(unfinished, advance, _Progress(begin, begin, _error(case, begin), zero, zero))
+    error = jnp.nan_to_num(_error(case, begin), nan=jnp.inf)
+    ended = lax.while_loop(unfinished, advance, _Progress(begin, begin, error, zero, zero))
     point, error, count = ended.best, ended.error, ended.count
     # The shares that belong to the potentials exactly: tiny shares are then right in their own scale too.
     point = point._replace(share=jnp.where(nodes, jax.nn.sigmoid(alternative - point.potential), 0.0))

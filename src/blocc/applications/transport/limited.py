@@ -1,8 +1,10 @@
-"""Descent in the capacities where they are limited: by a bound on each link, by a budget, by symmetry.
+"""Descent of F_gamma over the capacities of the links that are built, within their limits.
 
-The descent in prices knows only x >= 0. It supplies a start; here F_gamma itself is minimised over the capacities of
-the links that are built, one variable for each group of tied links, for growing gamma. A budget enters through its
-multiplier, which makes every unit of cost dearer until what is spent fits.
+The descent in prices knows only x >= 0. Where capacities are limited by a bound on each link, by a budget or by
+symmetry, it supplies a start, and F_gamma itself is minimised here for growing gamma, with one variable for each group
+of tied links. A budget enters through its multiplier, which makes every unit of cost dearer until what is spent fits.
+
+The same descent, cut short, is the test of an answer: at a stationary point it finds (next to) nothing to gain.
 """
 
 from __future__ import annotations
@@ -30,13 +32,6 @@ class Limited(NamedTuple):
     budget_price: float
 
 
-class Multipliers(NamedTuple):
-    """The limits as prices: what a unit of capacity costs with them, and what they pay back in all."""
-
-    cost: np.ndarray
-    constant: float
-
-
 def descend_limited(
     model: DesignModel, limits: CapacitySet, start: Limited, gamma: float, watch: Watch, from_level: float = 0.0
 ) -> Limited:
@@ -46,7 +41,11 @@ def descend_limited(
     for position, level in enumerate(levels):
         low, high = 0.0, np.inf
         for _ in range(12 if position == 0 else 6):
-            capacity = _minimise(model, limits, capacity, level, price, watch, last=level == gamma)
+            last = level == gamma
+            iterations, precision = (400, 1e-13) if last else (150, 1e-9)
+            capacity, _ = descend_built(
+                model, limits, Limited(capacity, price), level, watch, iterations=iterations, precision=precision
+            )
             spent = float(model.network.cost @ capacity)
             if spent <= limits.budget and (price == 0.0 or spent >= (1.0 - SPENT) * limits.budget):
                 break
@@ -59,23 +58,30 @@ def descend_limited(
     return Limited(limits.cover(capacity), price)
 
 
-def _minimise(
+def descend_built(
     model: DesignModel,
     limits: CapacitySet,
-    start: np.ndarray,
+    start: Limited,
     gamma: float,
-    budget_price: float,
     watch: Watch,
-    last: bool,
-) -> np.ndarray:
+    *,
+    iterations: int,
+    precision: float = 1e-13,
+) -> tuple[np.ndarray, float]:
+    """At most so many quasi-Newton steps over the links that ``start`` builds; where they led, and what was gained.
+
+    The gain is in F_gamma plus the budget's multiplier times what is spent: the Lagrangian of the budget.
+    """
+    capacity, budget_price = start
     leaders, member = np.unique(limits.group, return_inverse=True)
     count = np.bincount(member)
-    level = np.bincount(member, start) / count
+    level = np.bincount(member, capacity) / count
     built = np.flatnonzero(level > 0)
     if not len(built):
-        return np.zeros_like(start)
+        return np.zeros_like(capacity), 0.0
     floor = model.threshold
     warm: list[Penalty] = []
+    values_seen: list[float] = []
 
     def spread(values: np.ndarray) -> np.ndarray:
         whole = np.zeros(len(leaders))
@@ -90,77 +96,12 @@ def _minimise(
         watch(capacity, gamma, found)
         extra = budget_price * model.network.cost
         slope = np.bincount(member, np.asarray(found.gradient) + extra)
-        return float(found.value) + float(extra @ capacity), slope[built]
+        values_seen.append(float(found.value) + float(extra @ capacity))
+        return values_seen[-1], slope[built]
 
     most = np.minimum(limits.limit[leaders[built]], 2.0 * float(model.network.demand.sum()) + 1.0)
     bounds = [(min(floor, top), top) for top in most]
-    options = {"maxiter": 400 if last else 150, "maxcor": 30, "ftol": 1e-13 if last else 1e-9, "gtol": 1e-6}
+    options = {"maxiter": iterations, "maxcor": 30, "ftol": precision, "gtol": 1e-6}
     result = minimize(objective, level[built], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     # What fell to the floor is closed, exactly.
-    return spread(np.where(result.x > 2.0 * floor, result.x, 0.0))
-
-
-def multipliers(
-    model: DesignModel, limits: CapacitySet, solution: Limited, found: Penalty, gamma: float
-) -> Multipliers:
-    """The limits' multipliers that show best how little F_gamma can still fall.
-
-    They start from the prices of both answers, which balance the cost at a solution, and maximise the bound that
-    :func:`first_order_bound` computes: a concave problem, smoothed by a temperature.
-    """
-    capacity, budget_price = solution
-    cost = model.network.cost
-    whole = cost * (1.0 + budget_price)
-    other = limits.partner
-    first = np.flatnonzero((np.arange(len(cost)) < other) & (capacity > 0))
-    second = other[first]
-    full = np.flatnonzero(np.isfinite(limits.limit) & (capacity >= 0.999 * limits.limit) & (capacity > 0))
-    bounded = bool(budget_price > 0)  # whether the budget binds
-    if not (len(first) or len(full) or bounded):
-        return Multipliers(whole, 0.0)
-    prices = np.asarray(found.follower.point.price)
-    worth = gamma * (np.asarray(found.penalised.point.price) - prices) - whole
-
-    def unpack(values: np.ndarray) -> Multipliers:
-        budget_price, moved, extra = values[0], values[1 : 1 + len(first)], values[1 + len(first) :]
-        effective = cost * (1.0 + budget_price)
-        effective[first] += moved  # of two tied links one may pay for the other
-        effective[second] -= moved
-        effective[full] += extra
-        spent = budget_price * limits.budget if bounded else 0.0
-        return Multipliers(effective, spent + float(extra @ limits.limit[full]))
-
-    def objective(values: np.ndarray, temperature: float) -> tuple[float, np.ndarray]:
-        terms = unpack(values)
-        model.cost = terms.cost
-        side = model.prices(prices, gamma, capacity > 0, temperature)
-        flow = side.penalised.flow
-        unspent = float(cost @ flow) - limits.budget if bounded else 0.0
-        slope = np.concatenate([[unspent], flow[first] - flow[second], flow[full] - limits.limit[full]])
-        return terms.constant - float(side.value), -slope
-
-    moved = np.clip(0.5 * (worth[first] - worth[second]), -cost[first], cost[second])
-    values = np.concatenate([[budget_price], moved, np.clip(worth[full], 0.0, None)])
-    bounds = [(0.0, None) if bounded else (0.0, 0.0)]
-    bounds += [(-cost[a], cost[b]) for a, b in zip(first, second, strict=True)] + [(0.0, None)] * len(full)
-    options = {"maxiter": 200, "ftol": 1e-13}
-    for temperature in (1e-3, 1e-4, 1e-5):
-        arguments = (temperature * model.time_unit,)
-        values = minimize(objective, values, arguments, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    return unpack(values)
-
-
-def first_order_bound(
-    model: DesignModel, terms: Multipliers, capacity: np.ndarray, found: Penalty, gamma: float
-) -> float:
-    """What no design within the limits can beat while the follower's prices stay: F_gamma's majorant, minimised.
-
-    F_gamma is a difference of convex functions. Linearising the one that is subtracted, at the follower's prices, gives
-    a convex majorant that touches F_gamma at ``capacity``; how far its minimum lies below is how far from stationary
-    the capacities are.
-    """
-    model.cost = terms.cost
-    prices = np.asarray(found.follower.point.price)
-    side = model.prices(prices, gamma, capacity > 0, 1e-9 * model.time_unit)
-    model.cost = model.network.cost
-    return float(side.value) - terms.constant
+    return spread(np.where(result.x > 2.0 * floor, result.x, 0.0)), values_seen[0] - min(values_seen)

@@ -107,6 +107,7 @@ class Descent(NamedTuple):
 
     prices: np.ndarray
     capacity: np.ndarray  #: the follower's flows there
+    penalised: np.ndarray  #: the penalised flows: the capacities that minimise F_gamma at these prices
     value: float
     evaluations: int
 
@@ -138,14 +139,14 @@ def descend(
         found = function(trial, gamma, is_open, temperature)
         value = float(found.value)
         if value < best[0]:
-            best[:] = [value, np.asarray(found.follower.flow), trial]
+            best[:] = [value, found, trial]
             if watch is not None:
                 watch(found, gamma)
         return value, np.bincount(member, np.asarray(found.gradient)[free], len(leaders))
 
     if not len(free):
         value, _ = objective(start)
-        return Descent(prices, np.zeros_like(prices), value, 1)
+        return Descent(prices, np.zeros_like(prices), np.zeros_like(prices), value, 1)
     result = minimize(
         objective,
         start,
@@ -154,5 +155,6 @@ def descend(
         bounds=[(0.0, ceiling)] * len(leaders),
         options={"maxiter": 400, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6},
     )
-    value, flow, where = best
-    return Descent(where, np.where(is_open, flow, 0.0), value, int(result.nfev))
+    value, found, where = best
+    follower, penalised = (np.where(is_open, np.asarray(s.flow), 0.0) for s in (found.follower, found.penalised))
+    return Descent(where, follower, penalised, value, int(result.nfev))

@@ -8,7 +8,7 @@ import numpy as np
 
 from blocc.applications.transport.capacity_set import CapacitySet
 from blocc.applications.transport.design_result import WhatIf
-from blocc.applications.transport.limited import Limited, descend_limited
+from blocc.applications.transport.limited import Limited, descend_built, descend_limited
 from blocc.applications.transport.model import DesignModel, Penalty
 from blocc.applications.transport.polish import polish
 from blocc.applications.transport.prices import FINEST, GAMMAS, Descent, Prices, descend, temperature_of
@@ -31,9 +31,10 @@ class Search:
     limits: CapacitySet
     gamma: float
     monitor: Monitor
+    fixed: bool = False  #: whether gamma is the user's: then F_gamma is what counts, otherwise the exact utility
     evaluations: int = 0
     what_if: list[WhatIf] = field(default_factory=list)
-    utility: float = -np.inf
+    score: float = -np.inf  #: of the best capacities so far
     best: Limited = field(init=False)
     promise: float = -np.inf  #: the best utility that the descent in prices has met, not yet checked
     promising: np.ndarray = field(init=False)
@@ -66,7 +67,9 @@ class Search:
             prices = found.prices
             if unlimited and gamma in (*WHAT_IF, last):
                 self._note(found.capacity, gamma, self.monitor.elapsed() - began)
-        if unlimited:
+        if unlimited and self.fixed:
+            self._settle_at_gamma(found)
+        elif unlimited:
             self._sharpen(found, is_open)
         else:
             self._fit(found.capacity, budget_price)
@@ -110,7 +113,14 @@ class Search:
             if temperature * unit < temperature_of(self.gamma, unit):
                 found = self._descend(prices, self.gamma, is_open, temperature * unit)
                 prices = found.prices
-        self.consider(found.capacity, self.gamma)
+        self.keep(Limited(self._carrying(found.capacity), 0.0))
+
+    def _settle_at_gamma(self, found: Descent) -> None:
+        """The minimiser of F_gamma at the user's gamma: the penalised flows, and a descent without smoothing."""
+        start = Limited(self._carrying(found.penalised), 0.0)
+        self.keep(start)
+        capacity, _ = descend_built(self.model, self.limits, start, self.gamma, self.watch, iterations=400)
+        self.keep(Limited(capacity, 0.0))
 
     # --- limits -----------------------------------------------------------------------------------------------------
     def _afford(self, found: Descent, gamma: float, is_open: np.ndarray) -> tuple[Descent, float]:
@@ -131,7 +141,7 @@ class Search:
         """Descend within the limits from where the prices led, then try to close what hardly pays."""
         start = self.limits.cover(np.where(flow > self.model.threshold, flow, 0.0))
         best = descend_limited(self.model, self.limits, Limited(start, budget_price), self.gamma, self.watch)
-        self.keep(best, self.gamma)
+        self.keep(best)
         for _ in range(8):
             shut = self._closing(best.capacity)
             if shut is None:
@@ -139,7 +149,7 @@ class Search:
             best = descend_limited(
                 self.model, self.limits, Limited(shut, best.budget_price), self.gamma, self.watch, self.gamma
             )
-            self.keep(best, self.gamma)
+            self.keep(best)
 
     def _closing(self, capacity: np.ndarray) -> np.ndarray | None:
         """The capacities without the group of links whose closing raises the exact utility most, if any does."""
@@ -148,35 +158,38 @@ class Search:
         found = []
         for leader in smallest:
             trial = np.where(self.limits.group == leader, 0.0, capacity)
-            found.append((float(self.model.capacities(trial, self.gamma).utility), int(leader)))
+            found.append((self._score(self.model.capacities(trial, self.gamma)), int(leader)))
             self.evaluations += 1
-        if not found or max(found)[0] <= self.utility + 1e-6 * (1.0 + abs(self.utility)):
+        if not found or max(found)[0] <= self.score + 1e-6 * (1.0 + abs(self.score)):
             return None
         return np.where(self.limits.group == max(found)[1], 0.0, capacity)
 
     # --- what was found ---------------------------------------------------------------------------------------------
-    def consider(self, flow: np.ndarray, gamma: float, budget_price: float = 0.0) -> None:
-        """Judge capacities that carry ``flow``."""
-        self.keep(Limited(self._carrying(flow), budget_price), gamma)
-
     def _carrying(self, flow: np.ndarray) -> np.ndarray:
         return self.limits.cover(np.where(flow > self.model.threshold, flow, 0.0))
 
-    def keep(self, candidate: Limited, gamma: float) -> None:
-        """Judge capacities by the exact utility, as they are and without what travellers leave idle."""
-        found = self.model.capacities(candidate.capacity, gamma)
-        # Less capacity where it is idle gives the same answer for less money.
-        carried = self.limits.cover(np.asarray(found.follower.point.flow).sum(axis=0))
-        trimmed = np.where(carried > self.model.threshold, np.minimum(candidate.capacity, carried), 0.0)
-        again = self.model.capacities(trimmed, gamma, found.warm)
-        for capacity, side in ((candidate.capacity, found), (trimmed, again)):
-            if float(side.follower.error) < 1e-7 and float(side.utility) > self.utility:
-                self.utility, self.best = float(side.utility), Limited(capacity, candidate.budget_price)
+    def _score(self, found: Penalty) -> float:
+        if not float(found.follower.error) < 1e-7:
+            return -np.inf
+        return -float(found.value) if self.fixed else float(found.utility)
+
+    def keep(self, candidate: Limited) -> None:
+        """Judge capacities and keep the best, also without what travellers leave idle."""
+        found = self.model.capacities(candidate.capacity, self.gamma)
+        sides = [(candidate.capacity, found)]
+        if not self.fixed:
+            # Less capacity where it is idle gives the same answer for less money.
+            carried = self.limits.cover(np.asarray(found.follower.point.flow).sum(axis=0))
+            trimmed = np.where(carried > self.model.threshold, np.minimum(candidate.capacity, carried), 0.0)
+            sides.append((trimmed, self.model.capacities(trimmed, self.gamma, found.warm)))
+        for capacity, side in sides:
+            if self._score(side) > self.score:
+                self.score, self.best = self._score(side), Limited(capacity, candidate.budget_price)
 
     def settle(self) -> None:
         """Judge what a run that was stopped had in hand."""
-        if self.promise > self.utility:
-            self.keep(Limited(self._carrying(self.promising), 0.0), self.gamma)
+        if self.promise > self.score:
+            self.keep(Limited(self._carrying(self.promising), 0.0))
 
     def _note(self, flow: np.ndarray, gamma: float, seconds: float) -> None:
         capacity = self._carrying(flow)
@@ -211,10 +224,9 @@ class Search:
     def watch(self, capacity: np.ndarray, gamma: float, found: Penalty) -> None:
         """See one evaluation of F_gamma in the capacities: record it, and keep it if it is the best so far."""
         self.evaluations += 1
-        if float(found.follower.error) < 1e-7 and float(found.utility) > self.utility:
-            inside = self.limits.cover(capacity)
-            if np.array_equal(inside, capacity):
-                self.utility, self.best = float(found.utility), Limited(capacity.copy(), self.best.budget_price)
+        inside = np.array_equal(self.limits.cover(capacity), capacity)
+        if inside and (gamma == self.gamma or not self.fixed) and self._score(found) > self.score:
+            self.score, self.best = self._score(found), Limited(capacity.copy(), self.best.budget_price)
         shares = np.asarray(found.penalised.point.share) - np.asarray(found.follower.point.share)
         step = capacity - np.clip(capacity - np.asarray(found.gradient), 0.0, self.limits.limit)
         row = HistoryRow(
