@@ -29,7 +29,7 @@ TODAY = 25.0  # minutes between any two stops, on foot or by bus
 def town() -> TransportNetwork:
     """The network; a row that is wrong would be named by from_tables."""
     links = [
-        {"from": start, "to": end, "time": minutes / 10, "cost": 0.15 * minutes}
+        {"from": start, "to": end, "time": minutes / 10, "cost": 0.2 * minutes}
         for (one, other), minutes in CONNECTIONS.items()
         for start, end in ((one, other), (other, one))
     ]
@@ -53,7 +53,7 @@ def main(folder: str) -> None:
     print(design)
     for a in design.built.nonzero()[0]:
         start, end = network.nodes[network.tail[a]], network.nodes[network.head[a]]
-        print(f"  {start:>8} -> {end:<8} capacity {design.capacity[a]:6.3f}   price {design.follower.price[a]:6.3f}")
+        print(f"  {start:>8} -> {end:<8} capacity {design.capacity[a]:.3f}, used {design.utilisation[a]:.0%}")
     write_network(network, f"{folder}/town.json")  # blocc design FOLDER/town.json does all of this again
     for path in write_design(design, folder):
         print(f"written: {path}")

@@ -9,10 +9,9 @@ import numpy as np
 
 from blocc.applications.transport.capacity_descent import sweep
 from blocc.applications.transport.capacity_set import CapacitySet
-from blocc.applications.transport.design_result import Assignment, Design, Start
-from blocc.applications.transport.flows import group_by_origin, market_flows, travel_times
-from blocc.applications.transport.interior_point import LowerLevel
-from blocc.applications.transport.limited import Limited, descend_built
+from blocc.applications.transport.certify import assignment, certify, probe
+from blocc.applications.transport.design_result import Design, Start
+from blocc.applications.transport.limited import Limited
 from blocc.applications.transport.model import DesignModel, Penalty
 from blocc.applications.transport.network import TransportNetwork
 from blocc.applications.transport.oracle import structured_problem
@@ -190,19 +189,23 @@ class _Run:
     ) -> Design:
         self.monitor.time_limit, self.monitor.interrupted = None, False
         self.monitor.callback = self.monitor.report = None
-        gain = self._probe(search, adopt=stopped is None and self.settings["method"] != "pgd")
+        adopt = stopped is None and self.settings["method"] != "pgd"
+        gain = probe(search, adopt, 0.1 * self._allowed(search.score))
         capacity = search.best.capacity
         found = self.model.capacities(capacity, self.gamma)
-        certificate, relative = self._certificate(capacity, found, gain)
+        certificate, relative = certify(self.model, capacity, found, gain)
         status, message = self._judge(certificate, relative, found, stopped)
         finished = [start if start.status is not Status.CONVERGED else start._replace(status=status) for start in done]
         compiled = self._compiled()
         return Design(
             network=self.model.network,
             capacity=capacity,
-            follower=self._assignment(found.follower, capacity, self.model.graph.alternative),
-            penalised=self._assignment(
-                found.penalised, capacity, self.model.graph.alternative + self.model.graph.revenue / self.gamma
+            follower=assignment(self.model, found.follower, capacity, self.model.graph.alternative),
+            penalised=assignment(
+                self.model,
+                found.penalised,
+                capacity,
+                self.model.graph.alternative + self.model.graph.revenue / self.gamma,
             ),
             gamma=self.gamma,
             status=status,
@@ -216,62 +219,8 @@ class _Run:
             versions=versions(),
         )
 
-    def _probe(self, search: Search, adopt: bool) -> float:
-        """What a quasi-Newton descent of F_gamma, begun at the answer, still gains; what it gains is ours too.
-
-        It sees kinks and bounds that a gradient at one point does not. After a stop it is kept short.
-        """
-        small = self.model.network.n_links <= 150
-        iterations = (40 if small else 8) if adopt else 10
-        gain = np.inf
-        for _ in range(3 if adopt else 1):
-            before = search.best
-            value = float(self.model.capacities(before.capacity, self.gamma).value)
-            gains = []
-            for price in self._budget_prices(before):
-                start = Limited(before.capacity, price)
-                capacity, gain = descend_built(
-                    self.model, self.limits, start, self.gamma, lambda x, gamma, found: None, iterations=iterations
-                )
-                inside = self.limits.cover(capacity)
-                if price > 0.0 or not np.array_equal(inside, capacity):
-                    gain = value - float(self.model.capacities(inside, self.gamma).value)
-                gains.append(gain)
-                if adopt:
-                    search.keep(Limited(inside, price))
-            gain = max(0.0, *gains)
-            if search.best is before or gain <= 0.1 * self._allowed(search.score):
-                break
-        return gain
-
-    def _budget_prices(self, answer: Limited) -> list[float]:
-        """Multipliers of the budget to probe with: the one that led to the answer, and the one its prices suggest."""
-        cost = self.model.network.cost
-        if float(cost @ answer.capacity) < 0.98 * self.limits.budget:
-            return [0.0]
-        found = self.model.capacities(answer.capacity, self.gamma)
-        worth = self.gamma * (np.asarray(found.penalised.point.price) - np.asarray(found.follower.point.price))
-        inside = (answer.capacity > 0) & (answer.capacity < 0.999 * self.limits.limit) & (cost > 0)
-        suggested = float(np.median(worth[inside] / cost[inside])) - 1.0 if inside.any() else 0.0
-        return [answer.budget_price, max(suggested, 0.0)]
-
     def _allowed(self, utility: float) -> float:
         return float(self.settings["tolerance"]) * (1.0 + abs(utility))
-
-    def _certificate(self, capacity: np.ndarray, found: Penalty, gain: float) -> tuple[Certificate, float]:
-        """Residuals from the problem's own functions, and the largest of them relative to the answer's size."""
-        lower, size = self.model.lower_residuals(capacity, found.follower)
-        apart = np.asarray(found.penalised.point.share) - np.asarray(found.follower.point.share)
-        certificate = Certificate(
-            stationarity=float(lower.stationarity),
-            feasibility=float(lower.feasibility),
-            complementarity=float(lower.complementarity),
-            penalty_gap=float(-found.utility - found.value),
-            distance=float(np.linalg.norm(apart)),
-            stationarity_x=gain,
-        )
-        largest = max(certificate.stationarity, certificate.feasibility, certificate.complementarity)
-        return certificate, largest / (1.0 + size)
 
     def _judge(
         self, certificate: Certificate, relative: float, found: Penalty, stopped: StopReason | None
@@ -289,28 +238,6 @@ class _Run:
         if self.settings["gamma"] == "auto" and certificate.penalty_gap > allowed:
             return Status.STALLED, f"The penalty still hides {certificate.penalty_gap:.2g}, wanted {allowed:.2g}."
         return Status.CONVERGED, "The capacities are stationary for F_gamma, and the flows are the travellers' own."
-
-    def _assignment(self, side: LowerLevel, capacity: np.ndarray, alternative: Any) -> Assignment:
-        """A solution in the network's own order, with the price of a closed link that keeps it empty."""
-        network = self.model.network
-        y, multipliers = self.model.unpacked(capacity, side, alternative)
-        origins, _ = group_by_origin(network)
-        split = len(origins) * network.n_links
-        flow, share = np.asarray(y[:split]).reshape(len(origins), -1), np.asarray(y[split:])
-        price = np.asarray(multipliers.inequality)
-        share = np.where(network.demand > 0, share, 0.0)
-        revenue = float(network.demand * network.revenue @ share)
-        cost = float(network.cost @ capacity)
-        return Assignment(
-            flow=flow.sum(axis=0),
-            price=price,
-            share=share,
-            path_cost=network.path_costs(network.time + price, capacity > 0),
-            travel_time=travel_times(network, market_flows(network, flow, share), share),
-            utility=revenue - cost,
-            revenue=revenue,
-            construction_cost=cost,
-        )
 
 
 def _checked(
