@@ -29,7 +29,7 @@ TODAY = 25.0  # minutes between any two stops, on foot or by bus
 def town() -> TransportNetwork:
     """The network; a row that is wrong would be named by from_tables."""
     links = [
-        {"from": start, "to": end, "time": minutes / 10, "cost": 0.2 * minutes}
+        {"from": start, "to": end, "time": minutes / 10, "cost": 0.25 * minutes}
         for (one, other), minutes in CONNECTIONS.items()
         for start, end in ((one, other), (other, one))
     ]

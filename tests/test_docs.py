@@ -12,8 +12,10 @@ A README runs in a folder that also holds examples/, and so do the pages.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -25,11 +27,15 @@ from typing import Any
 import pytest
 
 import blocc
+from blocc.applications.transport.design import design_network
+from blocc.applications.transport.design_result import Assignment, Design, Start, WhatIf
+from blocc.applications.transport.readers.rules import FillRules
 from blocc.cli import EXIT_CODES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if page.exists()]
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+TRANSPORT = REFERENCE.partition("\n## Transport\n")[2].partition("\n## ")[0]
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?(?!\w)", re.IGNORECASE)
 RELATIVE = 1e-3  #: numbers that differ by less than this share are the same
@@ -180,6 +186,32 @@ def test_reference_names_every_field(kind: Any) -> None:
 def test_reference_names_every_history_column() -> None:
     for column in blocc.History.columns:
         assert f"| `{column}` |" in REFERENCE
+
+
+def test_reference_names_every_option_of_a_design_with_its_default() -> None:
+    defaults = {
+        name: p.default for name, p in inspect.signature(design_network).parameters.items() if name != "network"
+    }
+    defaults |= {rule.name: rule.default for rule in fields(FillRules)}
+    for name, default in defaults.items():
+        row = re.search(rf"^\| `{name}` \| `(.+?)` \|", TRANSPORT, flags=re.MULTILINE)
+        assert row, f"docs/reference.md has no row for the option {name}"
+        assert eval(row[1]) == default
+
+
+def test_reference_names_every_field_of_a_design() -> None:
+    names = [field.name for field in fields(Design)] + [
+        name for part in (Assignment, WhatIf, Start) for name in part._fields
+    ]
+    for name in names:
+        assert f"`{name}`" in TRANSPORT, f"docs/reference.md does not explain {name}"
+
+
+def test_the_transport_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["transport.py"])
+    runpy.run_path(str(ROOT / "examples" / "transport.py"), run_name="__main__")
+    assert {"town.json", "links.csv", "report.html"} <= {path.name for path in Path("runs/town").iterdir()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

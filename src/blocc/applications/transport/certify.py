@@ -77,13 +77,13 @@ def certify(model: DesignModel, capacity: np.ndarray, found: Penalty, gain: floa
 
 
 def assignment(model: DesignModel, side: LowerLevel, capacity: np.ndarray, alternative: Any) -> Assignment:
-    """A solution in the network's own order, with the price of a closed link that keeps it empty."""
+    """A solution in the network's own order; a closed link has the price that travellers would pay for it."""
     network = model.network
     y, multipliers = model.unpacked(capacity, side, alternative)
     origins, _ = group_by_origin(network)
     split = len(origins) * network.n_links
     flow, share = np.asarray(y[:split]).reshape(len(origins), -1), np.asarray(y[split:])
-    price = np.asarray(multipliers.inequality)
+    price = np.where(capacity > 0, np.asarray(multipliers.inequality), _wanted(model, side))
     share = np.where(network.demand > 0, share, 0.0)
     revenue = float(network.demand * network.revenue @ share)
     cost = float(network.cost @ capacity)
@@ -97,3 +97,14 @@ def assignment(model: DesignModel, side: LowerLevel, capacity: np.ndarray, alter
         revenue=revenue,
         construction_cost=cost,
     )
+
+
+def _wanted(model: DesignModel, side: LowerLevel) -> np.ndarray:
+    """What travellers would pay for a first unit of each link, were it open; NaN where it leads to new places only."""
+    graph = model.graph
+    potential = np.asarray(side.point.potential)
+    known = np.asarray(side.nodes) | (np.arange(potential.shape[1]) == np.asarray(graph.origin)[:, None])
+    saved = potential[:, graph.head] - potential[:, graph.tail] - graph.time
+    saved = np.where(known[:, graph.head] & known[:, graph.tail], np.maximum(saved, 0.0), -np.inf)
+    most = saved.max(axis=0)
+    return np.where(np.isfinite(most), most, np.nan)

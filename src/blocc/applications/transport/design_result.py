@@ -15,7 +15,9 @@ class Assignment(NamedTuple):
     """Where the travellers go when the capacities stand: the lower level's solution, in the network's own units."""
 
     flow: np.ndarray  #: passengers on each link
-    price: np.ndarray  #: multiplier of each link's capacity: what one more unit would save the travellers
+    #: Multiplier of each link's capacity: what one more unit would save the travellers. For a link that is not built,
+    #: the first unit; NaN where that would lead to places nobody reaches yet.
+    price: np.ndarray
     share: np.ndarray  #: of each market, between 0 (nobody takes the new network) and 1
     path_cost: np.ndarray  #: cheapest time of each market, prices included; infinite where there is no path
     travel_time: np.ndarray  #: mean time of each market's passengers, without prices; NaN where nobody travels

@@ -75,22 +75,16 @@ class Search:
             self._fit(found.capacity, budget_price)
 
     def _descend(self, prices: np.ndarray, gamma: float, is_open: np.ndarray, temperature: float) -> Descent:
-        found = descend(
-            self.model.prices,
-            prices,
-            gamma,
-            is_open,
-            temperature,
-            self.model.ceiling,
-            self._watch_prices,
-            self.limits.group,
-        )
-        self.evaluations += found.evaluations
-        return found
+        ceiling, group = self.model.ceiling, self.limits.group
+        return descend(self._prices, prices, gamma, is_open, temperature, ceiling, self._watch_prices, group)
+
+    def _prices(self, values: np.ndarray, gamma: float, is_open: np.ndarray, temperature: float) -> Prices:
+        self.evaluations += 1
+        return self.model.prices(values, gamma, is_open, temperature)
 
     def _polish(self, found: Descent, gamma: float, is_open: np.ndarray) -> tuple[Descent, np.ndarray]:
         polished = polish(
-            self.model.prices,
+            self._prices,
             found,
             is_open,
             gamma=gamma,
@@ -103,7 +97,6 @@ class Search:
             allowed=self.limits.limit > 0,
             watch=self._watch_prices,
         )
-        self.evaluations += polished.evaluations
         return polished.descent, polished.is_open
 
     def _sharpen(self, found: Descent, is_open: np.ndarray) -> None:
@@ -217,7 +210,7 @@ class Search:
             inner_residual=0.0,
             distance=distance,
             step=0.0,
-            evaluations=self.evaluations + self.monitor.iterations,
+            evaluations=self.evaluations,
         )
         self.monitor.append(row, np.asarray(found.follower.flow))
 

@@ -163,7 +163,7 @@ def _links(design: Design) -> str:
     rest = f" The {MOST_LINKS} largest of {count:,} are shown, links.csv has all." if count > MOST_LINKS else ""
     note = (
         "The price of a link is what one more unit of its capacity would save the travellers. It is the multiplier of "
-        f"the capacity, and zero where there is room left.{rest}"
+        f"the capacity, and zero where there is room left; for a link that is not built, of a first unit.{rest}"
     )
     return _section("valuable", "Most valuable links", note, content, long=True)
 

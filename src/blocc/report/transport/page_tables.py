@@ -49,11 +49,10 @@ def certificate_table(design: Design) -> str:
     known = isinstance(wanted, (int, float)) and not isinstance(wanted, bool)
     tolerance = float(wanted) if isinstance(wanted, (int, float)) else math.nan
     outer = number(tolerance) if known else "not recorded"
-    inner = f"{number(max(1e-6, tolerance))} × (1 + size)" if known else outer
+    inner = "1e-6 × (1 + size)"
     utility = f"{outer} × (1 + |utility|)" if known else outer
     fixed = not isinstance(design.settings.get("gamma", "auto"), str)
     closed = "none, gamma is fixed" if fixed else utility
-    near = "none, gamma is fixed" if fixed else f"{number(10 * tolerance)} × (1 + size)" if known else outer
     rows = [
         (
             "Travellers’ choices: stationarity",
@@ -83,15 +82,15 @@ def certificate_table(design: Design) -> str:
         (
             "Distance of the two answers",
             c.distance,
-            near,
+            "none",
             "How far the penalised answer yF is from what travellers really do, yg. It shrinks as gamma grows.",
         ),
         (
             "Capacities: stationarity",
             c.stationarity_x,
             utility,
-            "How much the penalised utility would still rise for each small unit by which a capacity is changed. "
-            "At 0 no small change of capacities helps.",
+            "How much a descent that began at these capacities still gained, in units of utility. At 0 no small change "
+            "of the links that are built helps.",
         ),
         (
             "Capacities: radius",
