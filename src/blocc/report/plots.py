@@ -31,7 +31,7 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
 
     Above: the upper objective at the follower's answer and at yF. Middle: distances that should vanish. Below: gamma.
     """
-    figure = _figure(8.0, 7.5)
+    figure = new_figure(8.0, 7.5)
     history = result.history
     values, errors, gamma = figure.subplots(3, 1, sharex=True, height_ratios=(3.0, 3.0, 1.3))
     figure.suptitle(f"{result.name}: {result.status.value}", fontsize=13, fontweight="bold")
@@ -79,7 +79,7 @@ def plot_toy_surface(run: ToyRun, path: str | Path | None = None) -> Figure:
 
     Beside the surface, the same along the line alone: f(x, x), its local minimisers and how many starts ended at each.
     """
-    figure = _figure(12.0, 5.4)
+    figure = new_figure(12.0, 5.4)
     # Two parts of their own: the room that the 3-D axes claim must not move the other picture.
     parts: Any = figure.subfigures(1, 2, width_ratios=(1.05, 1.0))
     _surface(parts[0], run)
@@ -142,7 +142,8 @@ def _along_the_line(part: Any, run: ToyRun) -> None:
     _dress(axes)
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches, without matplotlib's global state."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

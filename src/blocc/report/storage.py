@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, fields
@@ -23,6 +21,7 @@ from blocc.errors import BloccError
 from blocc.lagrangian import Multipliers
 from blocc.outer.monitor import HistoryRow
 from blocc.result import Certificate, History, Result, Status
+from blocc.writing import write_atomically
 
 PyTree = Any
 
@@ -64,8 +63,8 @@ def save_result(result: Result, path: str | Path) -> Path:
     text = json.dumps(document, indent=2, allow_nan=False) + "\n"
     try:
         json_path.parent.mkdir(parents=True, exist_ok=True)
-        _write(npz_path, packed)
-        _write(json_path, text.encode())
+        write_atomically(npz_path, packed)
+        write_atomically(json_path, text.encode())
     except OSError as error:
         raise StorageError(f"cannot write {json_path}: {error.strerror or error}") from error
     return json_path
@@ -119,22 +118,6 @@ def _paths(path: str | Path) -> tuple[Path, Path]:
     if not base.name or (given == base and base.is_dir()):
         raise StorageError(f"path must name a file, got the folder {str(path)!r}; for instance {given / 'result.json'}")
     return base.with_name(base.name + ".json"), base.with_name(base.name + ".npz")
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write beside the target and move into place, so that no reader ever sees half a file."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-        # mkstemp makes private files; a result should be as readable as anything else the user writes.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _read_document(path: Path) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
-import tempfile
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from blocc.applications.transport.readers.raw import RawNetwork
 from blocc.applications.transport.readers.rules import FillRules, complete
 from blocc.applications.transport.readers.text import read_text
 from blocc.errors import BloccError, OptionError
+from blocc.writing import write_atomically
 
 BUILT_IN = ("three", "nine", "seville")
 FORMATS = "a .json file of blocc, a folder with GMNS files (node.csv, link.csv, demand.csv), or a *_net.tntp file"
@@ -64,7 +63,7 @@ def write_network(network: TransportNetwork, path: str | Path) -> Path:
         encoded = {file: text.encode() for file, text in texts.items()}
         for file, data in encoded.items():
             file.parent.mkdir(parents=True, exist_ok=True)
-            _write(file, data)
+            write_atomically(file, data)
     except (OSError, UnicodeError) as error:
         raise BloccError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from error
     return target
@@ -115,19 +114,3 @@ def _unknown(path: Path) -> str:
     near = difflib.get_close_matches(str(path).lower(), BUILT_IN, n=1)
     guess = f" (did you mean {near[0]!r}?)" if near else ""
     return f"there is no network {str(path)!r}{guess}; built in: {', '.join(BUILT_IN)}; otherwise give {FORMATS}"
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write beside the target and move into place, so that no reader ever sees half a file."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-        # mkstemp makes private files; a network should be as readable as anything else the user writes.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

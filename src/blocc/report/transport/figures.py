@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc.applications.transport.design_result import Design
-from blocc.report.plots import PlotError, _figure
-from blocc.report.storage import _write as write_atomically
+from blocc.report.plots import PlotError, new_figure
 from blocc.report.transport.geometry import (
     DENSE,
     GAP,
@@ -41,6 +40,7 @@ from blocc.report.transport.style import (
     shortened,
 )
 from blocc.version import __version__
+from blocc.writing import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +58,7 @@ def plot_map(design: Design, path: str | Path | None = None) -> Figure:
     width = 11.0
     frame = frame_network(design.network, 96.0 * (width - 1.4), 96.0 * 7.0)
     height = float(np.clip((width - 1.4) * frame.aspect, 4.6, 8.2)) + 1.1
-    figure = _figure(width, height)
+    figure = new_figure(width, height)
     axes = figure.add_subplot()
     axes.set_axis_off()
     axes.set_aspect("equal")
@@ -81,7 +81,7 @@ def plot_map(design: Design, path: str | Path | None = None) -> Figure:
 def plot_demand(design: Design, path: str | Path | None = None) -> Figure:
     """Draw two heat maps, origin by destination: the demand, and the part that travels on the new network."""
     matrices = demand_matrices(design)
-    figure = _figure(12.0, 6.4)
+    figure = new_figure(12.0, 6.4)
     panels: Any = figure.subplots(1, 2, sharey=True)
     scale = _colormap("demand", DEMAND_SCALE).with_extremes(bad="#eef0f2")
     largest = float(np.nanmax(matrices.demand, initial=0.0)) or 1.0
@@ -111,7 +111,7 @@ def plot_demand(design: Design, path: str | Path | None = None) -> Figure:
 def plot_convergence(design: Design, path: str | Path | None = None) -> Figure:
     """Draw the operator's utility by evaluation, at yg and at yF; dashed lines mark where gamma grew."""
     series = convergence(design)
-    figure = _figure(10.0, 5.2)
+    figure = new_figure(10.0, 5.2)
     axes = figure.add_subplot()
     labels = ("at the travellers' own answer, $y_g$", "at the penalised answer, $y_F$")
     axes.plot(series.evaluation, series.exact, color=EXACT, linewidth=2.6, label=labels[0])

@@ -9,7 +9,6 @@ from typing import Any
 
 from blocc.applications.transport.design_result import Design
 from blocc.report.plots import PlotError
-from blocc.report.storage import _write as write_atomically
 from blocc.report.transport.page_assets import CHARTS_SCRIPT, SECURITY_POLICY, STYLE, TABLES_SCRIPT
 from blocc.report.transport.page_charts import convergence_figure, demand_figure
 from blocc.report.transport.page_map import legend, map_figure
@@ -26,6 +25,7 @@ from blocc.report.transport.rows import totals
 from blocc.report.transport.style import number, percent
 from blocc.result import Status
 from blocc.version import __version__
+from blocc.writing import write_atomically
 
 _FAILURES = (Status.INFEASIBLE, Status.UNBOUNDED, Status.NOT_CONVEX, Status.NOT_FINITE)
 

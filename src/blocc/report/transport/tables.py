@@ -17,9 +17,9 @@ from typing import Any
 
 from blocc.applications.transport.design_result import Design
 from blocc.report.storage import StorageError, plain
-from blocc.report.storage import _write as write_atomically
 from blocc.report.transport.rows import LINK_FIELDS, MARKET_FIELDS, link_rows, market_rows, totals
 from blocc.result import History
+from blocc.writing import write_atomically
 
 FORMAT = "blocc-design"
 VERSION = 1
