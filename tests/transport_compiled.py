@@ -11,8 +11,9 @@ from blocc.applications.transport import interior_point, prices
 from blocc.applications.transport.flows import group_by_origin
 from blocc.applications.transport.generate import random_network
 from blocc.applications.transport.graph import Graph, graph_of
-from blocc.applications.transport.interior_point import LowerLevel, Point
+from blocc.applications.transport.interior_point import LowerLevel
 from blocc.applications.transport.network import TransportNetwork
+from blocc.applications.transport.newton_system import Point
 from blocc.applications.transport.prices import Assignment, Prices
 from blocc.compilation import compile_ahead
 from blocc.precision import double_precision

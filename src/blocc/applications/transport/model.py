@@ -10,8 +10,9 @@ import numpy as np
 
 from blocc.applications.transport import interior_point, prices
 from blocc.applications.transport.graph import Graph, graph_of
-from blocc.applications.transport.interior_point import LowerLevel, Point
+from blocc.applications.transport.interior_point import LowerLevel
 from blocc.applications.transport.network import TransportNetwork
+from blocc.applications.transport.newton_system import Point
 from blocc.applications.transport.oracle import pack, structured_problem
 from blocc.compilation import compile_ahead
 from blocc.lagrangian import Multipliers, Residuals, residuals, weights

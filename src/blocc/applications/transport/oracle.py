@@ -18,6 +18,7 @@ from blocc.applications.transport.flows import group_by_origin
 from blocc.applications.transport.formulation import aggregated_problem
 from blocc.applications.transport.graph import Graph, graph_of
 from blocc.applications.transport.network import TransportNetwork
+from blocc.applications.transport.newton_system import Point
 from blocc.inner.protocol import InnerCode, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights
 from blocc.problem import BilevelProblem, FlatProblem
@@ -36,7 +37,7 @@ class OriginOracle:
     def __post_init__(self) -> None:
         object.__setattr__(self, "graph", graph_of(self.network))
 
-    def cold(self, flat: FlatProblem) -> interior_point.Point:
+    def cold(self, flat: FlatProblem) -> Point:
         """No information."""
         return interior_point.cold(self.graph)
 
