@@ -25,7 +25,9 @@ except ImportError:
 def design_command(
     network: cli_network.NetworkSource,
     gamma: Annotated[str, typer.Option(help="'auto', or a number: the penalty.")] = "auto",
-    starts: Annotated[int, typer.Option(help="Random starts; the best design is kept.")] = 5,
+    starts: Annotated[
+        int | None, typer.Option(help="Random starts; the best design is kept. Default: 5, or 1 with --preset paper.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the starts.")] = 0,
     budget: Annotated[float | None, typer.Option(help="The most that construction may cost.")] = None,
     symmetric: Annotated[bool, typer.Option("--symmetric", help="Same capacity in both directions.")] = False,
@@ -34,6 +36,7 @@ def design_command(
     ] = None,
     method: Annotated[str, typer.Option(help="prices; lbfgsb or newton in the capacities; pgd.")] = "prices",
     preset: Annotated[str, typer.Option(help="default, or paper: Algorithm 1 with the published step.")] = "default",
+    tolerance: Annotated[float, typer.Option(help="What the certificate may lack, relative to 1 + |utility|.")] = 1e-3,
     time_limit: Annotated[float | None, typer.Option(help="Seconds; the best design so far is kept.")] = None,
     max_iterations: Annotated[int | None, typer.Option(help="Most steps of Algorithm 1.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the design's files and report.html.")] = None,
@@ -46,6 +49,7 @@ def design_command(
     alternative_factor: cli_network.AlternativeFactor = None,
     demand_factor: cli_network.DemandFactor = None,
     time_factor: cli_network.TimeFactor = None,
+    geographic: cli_network.Geographic = None,
     demand_omx: cli_network.DemandOmx = None,
     matrix: cli_network.Matrix = None,
     mapping: cli_network.Mapping = None,
@@ -62,6 +66,7 @@ def design_command(
         alternative_factor=alternative_factor,
         demand_factor=demand_factor,
         time_factor=time_factor,
+        geographic=geographic,
     )
     read = cli_network.network_from_options(network, rules, demand_omx, matrix, mapping)
     limit = _limit(max_capacity)
@@ -78,6 +83,7 @@ def design_command(
             max_capacity=limit,
             method=method,
             preset=preset,
+            tolerance=tolerance,
             time_limit=time_limit,
             max_iterations=max_iterations,
             report=report,

@@ -41,7 +41,7 @@ def design_network(
     network: TransportNetwork,
     *,
     gamma: float | str = "auto",
-    starts: int = 5,
+    starts: int | None = None,
     seed: int = 0,
     x0: Any = None,
     budget: float | None = None,
@@ -59,8 +59,9 @@ def design_network(
     """Choose the capacities that earn most, and return them with a certificate.
 
     ``gamma`` is the penalty, "auto" for one so large that it hides about 1e-4 of the utility. ``starts`` random starts
-    are tried and the best design is kept; ``x0`` gives the capacities of a single start instead. ``budget`` caps the
-    construction cost, ``symmetric`` ties the two directions of a link, ``max_capacity`` limits each link.
+    are tried (5, or 1 with the paper's settings) and the best design is kept; ``x0`` gives the capacities of a single
+    start instead. ``budget`` caps the construction cost, ``symmetric`` ties the two directions of a link,
+    ``max_capacity`` limits each link.
 
     ``method`` is "prices" (the default), or "lbfgsb" or "newton" for descent in the capacities, or "pgd" for Algorithm
     1 as published, which ``preset="paper"`` chooses together with its step and gamma. ``tolerance`` is what the
@@ -68,7 +69,8 @@ def design_network(
     returning True, ``report`` sees every recorded iteration. A ``model`` from an earlier call saves compiling again.
     """
     if preset == "paper":
-        method, gamma, starts = "pgd", PAPER_GAMMA if gamma == "auto" else gamma, 1 if x0 is None else starts
+        method, gamma = "pgd", PAPER_GAMMA if gamma == "auto" else gamma
+    starts = (1 if preset == "paper" else 5) if starts is None else starts
     level = _checked(network, gamma, starts, method, preset, tolerance, x0)
     _check_limits_of_the_run(seed, time_limit, max_iterations)
     if model is not None and model.network is not network:

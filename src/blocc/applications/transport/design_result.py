@@ -88,7 +88,7 @@ class Design:
             return np.where(self.built, self.follower.flow / self.capacity, np.nan)
 
     def __repr__(self) -> str:
-        served = float(self.network.demand @ self.follower.share)
+        served, count = float(self.network.demand @ self.follower.share), len(self.starts)
         total = float(self.network.demand.sum())
         lines = [
             f"{self.network.name}: {self.status.value}",
@@ -102,7 +102,7 @@ class Design:
             f"  gamma        {self.gamma:g}",
             "  certificate",
             *("    " + line for line in str(self.certificate).splitlines()),
-            f"  {len(self.starts)} starts, {sum(start.evaluations for start in self.starts)} evaluations, "
+            f"  {count} {'start' if count == 1 else 'starts'}, {sum(s.evaluations for s in self.starts)} evaluations, "
             f"{self.seconds.get('run', 0.0):.3g} s (and {self.seconds.get('compile', 0.0):.3g} s to compile)",
         ]
         return "\n".join(lines)

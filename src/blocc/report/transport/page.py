@@ -205,7 +205,7 @@ def _what_if(design: Design) -> str:
 def _starts(design: Design) -> str:
     if not design.starts:
         return _section("starts", "Starts", "No start was recorded.")
-    note = "The search began at several random capacities; the best end is the design above."
+    note = "The search began at several random link prices; the best end is the design above."
     return _section("starts", "Starts", note, starts_table(design), long=True)
 
 
