@@ -64,7 +64,7 @@ def net_arrivals(network, flow):
     return np.bincount(network.head, flow, network.n_nodes) - np.bincount(network.tail, flow, network.n_nodes)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, deadline=None, max_examples=20)
 @given(
     seed=st.integers(0, 10**6),
     temperature=st.sampled_from((0.1, 0.01, 1e-4, 1e-7)),
@@ -142,7 +142,7 @@ def between(network, capacity, prices, gamma, penalised_value):
     return fixed + gamma * (penalised_value - dual)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, deadline=None, max_examples=20)
 @given(seed=st.integers(0, 10**6), gamma=st.sampled_from((1.0, 3.0, 10.0, 100.0)), spread=st.floats(0.0, 2.0))
 def test_weak_duality(seed, gamma, spread):
     network, generator = six_nodes(seed), np.random.default_rng(seed)

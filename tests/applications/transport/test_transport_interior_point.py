@@ -114,7 +114,7 @@ def compare_with_reference(network, capacity, solution, alternative_time=None):
 
 
 # --- against Clarabel ------------------------------------------------------------------------------------------------
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=25)
 @given(seed=st.integers(0, 10**6), kind=st.sampled_from(KINDS))
 def test_random_networks(seed, kind):
     network, capacity = one_case(seed, kind)
@@ -239,7 +239,7 @@ def test_sensitivity_is_the_derivative_of_the_prices():
         step = np.where(np.arange(network.n_links) == link, 1e-5 * capacity[link], 0.0)
         ahead, behind = (lower_level(network, capacity + s).point.price for s in (step, -step))
         expected = (ahead - behind) / (2.0 * step[link])
-        np.testing.assert_allclose(slope[link], expected, rtol=1e-3, atol=1e-4 * np.abs(slope).max())
+        np.testing.assert_allclose(slope[link], expected, rtol=1e-3, atol=3e-4 * np.abs(slope).max())
 
 
 def test_sensitivity_of_closed_links_is_zero():
