@@ -194,7 +194,7 @@ class _Run:
         adopt = stopped is None and self.settings["method"] != "pgd"
         gain = probe(search, adopt, 0.1 * self._allowed(search.score))
         capacity = search.best.capacity
-        found = self.model.capacities(capacity, self.gamma)
+        found = search.solution or self.model.capacities(capacity, self.gamma)
         certificate, relative = certify(self.model, capacity, found, gain)
         status, message = self._judge(certificate, relative, found, stopped)
         finished = [start if start.status is not Status.CONVERGED else start._replace(status=status) for start in done]

@@ -36,6 +36,7 @@ class Search:
     what_if: list[WhatIf] = field(default_factory=list)
     score: float = -np.inf  #: of the best capacities so far
     best: Limited = field(init=False)
+    solution: Penalty | None = None  #: both answers at the best capacities, as they were judged
     promise: float = -np.inf  #: the best utility that the descent in prices has met, not yet checked
     promising: np.ndarray = field(init=False)
 
@@ -162,7 +163,7 @@ class Search:
         return self.limits.cover(np.where(flow > self.model.threshold, flow, 0.0))
 
     def _score(self, found: Penalty) -> float:
-        if not float(found.follower.error) < 1e-7:
+        if not float(max(found.follower.error, found.penalised.error)) < 1e-7:
             return -np.inf
         return -float(found.value) if self.fixed else float(found.utility)
 
@@ -178,6 +179,7 @@ class Search:
         for capacity, side in sides:
             if self._score(side) > self.score:
                 self.score, self.best = self._score(side), Limited(capacity, candidate.budget_price)
+                self.solution = side
 
     def settle(self) -> None:
         """Judge what a run that was stopped had in hand."""
@@ -220,6 +222,7 @@ class Search:
         inside = np.array_equal(self.limits.cover(capacity), capacity)
         if inside and (gamma == self.gamma or not self.fixed) and self._score(found) > self.score:
             self.score, self.best = self._score(found), Limited(capacity.copy(), self.best.budget_price)
+            self.solution = found if gamma == self.gamma else None
         shares = np.asarray(found.penalised.point.share) - np.asarray(found.follower.point.share)
         step = capacity - np.clip(capacity - np.asarray(found.gradient), 0.0, self.limits.limit)
         row = HistoryRow(
