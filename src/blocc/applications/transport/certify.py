@@ -23,9 +23,9 @@ def probe(search: Search, adopt: bool, small_gain: float) -> float:
     """
     model, limits, gamma = search.model, search.limits, search.gamma
     small = model.network.n_links <= 150
-    iterations = (40 if small else 8) if adopt else 10
+    iterations = (40 if adopt else 10) if small else 4  # on large networks every evaluation takes seconds
     gain = np.inf
-    for _ in range(3 if adopt else 1):
+    for _ in range(3 if adopt and small else 1):
         before = search.best
         value = float(model.capacities(before.capacity, gamma).value)
         gains = []
