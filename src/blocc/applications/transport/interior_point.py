@@ -37,7 +37,7 @@ Array = Any
 
 MAX_ITERATIONS = 120
 #: A warm start that has not led to the solution by then was a bad one: the iteration begins again without it.
-PATIENCE = 25
+PATIENCE = 10
 #: Rounding has the last word: after so many iterations without progress the best point is the answer.
 IDLE = 20
 

@@ -101,7 +101,8 @@ def descend_built(
 
     most = np.minimum(limits.limit[leaders[built]], 2.0 * float(model.network.demand.sum()) + 1.0)
     bounds = [(min(floor, top), top) for top in most]
-    options = {"maxiter": iterations, "maxcor": 30, "ftol": precision, "gtol": 1e-6}
+    # A line search may take several evaluations a step where F_gamma has kinks; twice the steps must do.
+    options = {"maxiter": iterations, "maxfun": 2 * iterations, "maxcor": 30, "ftol": precision, "gtol": 1e-6}
     result = minimize(objective, level[built], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     # What fell to the floor is closed, exactly.
     return spread(np.where(result.x > 2.0 * floor, result.x, 0.0)), values_seen[0] - min(values_seen)
