@@ -121,6 +121,11 @@ def judge(
     if not goal.admissible(e):
         violated = e.violation
         return Status.INFEASIBLE, f"The leader's constraint upper_inequality(x, y) <= 0 is violated by {violated:.3g}."
+    if outer == "pgd" and outcome.walled:
+        return Status.STALLED, (
+            "A step of fixed length led where the follower has no answer; this is the last point before it. "
+            "A shorter step goes further, and the default outer method avoids such points."
+        )
     if not goal.stationary(outcome):
         status = Status.ITERATION_LIMIT if outer == "pgd" or outcome.limited else Status.STALLED
         return status, (

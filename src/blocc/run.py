@@ -141,7 +141,9 @@ class Run:
         outcomes = []
         for index, (broken, size) in enumerate(zip(states.broken, states.stationarity, strict=True)):
             left = jax.tree.map(lambda leaf, i=index: leaf[i], states.last)
-            outcomes.append(Outcome(self._resolved(left, leader) if not broken else left, float(size), 0.0))
+            walled = bool(broken) and int(states.iteration[index]) > 0
+            end = self._resolved(left, leader) if walled or not broken else left
+            outcomes.append(Outcome(end, float(size), 0.0, walled))
         return outcomes
 
     def _resolved(self, left: Evaluation, leader: Leader) -> Evaluation:

@@ -30,7 +30,7 @@ class PgdState(NamedTuple):
 
     x: Array
     warm: Any
-    last: Evaluation  #: the last evaluation: at x where the run stopped by itself, one step before where it did not
+    last: Evaluation  #: the last good evaluation: at x where the run stopped by itself, one step before otherwise
     stationarity: Array  #: of x at that evaluation
     iteration: Array
     broken: Array  #: no inner solution was returned: the follower has no answer, or a value is not finite
@@ -92,8 +92,10 @@ def _chunk(
             jnp.linalg.norm(moved - state.x),
         )
         rows = jax.tree.map(lambda column, entry: column.at[count].set(entry), rows, row)
-        last = found._replace(warm=())
-        measure = jnp.where(broken, jnp.inf, measure)
+        # A step into the wall ends the run one step before it; at the very start there is nothing before.
+        retreat = broken & (state.iteration > 0)
+        last = jax.tree.map(partial(jnp.where, retreat), state.last, found._replace(warm=()))
+        measure = jnp.where(retreat, state.stationarity, jnp.where(broken, jnp.inf, measure))
         following = PgdState(moved, found.warm, last, measure, state.iteration + ~broken, broken)
         return following, rows, count + ~broken
 

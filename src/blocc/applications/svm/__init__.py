@@ -1,0 +1,1 @@
+"""Support vector machines whose hyperparameters are chosen by bilevel optimization."""

@@ -1,0 +1,329 @@
+"""Choose the margins: a convex relaxation that is often exact, and otherwise a descent over sets of support vectors.
+
+The leader pays for c_i but never gains from more of it, so c_i = max(0, 1 - margin_i) at every optimum and the leader's
+objective is a convex function R of the classifier y alone. What remains of the follower is: w must be a nonnegative
+combination of the samples with margin at most 1, balanced in b.
+
+1. Minimise R without that condition: a lower bound for every bilevel answer. Where classes overlap, the follower's
+   answer to the resulting c is that very classifier (its feasible set is a single point), and then the answer is a
+   global optimum, proved.
+2. Otherwise start from a classifier with a ridge, hold the samples with margin at most 1, and solve for the best
+   answer with these: convex again. Its multipliers tell which held samples with neither weight nor forgiveness should
+   be released, and which others should be held; the old answer stays feasible, so the objective only falls. When no
+   sample wants to change sides, the answer is (strongly) stationary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from blocc.applications.svm.compiled import Answer, Solvers
+from blocc.applications.svm.margins import MarginProblem
+from blocc.outer.monitor import HistoryRow
+from blocc.result import Status
+
+#: Ridges of the starting classifiers, per validation sample, in features of unit size.
+RIDGES = (1e-4, 1e-3, 1e-2)
+#: With more features than this the first ridge must do: Newton's matrices are no longer small.
+MANY_FEATURES = 128
+BRANCH_TOLERANCE = 1e-9
+MAX_BRANCHES = 300
+#: What counts as zero for a margin, and for a multiplier beside the largest one.
+ZERO = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """A classifier with the proof that it answers c, in the scaled features."""
+
+    y: np.ndarray
+    c: np.ndarray
+    support: np.ndarray  #: the follower's multipliers
+    margin_price: np.ndarray  #: the leader's multipliers of the margins
+    coupling_price: np.ndarray  #: the leader's multipliers of the follower's stationarity
+    held: np.ndarray
+    value: float
+
+
+@dataclass
+class Choice:
+    """How a descent went: its answer, the lower bound, and every step."""
+
+    best: Classifier | None = None
+    bound: float = -np.inf  #: no c has a smaller upper value
+    is_global: bool = False
+    status: Status = Status.STALLED
+    message: str = ""
+    rows: list[HistoryRow] = field(default_factory=list)
+    path: list[np.ndarray] = field(default_factory=list)  #: the classifier of each history row
+    branches: int = 0
+    newton_steps: int = 0
+    stationarity: float = np.inf  #: what the conditions of an optimum lack, relative to the leader's gradient
+
+
+@dataclass
+class Descent:
+    """One run. ``report`` sees every history row; the run ends after ``time_limit`` seconds."""
+
+    solvers: Solvers
+    tolerance: float = 1e-6
+    time_limit: float | None = None
+    report: Callable[[int, HistoryRow], None] | None = None
+    begun: float = field(default_factory=time.perf_counter)
+    choice: Choice = field(default_factory=Choice)
+
+    @property
+    def problem(self) -> MarginProblem:
+        """The problem, in scaled features."""
+        return self.solvers.problem
+
+    def run(self, start: np.ndarray | None, gamma: float) -> Choice:
+        """From margins ``start`` (None: from ridges alone) to the answer; ``gamma`` shapes the first step."""
+        choice = self.choice
+        try:
+            if start is not None:
+                self._record_start(start)
+            if not self._relax():
+                self._descend_from(start, gamma)
+        except KeyboardInterrupt:
+            if choice.best is None:
+                raise
+            choice.status, choice.message = Status.INTERRUPTED, "Interrupted; this is the best classifier so far."
+        except _TimeIsUp:
+            choice.status, choice.message = Status.TIME_LIMIT, "The time limit was reached; this is the best so far."
+        return choice
+
+    def _relax(self) -> bool:
+        """Solve the relaxation; whether the follower agrees with it."""
+        choice, problem = self.choice, self.problem
+        begun = self._elapsed()
+        found = self._leader()
+        if not np.isfinite(found["y"]).all() or found.error > 1e-4:
+            return False
+        y = found["y"]
+        c = problem.forgiven(y)
+        # The relaxation is solved to rounding; what it lacks makes the bound weaker, never wrong.
+        doubt = found.error * (1.0 + np.abs(y).max()) * len(problem.validation)
+        choice.bound = max(problem.upper(c, y) - doubt, 0.0)
+        answer = self._follower(c)
+        same = np.abs(answer["y"] - y).max() <= 1e-7 * (1.0 + np.abs(y).max())
+        if found.error > 1e-9 or answer.error > 1e-7 or not same:
+            return False
+        none = np.zeros_like(y)
+        value = problem.upper(c, y)
+        choice.best = Classifier(
+            y, c, answer["price"], found["margin_price"], none, np.zeros(len(c), dtype=bool), value
+        )
+        choice.is_global = True
+        choice.stationarity = self._stationarity(choice.best)
+        ended = self._elapsed()
+        path = found.path if found.path is not None else y[None]
+        for step, point in enumerate(path[1:], start=1):
+            self._record(point, begun + (ended - begun) * step / len(path), np.nan)
+        self._record(y, ended, answer.error)
+        good = choice.stationarity <= self.tolerance
+        choice.status = Status.CONVERGED if good else Status.STALLED
+        choice.message = (
+            "A global optimum: no margins have a smaller upper value, by a convex relaxation, and the follower's "
+            "answer is the relaxation's classifier."
+            if good
+            else f"The relaxation is solved only to {choice.stationarity:.1e}."
+        )
+        return True
+
+    def _descend_from(self, start: np.ndarray | None, gamma: float) -> None:
+        """Descend from one start, or from all ridges; keep the best."""
+        choice = self.choice
+        attempts: list[tuple[float, np.ndarray | None]]
+        if start is not None:
+            answer = self._follower(start)
+            usable = answer.error < 1e-6
+            attempts = [(gamma, gamma * answer["price"] if usable else None)]
+        else:
+            ridges = RIDGES if self.problem.rows.shape[1] <= MANY_FEATURES else RIDGES[:1]
+            attempts = [(ridge * len(self.problem.validation), None) for ridge in ridges]
+        ends: list[tuple[float, Status, str, float, Classifier]] = []
+        for ridge, charge in attempts:
+            end = self._branches(ridge, charge)
+            if end is not None:
+                ends.append(end)
+        if not ends:
+            choice.status, choice.message = Status.STALLED, "The lower level could not be solved at any start."
+            return
+        # The smallest value among the proved ones; if none is proved, the smallest of all.
+        _, status, message, stationarity, best = min(ends, key=lambda e: (e[1] is not Status.CONVERGED, e[0]))
+        choice.best, choice.status, choice.message, choice.stationarity = best, status, message, stationarity
+
+    def _branches(self, ridge: float, charge: np.ndarray | None) -> tuple[float, Status, str, float, Classifier] | None:
+        """One descent over sets of held samples."""
+        problem, choice = self.problem, self.choice
+        smooth = self._leader(ridge=ridge, charge=charge)
+        follower = self._follower(problem.forgiven(smooth["y"]))
+        if follower.error > 1e-5:
+            return None
+        y, support = follower["y"], follower["price"]
+        held = problem.rows @ y <= 1.0 + 1e-9
+        current: Classifier | None = None
+        error = np.inf
+        settle = False
+        for _ in range(MAX_BRANCHES):
+            found = self._leader(held=held, y=y, support=support, settle=settle)
+            choice.branches += 1
+            candidate = self._classifier(found, held)
+            if found.error > 1e-4 or (current is not None and candidate.value > current.value + 1e-9 * current.value):
+                break  # rounding has the last word
+            improved = current is None or candidate.value < current.value - 1e-9 * (1.0 + abs(current.value))
+            current, error = candidate, found.error
+            if choice.best is None or candidate.value < choice.best.value:
+                choice.best, choice.stationarity = candidate, self._stationarity(candidate)
+            self._record(candidate.y, self._elapsed(), found.error)
+            released, taken = self._wishes(candidate)
+            content = not improved or not (released.any() or taken.any())
+            if content and (settle or problem.c_penalty != "norm"):
+                break
+            # The norm of c needs a few more solves once the samples are content, and none before.
+            settle = content
+            held = (held & ~released) | taken
+            y, support = candidate.y, candidate.support
+        if current is None:
+            return None
+        stationarity = self._stationarity(current)
+        if stationarity <= self.tolerance:
+            message = "No sample wants to change sides: the margins are stationary, and y is the follower's answer."
+            return current.value, Status.CONVERGED, message, stationarity, current
+        message = (
+            f"The conditions of an optimum lack {stationarity:.1e} (relative; wanted {self.tolerance:.0e}); the last "
+            f"convex problem was solved to {error:.1e}."
+        )
+        return current.value, Status.STALLED, message, stationarity, current
+
+    def _classifier(self, found: Answer, held: np.ndarray) -> Classifier:
+        """The solution with the follower's conditions made exact: y is computed from its multipliers."""
+        problem = self.problem
+        support = np.where(held, np.maximum(found["support"], 0.0), 0.0)
+        signs, ridge = problem.rows[:, -1], problem.ridge
+        strong = support > ZERO * (1.0 + support.max())
+        y = found["y"].copy()
+        if ridge[-1] == 0.0 and strong.any():
+            support[strong] -= signs[strong] * (signs @ support) / strong.sum()
+        free = ridge > 0.0
+        y[free] = (problem.rows.T @ support)[free] / ridge[free]
+        c = problem.forgiven(y)
+        value = problem.upper(c, y)
+        return Classifier(y, c, support, found["margin_price"], found["coupling_price"], held, value)
+
+    def _wishes(self, now: Classifier) -> tuple[np.ndarray, np.ndarray]:
+        """Held samples that should be released, and others that should be held."""
+        _, pull = self._signs(now)
+        least = ZERO * self._scale(now)
+        idle = now.held & (now.support <= ZERO * (1.0 + now.support.max())) & (now.c <= ZERO)
+        near = ~now.held & (self.problem.rows @ now.y <= 1.0 + 1e-9)
+        return idle & (now.margin_price < -least), near & (pull < -least)
+
+    def _signs(self, now: Classifier) -> tuple[np.ndarray, np.ndarray]:
+        """The multipliers of c >= 0 and of mu >= 0, from the leader's prices."""
+        problem = self.problem
+        return problem.price_slope(now.c) - now.margin_price, problem.rows @ now.coupling_price
+
+    def _scale(self, now: Classifier) -> float:
+        return 1.0 + float(max(np.abs(self.problem.validation_slope(now.y)).max(), np.abs(now.margin_price).max()))
+
+    def _stationarity(self, now: Classifier) -> float:
+        """The largest violation of the conditions of an optimum, relative to the leader's gradient."""
+        problem = self.problem
+        unforgiving, pull = self._signs(now)
+        slack = np.maximum(problem.rows @ now.y - 1.0, 0.0)
+        gradient = (
+            problem.validation_slope(now.y) - problem.rows.T @ now.margin_price - problem.ridge * now.coupling_price
+        )
+        violations = [
+            np.abs(gradient),
+            np.abs(np.minimum(now.c, unforgiving)),
+            np.abs(np.minimum(now.support, pull))[now.held & (now.support > 0.0)] if now.coupling_price.any() else [],
+            np.abs(np.minimum(slack, now.margin_price))[~now.held],
+        ]
+        if now.coupling_price.any():
+            idle = now.held & (now.support <= ZERO * (1.0 + now.support.max())) & (now.c <= ZERO)
+            near = ~now.held & (slack <= 1e-9)
+            violations += [np.maximum(-now.margin_price[idle], 0.0), np.maximum(-pull[near], 0.0)]
+        return max(float(np.max(part, initial=0.0)) for part in violations) / self._scale(now)
+
+    def _leader(self, *, settle: bool = True, **options: Any) -> Answer:
+        """The leader's convex problem; the norm of c by squares that touch it from above, one or until they settle."""
+        self._check_time()
+        problem = self.problem
+        branch = options.get("held") is not None
+        tolerance = BRANCH_TOLERANCE if branch else 1e-11
+        if problem.c_penalty == "squared":
+            return self._count(self.solvers.leader(tolerance=tolerance, **options))
+        if problem.c_penalty == "sum":
+            charge = options.pop("charge", None)
+            price = np.full(len(problem.rows), problem.c_weight) + (0.0 if charge is None else charge)
+            return self._count(self.solvers.leader(tolerance=tolerance, c_weight=0.0, charge=price, **options))
+
+        def length(y: np.ndarray) -> float:
+            return max(float(np.linalg.norm(problem.forgiven(y))), 1e-6)
+
+        touching = length(options["y"]) if "y" in options else float(np.sqrt(len(problem.rows)))
+        for _ in range(50):
+            c_weight = problem.c_weight / touching
+            found = self._count(self.solvers.leader(tolerance=tolerance, c_weight=c_weight, **options))
+            options["y"] = found["y"]
+            if branch:
+                options["support"] = found["support"]
+            before, touching = touching, length(found["y"])
+            if not settle or abs(touching - before) <= 1e-10 * (1.0 + before):
+                break
+        return found
+
+    def _follower(self, c: np.ndarray) -> Answer:
+        self._check_time()
+        return self._count(self.solvers.follower(c))
+
+    def _count(self, answer: Answer) -> Answer:
+        self.choice.newton_steps += answer.iterations
+        return answer
+
+    def _record_start(self, c: np.ndarray) -> None:
+        answer = self._follower(c)
+        self._record(answer["y"], self._elapsed(), answer.error, c)
+
+    def _record(self, y: np.ndarray, when: float, error: float, c: np.ndarray | None = None) -> None:
+        problem, choice = self.problem, self.choice
+        margins = problem.forgiven(y) if c is None else c
+        value = problem.upper(margins, y)
+        step = float(np.linalg.norm(y - choice.path[-1])) if choice.path else 0.0
+        stationarity = choice.stationarity if choice.best is not None and choice.best.y is y else np.nan
+        row = HistoryRow(
+            when,
+            np.nan,
+            value,
+            np.nan,
+            problem.lower(y),
+            np.nan,
+            stationarity,
+            error,
+            np.nan,
+            step,
+            self.solvers.solves,
+        )
+        choice.rows.append(row)
+        choice.path.append(y)
+        if self.report is not None:
+            self.report(len(choice.rows), row)
+
+    def _elapsed(self) -> float:
+        return time.perf_counter() - self.begun
+
+    def _check_time(self) -> None:
+        if self.time_limit is not None and self._elapsed() > self.time_limit and self.choice.best is not None:
+            raise _TimeIsUp
+
+
+class _TimeIsUp(Exception):
+    """The time limit has passed, and there is a classifier to return."""

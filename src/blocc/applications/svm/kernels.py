@@ -1,0 +1,83 @@
+"""Features for every kernel, so that one linear problem serves all of them.
+
+The follower's w lies in the span of the training samples, so coordinates in that span lose nothing: with the kernel
+matrix K of the training samples, K = U diag(e) U', a sample z has the features k(z, training) U diag(e)^(-1/2).
+Linear features stay as they are unless there are more of them than samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+#: Eigenvalues below this share of the largest one are rounding, not features.
+RANK_TOLERANCE = 1e-10
+KERNELS = ("linear", "rbf", "poly", "precomputed")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel and its parameters, by scikit-learn's names (``kernel_gamma`` being its gamma)."""
+
+    name: str
+    gamma: float = 1.0
+    degree: int = 3
+    coef0: float = 0.0
+
+    def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """k of every row of ``left`` with every row of ``right``."""
+        from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel
+
+        if self.name == "rbf":
+            return np.asarray(rbf_kernel(left, right, gamma=self.gamma))
+        return np.asarray(polynomial_kernel(left, right, degree=self.degree, gamma=self.gamma, coef0=self.coef0))
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMap:
+    """Coordinates in the span of the training samples: features = similarities @ basis (basis None: unchanged)."""
+
+    basis: np.ndarray | None
+
+    @classmethod
+    def of_kernel(cls, matrix: np.ndarray, rank: int | None = None) -> FeatureMap:
+        """From the kernel matrix of the training samples; with ``rank``, its leading directions only."""
+        values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+        values, vectors = values[::-1], vectors[:, ::-1]
+        keep = values > RANK_TOLERANCE * max(float(values[0]), 1e-300)
+        if rank is not None:
+            keep[rank:] = False
+        if not keep.any():
+            return cls(np.zeros((len(matrix), 1)))
+        return cls(vectors[:, keep] / np.sqrt(values[keep]))
+
+    @classmethod
+    def of_samples(cls, samples: np.ndarray) -> FeatureMap:
+        """From linear features: a change only where there are more features than samples."""
+        n, d = samples.shape
+        if d <= n:
+            return cls(None)
+        _, size, directions = np.linalg.svd(samples, full_matrices=False)
+        keep = size > 1e-12 * max(float(size[0]), 1e-300)
+        keep[0] = True
+        return cls(directions[keep].T)
+
+    def __call__(self, similarities: np.ndarray) -> np.ndarray:
+        """Features of samples, given their linear features or their kernels with the training samples."""
+        return similarities if self.basis is None else similarities @ self.basis
+
+    def back(self, w: np.ndarray) -> np.ndarray:
+        """Weights over the linear features, or over the training samples."""
+        return w if self.basis is None else self.basis @ w
+
+
+def scale_gamma(samples: np.ndarray, gamma: Any) -> float:
+    """scikit-learn's meaning of "scale", "auto" and numbers."""
+    if gamma == "scale":
+        variance = float(samples.var())
+        return 1.0 / (samples.shape[1] * variance) if variance > 0.0 else 1.0
+    if gamma == "auto":
+        return 1.0 / samples.shape[1]
+    return float(gamma)

@@ -1,0 +1,108 @@
+"""The bilevel problem of the margins, in numbers: samples, validation samples, and the leader's price of forgiving.
+
+    minimise over c >= 0   sum_j exp(1 - v_j . y) + phi(c),    phi(c) = weight sum c, weight ||c||^2 / 2 or weight ||c||
+    where y = (w, b)       minimises ||w||^2 / 2 + beta b^2 / 2  subject to  d_i . y >= 1 - c_i.
+
+d_i = l_i (z_i, 1) and v_j likewise, with labels l = -1 or 1. c_i is what training sample i is forgiven.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from blocc.errors import OptionError
+
+CPenalty = Literal["sum", "squared", "norm"]
+C_PENALTIES: tuple[str, ...] = ("sum", "squared", "norm")
+
+
+@dataclass(frozen=True, eq=False)
+class MarginProblem:
+    """Signed rows and weights."""
+
+    rows: np.ndarray  #: (n, p): d_i; the last column belongs to b
+    validation: np.ndarray  #: (m, p): v_j
+    c_penalty: CPenalty = "sum"
+    c_weight: float = 10.0
+    intercept_weight: float = 0.0  #: beta: 0 leaves b free, as the paper does; the published code has 1
+
+    def __post_init__(self) -> None:
+        if self.c_penalty not in C_PENALTIES:
+            raise OptionError(f"c_penalty must be 'sum', 'squared' or 'norm', got {self.c_penalty!r}")
+        for name, least in (("c_weight", "positive"), ("intercept_weight", "nonnegative")):
+            value = getattr(self, name)
+            if not np.isfinite(value) or value < 0.0 or (least == "positive" and value == 0.0):
+                raise OptionError(f"{name} must be a {least} number, got {value!r}")
+
+    @property
+    def ridge(self) -> np.ndarray:
+        """The diagonal of the lower objective's Hessian."""
+        ridge = np.ones(self.rows.shape[1])
+        ridge[-1] = self.intercept_weight
+        return ridge
+
+    def validation_loss(self, y: np.ndarray) -> float:
+        """Sum of exp(1 - margin) over the validation samples (inf where it overflows)."""
+        with np.errstate(over="ignore"):
+            return float(np.exp(1.0 - self.validation @ y).sum())
+
+    def price(self, c: np.ndarray) -> float:
+        """phi(c)."""
+        if self.c_penalty == "sum":
+            return float(self.c_weight * c.sum())
+        if self.c_penalty == "squared":
+            return float(0.5 * self.c_weight * (c @ c))
+        return float(self.c_weight * np.linalg.norm(c))
+
+    def upper(self, c: np.ndarray, y: np.ndarray) -> float:
+        """The leader's objective."""
+        return self.validation_loss(y) + self.price(c)
+
+    def lower(self, y: np.ndarray) -> float:
+        """The follower's objective."""
+        return float(0.5 * (self.ridge * y) @ y)
+
+    def forgiven(self, y: np.ndarray) -> np.ndarray:
+        """The least margins c that let ``y`` pass."""
+        return np.maximum(1.0 - self.rows @ y, 0.0)
+
+    def price_slope(self, c: np.ndarray) -> np.ndarray:
+        """The gradient of phi (for the norm at c = 0: zero, one of its subgradients)."""
+        if self.c_penalty == "sum":
+            return np.full_like(c, self.c_weight)
+        if self.c_penalty == "squared":
+            return self.c_weight * c
+        length = float(np.linalg.norm(c))
+        return self.c_weight * c / length if length > 0.0 else np.zeros_like(c)
+
+    def validation_slope(self, y: np.ndarray) -> np.ndarray:
+        """The gradient of the validation loss in y."""
+        return -self.validation.T @ np.exp(np.minimum(1.0 - self.validation @ y, 700.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Features are centred and divided by one number: y and the multipliers change, the problem does not."""
+
+    centre: np.ndarray
+    unit: float
+
+    @classmethod
+    def of(cls, features: np.ndarray, centred: bool) -> Scaling:
+        """Centre at the mean (only where b is free) and measure in root mean squares of the rows."""
+        centre = features.mean(axis=0) if centred else np.zeros(features.shape[1])
+        unit = float(np.sqrt(np.mean(np.sum((features - centre) ** 2, axis=1))))
+        return cls(centre, unit if np.isfinite(unit) and unit > 0.0 else 1.0)
+
+    def rows(self, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Signed rows in the scaled features, with the intercept's column."""
+        scaled = (features - self.centre) / self.unit
+        return np.ascontiguousarray(labels[:, None] * np.column_stack([scaled, np.ones(len(labels))]))
+
+    def back(self, y: np.ndarray) -> np.ndarray:
+        """(w, b) for the original features."""
+        w = y[:-1] / self.unit
+        return np.append(w, y[-1] - w @ self.centre)
