@@ -17,6 +17,7 @@ from blocc.applications import toy
 from blocc.cli_common import BAD_INPUT, EXIT_CODES, guarded, parse_gamma
 from blocc.cli_design import design_command
 from blocc.cli_network import build_network_app
+from blocc.cli_svm import svm_command
 from blocc.loading import InputError, load_problem, parse_x0
 from blocc.report.storage import describe, plain
 from blocc.result import MultiResult, Result, Status
@@ -46,6 +47,7 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
   blocc check study.py:winter
   blocc design seville --out runs/seville
   blocc network describe seville
+  blocc svm breast_cancer --out runs/svm
   blocc toy --sensitivity
 
 [bold]Exit codes[/bold]
@@ -234,6 +236,7 @@ def build_app() -> typer.Typer:
     app.command("check", no_args_is_help=True)(guarded(check_command))
     app.command("design", no_args_is_help=True)(guarded(design_command))
     app.add_typer(build_network_app(), name="network")
+    app.command("svm")(guarded(svm_command))
     app.command("toy")(guarded(toy_command))
     return app
 

@@ -13,11 +13,24 @@ from blocc.outer.monitor import HistoryRow
 
 
 def format_row(iteration: int, row: HistoryRow) -> str:
-    """One iteration in one line of text."""
-    return (
-        f"{iteration:6d}  gamma {row.gamma:<8.4g}  f {row.upper_value:<12.7g}  "
-        f"stationarity {row.stationarity:.1e}  ||yF-y|| {row.distance:.1e}  {row.time:.1f} s"
+    """One iteration in one line of text; what a method does not know (NaN) is left out."""
+    parts = [
+        f"{iteration:6d}",
+        f"gamma {row.gamma:<8.4g}",
+        f"f {row.upper_value:<12.7g}",
+        f"stationarity {row.stationarity:.1e}",
+        f"||yF-y|| {row.distance:.1e}",
+        f"{row.time:.1f} s",
+    ]
+    known = (
+        True,
+        row.gamma == row.gamma,
+        True,
+        row.stationarity == row.stationarity,
+        row.distance == row.distance,
+        True,
     )
+    return "  ".join(part for part, is_known in zip(parts, known, strict=True) if is_known)
 
 
 class ProgressLine:

@@ -24,30 +24,18 @@ import numpy as np
 
 from blocc.applications.svm.compiled import Answer, Solvers
 from blocc.applications.svm.margins import MarginProblem
+from blocc.applications.svm.optimality import ZERO, Classifier, stationarity, wishes
 from blocc.outer.monitor import HistoryRow
 from blocc.result import Status
 
 #: Ridges of the starting classifiers, per validation sample, in features of unit size.
-RIDGES = (1e-4, 1e-3, 1e-2)
+RIDGES = (1e-4, 1e-3, 3e-3, 1e-2, 1e-1)
 #: With more features than this the first ridge must do: Newton's matrices are no longer small.
 MANY_FEATURES = 128
 BRANCH_TOLERANCE = 1e-9
 MAX_BRANCHES = 300
-#: What counts as zero for a margin, and for a multiplier beside the largest one.
-ZERO = 1e-6
-
-
-@dataclass(frozen=True, eq=False)
-class Classifier:
-    """A classifier with the proof that it answers c, in the scaled features."""
-
-    y: np.ndarray
-    c: np.ndarray
-    support: np.ndarray  #: the follower's multipliers
-    margin_price: np.ndarray  #: the leader's multipliers of the margins
-    coupling_price: np.ndarray  #: the leader's multipliers of the follower's stationarity
-    held: np.ndarray
-    value: float
+#: A smaller gain, relative, is rounding.
+LEAST_GAIN = 1e-9
 
 
 @dataclass
@@ -105,22 +93,23 @@ class Descent:
         found = self._leader()
         if not np.isfinite(found["y"]).all() or found.error > 1e-4:
             return False
-        y = found["y"]
-        c = problem.forgiven(y)
+        c = problem.forgiven(found["y"])
+        least = problem.upper(c, found["y"])
         # The relaxation is solved to rounding; what it lacks makes the bound weaker, never wrong.
-        doubt = found.error * (1.0 + np.abs(y).max()) * len(problem.validation)
-        choice.bound = max(problem.upper(c, y) - doubt, 0.0)
+        doubt = found.error * (1.0 + np.abs(found["y"]).max()) * len(problem.validation)
+        choice.bound = max(least - doubt, 0.0)
         answer = self._follower(c)
-        same = np.abs(answer["y"] - y).max() <= 1e-7 * (1.0 + np.abs(y).max())
-        if found.error > 1e-9 or answer.error > 1e-7 or not same:
+        y = answer["y"]
+        value = problem.upper(c, y)
+        # The two classifiers may differ where features depend on each other; what counts is the leader's value.
+        if found.error > 1e-9 or answer.error > 1e-7 or value - least > 1e-8 * (1.0 + least):
             return False
         none = np.zeros_like(y)
-        value = problem.upper(c, y)
         choice.best = Classifier(
             y, c, answer["price"], found["margin_price"], none, np.zeros(len(c), dtype=bool), value
         )
         choice.is_global = True
-        choice.stationarity = self._stationarity(choice.best)
+        choice.stationarity = stationarity(problem, choice.best)
         ended = self._elapsed()
         path = found.path if found.path is not None else y[None]
         for step, point in enumerate(path[1:], start=1):
@@ -156,8 +145,8 @@ class Descent:
             choice.status, choice.message = Status.STALLED, "The lower level could not be solved at any start."
             return
         # The smallest value among the proved ones; if none is proved, the smallest of all.
-        _, status, message, stationarity, best = min(ends, key=lambda e: (e[1] is not Status.CONVERGED, e[0]))
-        choice.best, choice.status, choice.message, choice.stationarity = best, status, message, stationarity
+        _, status, message, lack, best = min(ends, key=lambda e: (e[1] is not Status.CONVERGED, e[0]))
+        choice.best, choice.status, choice.message, choice.stationarity = best, status, message, lack
 
     def _branches(self, ridge: float, charge: np.ndarray | None) -> tuple[float, Status, str, float, Classifier] | None:
         """One descent over sets of held samples."""
@@ -169,38 +158,38 @@ class Descent:
         y, support = follower["y"], follower["price"]
         held = problem.rows @ y <= 1.0 + 1e-9
         current: Classifier | None = None
-        error = np.inf
+        tried = np.zeros(len(held), dtype=bool)  # changed sides without gain since the last one
+        changed = np.zeros(len(held), dtype=bool)
         settle = False
         for _ in range(MAX_BRANCHES):
             found = self._leader(held=held, y=y, support=support, settle=settle)
             choice.branches += 1
             candidate = self._classifier(found, held)
-            if found.error > 1e-4 or (current is not None and candidate.value > current.value + 1e-9 * current.value):
-                break  # rounding has the last word
-            improved = current is None or candidate.value < current.value - 1e-9 * (1.0 + abs(current.value))
-            current, error = candidate, found.error
-            if choice.best is None or candidate.value < choice.best.value:
-                choice.best, choice.stationarity = candidate, self._stationarity(candidate)
-            self._record(candidate.y, self._elapsed(), found.error)
-            released, taken = self._wishes(candidate)
-            content = not improved or not (released.any() or taken.any())
-            if content and (settle or problem.c_penalty != "norm"):
+            if found.error > 1e-4 and current is not None:
+                break
+            least = 0.0 if current is None else LEAST_GAIN * (1.0 + abs(current.value))
+            improved = current is None or candidate.value < current.value - least
+            tried = np.zeros_like(tried) if improved else tried | changed
+            if current is None or candidate.value <= current.value + least:
+                current = candidate
+                if choice.best is None or candidate.value < choice.best.value:
+                    choice.best, choice.stationarity = candidate, stationarity(problem, candidate, tried)
+                self._record(candidate.y, self._elapsed(), found.error)
+            changed = wishes(problem, current) & ~tried
+            if not changed.any() and (settle or problem.c_penalty != "norm"):
                 break
             # The norm of c needs a few more solves once the samples are content, and none before.
-            settle = content
-            held = (held & ~released) | taken
-            y, support = candidate.y, candidate.support
+            settle = not changed.any()
+            held = current.held ^ changed
+            y, support = current.y, current.support
         if current is None:
             return None
-        stationarity = self._stationarity(current)
-        if stationarity <= self.tolerance:
-            message = "No sample wants to change sides: the margins are stationary, and y is the follower's answer."
-            return current.value, Status.CONVERGED, message, stationarity, current
-        message = (
-            f"The conditions of an optimum lack {stationarity:.1e} (relative; wanted {self.tolerance:.0e}); the last "
-            f"convex problem was solved to {error:.1e}."
-        )
-        return current.value, Status.STALLED, message, stationarity, current
+        lack = stationarity(problem, current, tried)
+        if lack <= self.tolerance:
+            message = "No sample gains by changing sides: the margins are stationary, and y is the follower's answer."
+            return current.value, Status.CONVERGED, message, lack, current
+        message = f"The conditions of an optimum lack {lack:.1e} (relative; wanted {self.tolerance:.0e})."
+        return current.value, Status.STALLED, message, lack, current
 
     def _classifier(self, found: Answer, held: np.ndarray) -> Classifier:
         """The solution with the follower's conditions made exact: y is computed from its multipliers."""
@@ -216,42 +205,6 @@ class Descent:
         c = problem.forgiven(y)
         value = problem.upper(c, y)
         return Classifier(y, c, support, found["margin_price"], found["coupling_price"], held, value)
-
-    def _wishes(self, now: Classifier) -> tuple[np.ndarray, np.ndarray]:
-        """Held samples that should be released, and others that should be held."""
-        _, pull = self._signs(now)
-        least = ZERO * self._scale(now)
-        idle = now.held & (now.support <= ZERO * (1.0 + now.support.max())) & (now.c <= ZERO)
-        near = ~now.held & (self.problem.rows @ now.y <= 1.0 + 1e-9)
-        return idle & (now.margin_price < -least), near & (pull < -least)
-
-    def _signs(self, now: Classifier) -> tuple[np.ndarray, np.ndarray]:
-        """The multipliers of c >= 0 and of mu >= 0, from the leader's prices."""
-        problem = self.problem
-        return problem.price_slope(now.c) - now.margin_price, problem.rows @ now.coupling_price
-
-    def _scale(self, now: Classifier) -> float:
-        return 1.0 + float(max(np.abs(self.problem.validation_slope(now.y)).max(), np.abs(now.margin_price).max()))
-
-    def _stationarity(self, now: Classifier) -> float:
-        """The largest violation of the conditions of an optimum, relative to the leader's gradient."""
-        problem = self.problem
-        unforgiving, pull = self._signs(now)
-        slack = np.maximum(problem.rows @ now.y - 1.0, 0.0)
-        gradient = (
-            problem.validation_slope(now.y) - problem.rows.T @ now.margin_price - problem.ridge * now.coupling_price
-        )
-        violations = [
-            np.abs(gradient),
-            np.abs(np.minimum(now.c, unforgiving)),
-            np.abs(np.minimum(now.support, pull))[now.held & (now.support > 0.0)] if now.coupling_price.any() else [],
-            np.abs(np.minimum(slack, now.margin_price))[~now.held],
-        ]
-        if now.coupling_price.any():
-            idle = now.held & (now.support <= ZERO * (1.0 + now.support.max())) & (now.c <= ZERO)
-            near = ~now.held & (slack <= 1e-9)
-            violations += [np.maximum(-now.margin_price[idle], 0.0), np.maximum(-pull[near], 0.0)]
-        return max(float(np.max(part, initial=0.0)) for part in violations) / self._scale(now)
 
     def _leader(self, *, settle: bool = True, **options: Any) -> Answer:
         """The leader's convex problem; the norm of c by squares that touch it from above, one or until they settle."""
@@ -298,19 +251,19 @@ class Descent:
         margins = problem.forgiven(y) if c is None else c
         value = problem.upper(margins, y)
         step = float(np.linalg.norm(y - choice.path[-1])) if choice.path else 0.0
-        stationarity = choice.stationarity if choice.best is not None and choice.best.y is y else np.nan
+        lack = choice.stationarity if choice.best is not None and choice.best.y is y else np.nan
         row = HistoryRow(
-            when,
-            np.nan,
-            value,
-            np.nan,
-            problem.lower(y),
-            np.nan,
-            stationarity,
-            error,
-            np.nan,
-            step,
-            self.solvers.solves,
+            time=when,
+            gamma=np.nan,
+            upper_value=value,
+            upper_value_penalty=np.nan,
+            lower_value=problem.lower(y),
+            penalty_value=np.nan,
+            stationarity=lack,
+            inner_residual=error,
+            distance=np.nan,
+            step=step,
+            evaluations=self.solvers.solves,
         )
         choice.rows.append(row)
         choice.path.append(y)
@@ -318,7 +271,8 @@ class Descent:
             self.report(len(choice.rows), row)
 
     def _elapsed(self) -> float:
-        return time.perf_counter() - self.begun
+        """Seconds of work; compiling does not count."""
+        return time.perf_counter() - self.begun - self.solvers.compile_seconds
 
     def _check_time(self) -> None:
         if self.time_limit is not None and self._elapsed() > self.time_limit and self.choice.best is not None:

@@ -19,6 +19,16 @@ CPenalty = Literal["sum", "squared", "norm"]
 C_PENALTIES: tuple[str, ...] = ("sum", "squared", "norm")
 
 
+def check_price(c_penalty: str, c_weight: float, intercept_weight: float) -> None:
+    """Refuse prices of c and weights of b that make no sense."""
+    if c_penalty not in C_PENALTIES:
+        raise OptionError(f"c_penalty must be 'sum', 'squared' or 'norm', got {c_penalty!r}")
+    if not np.isfinite(c_weight) or c_weight <= 0.0:
+        raise OptionError(f"c_weight must be a positive number, got {c_weight!r}")
+    if not np.isfinite(intercept_weight) or intercept_weight < 0.0:
+        raise OptionError(f"intercept_weight must be a nonnegative number, got {intercept_weight!r}")
+
+
 @dataclass(frozen=True, eq=False)
 class MarginProblem:
     """Signed rows and weights."""
@@ -30,12 +40,7 @@ class MarginProblem:
     intercept_weight: float = 0.0  #: beta: 0 leaves b free, as the paper does; the published code has 1
 
     def __post_init__(self) -> None:
-        if self.c_penalty not in C_PENALTIES:
-            raise OptionError(f"c_penalty must be 'sum', 'squared' or 'norm', got {self.c_penalty!r}")
-        for name, least in (("c_weight", "positive"), ("intercept_weight", "nonnegative")):
-            value = getattr(self, name)
-            if not np.isfinite(value) or value < 0.0 or (least == "positive" and value == 0.0):
-                raise OptionError(f"{name} must be a {least} number, got {value!r}")
+        check_price(self.c_penalty, self.c_weight, self.intercept_weight)
 
     @property
     def ridge(self) -> np.ndarray:

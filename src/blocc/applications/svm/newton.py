@@ -16,8 +16,9 @@ Array = Any
 
 #: Most Newton steps; ten to twenty are usual.
 MAX_ITERATIONS = 100
-#: Steps without a smaller residual after which the best point is the answer.
+#: Near the end, steps without a smaller residual after which rounding has the last word.
 PATIENCE = 12
+NEAR = 1e-5
 #: A step may multiply the validation loss by e to this power, at most.
 LONGEST_EXPONENT = 3.0
 #: Added to Newton's matrix, relative to its diagonal; multiplied a hundredfold whenever a factorisation fails.
@@ -48,7 +49,7 @@ def may_continue(progress: Progress, tolerance: Array) -> Array:
     """Whether another Newton step can help."""
     return (
         (progress.best_error > tolerance)
-        & (progress.since_best < PATIENCE)
+        & ((progress.since_best < PATIENCE) | (progress.best_error > NEAR))
         & (progress.iteration < MAX_ITERATIONS)
         & (progress.regularisation < LARGEST_REGULARISATION)
     )

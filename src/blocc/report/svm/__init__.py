@@ -1,0 +1,3 @@
+"""What becomes of a fitted SVM: its numbers as tables and files, and pictures of how it came about."""
+
+from __future__ import annotations
