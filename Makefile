@@ -33,6 +33,7 @@ bench: install
 	$(BIN)/python benchmarks/known_answers.py
 	$(BIN)/python benchmarks/toy.py
 	$(BIN)/python benchmarks/transport.py
+	$(BIN)/python benchmarks/svm.py
 
 # Renew the lock after a change of dependencies: newest versions, runtime extras and development tools together.
 lock:

@@ -27,10 +27,12 @@ from typing import Any
 import pytest
 
 import blocc
+import blocc.svm
 from blocc.applications.transport.design import design_network
 from blocc.applications.transport.design_result import Assignment, Design, Start, WhatIf
 from blocc.applications.transport.readers.rules import FillRules
 from blocc.cli import EXIT_CODES
+from blocc.svm import BilevelSVC
 
 ROOT = Path(__file__).parents[1]
 PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if page.exists()]
@@ -188,6 +190,16 @@ def test_reference_names_every_history_column() -> None:
         assert f"| `{column}` |" in REFERENCE
 
 
+def test_reference_names_every_option_of_a_support_vector_machine_with_its_default() -> None:
+    text = REFERENCE.partition("\n## Support vector machines\n")[2].partition("\n## ")[0]
+    for name, default in BilevelSVC().get_params().items():
+        row = re.search(rf"^\| `{name}` \| `(.+?)` \|", text, flags=re.MULTILINE)
+        assert row, f"docs/reference.md has no row for the option {name}"
+        assert eval(row[1]) == default
+    for name in blocc.svm.__all__:
+        assert f"`{name}" in text, f"docs/reference.md does not explain blocc.svm.{name}"
+
+
 def test_reference_names_every_option_of_a_design_with_its_default() -> None:
     defaults = {
         name: p.default for name, p in inspect.signature(design_network).parameters.items() if name != "network"
@@ -212,6 +224,13 @@ def test_the_transport_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "argv", ["transport.py"])
     runpy.run_path(str(ROOT / "examples" / "transport.py"), run_name="__main__")
     assert {"town.json", "links.csv", "report.html"} <= {path.name for path in Path("runs/town").iterdir()}
+
+
+def test_the_svm_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "svm.py"), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "A global optimum" in printed
+    assert len(re.findall(r"sample \d+: \w+, forgiven \d", printed)) == 3
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -27,10 +27,10 @@ _cache: dict[tuple[Any, ...], Any] = {}
 _lock = threading.Lock()
 
 
-def padded(size: int) -> int:
-    """The next of the sizes in use: 8, 16, 32, 64, then four to each doubling."""
-    if size <= 64:
-        return int(max(8, 1 << (max(size, 1) - 1).bit_length()))
+def padded(size: int, least: int = 64) -> int:
+    """The next of the sizes in use: ``least``, its doubles up to 256, then four to each doubling."""
+    if size <= 256:
+        return max(least, 1 << (max(size, 1) - 1).bit_length())
     step = 1 << ((size - 1).bit_length() - 3)
     return -(-size // step) * step
 
@@ -57,7 +57,7 @@ class Solvers:
     def __init__(self, problem: MarginProblem) -> None:
         self.problem = problem
         self.sizes = problem.rows.shape
-        n, p = padded(self.sizes[0]), padded(self.sizes[1])
+        n, p = padded(self.sizes[0]), padded(self.sizes[1], 16)
         m = padded(len(problem.validation))
         self.padded = n, p, m
         self.compile_seconds = 0.0

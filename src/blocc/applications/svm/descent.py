@@ -24,7 +24,7 @@ import numpy as np
 
 from blocc.applications.svm.compiled import Answer, Solvers
 from blocc.applications.svm.margins import MarginProblem
-from blocc.applications.svm.optimality import ZERO, Classifier, stationarity, wishes
+from blocc.applications.svm.optimality import Classifier, refined, stationarity, wishes
 from blocc.outer.monitor import HistoryRow
 from blocc.result import Status
 
@@ -195,13 +195,7 @@ class Descent:
         """The solution with the follower's conditions made exact: y is computed from its multipliers."""
         problem = self.problem
         support = np.where(held, np.maximum(found["support"], 0.0), 0.0)
-        signs, ridge = problem.rows[:, -1], problem.ridge
-        strong = support > ZERO * (1.0 + support.max())
-        y = found["y"].copy()
-        if ridge[-1] == 0.0 and strong.any():
-            support[strong] -= signs[strong] * (signs @ support) / strong.sum()
-        free = ridge > 0.0
-        y[free] = (problem.rows.T @ support)[free] / ridge[free]
+        support, y = refined(problem, support, found["y"])
         c = problem.forgiven(y)
         value = problem.upper(c, y)
         return Classifier(y, c, support, found["margin_price"], found["coupling_price"], held, value)

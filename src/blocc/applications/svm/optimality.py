@@ -35,6 +35,47 @@ class Classifier:
     value: float
 
 
+def refined(problem: MarginProblem, support: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The follower's conditions made exact: y computed from its multipliers, carrying samples at their margin.
+
+    An interior point leaves small residuals in both; the multipliers that carry weight move a little to close them.
+    """
+    rows, ridge = problem.rows, problem.ridge
+    signs = rows[:, -1]
+    fixed = ridge > 0.0  # the components of y that the multipliers determine
+    carrying = support > ZERO * (1.0 + support.max())
+    if not carrying.any():
+        return support, np.where(fixed, 0.0, y)
+    support = np.where(carrying, support, 0.0)
+    if not fixed[-1]:
+        support[carrying] -= signs[carrying] * (signs @ support) / carrying.sum()
+
+    def answer(multipliers: np.ndarray, intercept: float) -> np.ndarray:
+        return np.append((rows[:, :-1].T @ multipliers), (signs @ multipliers) / ridge[-1] if fixed[-1] else intercept)
+
+    first = answer(support, y[-1])
+    kink = np.flatnonzero(carrying & (rows @ first > 1.0 - 1e-5))
+    if len(kink) == 0 or len(kink) > 4 * rows.shape[1]:
+        return support, first
+    # Weights and b move together: margins of exactly 1 at the kinks, and the weights stay balanced.
+    part = rows[kink][:, fixed]
+    gram = (part / ridge[fixed]) @ part.T
+    free = 0 if fixed[-1] else 1
+    system = np.zeros((len(kink) + free, len(kink) + free))
+    system[: len(kink), : len(kink)] = gram
+    if free:
+        system[-1, :-1] = system[:-1, -1] = signs[kink]
+    target = np.append(1.0 - rows[kink] @ first, np.zeros(free))
+    move = np.linalg.lstsq(system, target, rcond=1e-13)[0]
+    moved = support.copy()
+    moved[kink] += move[: len(kink)]
+    if (moved < 0.0).any():
+        return support, first
+    second = answer(moved, first[-1] + (move[-1] if free else 0.0))
+    closer = np.abs(rows[kink] @ second - 1.0).max() < np.abs(rows[kink] @ first - 1.0).max()
+    return (moved, second) if closer else (support, first)
+
+
 def scale(problem: MarginProblem, now: Classifier) -> float:
     """The size of the leader's gradient, which the conditions are measured against."""
     return 1.0 + float(max(np.abs(problem.validation_slope(now.y)).max(), np.abs(now.margin_price).max()))
