@@ -167,7 +167,8 @@ def descends_by_differences(c_penalty: str, result: Result, step: float = 1e-3) 
     return max(falls)
 
 
-def test_default_method_is_right_or_says_that_it_is_not(c_penalty: str = "sum") -> None:
+@pytest.mark.parametrize("c_penalty", ["sum"])
+def test_default_method_is_right_or_says_that_it_is_not(c_penalty: str) -> None:
     result = blocc.solve(the_problem(c_penalty), np.ones(12), time_limit=3.0, progress=False)
     assert np.isfinite(result.upper_value)
     assert result.certificate.feasibility <= 1e-5

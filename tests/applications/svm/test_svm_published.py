@@ -7,7 +7,7 @@ import pytest
 
 from blocc.svm import BilevelSVC, proportional_sizes, split_indices
 from svm_datasets import shared_dataset
-from svm_reference import follower_reference
+from svm_reference import signed_rows, solve_lower_level
 
 SPLITS = 50
 
@@ -27,8 +27,10 @@ def test_at_least_as_accurate_as_published(name: str, published: float) -> None:
         values.append(model.validation_loss_ + 0.5 * float(model.margins_ @ model.margins_))
         if seed < 2:
             labels = np.where(data.y[train] == data.classes[1], 1.0, -1.0)
-            rows = labels[:, None] * np.column_stack([data.X[train], np.ones(len(train))])
-            best, y = follower_reference(rows, model.margins_)
+            rows = signed_rows(data.X[train], labels)
+            answer = solve_lower_level(rows, np.append(np.ones(data.n_features), 0.0), model.margins_)
+            assert answer is not None
+            best, y, _ = answer
             assert (rows @ model.result_.y - 1.0 + model.margins_).min() > -1e-6
             assert model.result_.lower_value == pytest.approx(best, abs=1e-6)
             np.testing.assert_allclose(model.result_.y, y, atol=1e-5)

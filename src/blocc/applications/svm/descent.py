@@ -24,14 +24,14 @@ import numpy as np
 
 from blocc.applications.svm.compiled import Answer, Solvers
 from blocc.applications.svm.margins import MarginProblem
-from blocc.applications.svm.optimality import Classifier, refined, stationarity, wishes
+from blocc.applications.svm.optimality import Classifier, follower_residual, refined, stationarity, wishes
 from blocc.outer.monitor import HistoryRow
 from blocc.result import Status
 
 #: Ridges of the starting classifiers, per validation sample, in features of unit size.
 RIDGES = (1e-4, 1e-3, 3e-3, 1e-2, 1e-1)
-#: With more features than this the first ridge must do: Newton's matrices are no longer small.
-MANY_FEATURES = 128
+#: With more features than this Newton's matrices are no longer small: three ridges must do, or one.
+SEVERAL_FEATURES, MANY_FEATURES = 32, 128
 BRANCH_TOLERANCE = 1e-9
 MAX_BRANCHES = 300
 #: A smaller gain, relative, is rounding.
@@ -95,9 +95,9 @@ class Descent:
             return False
         c = problem.forgiven(found["y"])
         least = problem.upper(c, found["y"])
-        # The relaxation is solved to rounding; what it lacks makes the bound weaker, never wrong.
-        doubt = found.error * (1.0 + np.abs(found["y"]).max()) * len(problem.validation)
-        choice.bound = max(least - doubt, 0.0)
+        # The relaxation is solved to rounding; its residual gradient, over the length of y, makes the bound weaker.
+        size = 1.0 + np.abs(problem.validation_slope(found["y"])).max() + np.abs(found["margin_price"]).max()
+        choice.bound = max(least - found.error * size * (1.0 + np.abs(found["y"]).sum()), 0.0)
         answer = self._follower(c)
         y = answer["y"]
         value = problem.upper(c, y)
@@ -134,7 +134,8 @@ class Descent:
             usable = answer.error < 1e-6
             attempts = [(gamma, gamma * answer["price"] if usable else None)]
         else:
-            ridges = RIDGES if self.problem.rows.shape[1] <= MANY_FEATURES else RIDGES[:1]
+            features = self.problem.rows.shape[1]
+            ridges = RIDGES[: 1 if features > MANY_FEATURES else 3 if features > SEVERAL_FEATURES else None]
             attempts = [(ridge * len(self.problem.validation), None) for ridge in ridges]
         ends: list[tuple[float, Status, str, float, Classifier]] = []
         for ridge, charge in attempts:
@@ -158,29 +159,38 @@ class Descent:
         y, support = follower["y"], follower["price"]
         held = problem.rows @ y <= 1.0 + 1e-9
         current: Classifier | None = None
-        tried = np.zeros(len(held), dtype=bool)  # changed sides without gain since the last one
-        changed = np.zeros(len(held), dtype=bool)
-        settle = False
+        tried = np.zeros(len(held), dtype=bool)  # changed sides alone, without gain, since the last gain
+        alone = settle = False
         for _ in range(MAX_BRANCHES):
             found = self._leader(held=held, y=y, support=support, settle=settle)
             choice.branches += 1
             candidate = self._classifier(found, held)
-            if found.error > 1e-4 and current is not None:
-                break
+            sound = found.error < 1e-4 and follower_residual(problem, candidate) < 1e-6
+            if current is None and not sound:
+                return None
             least = 0.0 if current is None else LEAST_GAIN * (1.0 + abs(current.value))
-            improved = current is None or candidate.value < current.value - least
-            tried = np.zeros_like(tried) if improved else tried | changed
-            if current is None or candidate.value <= current.value + least:
-                current = candidate
+            improved = sound and (current is None or candidate.value < current.value - least)
+            changed = np.zeros_like(tried) if current is None else held != current.held
+            if improved:
+                tried, alone = np.zeros_like(tried), False
+            elif changed.sum() == 1:
+                tried = tried | changed
+            else:
+                alone = True  # together they gain nothing; one by one they may
+            if sound and (current is None or candidate.value <= current.value + least):
+                # A change without gain is not kept: its multipliers would wish it back.
+                current = candidate if improved or not changed.any() else current
                 if choice.best is None or candidate.value < choice.best.value:
                     choice.best, choice.stationarity = candidate, stationarity(problem, candidate, tried)
                 self._record(candidate.y, self._elapsed(), found.error)
-            changed = wishes(problem, current) & ~tried
-            if not changed.any() and (settle or problem.c_penalty != "norm"):
+            assert current is not None
+            wishing = wishes(problem, current) * ~tried
+            if not wishing.any() and (settle or problem.c_penalty != "norm"):
                 break
             # The norm of c needs a few more solves once the samples are content, and none before.
-            settle = not changed.any()
-            held = current.held ^ changed
+            settle = not wishing.any()
+            changing = np.arange(len(held)) == wishing.argmax() if alone else wishing > 0.0
+            held = current.held ^ (changing & (wishing > 0.0))
             y, support = current.y, current.support
         if current is None:
             return None
@@ -221,11 +231,10 @@ class Descent:
             c_weight = problem.c_weight / touching
             found = self._count(self.solvers.leader(tolerance=tolerance, c_weight=c_weight, **options))
             options["y"] = found["y"]
-            if branch:
-                options["support"] = found["support"]
-            before, touching = touching, length(found["y"])
-            if not settle or abs(touching - before) <= 1e-10 * (1.0 + before):
+            reached = length(found["y"])
+            if not settle or abs(reached - touching) <= 1e-10 * (1.0 + touching):
                 break
+            touching *= (reached / touching) ** 1.5  # a little further than it went
         return found
 
     def _follower(self, c: np.ndarray) -> Answer:

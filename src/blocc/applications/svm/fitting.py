@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from blocc.applications.svm.compiled import Solvers
 from blocc.applications.svm.descent import Choice, Descent
 from blocc.applications.svm.formulation import scaled_problem, svm_problem
-from blocc.applications.svm.margins import MarginProblem, Scaling, check_price
+from blocc.applications.svm.margins import MarginProblem, Scaling, check_price, is_number
+from blocc.applications.svm.optimality import follower_residual
 from blocc.conclude import versions
 from blocc.errors import OptionError
 from blocc.lagrangian import Multipliers
@@ -62,9 +64,13 @@ class FitOptions:
         check_price(self.c_penalty, self.c_weight, self.intercept_weight)
         for name in ("tolerance", "step", "max_iterations", "time_limit"):
             value = getattr(self, name)
-            if value is not None and not (np.isfinite(value) and value > 0):
+            if value is None and name in ("max_iterations", "time_limit"):
+                continue
+            if not is_number(value) or value <= 0:
                 raise OptionError(f"{name} must be positive, got {value!r}")
-        if self.gamma != "auto" and (isinstance(self.gamma, str) or not np.isfinite(self.gamma) or self.gamma <= 0):
+        if self.max_iterations is not None and not isinstance(self.max_iterations, Integral):
+            raise OptionError(f"max_iterations must be a whole number, got {self.max_iterations!r}")
+        if self.gamma != "auto" and (not is_number(self.gamma) or self.gamma <= 0):  # type: ignore[operator]
             raise OptionError(f"gamma must be 'auto' or a positive number, got {self.gamma!r}")
 
     @property
@@ -76,10 +82,9 @@ class FitOptions:
 Samples = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-def fit_margins(
-    samples: Samples, options: FitOptions, start: np.ndarray | None = None, report: Report | None = None
-) -> MarginFit:
+def fit_margins(samples: Samples, options: FitOptions, start: Any = None, report: Report | None = None) -> MarginFit:
     """Choose margins for (features, labels, validation features, validation labels), labels being -1 and 1."""
+    start = None if start is None else np.asarray(start, dtype=np.float64)
     if start is not None and (start.shape != samples[1].shape or not np.isfinite(start).all() or (start < 0).any()):
         raise OptionError(f"start must hold a nonnegative margin for each of the {len(samples[1])} training samples")
     if options.method == "pgd":
@@ -102,7 +107,7 @@ def _exactly(samples: Samples, options: FitOptions, start: np.ndarray | None, re
     residuals = kkt_residuals(raw, c, y, support)
     upper, lower = raw.upper(c, y), raw.lower(y)
     gamma, y_penalty, penalty_value = _penalised(raw, solvers, scaling, c, y, options)
-    status, message = _judge(choice, residuals, y)
+    status, message = _judge(choice, scaled)
     certificate = Certificate(
         stationarity=residuals[0],
         feasibility=residuals[1],
@@ -187,9 +192,10 @@ def _penalised(
     return best
 
 
-def _judge(choice: Choice, residuals: tuple[float, ...], y: np.ndarray) -> tuple[Status, str]:
-    """No success unless the follower's KKT residuals, in the user's units, are small too."""
-    worst = max(residuals) / (1.0 + float(np.abs(y).max()))
+def _judge(choice: Choice, scaled: MarginProblem) -> tuple[Status, str]:
+    """No success unless the follower's KKT residuals, in scaled features, are small too."""
+    assert choice.best is not None
+    worst = follower_residual(scaled, choice.best)
     if choice.status is Status.CONVERGED and worst > 1e-6:
         return Status.STALLED, f"The lower level is solved only to {worst:.1e} (relative); a certificate needs 1e-06."
     return choice.status, choice.message

@@ -6,8 +6,9 @@
                diag(q) y = sum_i mu_i d_i              (only when ``coupled``)
 
 The last line says that y is the follower's answer to c: w is a nonnegative combination of the samples that are held,
-and b is balanced (q = (1, ..., 1, 0)). For a fixed set of held samples all this is convex, and its solution is the best
-bilevel answer with these support vectors. Without the coupling it is a relaxation: a lower bound.
+and b is balanced (q = (1, ..., 1, 0), or the weight of b last). For a fixed set of held samples all this is convex, and
+its solution is the best bilevel answer with these support vectors. Without the coupling it is a relaxation: a lower
+bound.
 
 Every variable of a sample is eliminated by hand, so Newton's matrix has one row for each feature (two when coupled).
 """

@@ -9,6 +9,7 @@ d_i = l_i (z_i, 1) and v_j likewise, with labels l = -1 or 1. c_i is what traini
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -19,13 +20,18 @@ CPenalty = Literal["sum", "squared", "norm"]
 C_PENALTIES: tuple[str, ...] = ("sum", "squared", "norm")
 
 
+def is_number(value: object) -> bool:
+    """Whether this is a finite real number (and not True or False)."""
+    return isinstance(value, Real) and not isinstance(value, bool) and bool(np.isfinite(float(value)))
+
+
 def check_price(c_penalty: str, c_weight: float, intercept_weight: float) -> None:
     """Refuse prices of c and weights of b that make no sense."""
     if c_penalty not in C_PENALTIES:
         raise OptionError(f"c_penalty must be 'sum', 'squared' or 'norm', got {c_penalty!r}")
-    if not np.isfinite(c_weight) or c_weight <= 0.0:
+    if not is_number(c_weight) or c_weight <= 0.0:
         raise OptionError(f"c_weight must be a positive number, got {c_weight!r}")
-    if not np.isfinite(intercept_weight) or intercept_weight < 0.0:
+    if not is_number(intercept_weight) or intercept_weight < 0.0:
         raise OptionError(f"intercept_weight must be a nonnegative number, got {intercept_weight!r}")
 
 

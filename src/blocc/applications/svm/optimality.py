@@ -7,7 +7,7 @@ of the margins and pi of "w is a combination of the samples", an answer is stron
     nu_i <= phi'(c_i), with equality where c_i > 0;     pi . d_i >= 0, with equality where the sample carries weight;
 
 where nu_i >= 0 for samples that could be released (neither weight nor forgiveness) and pi . d_i >= 0 for those that
-could be held. A sample whose other side was tried without gain may break its sign: there is no descent on either side.
+could be held. A sample whose other side was tried, alone and without gain, may break its sign.
 """
 
 from __future__ import annotations
@@ -82,10 +82,19 @@ def scale(problem: MarginProblem, now: Classifier) -> float:
 
 
 def wishes(problem: MarginProblem, now: Classifier) -> np.ndarray:
-    """Samples that would gain by changing sides."""
-    least = ZERO * scale(problem, now)
-    released, taken = _grudges(problem, now)
-    return (released > least) | (taken > least)
+    """What each sample would gain, at first, by changing sides; 0 where that is rounding."""
+    gain = np.maximum(*_grudges(problem, now))
+    return np.where(gain > ZERO * scale(problem, now), gain, 0.0)
+
+
+def follower_residual(problem: MarginProblem, now: Classifier) -> float:
+    """The follower's KKT residuals at c, relative to y; stationarity also to the multipliers' mean beyond 100."""
+    steep = max(1.0, float(now.support.mean()) / 100.0)
+    slack = problem.rows @ now.y - 1.0 + now.c
+    stationary = np.abs(problem.ridge * now.y - problem.rows.T @ now.support).max() / steep
+    complementary = np.minimum(np.maximum(slack, 0.0), now.support).max()
+    worst = max(float(stationary), float(-slack.min()), float(complementary), float(-now.support.min()))
+    return worst / (1.0 + float(np.abs(now.y).max()))
 
 
 def stationarity(problem: MarginProblem, now: Classifier, tried: np.ndarray | None = None) -> float:
@@ -96,9 +105,13 @@ def stationarity(problem: MarginProblem, now: Classifier, tried: np.ndarray | No
     released, taken = _grudges(problem, now)
     counts = np.ones(len(now.c), dtype=bool) if tried is None else ~tried
     carrying = now.held & (now.support > ZERO * (1.0 + now.support.max()))
+    forgiving = np.abs(np.minimum(now.c, problem.price_slope(now.c) - now.margin_price))
+    if problem.c_penalty == "norm" and np.linalg.norm(now.c) <= ZERO:
+        # At c = 0 the norm has a ball of subgradients.
+        forgiving = np.array([max(np.linalg.norm(np.maximum(now.margin_price, 0.0)) - problem.c_weight, 0.0)])
     violations = (
         np.abs(problem.validation_slope(now.y) - slope),
-        np.abs(np.minimum(now.c, problem.price_slope(now.c) - now.margin_price)),
+        forgiving,
         np.abs(np.minimum(slack, now.margin_price))[~now.held],
         np.abs(np.minimum(now.support, pull))[carrying],
         released[counts],
