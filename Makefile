@@ -26,6 +26,10 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Many tests compile the same programs; JAX keeps them on disk, and every test but the first reads them from there.
+test: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.pytest_cache/compiled
+test: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.1
+test: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := 0
 test: lint
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
