@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from blocc.applications import toy
 from blocc.cli_common import BAD_INPUT, EXIT_CODES, guarded, parse_gamma
+from blocc.cli_compare import compare_command
 from blocc.cli_design import design_command
 from blocc.cli_network import build_network_app
 from blocc.cli_svm import svm_command
@@ -49,10 +50,11 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
   blocc network describe seville
   blocc svm breast_cancer --out runs/svm
   blocc toy --sensitivity
+  blocc compare toy --out runs/compare
 
 [bold]Exit codes[/bold]
 
-    0  converged (check: every assumption holds)
+    0  converged (check: every assumption holds; compare: one method at least)
     2  bad input
     3  stalled, or out of iterations
     4  infeasible
@@ -237,6 +239,7 @@ def build_app() -> typer.Typer:
     app.command("design", no_args_is_help=True)(guarded(design_command))
     app.add_typer(build_network_app(), name="network")
     app.command("svm")(guarded(svm_command))
+    app.command("compare", no_args_is_help=True)(guarded(compare_command))
     app.command("toy")(guarded(toy_command))
     return app
 

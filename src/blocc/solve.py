@@ -27,6 +27,7 @@ def solve(
     problem: BilevelProblem,
     x0: PyTree | None = None,
     *,
+    method: str = "blocc",
     preset: str = "default",
     callback: Callback | None = None,
     progress: bool | Report | None = None,
@@ -34,16 +35,35 @@ def solve(
 ) -> Result:
     """Solve a bilevel problem from ``x0`` (or from the middle of X) and return a certified :class:`Result`.
 
-    ``options`` are the fields of :class:`~blocc.options.Options`. ``callback(state)`` is called after every outer
-    iteration and stops the run by returning True. A run of more than half a second shows a live line on a
-    terminal's standard error (``progress=False`` never, ``True`` always). Ctrl-C, a callback or the time limit end the
-    run with the best point so far.
+    ``method`` is blocc's own, or another of the field (:mod:`blocc.methods`), which is judged in the same way.
+    ``options`` are the fields of :class:`~blocc.options.Options`, or the numbers of the other method.
+    ``callback(state)`` is called after every outer iteration and stops the run by returning True. A run of more than
+    half a second shows a live line on a terminal's standard error (``progress=False`` never, ``True`` always). Ctrl-C,
+    a callback or the time limit end the run with the best point so far.
     """
-    settings = make_options(preset, options)
     _check_problem(problem)
+    if method != "blocc":
+        return _by_other_method(problem, x0, method, preset, callback, progress, options)
+    settings = make_options(preset, options)
     run = Run(problem, settings, callback, _reporter(progress))
     with double_precision(), interruptible(run.monitor), _closing(run.monitor.report):
-        return run.single(_start(problem, x0))
+        return run.single(start_in(problem, x0))
+
+
+def _by_other_method(
+    problem: BilevelProblem,
+    x0: PyTree | None,
+    method: str,
+    preset: str,
+    callback: Callback | None,
+    progress: bool | Report | None,
+    options: dict[str, Any],
+) -> Result:
+    from blocc.methods.front import prepare  # that room stands on this one
+
+    run = prepare(problem, method, preset, options, callback, _reporter(progress))
+    with double_precision(), interruptible(run.monitor), _closing(run.monitor.report):
+        return run.run(start_in(problem, x0))
 
 
 def solve_many(
@@ -76,7 +96,7 @@ def solve_many(
         assert x0s is not None
         if len(x0s) == 0:
             raise OptionError("x0s is empty: give at least one start")
-        points = np.stack([_start(problem, x0, name=f"x0s[{index}]") for index, x0 in enumerate(x0s)])
+        points = np.stack([start_in(problem, x0, name=f"x0s[{index}]") for index, x0 in enumerate(x0s)])
     run = Run(problem, settings, callback, _reporter(progress))
     with double_precision(), interruptible(run.monitor), _closing(run.monitor.report):
         return run.many(points)
@@ -87,7 +107,7 @@ def _check_problem(problem: Any) -> None:
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
 
 
-def _start(problem: BilevelProblem, x0: PyTree | None, name: str = "x0") -> np.ndarray:
+def start_in(problem: BilevelProblem, x0: PyTree | None, name: str = "x0") -> np.ndarray:
     """Flatten a start and make sure that it lies in X."""
     if x0 is None:
         return problem.x_set.interior_flat()

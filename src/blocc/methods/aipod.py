@@ -1,0 +1,121 @@
+"""AiPOD and E-AiPOD: alternating projected steps for lower levels with equalities h(x) + A y = 0.
+
+Xiao, Shen, Yin and Chen (AISTATS 2023). S projected gradient steps below, then the gradient of x -> F(x, y(x)) with the
+follower's sensitivity from the null space of A. The formula of the sensitivity has two parts, what moves y within the
+null space and what moves the affine set itself; both are here. E-AiPOD projects only now and then, with probability
+``prob``, and keeps a correction term instead. Numbers: ``alpha`` (x), ``beta`` (y), ``prob``; S is the count ``steps``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from blocc.methods.protocol import Demand, Method, Numbers, Size
+from blocc.problem import FlatProblem
+
+Array = Any
+
+
+class AipodState(NamedTuple):
+    """x, y and, for E-AiPOD, the correction of the skipped projections and the seed of the coins."""
+
+    x: Array
+    y: Array
+    correction: Array
+    key: Array
+
+
+def affine_set(flat: FlatProblem, y: Array) -> tuple[Array, Array, Array]:
+    """A, its pseudo-inverse and an orthogonal projector on its null space."""
+    matrix = jax.jacfwd(flat.equality, argnums=1)(jnp.asarray(flat.x_set.interior_flat()), y)
+    inverse = jnp.linalg.pinv(matrix)
+    return matrix, inverse, jnp.eye(flat.n_y) - inverse @ matrix
+
+
+class Aipod(Method):
+    """Exact sensitivities for equality constraints; needs second derivatives of the lower objective."""
+
+    name = "aipod"
+    title = "AiPOD (Xiao, Shen, Yin, Chen, AISTATS 2023)"
+    demands = (
+        Demand.SOME_EQUALITY,
+        Demand.NO_INEQUALITY,
+        Demand.AFFINE_IN_Y,
+        Demand.FREE_Y,
+        Demand.NO_LEADER_CONSTRAINT,
+    )
+    names: ClassVar[tuple[str, ...]] = ("alpha", "beta")
+    default_counts: ClassVar = {"steps": 10}
+    presets: ClassVar = {"paper": {"alpha": 0.01, "beta": 0.1}}
+    skips = False
+
+    def automatic(self, size: Size) -> list[dict[str, float]]:
+        """1/L below; several lengths above."""
+        steep = size.upper * (1.0 + (size.mixed / max(size.lower_least, 1e-3)) ** 2) + 1e-3
+        return [
+            {"alpha": bold / steep, "beta": 1.0 / max(size.lower, 1e-6), **self._extra(), **self.given}
+            for bold in (1.0, 0.3, 0.1, 0.03, 0.003)
+        ]
+
+    def _extra(self) -> dict[str, float]:
+        return {}
+
+    def start(self, flat: FlatProblem, x: Array, y: Array) -> AipodState:
+        """y is projected on the affine set of x."""
+        _, inverse, _ = affine_set(flat, y)
+        key = jax.random.key_data(jax.random.key(0))
+        return AipodState(x, y - inverse @ flat.equality(x, y), jnp.zeros_like(y), key)
+
+    def coins(self, state: AipodState, k: Array, prob: Array | None = None) -> Array:
+        """Whether each lower step of iteration k projects."""
+        steps = self.count("steps")
+        if not self.skips:
+            return jnp.ones(steps, dtype=bool)
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.key), k)
+        return jax.random.uniform(key, (steps,)) < (self.given["prob"] if prob is None else prob)
+
+    def step(self, flat: FlatProblem, numbers: Numbers, state: AipodState, k: Array) -> AipodState:
+        """The lower steps, then one step of x along the gradient of F(x, y(x))."""
+        x, y, correction, key = state
+        beta = numbers["beta"]
+        _, inverse, tangent = affine_set(flat, y)
+        prob = numbers["prob"] if self.skips else 1.0
+        slope = jax.grad(flat.lower, argnums=1)
+        coins = self.coins(state, k, prob)
+
+        def lower_step(i: Array, pair: tuple[Array, Array]) -> tuple[Array, Array]:
+            y, correction = pair
+            ahead = y - beta * (slope(x, y) - correction)
+            target = ahead - beta / prob * correction
+            projected = target - inverse @ flat.equality(x, target)
+            if not self.skips:
+                return projected, correction
+            new = jnp.where(coins[i], projected, ahead)
+            return new, correction + prob / beta * (new - ahead)
+
+        y, correction = jax.lax.fori_loop(0, self.count("steps"), lower_step, (y, correction))
+        upper_x, upper_y = jax.grad(flat.upper, argnums=(0, 1))(x, y)
+        hessian = jax.hessian(flat.lower, argnums=1)(x, y)
+        mixed = jax.jacfwd(jax.grad(flat.lower, argnums=0), argnums=1)(x, y)
+        moving = jax.jacfwd(flat.equality, argnums=0)(x, y).T @ inverse.T  # how the affine set drags y along
+        # V (V'HV)^-1 V' b without a basis: H on the null space, the identity off it.
+        reduced = tangent @ hessian @ tangent + jnp.eye(flat.n_y) - tangent
+        w = tangent @ jnp.linalg.solve(reduced, tangent @ upper_y)
+        gradient = upper_x - moving @ upper_y + (moving @ hessian - mixed) @ w
+        return AipodState(flat.x_set.project_flat(x - numbers["alpha"] * gradient), y, correction, key)
+
+
+class EAipod(Aipod):
+    """AiPOD with fewer projections."""
+
+    name = "e-aipod"
+    title = "E-AiPOD (Xiao, Shen, Yin, Chen, AISTATS 2023)"
+    names: ClassVar[tuple[str, ...]] = ("alpha", "beta", "prob")
+    presets: ClassVar = {"paper": {"alpha": 0.01, "beta": 0.1, "prob": 0.3}}
+    skips = True
+
+    def _extra(self) -> dict[str, float]:
+        return {"prob": 0.3}

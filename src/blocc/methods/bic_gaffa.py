@@ -1,0 +1,102 @@
+"""BiC-GAFFA: gradients of a regularised gap function, one loop, no projection on the coupled set.
+
+Yao, Yin, Zeng and Zhang (2024). The gap function of the lower level, regularised in y and in the multipliers, is
+penalised; its maximisers theta and lambda are followed by a gradient step and by a closed form. Numbers: step lengths
+``alpha`` (x, y), ``beta`` (z), ``eta`` (theta); proximal weights ``gamma1``, ``gamma2``; penalty
+c_k = ``c0`` (k+1)^``p``; multipliers are kept below ``r``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from blocc.methods.protocol import (
+    Demand,
+    Method,
+    Numbers,
+    Size,
+    clipped,
+    constraints,
+    positive_part,
+    schedule,
+)
+from blocc.problem import FlatProblem
+
+Array = Any
+
+
+class GapState(NamedTuple):
+    """Variables of both levels, the proximal answer theta, and the proximal centre z of the multipliers."""
+
+    x: Array
+    y: Array
+    theta: Array
+    z: Array
+
+
+class BicGaffa(Method):
+    """Single loop, first-order, for coupled constraints of any form."""
+
+    name = "bic-gaffa"
+    title = "BiC-GAFFA (Yao, Yin, Zeng, Zhang 2024)"
+    demands = (Demand.NO_LEADER_CONSTRAINT,)
+    names = ("alpha", "beta", "eta", "gamma1", "gamma2", "c0", "p", "r")
+    presets: ClassVar = {
+        "paper": {
+            "alpha": 1e-3,
+            "beta": 1e-3,
+            "eta": 1e-2,
+            "gamma1": 10.0,
+            "gamma2": 1.0,
+            "c0": 10.0,
+            "p": 0.3,
+            "r": 10.0,
+        }
+    }
+
+    def automatic(self, size: Size) -> list[dict[str, float]]:
+        """Step lengths from the curvatures, from bold to cautious."""
+        gamma1 = 1.0 / max(size.lower, 0.1)
+        gamma2 = 1.0 / max(size.coupling_y**2 * gamma1, 0.1)
+        eta = 1.0 / (size.lower + 1.0 / gamma1)
+        steep = size.upper + size.lower + size.mixed + gamma2 * size.coupling**2 + 1.0 / gamma1
+        return [
+            {
+                "alpha": bold / steep,
+                "beta": bold * gamma2,
+                "eta": eta,
+                "gamma1": gamma1,
+                "gamma2": gamma2,
+                "c0": c0,
+                "p": 0.3,
+                "r": 1e6,
+                **self.given,
+            }
+            for bold in (0.5, 0.1, 0.02)
+            for c0 in (1.0, 0.1)
+        ]
+
+    def start(self, flat: FlatProblem, x: Array, y: Array) -> GapState:
+        """theta = y, z = 0."""
+        return GapState(x, y, y, jnp.zeros(flat.n_inequality + flat.n_equality))
+
+    def step(self, flat: FlatProblem, numbers: Numbers, state: GapState, k: Array) -> GapState:
+        """theta, then x and y, then z."""
+        x, y, theta, z = state
+        alpha, gamma1, gamma2 = numbers["alpha"], numbers["gamma1"], numbers["gamma2"]
+        penalty = schedule(numbers, k)
+        lagrangian = lambda a, b, multipliers: flat.lower(a, b) + multipliers @ constraints(flat, a, b)  # noqa: E731
+        slope = jax.grad(lagrangian, argnums=(0, 1))
+        slope_theta = slope(x, theta, z)[1] + (theta - y) / gamma1
+        theta = flat.y_set.project_flat(theta - numbers["eta"] * slope_theta)
+        multipliers = positive_part(flat, z + gamma2 * constraints(flat, x, y))
+        upper_x, upper_y = jax.grad(flat.upper, argnums=(0, 1))(x, y)
+        here_x, here_y = slope(x, y, multipliers)
+        there_x, _ = slope(x, theta, z)
+        new_x = flat.x_set.project_flat(x - alpha * (upper_x / penalty + here_x - there_x))
+        new_y = flat.y_set.project_flat(y - alpha * (upper_y / penalty + here_y - (y - theta) / gamma1))
+        away = (z - multipliers) / gamma2 + constraints(flat, x, theta)
+        return GapState(new_x, new_y, theta, clipped(flat, z + numbers["beta"] * away, numbers["r"]))

@@ -1,0 +1,115 @@
+"""BVFSM: sequential minimisation with a barrier on the value function.
+
+Liu, Liu, Zeng, Zhang and Zhang (2023). The regularised value of the lower level is estimated by a few gradient steps on
+z; then y and x descend the upper objective with a logarithmic barrier on "f(x, y) is not above that value", and a
+quadratic penalty on the coupled constraints. Numbers: ``alpha`` (x), ``step_y``, ``step_z``; the sequences mu_k,
+theta_k and sigma_k start at ``mu0``, ``theta0``, ``sigma0`` and fall like (k+1)^-1.1; the penalty starts at ``rho0``
+and grows like (k+1)^0.5, with steps shortened by it through ``slope``, the size of the constraints' Jacobian; ``shift``
+keeps the barrier finite. Here k counts stages of ``hold`` steps. Plain gradient steps of a fixed length leave the
+barrier's domain, so the steps are also as short as the barrier is curved, and below a tenth of the shift it goes on
+as a straight line.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from blocc.methods.protocol import Demand, Method, Numbers, Size, constraints, positive_part
+from blocc.problem import FlatProblem
+
+Array = Any
+
+
+class BvfsmState(NamedTuple):
+    """x, y and the minimiser z of the regularised lower level."""
+
+    x: Array
+    y: Array
+    z: Array
+
+
+class Bvfsm(Method):
+    """First-order, for lower levels without unique answers too."""
+
+    name = "bvfsm"
+    title = "BVFSM (Liu, Liu, Zeng, Zhang, Zhang 2023)"
+    demands = (Demand.NO_LEADER_CONSTRAINT,)
+    names = ("alpha", "step_y", "step_z", "mu0", "theta0", "sigma0", "rho0", "shift", "slope")
+    default_counts: ClassVar = {"steps_y": 20, "steps_z": 20, "hold": 200}
+    presets: ClassVar = {
+        "paper": {
+            "alpha": 0.01,
+            "step_y": 0.01,
+            "step_z": 0.01,
+            "mu0": 1.0,
+            "theta0": 1.0,
+            "sigma0": 1.0,
+            "rho0": 1.0,
+            "shift": 1e-2,
+            "slope": 1.0,
+        }
+    }
+
+    def automatic(self, size: Size) -> list[dict[str, float]]:
+        """Step lengths from the curvatures, from bold to cautious."""
+        return [
+            {
+                "alpha": bold / (size.upper + size.lower + size.mixed + 1e-3),
+                "step_y": 0.5 / (size.upper + size.lower + 1e-3),
+                "step_z": 1.0 / (size.lower + 1e-3),
+                "mu0": 0.1,
+                "theta0": 0.1,
+                "sigma0": sigma0,
+                "rho0": 10.0 * (1.0 + size.lower),
+                "shift": 1e-3,
+                "slope": max(size.coupling, 1e-3),
+                **self.given,
+            }
+            for bold in (0.5, 0.1, 0.02)
+            for sigma0 in (1.0, 0.1)
+        ]
+
+    def start(self, flat: FlatProblem, x: Array, y: Array) -> BvfsmState:
+        """z = y."""
+        return BvfsmState(x, y, y)
+
+    def step(self, flat: FlatProblem, numbers: Numbers, state: BvfsmState, k: Array) -> BvfsmState:
+        """z, then y, then x."""
+        x, y, z = state
+        stage = k // self.count("hold") + 1.0
+        fall = stage**-1.1
+        mu, theta, sigma = numbers["mu0"] * fall, numbers["theta0"] * fall, numbers["sigma0"] * fall
+        rho = numbers["rho0"] * stage**0.5
+        stiff = rho * numbers["slope"] ** 2
+
+        def penalty(a: Array, b: Array) -> Array:
+            return 0.5 * rho * jnp.sum(positive_part(flat, constraints(flat, a, b)) ** 2)
+
+        def regularised(a: Array, b: Array) -> Array:
+            return flat.lower(a, b) + mu * jnp.sum(b**2) + penalty(a, b)
+
+        def length(name: str, steep: Array) -> Array:
+            return numbers[name] / (1.0 + numbers[name] * (stiff + steep))
+
+        def outer(a: Array, b: Array) -> Array:
+            return flat.upper(a, b) + theta * jnp.sum(b**2) + penalty(a, b)
+
+        def excess(a: Array, b: Array) -> Array:
+            return flat.lower(a, b) - regularised(a, z_end)
+
+        def move(point: Array, name: str, argument: int, a: Array, b: Array) -> Array:
+            """One step of the barrier function; near the barrier it is as short as the barrier is curved."""
+            room = jnp.maximum(numbers["shift"] - excess(a, b), 0.1 * numbers["shift"] + 1e-8)
+            towards = jax.grad(excess, argnums=argument)(a, b)
+            slope = jax.grad(outer, argnums=argument)(a, b) + sigma / room * towards
+            return point - length(name, sigma * jnp.sum((towards / room) ** 2)) * slope
+
+        below = jax.grad(regularised, argnums=1)
+        along = lambda _, b: flat.y_set.project_flat(b - length("step_z", 0.0) * below(x, b))  # noqa: E731
+        z_end = jax.lax.fori_loop(0, self.count("steps_z"), along, z)
+        rise = lambda _, b: flat.y_set.project_flat(move(b, "step_y", 1, x, b))  # noqa: E731
+        y = jax.lax.fori_loop(0, self.count("steps_y"), rise, y)
+        return BvfsmState(flat.x_set.project_flat(move(x, "alpha", 0, x, y)), y, z_end)

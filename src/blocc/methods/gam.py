@@ -1,0 +1,171 @@
+"""GAM: gradients of the follower's exact answer, with every doubtful constraint counted both ways.
+
+Xu and Zhu (AAAI 2023). At each x the lower level is solved exactly and differentiated through its KKT system with the
+active constraints. A constraint near the boundary of activity (a multiplier or a slack that a step of length epsilon
+could bring to zero) is split both ways; the step follows the shortest vector in the convex hull of all these gradients,
+by a line search, and epsilon shrinks when that vector is short. A singular KKT matrix ends the run and is reported.
+Numbers: ``alpha`` (first trial step), ``epsilon`` (first radius), ``shrink``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.optimize import nnls
+
+from blocc.methods.protocol import Demand, Method, Size
+from blocc.problem import FlatProblem
+
+Array = Any
+
+#: At most so many constraints are split both ways; further ones keep the side they are on.
+MOST_SPLITS = 6
+#: Condition number from which a KKT matrix counts as singular.
+SINGULAR = 1e12
+
+
+def kkt_sensitivity(flat: FlatProblem, x: Array, y: Array, inequality: Array, equality: Array, active: Array) -> Any:
+    """dy/dx and dmu/dx of the follower's answer for a given active set, and the KKT matrix."""
+
+    def lagrangian(a: Array, b: Array) -> Array:
+        return flat.lower(a, b) + inequality @ flat.inequality(a, b) + equality @ flat.equality(a, b)
+
+    slope = jax.grad(lagrangian, argnums=1)
+    hessian = jax.jacfwd(slope, argnums=1)(x, y)
+    mixed = jax.jacfwd(slope, argnums=0)(x, y)
+    stacked = lambda a, b: jnp.concatenate([flat.inequality(a, b), flat.equality(a, b)])  # noqa: E731
+    in_y, in_x = jax.jacfwd(stacked, argnums=1)(x, y), jax.jacfwd(stacked, argnums=0)(x, y)
+    counts = jnp.concatenate([active, jnp.ones(flat.n_equality, dtype=bool)]).astype(hessian.dtype)
+    # An inactive row says that its multiplier does not move.
+    corner = jnp.diag(1.0 - counts)
+    matrix = jnp.block([[hessian, (counts[:, None] * in_y).T], [counts[:, None] * in_y, corner]])
+    right = -jnp.concatenate([mixed, counts[:, None] * in_x])
+    moves = jnp.linalg.solve(matrix, right)
+    return moves[: flat.n_y], moves[flat.n_y :], matrix, in_y, in_x
+
+
+def active_gradient(
+    flat: FlatProblem, x: Array, y: Array, inequality: Array, active: Array, equality: Array | None = None
+) -> Array:
+    """The gradient of x -> F(x, y(x)) if exactly these inequalities stay active."""
+    free = jnp.zeros(flat.n_equality) if equality is None else equality
+    moves, *_ = kkt_sensitivity(flat, x, y, inequality, free, active)
+    upper_x, upper_y = jax.grad(flat.upper, argnums=(0, 1))(x, y)
+    return upper_x + moves.T @ upper_y
+
+
+def minimum_norm(gradients: np.ndarray) -> np.ndarray:
+    """The shortest vector in the convex hull of the rows."""
+    rows = np.atleast_2d(np.asarray(gradients, dtype=np.float64))
+    if len(rows) == 1:
+        return rows[0]
+    # min ||G'w|| with w >= 0 and sum w = 1, the sum as a heavy row of a nonnegative least-squares problem.
+    size = max(float(np.abs(rows).max()), 1e-300)
+    heavy = 1e4
+    system = np.vstack([rows.T / size, heavy * np.ones((1, len(rows)))])
+    weights, _ = nnls(system, np.append(np.zeros(rows.shape[1]), heavy), maxiter=100 * len(rows))
+    return np.asarray(rows.T @ (weights / weights.sum()))
+
+
+def splits(sure: np.ndarray, doubtful: np.ndarray) -> list[np.ndarray]:
+    """All active sets: the sure ones, with every combination of the doubtful ones."""
+    found = []
+    for sides in itertools.product((False, True), repeat=len(doubtful)):
+        active = sure.copy()
+        active[doubtful] = sides
+        found.append(active)
+    return found
+
+
+class Gam(Method):
+    """Exact solutions and second derivatives; for lower levels without other sets than their constraints."""
+
+    name = "gam"
+    title = "GAM (Xu, Zhu, AAAI 2023)"
+    demands = (Demand.FREE_Y, Demand.NO_LEADER_CONSTRAINT)
+    names = ("alpha", "epsilon", "shrink")
+    presets: ClassVar = {"paper": {"alpha": 0.05, "epsilon": 0.005, "shrink": 0.5}}
+
+    def automatic(self, size: Size) -> list[dict[str, float]]:
+        """A line search needs no tuning."""
+        return [{"alpha": 1.0, "epsilon": 0.1 * size.x, "shrink": 0.25, **self.given}]
+
+    def drive(self, run: Any, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """All iterations; ``run`` is the :class:`~blocc.methods.run.MethodRun` that solves, records and stops."""
+        flat, numbers = run.flat, run.numbers
+        sensitivity, gradient = run.compiled_gam()
+        project = run.function.project
+        epsilon, least = numbers["epsilon"], 1e-2 * run.options.tolerance
+        for k in range(run.options.max_iterations):
+            run.monitor.check_time()
+            answer = run.follower(x)
+            y, prices, free = np.asarray(answer.y), *(np.asarray(part) for part in answer.multipliers)
+            value = run.upper(x, y)
+            run.iterations = k + 1
+            step = float(np.linalg.norm(x - run.last[0]))
+            run.last = (x, y)
+            run.record(x, y, k + 1, step)
+            slack = -np.asarray(flat.inequality(jnp.asarray(x), jnp.asarray(y)))
+            active = prices > slack
+            moves, price_moves, matrix, in_y, in_x = (
+                np.asarray(part) for part in sensitivity(x, y, prices, free, active)
+            )
+            condition = np.linalg.cond(matrix) if np.isfinite(matrix).all() else np.inf
+            if condition > SINGULAR:
+                run.trouble = f"the KKT matrix of the lower level is singular there (condition {condition:.0e})"
+                return x, y
+            doubtful = self._doubtful(active, prices, slack, price_moves, in_x + in_y @ moves, epsilon)
+            gradients = [np.asarray(gradient(x, y, prices, free, side)) for side in splits(active, doubtful)]
+            gradients = [vector for vector in gradients if np.isfinite(vector).all()]
+            if not gradients:
+                run.trouble = "the KKT matrix of the lower level is singular for every choice of active constraints"
+                return x, y
+            direction = minimum_norm(np.array(gradients))
+            short = float(np.abs(x - project(x - direction)).max(initial=0.0))
+            moved = None
+            if short > max(least, epsilon * 1e-3) * (1.0 + abs(value)):
+                moved = self._search(run, project, x, value, direction, numbers["alpha"])
+            if moved is None:
+                epsilon *= numbers["shrink"]
+                if epsilon < least:
+                    return x, y
+                continue
+            x = moved
+        return run.last
+
+    @staticmethod
+    def _doubtful(
+        active: np.ndarray,
+        prices: np.ndarray,
+        slack: np.ndarray,
+        price_moves: np.ndarray,
+        slack_moves: np.ndarray,
+        epsilon: float,
+    ) -> np.ndarray:
+        """Constraints that a step of length epsilon could bring to the other side; the nearest ones first."""
+        count = len(prices)
+        reach = np.where(
+            active,
+            epsilon * np.linalg.norm(price_moves[:count], axis=1) - prices,
+            epsilon * np.linalg.norm(slack_moves[:count], axis=1) - slack,
+        )
+        order = np.argsort(-reach)[:MOST_SPLITS]
+        return order[reach[order] > 0.0]
+
+    @staticmethod
+    def _search(
+        run: Any, project: Any, x: np.ndarray, value: float, direction: np.ndarray, step: float
+    ) -> np.ndarray | None:
+        """Armijo's rule along the projected direction; None where nothing is gained."""
+        for _ in range(40):
+            candidate = project(x - step * direction)
+            answer = run.follower(candidate)
+            solved = float(np.max(np.stack(answer.residuals))) < 1e-5
+            if solved and run.upper(candidate, np.asarray(answer.y)) <= value - 1e-4 * direction @ (x - candidate):
+                return np.asarray(candidate) if np.abs(candidate - x).max(initial=0.0) > 0.0 else None
+            step *= 0.5
+        return None

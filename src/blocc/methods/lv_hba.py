@@ -1,0 +1,139 @@
+"""LV-HBA: a Lagrangian value function regularised in y and in the multipliers, with a joint projection.
+
+Yao, Yu, Zeng and Zhang (ICLR 2024). x and y move together and are projected on the coupled set, which must therefore be
+jointly convex. Numbers: ``alpha`` (x, y), ``beta`` (z), ``eta`` (theta, lambda), ``gamma1``, ``gamma2``, penalty
+c_k = ``c0`` (k+1)^``p``, and ``r``, the bound of z. The joint projection is computed by the package's interior point.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from blocc.inner.interior_point import InteriorPoint, Warm
+from blocc.lagrangian import weights
+from blocc.methods.protocol import (
+    Demand,
+    Method,
+    Numbers,
+    Size,
+    clipped,
+    constraints,
+    positive_part,
+    schedule,
+)
+from blocc.problem import FlatProblem
+from blocc.sets import Product
+
+Array = Any
+
+#: Relative accuracy of the joint projection.
+PROJECTION_TOLERANCE = 1e-12
+
+
+class HbaState(NamedTuple):
+    """Variables of both levels, the proximal answer theta with its multipliers, their centre z, a warm start."""
+
+    x: Array
+    y: Array
+    theta: Array
+    multipliers: Array
+    z: Array
+    warm: Any
+
+
+def joint_projection(flat: FlatProblem) -> FlatProblem:
+    """The projection on {x in X, y in Y, g <= 0, h = 0} as a lower level: its x is the point, its y the projection."""
+    n_x = flat.n_x
+    both = Product((flat.x_set, flat.y_set))
+    return FlatProblem(
+        upper=lambda point, w: jnp.zeros(()),
+        lower=lambda point, w: 0.5 * jnp.sum((w - point) ** 2),
+        inequality=lambda point, w: flat.inequality(w[:n_x], w[n_x:]),
+        equality=lambda point, w: flat.equality(w[:n_x], w[n_x:]),
+        upper_inequality=lambda point, w: jnp.zeros(0),
+        x_set=both,
+        y_set=both,
+        n_inequality=flat.n_inequality,
+        n_equality=flat.n_equality,
+        n_upper_inequality=0,
+    )
+
+
+class LvHba(Method):
+    """Single loop with a joint projection."""
+
+    name = "lv-hba"
+    title = "LV-HBA (Yao, Yu, Zeng, Zhang, ICLR 2024)"
+    demands = (Demand.JOINTLY_CONVEX, Demand.NO_LEADER_CONSTRAINT)
+    names = ("alpha", "beta", "eta", "gamma1", "gamma2", "c0", "p", "r")
+    presets: ClassVar = {
+        "paper": {
+            "alpha": 0.01,
+            "beta": 0.01,
+            "eta": 0.001,
+            "gamma1": 0.1,
+            "gamma2": 0.1,
+            "c0": 1.0,
+            "p": 0.3,
+            "r": 1.0,
+        }
+    }
+
+    def automatic(self, size: Size) -> list[dict[str, float]]:
+        """Step lengths from the curvatures, from bold to cautious."""
+        gamma1 = 1.0 / max(size.lower, 0.1)
+        gamma2 = 1.0
+        eta = 1.0 / (size.lower + 1.0 / gamma1 + 1.0 / gamma2 + 2.0 * size.coupling_y)
+        steep = size.upper + 2.0 * size.lower + size.mixed + 2.0 / gamma1
+        return [
+            {
+                "alpha": bold / steep,
+                "beta": min(bold, 0.5) * gamma2,
+                "eta": eta,
+                "gamma1": gamma1,
+                "gamma2": gamma2,
+                "c0": c0,
+                "p": 0.3,
+                "r": 1e6,
+                **self.given,
+            }
+            for bold in (1.0, 0.2, 0.04)
+            for c0 in (1.0, 0.1)
+        ]
+
+    def start(self, flat: FlatProblem, x: Array, y: Array) -> HbaState:
+        """theta = y, no multipliers."""
+        none = jnp.zeros(flat.n_inequality + flat.n_equality)
+        return HbaState(x, y, y, none, none, InteriorPoint().cold(joint_projection(flat)))
+
+    def step(self, flat: FlatProblem, numbers: Numbers, state: HbaState, k: Array) -> HbaState:
+        """theta and its multipliers, then x and y together, then z."""
+        x, y, theta, multipliers, z, warm = state
+        gamma1, gamma2, eta = numbers["gamma1"], numbers["gamma2"], numbers["eta"]
+        penalty = schedule(numbers, k)
+        lagrangian = lambda a, b, weights: flat.lower(a, b) + weights @ constraints(flat, a, b)  # noqa: E731
+        slope = jax.grad(lagrangian, argnums=(0, 1))
+        slope_theta = slope(x, theta, multipliers)[1] + (theta - y) / gamma1
+        rise = (multipliers - z) / gamma2 - constraints(flat, x, theta)
+        theta = flat.y_set.project_flat(theta - eta * slope_theta)
+        multipliers = positive_part(flat, multipliers - eta * rise)
+        upper_x, upper_y = jax.grad(flat.upper, argnums=(0, 1))(x, y)
+        lower_x, lower_y = jax.grad(flat.lower, argnums=(0, 1))(x, y)
+        there_x, _ = slope(x, theta, multipliers)
+        change_x = upper_x / penalty + lower_x - there_x
+        change_y = upper_y / penalty + lower_y - (y - theta) / gamma1
+        target = jnp.concatenate([x, y]) - numbers["alpha"] * jnp.concatenate([change_x, change_y])
+        new, warm = self._project(flat, target, warm)
+        z = clipped(flat, z + numbers["beta"] * (multipliers - z) / gamma2, numbers["r"])
+        return HbaState(new[: flat.n_x], new[flat.n_x :], theta, multipliers, z, warm)
+
+    def _project(self, flat: FlatProblem, point: Array, warm: Warm) -> tuple[Array, Warm]:
+        joint = joint_projection(flat)
+        if flat.n_inequality + flat.n_equality == 0:
+            return joint.y_set.project_flat(point), warm
+        # A cold start is more dependable than a warm one when the active set changes.
+        found = InteriorPoint().solve(joint, point, weights(joint), InteriorPoint().cold(joint), PROJECTION_TOLERANCE)
+        return found.y, warm

@@ -1,0 +1,188 @@
+"""Every method reaches known answers inside its assumptions, and refuses problems outside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import blocc
+from blocc import BilevelProblem, Box, Reals, Status
+from blocc.applications.textbook import known_problem
+from blocc.errors import OptionError, ProblemError
+from blocc.methods.registry import METHODS, NAMES, make_method
+
+#: Small problems of the collection, and the methods that are expected to solve them.
+SOLVED: dict[str, tuple[str, ...]] = {
+    "leaning_wall": ("lv-hba", "bic-gaffa", "sflcb", "gam", "bvfsm"),
+    "blocc_toy": ("lv-hba", "bic-gaffa", "sflcb", "bvfsm"),
+    "shrinkage": ("lv-hba", "bic-gaffa", "sflcb", "gam"),
+    "clark_westerberg_1990": ("lv-hba", "sflcb", "gam", "bvfsm"),
+    "moving_ball": ("lv-hba", "bic-gaffa", "gam"),
+    "lower_semicircle": ("lv-hba", "gam", "bvfsm"),
+    "ball_follower": ("bic-gaffa", "sflcb", "bvfsm"),
+    "simplex_projection": ("bic-gaffa", "sflcb", "bvfsm"),
+    "quartic_follower": ("gam", "bvfsm"),
+    "equality_projection": ("sflcb", "aipod", "e-aipod", "gam"),
+}
+
+
+@pytest.mark.parametrize("name", SOLVED)
+def test_reaches_the_known_value(name: str) -> None:
+    known = known_problem(name)
+    for method in SOLVED[name]:
+        result = blocc.solve(known.problem, known.starts[0], method=method, progress=False)
+        assert result.upper_value == pytest.approx(known.upper_value, rel=1e-2, abs=1e-2), method
+        assert result.settings["method"] == method
+        assert result.certificate.feasibility < 1e-6, method
+        assert len(result.history) > 0, method
+
+
+def equality_problem(seed: int) -> tuple[BilevelProblem, float, np.ndarray]:
+    """Quadratic objectives and A y = B x + d; the value and x of the optimum from two linear systems."""
+    generator = np.random.default_rng(seed)
+    n, m, e = 2, 4, 2
+    root = generator.standard_normal((m, m))
+    H, C = root @ root.T + np.eye(m), generator.standard_normal((m, n))
+    A, B, d = generator.standard_normal((e, m)), generator.standard_normal((e, n)), generator.standard_normal(e)
+    target = generator.standard_normal(m)
+    kkt = np.block([[H, A.T], [A, np.zeros((e, e))]])
+    slope = np.linalg.solve(kkt, np.vstack([C, B]))[:m]
+    base = np.linalg.solve(kkt, np.append(np.zeros(m), d))[:m]
+    x = np.linalg.solve(slope.T @ slope + np.eye(n), slope.T @ (target - base))
+    value = 0.5 * np.sum((slope @ x + base - target) ** 2) + 0.5 * x @ x
+    problem = BilevelProblem(
+        upper=lambda x, y: 0.5 * jnp.sum((y - target) ** 2) + 0.5 * jnp.sum(x**2),
+        lower=lambda x, y: 0.5 * y @ (H @ y) - y @ (C @ x),
+        equality=lambda x, y: A @ y - B @ x - d,
+        x_set=Reals(n),
+        y_set=Reals(m),
+    )
+    return problem, float(value), x
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equalities(seed: int) -> None:
+    problem, value, x = equality_problem(seed)
+    for method in ("aipod", "e-aipod"):
+        result = blocc.solve(problem, np.zeros(2), method=method, progress=False)
+        assert result.success, (method, result.message)
+        assert result.upper_value == pytest.approx(value, rel=1e-4)
+        np.testing.assert_allclose(result.x, x, atol=1e-2)
+
+
+def test_every_method_has_six() -> None:
+    for method in METHODS:
+        count = sum(method in methods for methods in SOLVED.values())
+        assert count + (5 if "aipod" in method else 0) >= 6, method
+
+
+# --- refusals ---
+def small(**parts: Any) -> BilevelProblem:
+    whole: dict[str, Any] = {
+        "upper": lambda x, y: (x - 1.0) ** 2 + y**2,
+        "lower": lambda x, y: (y - x) ** 2,
+        "x_set": Box(-2.0, 2.0),
+        "y_set": Reals(),
+    }
+    return BilevelProblem(**{**whole, **parts})
+
+
+@pytest.mark.parametrize(
+    ("method", "parts", "needs"),
+    [
+        ("lv-hba", {"inequality": lambda x, y: y**2 - x**2 - 1.0}, "convex in x and y together"),
+        ("lv-hba", {"equality": lambda x, y: y - x**2}, "affine equalities"),
+        ("sflcb", {"inequality": lambda x, y: y**2 + x}, "affine in x and y together"),
+        ("gam", {"y_set": Box(-1.0, 1.0)}, "y_set to be the whole space"),
+        ("aipod", {"inequality": lambda x, y: y - x}, "equality constraints in the lower level"),
+        ("aipod", {"equality": lambda x, y: (1.0 + x**2) * y - x}, "constant matrix A"),
+        ("e-aipod", {}, "equality constraints in the lower level"),
+        ("bic-gaffa", {"upper_inequality": lambda x, y: y - 5.0}, "no upper_inequality"),
+        ("bvfsm", {"upper_inequality": lambda x, y: y - 5.0}, "no upper_inequality"),
+    ],
+)
+def test_refuses_what_it_cannot_do(method: str, parts: dict[str, Any], needs: str) -> None:
+    with pytest.raises(ProblemError, match=needs) as raised:
+        blocc.solve(small(**parts), 0.5, method=method, progress=False)
+    assert method in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("newton", {}, "method must be one of 'blocc', 'lv-hba'"),
+        ("sflcb", {"alpha": 1.0}, "unknown option 'alpha' of method 'sflcb'"),
+        ("sflcb", {"eta": -1.0}, "eta must be a nonnegative number"),
+        ("sflcb", {"eta": "small"}, "eta must be"),
+        ("bvfsm", {"steps_y": 1.5}, "steps_y must be a positive whole number"),
+        ("lv-hba", {"preset": "mine"}, "preset of method 'lv-hba'"),
+        ("lv-hba", {"gamma": 3.0}, "gamma is an option of method 'blocc'"),
+        ("lv-hba", {"tolerance": -1.0}, "tolerance"),
+        ("lv-hba", {"max_iterations": 0}, "max_iterations"),
+    ],
+)
+def test_bad_options(method: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        blocc.solve(small(), 0.5, method=method, progress=False, **options)
+
+
+def test_names_and_presets() -> None:
+    assert set(NAMES) == {"blocc", "lv-hba", "gam", "bvfsm", "aipod", "e-aipod", "bic-gaffa", "sflcb"}
+    for name, kind in METHODS.items():
+        method = make_method(name, "paper")
+        assert set(method.given) == set(kind.names), "a preset names every number"
+        assert kind.title
+        assert kind.__doc__
+
+
+# --- the same front door ---
+@pytest.fixture(scope="module")
+def wall() -> BilevelProblem:
+    return known_problem("leaning_wall").problem
+
+
+def test_limits_callbacks_and_history(wall: BilevelProblem) -> None:
+    seen: list[int] = []
+
+    def stop_soon(state: Any) -> bool:
+        seen.append(state.iteration)
+        return True
+
+    start = known_problem("leaning_wall").starts[0]
+    stopped = blocc.solve(wall, start, method="sflcb", progress=False, callback=stop_soon)
+    assert stopped.status is Status.STOPPED
+    assert len(stopped.history) == len(seen) == 1
+    short = blocc.solve(wall, start, method="sflcb", progress=False, max_iterations=10)
+    assert short.status in (Status.ITERATION_LIMIT, Status.CONVERGED)
+    assert short.counts["iterations"] == 10
+    late = blocc.solve(wall, start, method="sflcb", progress=False, time_limit=1e-9)
+    assert late.status is Status.TIME_LIMIT
+    assert np.isfinite(late.upper_value)
+    times = blocc.solve(wall, start, method="sflcb", progress=False).history.time
+    assert (np.diff(times) >= 0.0).all()
+
+
+def test_divergence_is_told(wall: BilevelProblem) -> None:
+    start = known_problem("leaning_wall").starts[0]
+    result = blocc.solve(wall, start, method="sflcb", progress=False, eta=1e6, delta=0.1, rho1=1.0, rho2=1.0)
+    assert result.status is not Status.CONVERGED
+    assert np.isfinite(result.upper_value)
+
+
+def test_singular_kkt_matrices_are_reported() -> None:
+    known = known_problem("pinched")
+    result = blocc.solve(known.problem, known.starts[0], method="gam", progress=False, max_iterations=50)
+    assert result.status is Status.STALLED
+    assert "singular" in result.message
+
+
+def test_given_numbers_are_used(wall: BilevelProblem) -> None:
+    start = known_problem("leaning_wall").starts[0]
+    numbers = {"eta": 0.01, "delta": 0.05, "rho1": 2.0, "rho2": 2.0}
+    result = blocc.solve(wall, start, method="sflcb", progress=False, max_iterations=20, **numbers)
+    assert result.settings["numbers"] == numbers
+    part = blocc.solve(wall, start, method="sflcb", progress=False, max_iterations=20, delta=0.05)
+    assert part.settings["numbers"]["delta"] == 0.05
