@@ -2,8 +2,9 @@
 
 Xiao, Shen, Yin and Chen (AISTATS 2023). S projected gradient steps below, then the gradient of x -> F(x, y(x)) with the
 follower's sensitivity from the null space of A. The formula of the sensitivity has two parts, what moves y within the
-null space and what moves the affine set itself; both are here. E-AiPOD projects only now and then, with probability
-``prob``, and keeps a correction term instead. Numbers: ``alpha`` (x), ``beta`` (y), ``prob``; S is the count ``steps``.
+null space and what moves the affine set itself; both are here (the published code leaves the second one out). E-AiPOD
+projects only now and then, with probability ``prob``, and keeps a correction term instead. Numbers: ``alpha`` (x),
+``beta`` (y), ``prob``; S is the count ``steps``.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Aipod(Method):
     )
     names: ClassVar[tuple[str, ...]] = ("alpha", "beta")
     default_counts: ClassVar = {"steps": 10}
-    presets: ClassVar = {"paper": {"alpha": 0.01, "beta": 0.1}}
+    presets: ClassVar = {"paper": {"alpha": 0.02, "beta": 0.1, "steps": 5}}
     skips = False
 
     def automatic(self, size: Size) -> list[dict[str, float]]:
@@ -114,7 +115,7 @@ class EAipod(Aipod):
     name = "e-aipod"
     title = "E-AiPOD (Xiao, Shen, Yin, Chen, AISTATS 2023)"
     names: ClassVar[tuple[str, ...]] = ("alpha", "beta", "prob")
-    presets: ClassVar = {"paper": {"alpha": 0.01, "beta": 0.1, "prob": 0.3}}
+    presets: ClassVar = {"paper": {"alpha": 0.02, "beta": 0.1, "prob": 0.3, "steps": 5}}
     skips = True
 
     def _extra(self) -> dict[str, float]:

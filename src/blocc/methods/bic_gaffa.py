@@ -46,14 +46,14 @@ class BicGaffa(Method):
     names = ("alpha", "beta", "eta", "gamma1", "gamma2", "c0", "p", "r")
     presets: ClassVar = {
         "paper": {
-            "alpha": 1e-3,
-            "beta": 1e-3,
-            "eta": 1e-2,
-            "gamma1": 10.0,
+            "alpha": 0.001,
+            "beta": 0.001,
+            "eta": 0.01,
+            "gamma1": 1.0,
             "gamma2": 1.0,
-            "c0": 10.0,
-            "p": 0.3,
-            "r": 10.0,
+            "c0": 1.0,
+            "p": 0.2,
+            "r": 1.0,
         }
     }
 

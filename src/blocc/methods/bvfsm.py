@@ -44,12 +44,15 @@ class Bvfsm(Method):
             "alpha": 0.01,
             "step_y": 0.01,
             "step_z": 0.01,
-            "mu0": 1.0,
-            "theta0": 1.0,
-            "sigma0": 1.0,
+            "mu0": 0.01,
+            "theta0": 0.01,
+            "sigma0": 0.001,
             "rho0": 1.0,
             "shift": 1e-2,
             "slope": 1.0,
+            "steps_z": 50,
+            "steps_y": 25,
+            "hold": 1,
         }
     }
 

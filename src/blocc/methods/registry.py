@@ -29,8 +29,9 @@ def make_method(name: str, preset: str = "default", **given: Any) -> Method:
     if preset != "default" and preset not in kind.presets:
         known = ", ".join(map(repr, ("default", *kind.presets)))
         raise OptionError(f"preset of method {name!r} must be one of {known}, got {preset!r}")
-    numbers = dict(kind.presets.get(preset, {}))
-    counts: dict[str, int] = {}
+    named = kind.presets.get(preset, {})
+    numbers = {key: value for key, value in named.items() if key not in kind.default_counts}
+    counts = {key: int(value) for key, value in named.items() if key in kind.default_counts}
     for key, value in given.items():
         if key in kind.default_counts:
             if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:

@@ -36,7 +36,7 @@ class Sflcb(Method):
     title = "SFLCB (NeurIPS 2025)"
     demands = (Demand.AFFINE, Demand.NO_LEADER_CONSTRAINT)
     names = ("eta", "delta", "rho1", "rho2")
-    presets: ClassVar = {"paper": {"eta": 1e-3, "delta": 0.1, "rho1": 1.0, "rho2": 1.0}}
+    presets: ClassVar = {"paper": {"eta": 0.001, "delta": 0.1, "rho1": 0.1, "rho2": 0.1}}
 
     def automatic(self, size: Size) -> list[dict[str, float]]:
         """Step lengths from the curvatures; small weights of the upper objective are exact but slow."""
