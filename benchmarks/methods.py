@@ -122,9 +122,9 @@ def draw(sweeps: dict[str, dict[str, list[tuple[int, float]]]], folder: Path) ->
     folder.mkdir(parents=True, exist_ok=True)
     figure, panels = plt.subplots(1, len(sweeps), figsize=(11, 4.2), sharey=True, layout="constrained")
     for panel, (axis, found) in zip(panels, sweeps.items(), strict=True):
-        for name, rows in found.items():
+        for place, (name, rows) in enumerate(found.items()):
             if rows:
-                panel.loglog(*np.array(rows).T, marker="o", markersize=3.5, label=name)
+                panel.loglog(*np.array(rows).T, marker="o", markersize=3.5, label=name, color=f"C{place}")
         panel.set_xlabel({"d_y": "lower-level variables", "d_c": "coupled constraints"}[axis])
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("seconds of one iteration")

@@ -5,8 +5,6 @@ In JSON what is not finite is null, in CSV an empty cell.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from pathlib import Path
@@ -16,8 +14,8 @@ import numpy as np
 
 from blocc.compare import Comparison, MethodRow, cells
 from blocc.methods.registry import NAMES
-from blocc.report.plots import BLUE, GREEN, GREY, ORANGE, RED, PlotError, new_figure
-from blocc.report.storage import StorageError, plain
+from blocc.report.plots import BLUE, GREEN, GREY, ORANGE, RED, figure_image, keep_figure, new_figure
+from blocc.report.storage import StorageError, csv_text, plain
 from blocc.report.transport.style import INK, MUTED, number, shortened
 from blocc.writing import write_atomically
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DPI = 150
 #: A method has the same colour, dashes and marker in every picture.
 _COLOURS = (BLUE, ORANGE, GREEN, RED, "#56B4E9", "#8C6D1F", "#CC79A7", "#4B3F8F")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
@@ -78,7 +75,7 @@ def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> F
         for axes in (values, distances):
             axes.text(0.5, 0.5, "no method gave a result", transform=axes.transAxes, ha="center", color=GREY)
     _ends(ends, comparison)
-    return _keep(figure, path)
+    return keep_figure(figure, path)
 
 
 def _reference(comparison: Comparison) -> float:
@@ -185,27 +182,6 @@ def _dress(axes: Axes) -> None:
     axes.tick_params(labelcolor=MUTED, labelsize=9, length=3)
 
 
-def _image(figure: Figure, suffix: str) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=suffix, dpi=DPI)
-    return buffer.getvalue()
-
-
-def _keep(figure: Figure, path: str | Path | None) -> Figure:
-    if path is None:
-        return figure
-    target = Path(path)
-    try:
-        image = _image(figure, target.suffix.removeprefix(".") or "png")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, image)
-    except ValueError as error:  # matplotlib does not know the suffix
-        raise PlotError(f"cannot write {target}: {str(error).splitlines()[0]}; use .png, .pdf or .svg") from error
-    except OSError as error:
-        raise PlotError(f"cannot write {target}: {error.strerror or error}") from error
-    return figure
-
-
 # --- files ---------------------------------------------------------------------------------------------------------
 def describe_comparison(comparison: Comparison) -> dict[str, Any]:
     """The comparison as JSON values: the table, and of every result its x and the way there."""
@@ -252,10 +228,10 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
     document = json.dumps(describe_comparison(comparison), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     # Everything is made before anything is written: a failure leaves the old files of a folder together.
     files = {
-        "comparison.csv": _csv(comparison.rows()),
+        "comparison.csv": csv_text(comparison.rows()),
         "comparison.json": document.encode(errors="replace"),
         "comparison.md": markdown_table(comparison).encode(errors="replace"),
-        "comparison.png": _image(plot_comparison(comparison), "png"),
+        "comparison.png": figure_image(plot_comparison(comparison)),
     }
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -264,15 +240,3 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
     except OSError as error:
         raise StorageError(f"cannot write the comparison into {target}: {error.strerror or error}") from error
     return [target / name for name in files]
-
-
-def _csv(rows: list[dict[str, Any]]) -> bytes:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    for row in rows[:1]:
-        writer.writerow(row)
-    for row in rows:
-        writer.writerow(
-            ["" if isinstance(value, float) and not math.isfinite(value) else value for value in row.values()]
-        )
-    return stream.getvalue().encode(errors="replace")

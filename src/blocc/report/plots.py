@@ -6,6 +6,7 @@ no display needed.
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,13 @@ import numpy as np
 from blocc.applications.toy import LOWER, UPPER, ToyRun, true_value, upper_value
 from blocc.errors import BloccError
 from blocc.result import Result
+from blocc.writing import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+DPI = 150
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#C8102E", "#666666"  # told apart by everyone
 
 
@@ -71,7 +74,7 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
     else:
         values.legend(frameon=False, fontsize=9)
         errors.legend(frameon=False, fontsize=9)
-    return _keep(figure, path)
+    return keep_figure(figure, path)
 
 
 def plot_toy_surface(run: ToyRun, path: str | Path | None = None) -> Figure:
@@ -90,7 +93,7 @@ def plot_toy_surface(run: ToyRun, path: str | Path | None = None) -> Figure:
         fontsize=12,
         fontweight="bold",
     )
-    return _keep(figure, path)
+    return keep_figure(figure, path)
 
 
 def _surface(part: Any, run: ToyRun) -> None:
@@ -151,13 +154,22 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _keep(figure: Figure, path: str | Path | None) -> Figure:
+def figure_image(figure: Figure, suffix: str = "png") -> bytes:
+    """A figure as the content of a file of this kind."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=suffix, dpi=DPI)
+    return buffer.getvalue()
+
+
+def keep_figure(figure: Figure, path: str | Path | None) -> Figure:
+    """The figure itself, written to ``path`` where one is given (.png, .pdf, .svg)."""
     if path is None:
         return figure
     target = Path(path)
     try:
+        image = figure_image(figure, target.suffix.removeprefix(".") or "png")
         target.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(target, dpi=150)
+        write_atomically(target, image)
     except ValueError as error:  # matplotlib does not know the suffix
         raise PlotError(f"cannot write {target}: {str(error).splitlines()[0]}; use .png, .pdf or .svg") from error
     except OSError as error:

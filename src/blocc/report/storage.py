@@ -6,11 +6,13 @@ every bit. The JSON file carries the checksum of its companion, so that files th
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import json
+import math
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -216,3 +218,18 @@ def _history(columns: list[str], table: np.ndarray) -> History:
     unknown = np.full(len(table), np.nan)
     ordered = np.column_stack([found.get(name, unknown) for name in History.columns])
     return History([HistoryRow(*row) for row in ordered])
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Rows as the content of a CSV file, with headings from the first; what is not finite stays empty."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    for row in rows[:1]:
+        writer.writerow(row)
+    for row in rows:
+        writer.writerow([_cell(value) for value in row.values()])
+    return stream.getvalue().encode(errors="replace")
+
+
+def _cell(value: Any) -> Any:
+    return "" if isinstance(value, float) and not math.isfinite(value) else value

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocc.report.plots import BLUE, GREEN, GREY, ORANGE, RED, PlotError, new_figure
+from blocc.report.plots import BLUE, GREEN, GREY, ORANGE, RED, figure_image, keep_figure, new_figure
 from blocc.report.svm.parts import (
     FORGIVEN,
     PARTS,
@@ -23,7 +22,6 @@ from blocc.report.svm.parts import (
     stages,
 )
 from blocc.report.transport.style import INK, MUTED, number, percent, shortened
-from blocc.writing import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 
     from blocc.applications.svm.estimator import BilevelSVC
 
-DPI = 150
 _COLOURS = {"train": BLUE, "validation": ORANGE, "test": GREEN}
 _DASHES: dict[str, Any] = {"train": "-", "validation": (0, (6, 2)), "test": (0, (2, 1.2))}
 #: With more points than this a marker on each would hide the curve.
@@ -62,7 +59,7 @@ def plot_accuracy(model: BilevelSVC, parts: SplitData, path: str | Path | None =
     panels[0].set_ylim(max(least, -2.0), min(greatest, 100.0 + 0.06 * (101.0 - least)))
     _legend(figure, panels[1], "accuracy of the answer")
     _title(figure, model, parts, "accuracy")
-    return _keep(figure, path)
+    return keep_figure(figure, path)
 
 
 def plot_losses(model: BilevelSVC, parts: SplitData, path: str | Path | None = None) -> Figure:
@@ -89,7 +86,7 @@ def plot_losses(model: BilevelSVC, parts: SplitData, path: str | Path | None = N
     answer = f"answer: upper {number(result.upper_value, 6)}, lower {number(result.lower_value, 6)}"
     _legend(figure, [panels[0, 1], panels[1, 1]], answer)
     _title(figure, model, parts, "objectives")
-    return _keep(figure, path)
+    return keep_figure(figure, path)
 
 
 def plot_margins(model: BilevelSVC, parts: SplitData, path: str | Path | None = None, top: int = 12) -> Figure:
@@ -104,7 +101,7 @@ def plot_margins(model: BilevelSVC, parts: SplitData, path: str | Path | None = 
         empty = figure.add_subplot()
         empty.set_axis_off()
         empty.text(0.5, 0.5, "no sample is forgiven", transform=empty.transAxes, ha="center", color=GREY)
-        return _keep(figure, path)
+        return keep_figure(figure, path)
     grid = figure.add_gridspec(2, 2, width_ratios=(1.15, 1.0))
     places = ((slice(None), 0), (0, 1), (1, 1))
     panels: list[Any] = [figure.add_subplot(grid[place]) for place in places]
@@ -124,7 +121,7 @@ def plot_margins(model: BilevelSVC, parts: SplitData, path: str | Path | None = 
     ranks.set_xlim(0.5, len(c) + 0.5)
     spread.hist(c, bins=min(max(5, round(np.sqrt(len(c)))), 30), range=(0.0, c[0]), color=BLUE, edgecolor="white")
     spread.yaxis.get_major_locator().set_params(integer=True)
-    return _keep(figure, path)
+    return keep_figure(figure, path)
 
 
 def plot_splits(rows: Sequence[dict[str, Any]], path: str | Path | None = None, name: str = "SVM") -> Figure:
@@ -156,7 +153,7 @@ def plot_splits(rows: Sequence[dict[str, Any]], path: str | Path | None = None, 
         axes.legend(frameon=False, fontsize=9, labelcolor=MUTED, loc="upper left", bbox_to_anchor=(0.0, -0.08), ncols=2)
     facts = f"{len(rows)} random splits  ·  bars: mean ± standard deviation"
     _heading(figure, f"{shortened(name, 60)}: accuracy", facts)
-    return _keep(figure, path)
+    return keep_figure(figure, path)
 
 
 def figure_files(model: BilevelSVC | None, parts: SplitData, splits: Sequence[dict[str, Any]] = ()) -> dict[str, bytes]:
@@ -170,7 +167,7 @@ def figure_files(model: BilevelSVC | None, parts: SplitData, splits: Sequence[di
         }
     if splits:
         figures["splits.png"] = plot_splits(splits, name=parts.data.name)
-    return {name: _image(figure, "png") for name, figure in figures.items()}
+    return {name: figure_image(figure) for name, figure in figures.items()}
 
 
 # --- pieces --------------------------------------------------------------------------------------------------------
@@ -274,24 +271,3 @@ def _heading(figure: Figure, title: str, facts: str) -> None:
     figure.text(y=1.0 - 0.44 / height, s=facts, fontsize=9.5, color=MUTED, **place)
     engine: Any = figure.get_layout_engine()
     engine.set(w_pad=0.1, h_pad=0.1, rect=(0.0, 0.0, 1.0, 1.0 - 0.66 / height))
-
-
-def _image(figure: Figure, suffix: str) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=suffix, dpi=DPI)
-    return buffer.getvalue()
-
-
-def _keep(figure: Figure, path: str | Path | None) -> Figure:
-    if path is None:
-        return figure
-    target = Path(path)
-    try:
-        image = _image(figure, target.suffix.removeprefix(".") or "png")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, image)
-    except ValueError as error:  # matplotlib does not know the suffix
-        raise PlotError(f"cannot write {target}: {str(error).splitlines()[0]}; use .png, .pdf or .svg") from error
-    except OSError as error:
-        raise PlotError(f"cannot write {target}: {error.strerror or error}") from error
-    return figure

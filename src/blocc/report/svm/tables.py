@@ -5,15 +5,13 @@ Samples are numbered from 0 in the order of their file. In JSON what is not fini
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blocc.report.storage import StorageError
+from blocc.report.storage import StorageError, csv_text
 from blocc.report.svm.figures import figure_files
 from blocc.report.svm.parts import (
     FORGIVEN,
@@ -118,15 +116,15 @@ def write_fit(
     # Everything is made before anything is written: a failure leaves the old files of a folder together.
     files = {
         "summary.json": (json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode(),
-        "predictions.csv": _csv(prediction_rows(model, parts)),
+        "predictions.csv": csv_text(prediction_rows(model, parts)),
     }
     if splits:
-        files["splits.csv"] = _csv(splits)
+        files["splits.csv"] = csv_text(splits)
     if not several:
-        files["history.csv"] = _csv(history_rows(model, parts))
-        files["margins.csv"] = _csv(margin_rows(model, parts))
+        files["history.csv"] = csv_text(history_rows(model, parts))
+        files["margins.csv"] = csv_text(margin_rows(model, parts))
         if hasattr(model, "coef_"):
-            files["coefficients.csv"] = _csv(coefficient_rows(model, parts))
+            files["coefficients.csv"] = csv_text(coefficient_rows(model, parts))
     files |= figure_files(None if several else model, parts, splits)
     written: list[Path] = []
     try:
@@ -139,15 +137,3 @@ def write_fit(
     if not several:
         written += [model.result_.save(target / "result.json"), target / "result.npz"]
     return written
-
-
-def _csv(rows: Sequence[Row]) -> bytes:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    for row in rows[:1]:
-        writer.writerow(row)
-    for row in rows:
-        writer.writerow(
-            ["" if isinstance(value, float) and not math.isfinite(value) else value for value in row.values()]
-        )
-    return stream.getvalue().encode(errors="replace")

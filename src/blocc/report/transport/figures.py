@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc.applications.transport.design_result import Design
-from blocc.report.plots import PlotError, new_figure
+from blocc.report.plots import figure_image, keep_figure, new_figure
 from blocc.report.transport.geometry import (
     DENSE,
     GAP,
@@ -40,13 +40,11 @@ from blocc.report.transport.style import (
     shortened,
 )
 from blocc.version import __version__
-from blocc.writing import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DPI = 150
 _POINT = 0.75  # a point of matplotlib for each pixel of the map's usual size
 
 
@@ -75,7 +73,7 @@ def plot_map(design: Design, path: str | Path | None = None) -> Figure:
     bar.set_label("capacity used", color=MUTED, fontsize=9)
     _legend(axes, design)
     _title(figure, design, "the network")
-    return _keep(figure, path)
+    return keep_figure(figure, path)
 
 
 def plot_demand(design: Design, path: str | Path | None = None) -> Figure:
@@ -105,7 +103,7 @@ def plot_demand(design: Design, path: str | Path | None = None) -> Figure:
     bar.ax.tick_params(length=0, labelsize=9, labelcolor=MUTED)
     bar.set_label("passengers (grey: no market)", color=MUTED, fontsize=9)
     _title(figure, design, "demand" + (f" ({matrices.left_out} small nodes left out)" if matrices.left_out else ""))
-    return _keep(figure, path)
+    return keep_figure(figure, path)
 
 
 def plot_convergence(design: Design, path: str | Path | None = None) -> Figure:
@@ -145,7 +143,7 @@ def plot_convergence(design: Design, path: str | Path | None = None) -> Figure:
     else:
         axes.text(0.5, 0.5, "no iteration was recorded", transform=axes.transAxes, ha="center", color=MUTED)
     _title(figure, design, "how the utility was reached")
-    return _keep(figure, path)
+    return keep_figure(figure, path)
 
 
 def picture_files(design: Design) -> dict[str, bytes]:
@@ -153,7 +151,7 @@ def picture_files(design: Design) -> dict[str, bytes]:
     figures = {"map": plot_map(design), "demand": plot_demand(design), "convergence": plot_convergence(design)}
     from matplotlib.backends.backend_pdf import PdfPages  # where matplotlib is missing, the figures have said so
 
-    files = {f"{name}.png": _image(figure, "png") for name, figure in figures.items()}
+    files = {f"{name}.png": figure_image(figure) for name, figure in figures.items()}
     buffer = io.BytesIO()
     about = {"Title": shortened(design.network.name, 200), "Creator": f"blocc {__version__}"}
     with PdfPages(buffer, metadata=about) as pages:
@@ -285,24 +283,3 @@ def _mappable(scale: Any, low: float, high: float) -> Any:
     from matplotlib.colors import Normalize
 
     return ScalarMappable(Normalize(low, high), scale)
-
-
-def _image(figure: Figure, suffix: str) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=suffix, dpi=DPI)
-    return buffer.getvalue()
-
-
-def _keep(figure: Figure, path: str | Path | None) -> Figure:
-    if path is None:
-        return figure
-    target = Path(path)
-    try:
-        image = _image(figure, target.suffix.removeprefix(".") or "png")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, image)
-    except ValueError as error:  # matplotlib does not know the suffix
-        raise PlotError(f"cannot write {target}: {str(error).splitlines()[0]}; use .png, .pdf or .svg") from error
-    except OSError as error:
-        raise PlotError(f"cannot write {target}: {error.strerror or error}") from error
-    return figure
