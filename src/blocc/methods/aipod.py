@@ -14,7 +14,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from blocc.methods.protocol import Demand, Method, Numbers, Size
+from blocc.methods.loop import Iteration
+from blocc.methods.protocol import Demand, Numbers
+from blocc.methods.size import Size
 from blocc.problem import FlatProblem
 
 Array = Any
@@ -36,7 +38,7 @@ def affine_set(flat: FlatProblem, y: Array) -> tuple[Array, Array, Array]:
     return matrix, inverse, jnp.eye(flat.n_y) - inverse @ matrix
 
 
-class Aipod(Method):
+class Aipod(Iteration):
     """Exact sensitivities for equality constraints; needs second derivatives of the lower objective."""
 
     name = "aipod"

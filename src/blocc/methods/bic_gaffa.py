@@ -13,16 +13,17 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from blocc.methods.loop import Iteration
 from blocc.methods.protocol import (
     Demand,
-    Method,
     Numbers,
-    Size,
     clipped,
     constraints,
+    lagrangian_slope,
     positive_part,
     schedule,
 )
+from blocc.methods.size import Size
 from blocc.problem import FlatProblem
 
 Array = Any
@@ -37,7 +38,7 @@ class GapState(NamedTuple):
     z: Array
 
 
-class BicGaffa(Method):
+class BicGaffa(Iteration):
     """Single loop, first-order, for coupled constraints of any form."""
 
     name = "bic-gaffa"
@@ -88,14 +89,12 @@ class BicGaffa(Method):
         x, y, theta, z = state
         alpha, gamma1, gamma2 = numbers["alpha"], numbers["gamma1"], numbers["gamma2"]
         penalty = schedule(numbers, k)
-        lagrangian = lambda a, b, multipliers: flat.lower(a, b) + multipliers @ constraints(flat, a, b)  # noqa: E731
-        slope = jax.grad(lagrangian, argnums=(0, 1))
-        slope_theta = slope(x, theta, z)[1] + (theta - y) / gamma1
+        slope_theta = lagrangian_slope(flat, x, theta, z)[1] + (theta - y) / gamma1
         theta = flat.y_set.project_flat(theta - numbers["eta"] * slope_theta)
         multipliers = positive_part(flat, z + gamma2 * constraints(flat, x, y))
         upper_x, upper_y = jax.grad(flat.upper, argnums=(0, 1))(x, y)
-        here_x, here_y = slope(x, y, multipliers)
-        there_x, _ = slope(x, theta, z)
+        here_x, here_y = lagrangian_slope(flat, x, y, multipliers)
+        there_x, _ = lagrangian_slope(flat, x, theta, z)
         new_x = flat.x_set.project_flat(x - alpha * (upper_x / penalty + here_x - there_x))
         new_y = flat.y_set.project_flat(y - alpha * (upper_y / penalty + here_y - (y - theta) / gamma1))
         away = (z - multipliers) / gamma2 + constraints(flat, x, theta)

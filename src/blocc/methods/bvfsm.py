@@ -17,7 +17,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from blocc.methods.protocol import Demand, Method, Numbers, Size, constraints, positive_part
+from blocc.methods.loop import Iteration
+from blocc.methods.protocol import Demand, Numbers, constraints, positive_part
+from blocc.methods.size import Size
 from blocc.problem import FlatProblem
 
 Array = Any
@@ -31,7 +33,7 @@ class BvfsmState(NamedTuple):
     z: Array
 
 
-class Bvfsm(Method):
+class Bvfsm(Iteration):
     """First-order, for lower levels without unique answers too."""
 
     name = "bvfsm"

@@ -10,6 +10,7 @@ Numbers: ``alpha`` (first trial step), ``epsilon`` (first radius), ``shrink``.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -17,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import nnls
 
-from blocc.methods.protocol import Demand, Method, Size
+from blocc.methods.protocol import Demand, Method
+from blocc.methods.size import Size
 from blocc.problem import FlatProblem
 
 Array = Any
@@ -96,8 +98,9 @@ class Gam(Method):
 
     def drive(self, run: Any, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """All iterations; ``run`` is the :class:`~blocc.methods.run.MethodRun` that solves, records and stops."""
-        flat, numbers = run.flat, run.numbers
-        sensitivity, gradient = run.compiled_gam()
+        flat = run.flat
+        numbers = run.numbers = run.candidates(x, y)[0]
+        sensitivity, gradient = _compiled(run)
         project = run.function.project
         epsilon, least = numbers["epsilon"], 1e-2 * run.options.tolerance
         for k in range(run.options.max_iterations):
@@ -169,3 +172,13 @@ class Gam(Method):
                 return np.asarray(candidate) if np.abs(candidate - x).max(initial=0.0) > 0.0 else None
             step *= 0.5
         return None
+
+
+def _compiled(run: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Sensitivities and gradients for any active set, compiled once for the problem."""
+    flat, cache = run.flat, run.problem.cache
+    if "gam" not in cache:
+        sensitivity = jax.jit(lambda x, y, mu, nu, active: kkt_sensitivity(flat, x, y, mu, nu, active))
+        gradient = jax.jit(lambda x, y, mu, nu, active: active_gradient(flat, x, y, mu, active, nu))
+        cache["gam"] = sensitivity, gradient
+    return cache["gam"]

@@ -12,18 +12,19 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from blocc.inner.interior_point import InteriorPoint, Warm
+from blocc.inner.interior_point import InteriorPoint
 from blocc.lagrangian import weights
+from blocc.methods.loop import Iteration
 from blocc.methods.protocol import (
     Demand,
-    Method,
     Numbers,
-    Size,
     clipped,
     constraints,
+    lagrangian_slope,
     positive_part,
     schedule,
 )
+from blocc.methods.size import Size
 from blocc.problem import FlatProblem
 from blocc.sets import Product
 
@@ -34,14 +35,13 @@ PROJECTION_TOLERANCE = 1e-12
 
 
 class HbaState(NamedTuple):
-    """Variables of both levels, the proximal answer theta with its multipliers, their centre z, a warm start."""
+    """Variables of both levels, the proximal answer theta with its multipliers, and their centre z."""
 
     x: Array
     y: Array
     theta: Array
     multipliers: Array
     z: Array
-    warm: Any
 
 
 def joint_projection(flat: FlatProblem) -> FlatProblem:
@@ -62,7 +62,7 @@ def joint_projection(flat: FlatProblem) -> FlatProblem:
     )
 
 
-class LvHba(Method):
+class LvHba(Iteration):
     """Single loop with a joint projection."""
 
     name = "lv-hba"
@@ -107,33 +107,31 @@ class LvHba(Method):
     def start(self, flat: FlatProblem, x: Array, y: Array) -> HbaState:
         """theta = y, no multipliers."""
         none = jnp.zeros(flat.n_inequality + flat.n_equality)
-        return HbaState(x, y, y, none, none, InteriorPoint().cold(joint_projection(flat)))
+        return HbaState(x, y, y, none, none)
 
     def step(self, flat: FlatProblem, numbers: Numbers, state: HbaState, k: Array) -> HbaState:
         """theta and its multipliers, then x and y together, then z."""
-        x, y, theta, multipliers, z, warm = state
+        x, y, theta, multipliers, z = state
         gamma1, gamma2, eta = numbers["gamma1"], numbers["gamma2"], numbers["eta"]
         penalty = schedule(numbers, k)
-        lagrangian = lambda a, b, weights: flat.lower(a, b) + weights @ constraints(flat, a, b)  # noqa: E731
-        slope = jax.grad(lagrangian, argnums=(0, 1))
-        slope_theta = slope(x, theta, multipliers)[1] + (theta - y) / gamma1
+        slope_theta = lagrangian_slope(flat, x, theta, multipliers)[1] + (theta - y) / gamma1
         rise = (multipliers - z) / gamma2 - constraints(flat, x, theta)
         theta = flat.y_set.project_flat(theta - eta * slope_theta)
         multipliers = positive_part(flat, multipliers - eta * rise)
         upper_x, upper_y = jax.grad(flat.upper, argnums=(0, 1))(x, y)
         lower_x, lower_y = jax.grad(flat.lower, argnums=(0, 1))(x, y)
-        there_x, _ = slope(x, theta, multipliers)
+        there_x, _ = lagrangian_slope(flat, x, theta, multipliers)
         change_x = upper_x / penalty + lower_x - there_x
         change_y = upper_y / penalty + lower_y - (y - theta) / gamma1
         target = jnp.concatenate([x, y]) - numbers["alpha"] * jnp.concatenate([change_x, change_y])
-        new, warm = self._project(flat, target, warm)
+        new = self._project(flat, target)
         z = clipped(flat, z + numbers["beta"] * (multipliers - z) / gamma2, numbers["r"])
-        return HbaState(new[: flat.n_x], new[flat.n_x :], theta, multipliers, z, warm)
+        return HbaState(new[: flat.n_x], new[flat.n_x :], theta, multipliers, z)
 
-    def _project(self, flat: FlatProblem, point: Array, warm: Warm) -> tuple[Array, Warm]:
+    def _project(self, flat: FlatProblem, point: Array) -> Array:
         joint = joint_projection(flat)
         if flat.n_inequality + flat.n_equality == 0:
-            return joint.y_set.project_flat(point), warm
+            return joint.y_set.project_flat(point)
         # A cold start is more dependable than a warm one when the active set changes.
         found = InteriorPoint().solve(joint, point, weights(joint), InteriorPoint().cold(joint), PROJECTION_TOLERANCE)
-        return found.y, warm
+        return found.y

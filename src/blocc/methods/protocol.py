@@ -1,18 +1,18 @@
-"""What every method of this room is: numbers, a start, a step, and what it demands of a problem.
-
-A method's step is a pure function of arrays. Its numbers (step lengths, weights) are traced, so that one compilation
-serves all their values, and several settings can run side by side.
-"""
+"""What every method of this room is: numbers, what it demands of a problem, and a way to iterate."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
+from blocc.methods.size import Size
 from blocc.problem import FlatProblem
 
 Array = Any
@@ -34,21 +34,7 @@ class Demand(Enum):
 
 
 @dataclass(frozen=True)
-class Size:
-    """The problem's slopes and curvatures at the start; automatic numbers are made of these."""
-
-    lower: float  #: largest eigenvalue of the lower objective's Hessian in y
-    lower_least: float  #: smallest
-    upper: float  #: largest curvature of the upper objective in (x, y)
-    coupling: float  #: largest singular value of the Jacobian of the coupled constraints in (x, y)
-    coupling_y: float  #: in y alone
-    mixed: float  #: of the lower objective's mixed derivative
-    gradient: float  #: length of the upper objective's gradient
-    x: float  #: 1 + |x|
-
-
-@dataclass(frozen=True)
-class Method:
+class Method(ABC):
     """The base: ``given`` numbers override the automatic ones."""
 
     given: Mapping[str, float] = field(default_factory=dict)
@@ -70,26 +56,27 @@ class Method:
         """A whole number: given, or the default."""
         return int(self.counts.get(name, self.default_counts[name]))
 
+    @abstractmethod
     def automatic(self, size: Size) -> list[dict[str, float]]:
         """Settings to try, boldest first; numbers that were given replace their automatic values."""
-        raise NotImplementedError
 
-    def start(self, flat: FlatProblem, x: Array, y: Array) -> State:
-        """The state before the first step."""
-        raise NotImplementedError
-
-    def step(self, flat: FlatProblem, numbers: Numbers, state: State, k: Array) -> State:
-        """The state after step k (counted from 0)."""
-        raise NotImplementedError
-
-    def answer(self, state: State) -> tuple[Array, Array]:
-        """x and y of a state."""
-        return state.x, state.y
+    @abstractmethod
+    def drive(self, run: Any, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """All iterations; ``run`` is the :class:`~blocc.methods.run.MethodRun` that solves, records and stops."""
 
 
 def constraints(flat: FlatProblem, x: Array, y: Array) -> Array:
     """Inequalities and equalities in one vector."""
     return jnp.concatenate([flat.inequality(x, y), flat.equality(x, y)])
+
+
+def lagrangian_slope(flat: FlatProblem, x: Array, y: Array, multipliers: Array) -> tuple[Array, Array]:
+    """The gradients in x and y of the lower objective plus the constraints at these prices."""
+
+    def lagrangian(a: Array, b: Array) -> Array:
+        return flat.lower(a, b) + multipliers @ constraints(flat, a, b)
+
+    return jax.grad(lagrangian, argnums=(0, 1))(x, y)
 
 
 def is_inequality(flat: FlatProblem) -> Array:

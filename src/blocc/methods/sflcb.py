@@ -11,7 +11,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from blocc.methods.protocol import Demand, Method, Numbers, Size, constraints, is_inequality
+from blocc.methods.loop import Iteration
+from blocc.methods.protocol import Demand, Numbers, constraints, is_inequality
+from blocc.methods.size import Size
 from blocc.problem import FlatProblem
 
 Array = Any
@@ -29,7 +31,7 @@ class SflcbState(NamedTuple):
     slack_z: Array
 
 
-class Sflcb(Method):
+class Sflcb(Iteration):
     """Single loop, for constraints affine in x and y."""
 
     name = "sflcb"
