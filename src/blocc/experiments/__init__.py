@@ -1,0 +1,1 @@
+"""Studies: many runs over a grid of parameters and seeds, and the tables of the paper as such studies."""
