@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from blocc.errors import OptionError
+from blocc.errors import BloccError, OptionError
 from blocc.version import __version__
 
 #: Parameters of a cell, its seed among them; and what a function returns for it. Both hold JSON's values only.
@@ -22,6 +22,12 @@ Parameters = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 SEED = "seed"
+#: Columns that the engine adds to every row, so that neither parameters nor functions may use these names.
+RESERVED = ("status", "error")
+
+
+class StudyError(BloccError):
+    """A study cannot be run or read: its store, its workers or its cluster refuse. What is stored stays stored."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +69,42 @@ class Study:
         twice = sorted({key for key in names if names.count(key) > 1})
         if twice:
             raise OptionError(f"grid, fixed and the seed must not share names, got {', '.join(map(repr, twice))} twice")
+        strange = [key for key in names if not isinstance(key, str) or key in RESERVED]
+        if strange:
+            raise OptionError(f"parameters must have names other than 'status' and 'error', got {strange[0]!r}")
         strangers = [key for key in self.together if key not in (*self.grid, SEED)]
         if strangers:
             raise OptionError(f"together must name parameters of the grid or 'seed', got {strangers[0]!r}")
         try:
-            canonical({"grid": dict(self.grid), "fixed": dict(self.fixed)})
+            canonical(self._content())
         except (TypeError, ValueError) as error:
             raise OptionError(f"grid and fixed must hold what JSON can hold: {error}") from error
         keys = [cell.key for cell in self.cells()]
         if len(set(keys)) != len(keys):
             raise OptionError("grid and seeds must not hold a value twice: two cells are the same")
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "function": self.function,
+            "grid": {key: list(values) for key, values in self.grid.items()},
+            "seeds": list(self.seeds),
+            "fixed": dict(self.fixed),
+            "together": list(self.together),
+            "measured": list(self.measured),
+        }
+
+    def to_json(self) -> str:
+        """The study as text, from which :meth:`from_json` makes the same study with the same cells."""
+        return json.dumps(self._content(), allow_nan=False)  # keys unsorted: their order is that of the cells
+
+    @classmethod
+    def from_json(cls, text: str) -> Study:
+        """The study that :meth:`to_json` wrote."""
+        try:
+            return cls(**json.loads(text))
+        except (TypeError, ValueError) as error:
+            raise StudyError(f"this is not the definition of a study: {error}") from error
 
     def cells(self) -> list[Cell]:
         """All cells, in the order of the grid, seeds running fastest."""
@@ -113,7 +145,11 @@ class Cell:
     @property
     def key(self) -> str:
         """The same for the same function, parameters and version of the package; different for any other."""
-        content = {"function": self.function, "parameters": dict(self.parameters), "version": __version__}
+        return self.key_for(__version__)
+
+    def key_for(self, version: str) -> str:
+        """The key that this cell had, or will have, in another version of the package."""
+        content = {"function": self.function, "parameters": dict(self.parameters), "version": version}
         return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
