@@ -18,7 +18,9 @@ from blocc.cli_common import BAD_INPUT, EXIT_CODES, guarded, parse_gamma
 from blocc.cli_compare import compare_command
 from blocc.cli_design import design_command
 from blocc.cli_network import build_network_app
+from blocc.cli_reproduce import reproduce_command
 from blocc.cli_svm import svm_command
+from blocc.cli_sweep import report_command, sweep_command
 from blocc.loading import InputError, load_problem, parse_x0
 from blocc.report.storage import describe, plain
 from blocc.result import MultiResult, Result, Status
@@ -51,12 +53,15 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
   blocc svm breast_cancer --out runs/svm
   blocc toy --sensitivity
   blocc compare toy --out runs/compare
+  blocc sweep examples/study.toml --out runs/study
+  blocc report runs/study
+  blocc reproduce --quick
 
 [bold]Exit codes[/bold]
 
-    0  converged (check: every assumption holds; compare: one method at least)
+    0  converged (check: every assumption holds; compare: one method at least; sweep: every cell is done)
     2  bad input
-    3  stalled, or out of iterations
+    3  stalled, or out of iterations (sweep: some cells failed)
     4  infeasible
     5  unbounded
     6  not convex (check: an assumption fails)
@@ -241,6 +246,9 @@ def build_app() -> typer.Typer:
     app.command("svm")(guarded(svm_command))
     app.command("compare", no_args_is_help=True)(guarded(compare_command))
     app.command("toy")(guarded(toy_command))
+    app.command("sweep", no_args_is_help=True)(guarded(sweep_command))
+    app.command("report", no_args_is_help=True)(guarded(report_command))
+    app.command("reproduce")(guarded(reproduce_command))
     return app
 
 

@@ -1,0 +1,181 @@
+"""The commands ``blocc sweep`` and ``blocc report``: a study from a TOML file, and the page of any studies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from blocc.cli_svm_input import check_folder
+from blocc.experiments.engine import Progress, run_study
+from blocc.experiments.executors import NAMES, make_executor
+from blocc.experiments.study import Study
+from blocc.experiments.sweep import read_sweep
+from blocc.loading import InputError
+from blocc.report.study.items import view_item
+from blocc.report.study.page import state_of, write_page
+from blocc.report.study.progress import StudyLine, clock
+from blocc.report.study.reading import read_report
+from blocc.report.study.summary import summary_rows
+from blocc.report.study.tables import shown, study_files, write_files
+from blocc.report.study.terminal import print_table
+from blocc.report.study.views import ItemView, Report
+
+with contextlib.suppress(ImportError):  # the entry point says what is missing
+    import typer
+
+FAILED, INTERRUPTED = 3, 130
+STORE, PAGE = "study.sqlite", "index.html"
+#: Beside the store: what a report should show of it.
+WISHES = "report.json"
+_MOST_LINES = 40
+
+EXECUTOR_HELP = "serial, processes (on this machine) or dask (on a cluster)."
+WORKERS_HELP = "How many processes. Default: one for each core."
+SCHEDULER_HELP = "Address of a running Dask scheduler, tcp://HOST:PORT."
+FRESH_HELP = "Forget what was computed before."
+
+
+@dataclass(frozen=True)
+class Computing:
+    """How cells are to be computed, as the commands take it."""
+
+    executor: str
+    workers: int | None
+    scheduler: str | None
+    fresh: bool
+    quiet: bool
+
+    def __post_init__(self) -> None:
+        if self.executor not in NAMES:
+            raise InputError(f"--executor must be one of {', '.join(NAMES)}, got {self.executor!r}")
+        make_executor(self.executor, self.workers, self.scheduler)  # says what does not fit, before any work
+
+
+def sweep_command(
+    study: Annotated[Path, typer.Argument(help="A TOML file that describes the study.", metavar="STUDY.toml")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the rows and the report. Default: runs/NAME.")] = None,
+    executor: Annotated[str, typer.Option(help=EXECUTOR_HELP)] = "serial",
+    workers: Annotated[int | None, typer.Option(help=WORKERS_HELP)] = None,
+    scheduler: Annotated[str | None, typer.Option(help=SCHEDULER_HELP)] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help=FRESH_HELP)] = False,
+    quiet: Annotated[bool, typer.Option(help="Print nothing; the exit code tells.")] = False,
+) -> None:
+    """Run a study over a grid of options and seeds, and write its tables, pictures and page.
+
+    It may be stopped at any time: the same command goes on where it stopped. Exit code 0: every cell is done;
+    3: some cells failed; 130: interrupted; 2: bad input.
+    """
+    computing = Computing(executor, workers, scheduler, fresh, quiet)
+    plan = read_sweep(study)
+    folder = out or plan.folder or Path("runs") / plan.study.name
+    check_folder(folder)
+    name = plan.study.name
+    wishes = json.dumps({"title": name, "shown": {name: list(plan.columns)}}, indent=1) + "\n"
+    write_files(folder, {WISHES: wishes.encode(), "study.toml": study.read_bytes()})
+    finished = run_here([plan.study], folder / STORE, computing)
+    report = read_report(folder / STORE, name, shown={name: plan.columns})
+    view = next(found for found in report.studies if found.study.name == name)
+    written = write_files(folder, study_files(view))
+    written.append(write_page(report, folder / PAGE))
+    if not quiet:
+        if view.done:
+            print_table(
+                summary_rows(view)[:_MOST_LINES], name, "means over the seeds" if len(view.study.seeds) > 1 else ""
+            )
+        print_counts(report)
+        if any("success" in row for row in view.done):
+            print(f"{sum(bool(row.get('success')) for row in view.done)} of {len(view.done)} runs converged")
+        for row in view.failed[:5]:
+            where = ", ".join(f"{key} {shown(row.get(key))}" for key in view.parameters)
+            print(f"  failed: {where}: {str(row.get('error')).partition(chr(10))[0]}")
+        for path in written:
+            print(f"written: {path}")
+    raise typer.Exit(INTERRUPTED if not finished else FAILED if view.failed else 0)
+
+
+def report_command(
+    run: Annotated[Path, typer.Argument(help="A folder that blocc sweep or blocc reproduce wrote.", metavar="RUN")],
+    out: Annotated[Path | None, typer.Option(help="The page. Default: RUN/index.html.")] = None,
+    quiet: Annotated[bool, typer.Option(help="Print nothing.")] = False,
+) -> None:
+    """Write the page of a run again, also while it is still going on.
+
+    Exit code 0: written; 2: there is no run.
+    """
+    store = run / STORE if run.is_dir() else run
+    if not store.is_file():
+        raise InputError(f"there is no run in {str(run)!r}; give a folder with a file {STORE}")
+    wishes = read_wishes(store.parent)
+    items = item_views(wishes.get("items", []), store, quick=bool(wishes.get("quick")))
+    report = read_report(store, str(wishes.get("title") or ""), shown=wishes.get("shown", {}), items=items)
+    path = write_page(report, out or store.parent / PAGE)
+    if not quiet:
+        print_counts(report)
+        print(f"written: {path}")
+
+
+# --- shared with blocc reproduce -------------------------------------------------------------------------------------
+def run_here(studies: Sequence[Study], store: Path, computing: Computing) -> bool:
+    """Compute what is missing of every study, with a line that tells how far they are; False where interrupted."""
+    newest: Progress | None = None
+    with StudyLine() as line:
+        for place, study in enumerate(studies):
+            line.label = f"{study.name} ({place + 1} of {len(studies)}):" if len(studies) > 1 else f"{study.name}:"
+
+            def tell(progress: Progress) -> None:
+                nonlocal newest
+                newest = progress
+                if not computing.quiet:
+                    line.report(progress)
+
+            try:
+                run_study(
+                    study,
+                    store,
+                    executor=computing.executor,
+                    workers=computing.workers,
+                    scheduler=computing.scheduler,
+                    fresh=computing.fresh,
+                    on_progress=tell,
+                )
+            except KeyboardInterrupt:
+                line.close()
+                if not computing.quiet:
+                    done = f"{newest.done} of {newest.total} cells of {study.name} are done and kept" if newest else ""
+                    words = f"interrupted; {done or 'nothing was begun'}; the same command goes on from there"
+                    print(words, file=sys.stderr)
+                return False
+    return True
+
+
+def item_views(names: Any, store: Path, *, quick: bool) -> list[ItemView]:
+    """The items of a run of ``blocc reproduce`` that this package knows."""
+    if not isinstance(names, list) or not names:
+        return []
+    from blocc.experiments.items import ITEMS, MODULE_OF  # imports every item of the paper
+
+    return [view_item(ITEMS[name], MODULE_OF.get(name, ""), store, quick=quick) for name in names if name in ITEMS]
+
+
+def read_wishes(folder: Path) -> Mapping[str, Any]:
+    """What the run that wrote a folder wants a report to show; nothing where that is not known."""
+    try:
+        content = json.loads((folder / WISHES).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def print_counts(report: Report) -> None:
+    """How far a run is, in one line."""
+    _, state = state_of(report)
+    seconds = sum(float(row.get("seconds") or 0.0) for view in report.studies for row in view.done)
+    print(
+        f"{state}: {report.total} cells, {report.done} done, {report.failed} failed, {report.missing} missing; "
+        f"{clock(seconds)} of computing"
+    )

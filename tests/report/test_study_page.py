@@ -1,0 +1,373 @@
+"""Reports of studies: tables in files, the picture, the page, its safety and how it looks in a browser."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from blocc.errors import BloccError
+from blocc.experiments.engine import Progress, run_study
+from blocc.experiments.item import Findings, Observation, Table
+from blocc.experiments.study import Study
+from blocc.report.plots import figure_image, new_figure
+from blocc.report.study.figures import draw_study, main_parameter
+from blocc.report.study.page import study_page, write_page
+from blocc.report.study.progress import StudyLine, clock, describe
+from blocc.report.study.reading import read_report
+from blocc.report.study.summary import spread, summary_rows
+from blocc.report.study.tables import item_files, markdown_findings, study_files, table_csv, write_files
+from blocc.report.study.terminal import naming_columns, parts
+from blocc.report.study.views import ItemView, Report, StudyView
+from browser import needs_browser, visit
+
+EVIL = "<script>alert(1)</script>"
+MARKUP = '"><img src=x onerror=alert(2)> $a$ | \\'
+
+
+def compute(gamma: float, kind: str, seed: int) -> dict:
+    """The function of the studies here."""
+    if kind == EVIL and gamma > 50.0:
+        raise ValueError(EVIL)
+    return {"value": 1.0 / gamma + 0.01 * seed, "success": seed != 1, "words": MARKUP, "x": [1.0, None], "seconds": 0.5}
+
+
+def make_study(**given: object) -> Study:
+    defaults: dict = {
+        "name": "small",
+        "function": "test_study_page:compute",
+        "grid": {"gamma": [1.0, 10.0, 100.0], "kind": ["plain", EVIL]},
+        "seeds": [0, 1, 2],
+        "fixed": {},
+    }
+    return Study(**{**defaults, **given})
+
+
+def make_view(study: Study | None = None, count: int | None = None, **given: object) -> StudyView:
+    """Rows as the engine gives them, without the engine."""
+    study = study or make_study()
+    rows = []
+    for cell in study.cells()[:count]:
+        try:
+            rows.append({**cell.parameters, **compute(**cell.parameters), "status": "done", "error": None})
+        except ValueError as error:
+            rows.append({**cell.parameters, "status": "failed", "error": f"ValueError: {error}\n  at {MARKUP}"})
+    return StudyView(study, rows, **given)  # type: ignore[arg-type]
+
+
+def make_item() -> ItemView:
+    figure = new_figure(4.0, 2.0)
+    figure.subplots().plot([0, 1], [0, 1])
+    findings = Findings(
+        [Table("Table 1 " + EVIL, [{"eta": 0.1, "gap": 1e-3, "words": MARKUP}, {"eta": 1.0}], ["a note " + EVIL])],
+        [
+            Observation("It falls " + EVIL, True, "from 3 to 1"),
+            Observation("It rises", False),
+            Observation("Who knows", None),
+        ],
+    )
+    return ItemView("toy", "The toy " + EVIL, findings, {"surface": figure_image(figure)})
+
+
+def make_report(**given: object) -> Report:
+    skipped = ItemView("svm", "The SVM", skipped="there is no data " + EVIL)
+    defaults: dict = {"items": [make_item(), skipped], "facts": {"machine": {"system": EVIL}, "python": "3"}}
+    return Report("A report " + EVIL, [make_view(shown=["value", "success"])], **{**defaults, **given})
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and all words."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+# --- views, summary, files -------------------------------------------------------------------------------------------
+def test_counts() -> None:
+    view = make_view(count=15)
+    assert (view.total, len(view.done), len(view.failed), view.missing) == (18, 15, 0, 3)
+    view = make_view()
+    assert (view.total, len(view.done), len(view.failed), view.missing) == (18, 15, 3, 0)
+    assert view.columns == ["value", "success", "words", "x", "seconds"]
+    assert view.drawn == ["value", "success", "seconds"]
+    assert make_view(shown=["seconds", "words"]).drawn == ["seconds"]
+
+
+def test_spread() -> None:
+    found = spread([1.0, 3.0, None, "x", float("nan")])
+    assert (found.mean, found.count) == (2.0, 2)
+    assert found.deviation == pytest.approx(2.0**0.5)
+    assert np.isnan(spread([]).mean)
+    rows = summary_rows(make_view(shown=["value"]))
+    assert len(rows) == 5
+    assert rows[0]["seeds"] == 3
+    assert rows[0]["value"].mean == pytest.approx(1.01)
+    assert summary_rows(make_view(make_study(seeds=[0])))[0]["value"] == 1.0
+
+
+def test_study_files() -> None:
+    files = study_files(make_view())
+    assert list(files) == ["small.csv", "small-summary.csv", "small.md"]
+    rows = list(csv.DictReader(io.StringIO(files["small.csv"].decode())))
+    assert len(rows) == 18
+    assert rows[0]["value"] == "1.0"
+    assert rows[0]["x"] == "[1.0, null]"
+    assert rows[-1]["status"] == "failed"
+    assert rows[-1]["error"].startswith("ValueError: <script>")
+    summary = list(csv.DictReader(io.StringIO(files["small-summary.csv"].decode())))
+    assert float(summary[0]["value mean"]) == pytest.approx(1.01)
+    text = files["small.md"].decode()
+    assert "18 cells: 15 done, 3 failed, 0 missing." in text
+    assert "<script>" not in text
+    assert "| 1 | plain | 3 | 1.01 ± 0.01 |" in text
+
+
+def test_item_files(tmp_path: Path) -> None:
+    item = make_item()
+    files = item_files(item, [make_view()])
+    assert list(files) == ["toy.csv", "toy.md", "toy-surface.png", "toy-rows-small.csv"]
+    assert files["toy.csv"].decode().splitlines()[0] == "eta,gap,words"
+    assert item.findings is not None
+    text = markdown_findings(item.title, item.findings)
+    assert "- **does not hold**: It rises" in text
+    assert "- **cannot tell**: Who knows" in text
+    assert write_files(tmp_path / "made", files)[0].read_bytes() == files["toy.csv"]
+    with pytest.raises(BloccError, match="cannot write into"):
+        write_files(tmp_path / "made" / "toy.csv", files)
+
+
+def test_tables_of_differing_rows() -> None:
+    assert table_csv([{"a": 1}, {"b": float("nan")}]).decode() == "a,b\n1,\n,\n"
+    assert table_csv([]).decode() == ""
+
+
+def test_wide_tables_are_printed_in_parts() -> None:
+    rows = [{"a": 1, "b": k, **{f"column{j}": 1.0 for j in range(9)}} for k in range(3)]
+    assert naming_columns(rows, list(rows[0])) == ["a", "b"]
+    packed = parts(rows, list(rows[0]), 60)
+    assert len(packed) > 1
+    assert all(part[:2] == ["a", "b"] for part in packed)
+    assert [key for part in packed for key in part[2:]] == list(rows[0])[2:]
+
+
+# --- pictures --------------------------------------------------------------------------------------------------------
+def test_picture() -> None:
+    figure = draw_study(make_view(shown=["value", "success"]))
+    assert figure is not None
+    assert figure_image(figure, "svg").startswith(b"<?xml")
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["value", "success"]
+    assert len(figure.axes[0].containers) == 2  # a line for each kind
+    assert figure.axes[0].get_xscale() == "log"
+
+
+@pytest.mark.parametrize(
+    ("grid", "seeds", "parameter"),
+    [
+        ({"gamma": [1.0, 2.0], "kind": ["plain", MARKUP, "c"]}, [0], "gamma"),
+        ({"gamma": [1.0], "kind": ["plain", MARKUP]}, [0], "kind"),
+        ({"gamma": [1.0], "kind": ["plain"]}, [0, 1], "seed"),
+        ({"gamma": [1.0], "kind": ["plain"]}, [0], None),
+    ],
+)
+def test_what_is_drawn_against_what(grid: dict, seeds: list[int], parameter: str | None) -> None:
+    view = make_view(make_study(grid=grid, seeds=seeds))
+    assert main_parameter(view) == parameter
+    figure = draw_study(view)
+    assert (figure is None) == (parameter is None)
+    if figure is not None:
+        assert figure_image(figure, "svg")  # a dollar in a name is no formula
+
+
+def test_no_picture_of_nothing() -> None:
+    assert draw_study(make_view(count=0)) is None
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+def test_page_says_what_the_rows_say() -> None:
+    words = " ".join(Page(study_page(make_report())).words)
+    for expected in ("18 cells: 15 done, 3 failed, 0 missing.", "some cells failed", "1.01 ± 0.01", "Failed cells"):
+        assert expected in words
+    for expected in ("It falls", "from 3 to 1", "holds", "does not hold", "cannot tell", "Skipped: there is no data"):
+        assert expected in words
+
+
+def test_running_and_incomplete() -> None:
+    running = Report("one", [make_view(count=3, running=True)])
+    assert 'class="badge warn">running<' in study_page(running)
+    assert 'class="badge warn">incomplete<' in study_page(Report("one", [make_view(count=3)]))
+    complete = Report("one", [make_view(make_study(grid={"gamma": [1.0], "kind": ["plain"]}))])
+    assert 'class="badge good">complete<' in study_page(complete)
+    assert "No rows" not in study_page(Report("none", []))
+    assert "18 missing" in study_page(Report("none", [make_view(count=0)]))
+
+
+def test_hostile_words_stay_words() -> None:
+    text = study_page(make_report())
+    assert "<script>alert" not in text
+    page = Page(text)
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+    images = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
+    assert len(images) == 2
+    assert all(source is not None and source.startswith("data:image/") for source in images)
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert "".join(page.words).count(EVIL) >= 8
+
+
+def test_nothing_comes_from_outside() -> None:
+    text = study_page(make_report())
+    assert not re.search(r"https?://|@import|url\(", text)
+    page = Page(text)
+    links = [attributes["href"] for _, attributes in page.tags if "href" in attributes]
+    assert links
+    targets = {attributes.get("id") for _, attributes in page.tags}
+    assert all(link is not None and link[0] == "#" and link[1:] in targets for link in links)
+    (policy,) = [a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None
+    assert policy.startswith("default-src 'none';")
+    identities = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(identities) == len(set(identities))
+
+
+def test_long_tables_are_cut() -> None:
+    view = make_view(make_study(seeds=list(range(800))))
+    text = study_page(Report("long", [view]))
+    assert "The first 2,000 of 4,000 rows." in text
+    assert len(text) < 3e6
+
+
+def test_write_page(tmp_path: Path) -> None:
+    path = write_page(make_report(), tmp_path / "made" / "page.html")
+    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    with pytest.raises(BloccError, match="cannot write"):
+        write_page(make_report(), path / "below a file.html")
+
+
+def test_from_a_store(tmp_path: Path) -> None:
+    store = tmp_path / "kept" / "study.sqlite"
+    run_study(make_study(), store)
+    report = read_report(store, shown={"small": ["value"]})
+    assert report.title == "small"
+    assert (report.total, report.done, report.failed, report.running) == (18, 15, 3, False)
+    assert report.studies[0].drawn == ["value"]
+    assert report.facts["executor"] == "serial"
+    words = " ".join(Page(study_page(report)).words)
+    assert "version: jax" in words
+    with pytest.raises(BloccError, match="does not exist"):
+        read_report(tmp_path / "none.sqlite")
+
+
+def test_a_running_study_is_labelled(tmp_path: Path) -> None:
+    store = tmp_path / "study.sqlite"
+    seen: list[Report] = []
+
+    def look(progress: Progress) -> None:
+        if progress.done == 4:
+            seen.append(read_report(store))
+
+    run_study(make_study(), store, on_progress=look)
+    (report,) = seen
+    assert report.running
+    assert report.done == 4
+    assert not read_report(store).running
+
+
+# --- the line --------------------------------------------------------------------------------------------------------
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_in_words() -> None:
+    assert describe(Progress(3, 0, 9, 5.0, None)) == "3 of 9 cells done, 0:05 so far"
+    assert describe(Progress(3, 1, 9, 65.0, 3700.0)) == "3 of 9 cells done, 1 failed, 1:05 so far, about 1:01:40 left"
+    assert clock(0.2) == "0:01"
+
+
+def test_line_on_a_terminal_rewrites_itself() -> None:
+    stream, now = Terminal(), [0.0]
+    with StudyLine(stream, lambda: now[0]) as line:
+        line.label = "small:"
+        line.report(Progress(1, 0, 9, 0.0, None))
+        assert stream.getvalue() == ""
+        now[0] = 1.0
+        line.refresh()  # nothing was reported since, but time has passed
+        assert stream.getvalue().strip() == "small: 1 of 9 cells done, 0:01 so far"
+    assert stream.getvalue().endswith("\r")
+    ended = stream.getvalue()
+    line.refresh()
+    assert stream.getvalue() == ended
+
+
+def test_line_in_a_log_comes_every_ten_seconds() -> None:
+    stream, now = io.StringIO(), [0.0]
+    with StudyLine(stream, lambda: now[0]) as line:
+        for second in range(25):
+            now[0] = float(second)
+            line.report(Progress(second, 0, 25, float(second), 25.0 - second))
+    lines = stream.getvalue().splitlines()
+    assert lines == [
+        "10 of 25 cells done, 0:10 so far, about 0:15 left",
+        "20 of 25 cells done, 0:20 so far, about 0:05 left",
+    ]
+
+
+# --- in a browser ----------------------------------------------------------------------------------------------------
+#: Uses the page as a reader would: sorts the rows by value twice, filters them, and says what came of it.
+READER = """<script>
+setTimeout(function () {
+  document.querySelectorAll('details').forEach(function (part) { part.open = true; });
+  var table = document.getElementById('study-0-rows'), said = [], body = table.tBodies[0];
+  var index = Array.from(table.tHead.rows[0].cells).findIndex(function (cell) { return cell.textContent === 'value'; });
+  var head = table.tHead.rows[0].cells[index], button = head.querySelector('button');
+  button.focus();
+  said.push(document.activeElement === button);
+  button.click();
+  said.push(head.getAttribute('aria-sort') + ' ' + body.rows[0].cells[index].textContent);
+  button.click();
+  said.push(head.getAttribute('aria-sort') + ' ' + body.rows[0].cells[index].textContent);
+  var filter = document.querySelector('input[data-filters="study-0-rows"]');
+  filter.value = 'ALERT(1) 0.12';
+  filter.dispatchEvent(new Event('input'));
+  said.push(document.getElementById('study-0-rows-count').textContent);
+  filter.value = '';
+  filter.dispatchEvent(new Event('input'));
+  said.push(Array.from(document.images).every(function (image) { return image.naturalWidth > 100; }));
+  said.push(document.documentElement.scrollWidth <= window.innerWidth);
+  console.log('READER ' + said.join(' | '));
+}, 1500);
+</script></body>"""
+
+
+@needs_browser
+@pytest.mark.timeout(90)
+def test_browser_shows_the_page_and_asks_nobody(tmp_path: Path) -> None:
+    """With hostile words, so that a script of theirs would be noticed, too."""
+    text = study_page(make_report()).replace('loading="lazy"', "")
+    found = visit(text.replace("</body>", READER), tmp_path)
+    assert found.requests == []
+    (line,) = found.console
+    said = line.partition("READER ")[2].rpartition('", source:')[0].split(" | ")
+    assert said == ["true", "ascending 0.01", "descending 1.02", "1 of 15 rows", "true", "true"]
+    blue = (np.abs(found.picture - np.array([0, 114, 178])) <= 6).all(axis=2)
+    assert int(blue.sum()) > 100  # lines of a picture
+
+
+@needs_browser
+@pytest.mark.timeout(90)
+def test_browser_test_notices_a_broken_script(tmp_path: Path) -> None:
+    text = study_page(make_report()).replace("'use strict';", "undefined_name();")
+    assert any("undefined_name" in line for line in visit(text, tmp_path).console)
