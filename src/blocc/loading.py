@@ -29,7 +29,7 @@ def load_problem(argument: str) -> BilevelProblem:
         raise InputError(f"there is no file {str(file)!r}; give the path of a Python file that builds a problem")
     if file.suffix != ".py":
         raise InputError(f"{str(file)!r} is not a Python file; its name must end in .py")
-    members = vars(_execute(file))
+    members = vars(execute(file))
     if name:
         if name not in members:
             known = ", ".join(_problems(members)) or "none"
@@ -44,7 +44,8 @@ def load_problem(argument: str) -> BilevelProblem:
     return _built(value, only, file)
 
 
-def _execute(file: Path) -> Any:
+def execute(file: Path) -> Any:
+    """The module in a user's file, run now."""
     spec = importlib.util.spec_from_file_location(f"blocc_problem_{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None

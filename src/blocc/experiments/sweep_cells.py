@@ -24,7 +24,7 @@ from blocc.applications.transport.files import read_network
 from blocc.applications.transport.model import DesignModel
 from blocc.applications.transport.network import TransportNetwork
 from blocc.applications.transport.readers import native
-from blocc.loading import InputError, _execute, load_problem, parse_x0
+from blocc.loading import InputError, execute, load_problem, parse_x0
 from blocc.problem import BilevelProblem
 from blocc.result import Certificate, Result, Status
 from blocc.solve import solve
@@ -157,7 +157,7 @@ def problem_builder(problem: str) -> Any:
     file, name = split_name(problem)
     if not name:
         raise InputError(f"arguments need the function that takes them: write problem = '{file.name}:NAME'")
-    value = vars(_execute(file)).get(name)
+    value = vars(execute(file)).get(name)
     if not callable(value):
         raise InputError(f"arguments need a function: {file} has no function {name!r}")
     return value
