@@ -14,6 +14,7 @@ import pytest
 from blocc.errors import OptionError
 from blocc.experiments import cluster
 from blocc.experiments.engine import Progress, rows_of, run_study
+from blocc.experiments.paper import gradient_of_v, transport_runs
 from blocc.experiments.store import Store
 from blocc.experiments.study import Row, Study, StudyError, computed
 from blocc.version import __version__
@@ -27,6 +28,15 @@ NOISE = Study(
 )
 TOGETHER = Study("cubes", "study_functions:together", grid={"a": [1, 2, 3]}, seeds=range(4), together=("seed",))
 PICKY = Study("picky", "study_functions:picky", grid={"a": [1, 2, 3, 4]})
+#: Of the paper: one vmap over all cells, and whole designs.
+GRADIENTS = gradient_of_v.studies(True)[0]
+DESIGNS = Study(
+    "designs",
+    "blocc.experiments.paper.transport_runs:run_default",
+    seeds=range(2),
+    fixed={"network": "three", "gamma": 4.0},
+    measured=transport_runs.MEASURED,
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +64,7 @@ def counts(folder: Path) -> Counter[tuple[int, int]]:
     return Counter((int(a), int(seed)) for a, seed, *_ in (path.name.split("-") for path in folder.glob("*-*-*-*")))
 
 
-@pytest.mark.parametrize("study", [NOISE, TOGETHER, PICKY], ids=lambda study: study.name)
+@pytest.mark.parametrize("study", [NOISE, TOGETHER, PICKY, GRADIENTS, DESIGNS], ids=lambda study: study.name)
 def test_rows_are_the_same_whoever_computes_them(study: Study, tmp_path: Path, scheduler: str) -> None:
     serial = run_study(study, tmp_path / "serial.sqlite")
     processes = run_study(study, tmp_path / "processes.sqlite", executor="processes", workers=2)
