@@ -252,61 +252,6 @@ def e_aipod(
     return states
 
 
-def bvfsm(
-    problem: NumpyProblem,
-    numbers: Numbers,
-    x: Vector,
-    y: Vector,
-    iterations: int,
-    steps_y: int,
-    steps_z: int,
-    hold: int = 1,
-    shortened: bool = False,
-) -> list[State]:
-    """Value-function sequential minimisation: a regularised follower, then a log barrier on the value.
-
-    ``hold`` keeps each member of the sequences for that many iterations. ``shortened`` divides the steps of y and x
-    by one plus their length times the barrier's curvature, and lets the barrier push back at full force where its
-    argument has reached the floor; without it the barrier has no derivative there.
-    """
-    q, z, states = problem, y, []
-    floor = 0.1 * numbers["shift"] + 1e-8 if shortened else 1e-8
-    for k in range(iterations):
-        stage = k // hold + 1
-        mu, theta, sigma = (numbers[name] / stage**1.1 for name in ("mu0", "theta0", "sigma0"))
-        rho = numbers["rho0"] * stage**0.5
-        extra = rho * numbers["slope"] ** 2
-
-        def step(length: float, towards: Vector, push: float, extra: float = extra, sigma: float = sigma) -> float:
-            """``towards`` is the derivative of f(x, y) less the value, ``push`` one over the barrier's argument."""
-            more = sigma * push**2 * (towards @ towards) if shortened else 0.0
-            return length / (1.0 + length * (extra + more))
-
-        def push_at(room: float) -> float:
-            """One over the barrier's argument, or what stands for it at the floor."""
-            if room > floor:
-                return 1.0 / room
-            return 1.0 / floor if shortened else 0.0
-
-        tz = numbers["step_z"] / (1.0 + numbers["step_z"] * extra)
-        for _ in range(steps_z):
-            z = q.P_Y(z - tz * (q.dyf(x, z) + 2.0 * mu * z + rho * q.JyG(x, z).T @ q.dual_cone(q.G(x, z))))
-        value = q.f(x, z) + mu * (z @ z) + 0.5 * rho * np.sum(q.dual_cone(q.G(x, z)) ** 2)
-        dx_value = q.dxf(x, z) + rho * q.JxG(x, z).T @ q.dual_cone(q.G(x, z))
-        for _ in range(steps_y):
-            push = push_at(value - q.f(x, y) + numbers["shift"])
-            penalty = rho * q.JyG(x, y).T @ q.dual_cone(q.G(x, y))
-            dy = q.dyF(x, y) + 2.0 * theta * y + sigma * push * q.dyf(x, y) + penalty
-            y = q.P_Y(y - step(numbers["step_y"], q.dyf(x, y), push) * dy)
-        room = value - q.f(x, y) + numbers["shift"]
-        push, towards = push_at(room), q.dxf(x, y) - dx_value
-        penalty = rho * q.JxG(x, y).T @ q.dual_cone(q.G(x, y))
-        dx = q.dxF(x, y) + sigma * push * towards + penalty
-        x = q.P_X(x - step(numbers["alpha"], towards, push) * dx)
-        states.append({"x": x, "y": y, "z": z, "room": np.asarray(room)})
-    return states
-
-
 def gam_gradient(problem: NumpyProblem, x: Vector, y: Vector, mu: Vector, active: np.ndarray) -> Vector:
     """Derivative of F(x, y(x)) where y(x) keeps the active rows of g, and all of h, at zero.
 

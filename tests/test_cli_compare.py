@@ -16,7 +16,7 @@ from blocc import cli, solve
 from blocc.applications.toy import local_minimisers, true_value
 from blocc.applications.transport.files import read_network
 from blocc.cli_compare import beside, find_case, svm_case
-from blocc.compare import Comparison, MethodRow, compare
+from blocc.compare import Comparison, MethodRow, compare, row_of
 
 PROBLEM = """
 from blocc import BilevelProblem, Box, Reals
@@ -110,6 +110,21 @@ def test_svm(samples: Path, tmp_path: Path) -> None:
     assert rows["aipod"]["test_accuracy"] == ""
     for path in tmp_path.iterdir():
         assert f"written: {path}" in outcome.stdout
+
+
+def test_the_svm_has_a_solver_of_its_own(samples: Path, tmp_path: Path) -> None:
+    outcome = blocc(f"svm:{samples}", "--methods", "blocc", "--max-iterations", 3, "--out", tmp_path)
+    assert outcome.exit_code == 0, outcome.output
+    with (tmp_path / "comparison.csv").open(newline="", encoding="utf-8") as stream:
+        own, generic = csv.DictReader(stream)
+    assert (own["method"], own["status"], own["best"], generic["method"]) == ("blocc svm", "converged", "True", "blocc")
+    assert float(own["upper_value"]) <= float(generic["upper_value"]) * (1.0 + 1e-6)
+    case = svm_case(str(samples), 0)
+    assert case.own is not None
+    row = row_of(case.problem, "own", "", case.own())  # judged by the problem that the other methods solve
+    assert row.upper_value == pytest.approx(float(own["upper_value"]), rel=1e-9)
+    assert row.violation < 1e-8
+    assert abs(row.lower_gap) < 1e-8
 
 
 def test_accuracy_on_the_test_samples(samples: Path) -> None:

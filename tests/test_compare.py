@@ -123,6 +123,13 @@ def test_an_infeasible_answer_is_never_the_best(comparison: Comparison, flaw: st
     assert text.splitlines()[3] == "  ( ) not the value of a feasible answer"
 
 
+def test_the_first_of_equals_is_the_best(comparison: Comparison) -> None:
+    own = comparison["blocc"]
+    other = replace(own, method="gam", upper_value=own.upper_value - 1e-9)
+    assert Comparison("made", (own, other)).best is own
+    assert Comparison("made", (own,)).with_first(other).best is other
+
+
 def test_methods_that_do_not_apply(comparison: Comparison) -> None:
     for name in ("aipod", "e-aipod"):
         row = comparison[name]

@@ -88,17 +88,19 @@ class Comparison:
 
     @property
     def best(self) -> MethodRow | None:
-        """The row with the smallest upper value of a feasible answer; None where no method has one."""
-        return min((row for row in self.entries if row.eligible), key=lambda row: row.upper_value, default=None)
+        """The first row whose upper value is that of a feasible answer and ties with the smallest; None without any."""
+        return next((row for row in self.entries if self.is_best(row)), None)
 
     def is_best(self, row: MethodRow) -> bool:
         """Whether no other method's value is smaller by more than a tie allows."""
-        best = self.best
-        return (
-            best is not None
-            and row.eligible
-            and row.upper_value - best.upper_value <= TIE * (1 + abs(best.upper_value))
-        )
+        if not row.eligible:
+            return False
+        least = min(other.upper_value for other in self.entries if other.eligible)
+        return row.upper_value - least <= TIE * (1 + abs(least))
+
+    def with_first(self, row: MethodRow) -> Comparison:
+        """The same with one more row, at the top."""
+        return replace(self, entries=(row, *self.entries))
 
     def with_columns(self, columns: Mapping[str, Mapping[str, Any]]) -> Comparison:
         """The same with further columns: for a method's name, numbers by heading. Tables and files show them."""
@@ -215,12 +217,17 @@ def _run(problem: BilevelProblem, x0: PyTree | None, name: str, preset: str, wat
     title = title_of(name)
     try:
         result = solve(problem, x0, method=name, preset=preset, callback=watch, progress=False, **options)
-        gap, violation = own_answer(problem, result)
+        return row_of(problem, name, title, result)
     except ProblemError as error:
         needs = str(error).partition("does not apply to this problem: it ")[2]
         return MethodRow(name, title, False, needs or str(error), DOES_NOT_APPLY, message=str(error))
     except Exception as error:  # whatever goes wrong in one method, the others go on
         return MethodRow(name, title, message=f"{type(error).__name__}: {error}")
+
+
+def row_of(problem: BilevelProblem, name: str, title: str, result: Result) -> MethodRow:
+    """A result as a row."""
+    gap, violation = own_answer(problem, result)
     return MethodRow(
         method=name,
         title=title,

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc.problem import FlatProblem
+from blocc.sets import PyTree
 
 Array = Any
 
@@ -44,8 +45,9 @@ class Jensen(NamedTuple):
         return None
 
 
-def _excesses(flat: FlatProblem, x: Array, gamma: Array, a: Array, b: Array) -> tuple[Array, ...]:
+def _excesses(problem: FlatProblem, data: PyTree, x: Array, gamma: Array, a: Array, b: Array) -> tuple[Array, ...]:
     """Excesses of g, gc, h and f + gamma g for one pair of points of Y; whether both satisfy the constraints."""
+    flat = problem.bind(data)
     middle = 0.5 * (a + b)
 
     def excess(function: Any) -> Array:
@@ -63,13 +65,12 @@ def _excesses(flat: FlatProblem, x: Array, gamma: Array, a: Array, b: Array) -> 
     return excess(flat.lower), inequality, equality, penalised, feasible
 
 
-def jensen(
-    flat: FlatProblem, cache: dict[Any, Any], x: np.ndarray, y: np.ndarray, gamma: float = 1.0, seed: int = 0
-) -> Jensen:
+def jensen(flat: FlatProblem, x: np.ndarray, y: np.ndarray, gamma: float = 1.0, seed: int = 0) -> Jensen:
     """Test g, gc, h and f + gamma g on pairs of points of Y around ``y``, near and far."""
-    if "jensen" not in cache:
-        cache["jensen"] = jax.jit(jax.vmap(partial(_excesses, flat), in_axes=(None, None, 0, 0)))
-        cache["project y"] = jax.jit(jax.vmap(flat.y_set.project_flat))
+    shared = flat.shared
+    if "jensen" not in shared:
+        shared["jensen"] = jax.jit(jax.vmap(partial(_excesses, flat), in_axes=(None, None, None, 0, 0)))
+        shared["project y"] = jax.jit(jax.vmap(flat.y_set.project_flat))
     generator = np.random.default_rng(seed)
     size = 1.0 + float(np.max(np.abs(y), initial=0.0))
     spread = size * 10.0 ** generator.uniform(-2.0, 0.5, size=(2 * _PAIRS, 1))
@@ -78,9 +79,9 @@ def jensen(
     offsets[0 : 2 * _PAIRS : 4] = 0.0
     members = np.stack([flat.y_set.sample_flat(generator) for _ in range(_PAIRS // 2)])
     offsets[1 : 2 * _PAIRS : 4] = generator.uniform(size=(_PAIRS // 2, 1)) * (members - y)
-    points = cache["project y"](jnp.asarray(y + _tangent(flat, cache, x, y, offsets)))
+    points = shared["project y"](jnp.asarray(y + _tangent(flat, x, y, offsets)))
     number = jnp.asarray(gamma, jnp.float64)
-    found = jax.device_get(cache["jensen"](jnp.asarray(x), number, points[0::2], points[1::2]))
+    found = jax.device_get(shared["jensen"](flat.data, jnp.asarray(x), number, points[0::2], points[1::2]))
     lower, inequality, equality, penalised, feasible = found
 
     def worst(values: np.ndarray, mask: np.ndarray) -> float:
@@ -93,13 +94,14 @@ def jensen(
     )
 
 
-def _tangent(flat: FlatProblem, cache: dict[Any, Any], x: np.ndarray, y: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+def _tangent(flat: FlatProblem, x: np.ndarray, y: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Half of the offsets projected on the directions that keep the equalities, where that matrix is small."""
     if flat.n_equality == 0 or flat.n_y * flat.n_equality > 1_000_000:
         return offsets
-    if "equality jacobian" not in cache:
-        cache["equality jacobian"] = jax.jit(jax.jacrev(flat.equality, argnums=1))
-    rows = np.asarray(cache["equality jacobian"](jnp.asarray(x), jnp.asarray(y)))
+    if "equality jacobian" not in flat.shared:
+        jacobian = jax.jacrev(lambda z, at, data: flat.bind(data).equality(at, z))
+        flat.shared["equality jacobian"] = jax.jit(jacobian)
+    rows = np.asarray(flat.shared["equality jacobian"](jnp.asarray(y), jnp.asarray(x), flat.data))
     if not np.isfinite(rows).all():
         return offsets
     half = len(offsets) // 2

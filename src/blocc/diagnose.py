@@ -177,7 +177,7 @@ class _Checker:
 
     def _rules(self, y: np.ndarray) -> list[Finding]:
         """Jensen's inequality for the constraints: cheaper than a Hessian for each row."""
-        found = jensen(self.flat, self.problem.cache, self.x, y, seed=self.seed)
+        found = jensen(self.flat, self.x, y, seed=self.seed)
         words = f"largest violation of Jensen's inequality: {max(found.inequality, 0.0):.1e}"
         inequality = Finding("inequality convex in y", found.inequality <= 1e-7, words, found.inequality)
         if self.flat.n_inequality == 0:

@@ -7,7 +7,7 @@ offers itself to the solvers as a :class:`FlatProblem`, the same functions over 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from blocc.diagnose import CheckReport
 
 Array = Any
-Function = Callable[[Any, Any], Any]
+Function = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class FlatProblem:
     """A bilevel problem over flat vectors: what every solver sees.
 
     ``inequality``, ``equality`` and ``upper_inequality`` always exist and return vectors, possibly of length zero.
+    The functions use ``data``. Compiled code that takes the data as an argument and calls :meth:`bind` may be kept in
+    ``shared``, where problems that differ only in their data find it.
     """
 
     upper: Callable[[Array, Array], Array]
@@ -43,6 +45,14 @@ class FlatProblem:
     n_inequality: int
     n_equality: int
     n_upper_inequality: int
+    joint_projection: Callable[[Array, Array], tuple[Array, Array]] | None = None
+    data: PyTree = ()
+    shared: dict[Any, Any] = field(default_factory=dict, repr=False)
+    rebind: Callable[[PyTree], FlatProblem] | None = None  #: builds this problem over other data
+
+    def bind(self, data: PyTree) -> FlatProblem:
+        """The same problem over ``data``, which may be traced."""
+        return self if self.rebind is None else self.rebind(data)
 
     @property
     def n_x(self) -> int:
@@ -67,7 +77,12 @@ class BilevelProblem:
     return an array or a pytree of arrays, and their multipliers come back in that structure. ``lower`` and
     ``inequality`` should be convex in y and ``equality`` affine in y; :meth:`check` tells whether they are.
 
+    With ``data`` (a pytree of numbers and arrays) every function is called with it as a third argument, and
+    :meth:`with_data` gives the same problem with other numbers, for which nothing is compiled again.
+
     ``oracle`` may hold an inner solver that knows this problem's structure; by default blocc chooses one.
+    ``joint_projection(x, y)`` may return the nearest (x, y) in both sets that satisfies ``inequality`` and
+    ``equality``, where that is known; methods that project jointly use it.
     """
 
     upper: Function
@@ -78,11 +93,17 @@ class BilevelProblem:
     equality: Function | None = None
     upper_inequality: Function | None = None
     oracle: Any = None
+    joint_projection: Function | None = None
+    data: PyTree = None
     name: str = "bilevel problem"
     #: Compiled solvers, kept with the problem so that a second solve does not compile again.
     cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+    #: The part of them that takes the data as an argument: common to all problems that differ only in their data.
+    shared: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if self.data is not None:
+            object.__setattr__(self, "data", jax.tree.map(_as_data, self.data))
         for name in ("x_set", "y_set"):
             if not isinstance(getattr(self, name), ConvexSet):
                 raise ProblemError(
@@ -98,7 +119,7 @@ class BilevelProblem:
             if not hasattr(shape, "shape") or shape.shape != ():
                 found = jax.tree.map(lambda leaf: leaf.shape, shape)
                 raise ProblemError(f"{name}(x, y) must return one number (shape ()), got shape {found}")
-        for name in ("inequality", "equality", "upper_inequality"):
+        for name in ("inequality", "equality", "upper_inequality", "joint_projection"):
             function = getattr(self, name)
             if function is not None and not callable(function):
                 raise ProblemError(f"{name} must be a function of (x, y) or None, got {type(function).__name__}")
@@ -106,9 +127,9 @@ class BilevelProblem:
 
     def _output(self, name: str) -> Any:
         """Shapes that a user function returns, found by tracing it once."""
-        if ("output", name) not in self.cache:
-            self.cache["output", name] = self._trace(name)
-        return self.cache["output", name]
+        if ("output", name) not in self.shared:
+            self.shared["output", name] = self._trace(name)
+        return self.shared["output", name]
 
     def _trace(self, name: str) -> Any:
         function = getattr(self, name)
@@ -118,7 +139,7 @@ class BilevelProblem:
             with double_precision():
                 as_shape = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float64)  # noqa: E731
                 x, y = jax.tree.map(as_shape, self.x_set.template), jax.tree.map(as_shape, self.y_set.template)
-                output = jax.eval_shape(function, x, y)
+                output = jax.eval_shape(function, *((x, y) if self.data is None else (x, y, self.data)))
         except jax.errors.JAXTypeError as error:
             raise ProblemError(
                 f"{name}(x, y) cannot be traced by JAX; write it with jax.numpy and without Python branches on the "
@@ -140,10 +161,14 @@ class BilevelProblem:
     @cached_property
     def flat(self) -> FlatProblem:
         """The same problem over flat vectors, for the solvers."""
+        return self._flat_over(self.data)
+
+    def _flat_over(self, data: PyTree) -> FlatProblem:
+        last = () if self.data is None else (data,)
 
         def scalar(function: Function) -> Callable[[Array, Array], Array]:
             def flat_function(x: Array, y: Array) -> Array:
-                value = function(self.x_set.unravel(x), self.y_set.unravel(y))
+                value = function(self.x_set.unravel(x), self.y_set.unravel(y), *last)
                 return jnp.asarray(value, dtype=y.dtype)
 
             return flat_function
@@ -152,11 +177,17 @@ class BilevelProblem:
             def flat_function(x: Array, y: Array) -> Array:
                 if function is None:
                     return jnp.zeros(0, dtype=y.dtype)
-                leaves = jax.tree.leaves(function(self.x_set.unravel(x), self.y_set.unravel(y)))
+                leaves = jax.tree.leaves(function(self.x_set.unravel(x), self.y_set.unravel(y), *last))
                 parts = [jnp.ravel(jnp.asarray(leaf, dtype=y.dtype)) for leaf in leaves]
                 return jnp.concatenate(parts) if parts else jnp.zeros(0, dtype=y.dtype)
 
             return flat_function
+
+        def project_jointly(x: Array, y: Array) -> tuple[Array, Array]:
+            assert self.joint_projection is not None
+            new_x, new_y = self.joint_projection(self.x_set.unravel(x), self.y_set.unravel(y), *last)
+            join = lambda tree: jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])  # noqa: E731
+            return join(new_x), join(new_y)
 
         return FlatProblem(
             upper=scalar(self.upper),
@@ -169,7 +200,30 @@ class BilevelProblem:
             n_inequality=self._count("inequality"),
             n_equality=self._count("equality"),
             n_upper_inequality=self._count("upper_inequality"),
+            joint_projection=None if self.joint_projection is None else project_jointly,
+            data=data if self.data is not None else (),
+            shared=self.shared,
+            rebind=None if self.data is None else self._flat_over,
         )
+
+    def with_data(self, data: PyTree) -> BilevelProblem:
+        """The same problem with other numbers, of the same structure and shapes; compiled solvers are shared."""
+        if self.data is None:
+            raise ProblemError(
+                "with_data needs a problem that was built with data=...: its functions take (x, y, data)"
+            )
+        describe = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.name), tree)  # noqa: E731
+        new = jax.tree.map(_as_data, data)
+        same = jax.tree.structure(new) == jax.tree.structure(self.data)  # type: ignore[operator]
+        if same:  # whole numbers are real numbers too
+            new = jax.tree.map(
+                lambda leaf, old: leaf.astype(np.float64) if old.dtype.kind == "f" else leaf, new, self.data
+            )
+        if not same or describe(new) != describe(self.data):
+            raise ProblemError(
+                f"data must have the structure, shapes and dtypes {describe(self.data)}, got {describe(new)}"
+            )
+        return replace(self, data=new, cache={})
 
     def _count(self, name: str) -> int:
         return int(sum(np.prod(leaf.shape, dtype=int) for leaf in jax.tree.leaves(self._output(name))))
@@ -191,3 +245,11 @@ class BilevelProblem:
         from blocc.diagnose import check
 
         return check(self, x, seed=seed)
+
+
+def _as_data(leaf: Any) -> np.ndarray:
+    """A leaf of the data as an array: real numbers in double precision, whole numbers (indices, counts) as they are."""
+    array = np.array(leaf)
+    if array.dtype.kind not in "fiub":
+        raise ProblemError(f"data must hold real numbers, got {leaf!r}")
+    return array.astype(np.float64) if array.dtype.kind == "f" else array

@@ -117,7 +117,7 @@ def test_refuses_what_it_cannot_do(method: str, parts: dict[str, Any], needs: st
         ("sflcb", {"alpha": 1.0}, "unknown option 'alpha' of method 'sflcb'"),
         ("sflcb", {"eta": -1.0}, "eta must be a nonnegative number"),
         ("sflcb", {"eta": "small"}, "eta must be"),
-        ("bvfsm", {"steps_y": 1.5}, "steps_y must be a positive whole number"),
+        ("bvfsm", {"steps_y": 1.5}, "steps_y must be a whole number, at least 1"),
         ("lv-hba", {"preset": "mine"}, "preset of method 'lv-hba'"),
         ("lv-hba", {"gamma": 3.0}, "gamma is an option of method 'blocc'"),
         ("lv-hba", {"tolerance": -1.0}, "tolerance"),

@@ -19,6 +19,7 @@ from blocc.methods.gam import active_gradient, minimum_norm
 from blocc.methods.registry import make_method
 from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
+from bvfsm_reference import bvfsm
 from methods_problems import BLOCC_PROBLEMS, NUMPY_PROBLEMS
 from methods_reference import NumpyProblem
 
@@ -170,22 +171,25 @@ def test_e_aipod(steps: int, seed: int) -> None:
     assert_same(points, reference.e_aipod(plain, numbers, x, y, coins), TIGHT)
 
 
-@pytest.mark.parametrize("hold", [1, 4])
+@pytest.mark.parametrize(("hold", "safeguard"), [(1, 0), (1, 1), (4, 1)])
 @pytest.mark.parametrize("seed", SETTINGS)
 @pytest.mark.parametrize("problem", list(NUMPY_PROBLEMS))
-def test_bvfsm_with_shortened_steps(problem: str, seed: int, hold: int) -> None:
+def test_bvfsm(problem: str, seed: int, hold: int, safeguard: int) -> None:
     plain, numbers, x, y = drawn(problem, bvfsm_numbers, seed)
-    points, _ = states_of("bvfsm", problem, numbers, x, y, steps_y=3, steps_z=5, hold=hold)
-    states = reference.bvfsm(plain, numbers, x, y, ITERATIONS, 3, 5, hold=hold, shortened=True)
-    assert_same(points, states, TIGHT)
+    if not safeguard:  # plain steps diverge when they are as long
+        numbers |= {name: numbers[name] / 8.0 for name in ("alpha", "step_y", "step_z")}
+    counts = {"steps_y": 3, "steps_z": 5, "hold": hold, "safeguard": safeguard}
+    points, _ = states_of("bvfsm", problem, numbers, x, y, **counts)
+    assert_same(points, bvfsm(plain, numbers, x, y, ITERATIONS, **counts), TIGHT)
 
 
 @pytest.mark.parametrize("seed", SETTINGS)
-def test_bvfsm_with_shortened_steps_at_the_floor(seed: int) -> None:
+def test_bvfsm_at_the_floor(seed: int) -> None:
     plain, numbers, x, y = drawn("half-space", bvfsm_numbers, seed)
     numbers |= {"shift": 0.01, "mu0": 0.001, "theta0": 0.01}
-    points, _ = states_of("bvfsm", "half-space", numbers, x, y, steps_y=3, steps_z=40, hold=1)
-    states = reference.bvfsm(plain, numbers, x, y, ITERATIONS, 3, 40, shortened=True)
+    counts = {"steps_y": 3, "steps_z": 40, "hold": 1, "safeguard": 1}
+    points, _ = states_of("bvfsm", "half-space", numbers, x, y, **counts)
+    states = bvfsm(plain, numbers, x, y, ITERATIONS, **counts)
     assert_same(points, states, TIGHT)
 
 

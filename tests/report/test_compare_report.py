@@ -216,8 +216,9 @@ def test_unknown_format(comparison: Comparison, tmp_path: Path) -> None:
         (row("blocc", result([1.0])), row("gam", result([1.0]))),
         (row("blocc", result([-1e6, -2e6])), row("gam", result([math.nan, 1e9], Status.STALLED))),
         (row("newton", result([3.0, 2.0])),),
+        (row("blocc", result([1.0])), row("gam", result([math.nan] * 9, Status.INFEASIBLE))),
     ],
-    ids=["nothing", "no result", "no iteration", "equal", "far apart", "unknown method"],
+    ids=["nothing", "no result", "no iteration", "equal", "far apart", "unknown method", "no value"],
 )
 def test_odd_comparisons_are_drawn(entries: tuple[MethodRow, ...], tmp_path: Path) -> None:
     written = write_comparison(Comparison("odd", entries, interrupted=True), tmp_path)

@@ -4,10 +4,13 @@ Liu, Liu, Zeng, Zhang and Zhang (2023). The regularised value of the lower level
 z; then y and x descend the upper objective with a logarithmic barrier on "f(x, y) is not above that value", and a
 quadratic penalty on the coupled constraints. Numbers: ``alpha`` (x), ``step_y``, ``step_z``; the sequences mu_k,
 theta_k and sigma_k start at ``mu0``, ``theta0``, ``sigma0`` and fall like (k+1)^-1.1; the penalty starts at ``rho0``
-and grows like (k+1)^0.5, with steps shortened by it through ``slope``, the size of the constraints' Jacobian; ``shift``
-keeps the barrier finite. Here k counts stages of ``hold`` steps. Plain gradient steps of a fixed length leave the
-barrier's domain, so the steps are also as short as the barrier is curved, and below a tenth of the shift it goes on
-as a straight line.
+and grows like (k+1)^0.5; ``shift`` keeps the barrier finite. The penalty is part of the lower level's value too, as in
+the paper.
+
+Plain gradient steps of a fixed length leave the barrier's domain unless they are tiny. With ``safeguard`` (the default;
+``preset="paper"`` goes without) each step is as short as the barrier and the penalty are curved, the latter through
+``slope``, the size of the constraints' Jacobian; below a tenth of the shift the barrier goes on as a straight line; and
+k counts stages of ``hold`` steps.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ class Bvfsm(Iteration):
     title = "BVFSM (Liu, Liu, Zeng, Zhang, Zhang 2023)"
     demands = (Demand.NO_LEADER_CONSTRAINT,)
     names = ("alpha", "step_y", "step_z", "mu0", "theta0", "sigma0", "rho0", "shift", "slope")
-    default_counts: ClassVar = {"steps_y": 20, "steps_z": 20, "hold": 200}
+    default_counts: ClassVar = {"steps_y": 20, "steps_z": 20, "hold": 200, "safeguard": 1}
+    lengths = ("alpha", "step_y", "step_z")
+    switches = ("safeguard",)
     presets: ClassVar = {
         "paper": {
             "alpha": 0.01,
@@ -55,6 +60,7 @@ class Bvfsm(Iteration):
             "steps_z": 50,
             "steps_y": 25,
             "hold": 1,
+            "safeguard": 0,
         }
     }
 
@@ -96,8 +102,10 @@ class Bvfsm(Iteration):
         def regularised(a: Array, b: Array) -> Array:
             return flat.lower(a, b) + mu * jnp.sum(b**2) + penalty(a, b)
 
+        safe = self.count("safeguard") != 0
+
         def length(name: str, steep: Array) -> Array:
-            return numbers[name] / (1.0 + numbers[name] * (stiff + steep))
+            return numbers[name] / (1.0 + numbers[name] * (stiff + steep)) if safe else numbers[name]
 
         def outer(a: Array, b: Array) -> Array:
             return flat.upper(a, b) + theta * jnp.sum(b**2) + penalty(a, b)
@@ -106,8 +114,9 @@ class Bvfsm(Iteration):
             return flat.lower(a, b) - regularised(a, z_end)
 
         def move(point: Array, name: str, argument: int, a: Array, b: Array) -> Array:
-            """One step of the barrier function; near the barrier it is as short as the barrier is curved."""
-            room = jnp.maximum(numbers["shift"] - excess(a, b), 0.1 * numbers["shift"] + 1e-8)
+            """One step of the barrier function."""
+            room = numbers["shift"] - excess(a, b)
+            room = jnp.maximum(room, 0.1 * numbers["shift"] + 1e-8) if safe else room
             towards = jax.grad(excess, argnums=argument)(a, b)
             slope = jax.grad(outer, argnums=argument)(a, b) + sigma / room * towards
             return point - length(name, sigma * jnp.sum((towards / room) ** 2)) * slope

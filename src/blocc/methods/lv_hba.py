@@ -2,7 +2,7 @@
 
 Yao, Yu, Zeng and Zhang (ICLR 2024). x and y move together and are projected on the coupled set, which must therefore be
 jointly convex. Numbers: ``alpha`` (x, y), ``beta`` (z), ``eta`` (theta, lambda), ``gamma1``, ``gamma2``, penalty
-c_k = ``c0`` (k+1)^``p``, and ``r``, the bound of z. The joint projection is computed by the package's interior point.
+c_k = ``c0`` (k+1)^``p``, and ``r``, the bound of z. ``projection.py`` computes the joint projection.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from blocc.inner.interior_point import InteriorPoint
-from blocc.lagrangian import weights
 from blocc.methods.loop import Iteration
+from blocc.methods.projection import Affine, project, projector
 from blocc.methods.protocol import (
     Demand,
     Numbers,
@@ -26,12 +25,8 @@ from blocc.methods.protocol import (
 )
 from blocc.methods.size import Size
 from blocc.problem import FlatProblem
-from blocc.sets import Product
 
 Array = Any
-
-#: Relative accuracy of the joint projection.
-PROJECTION_TOLERANCE = 1e-12
 
 
 class HbaState(NamedTuple):
@@ -42,24 +37,7 @@ class HbaState(NamedTuple):
     theta: Array
     multipliers: Array
     z: Array
-
-
-def joint_projection(flat: FlatProblem) -> FlatProblem:
-    """The projection on {x in X, y in Y, g <= 0, h = 0} as a lower level: its x is the point, its y the projection."""
-    n_x = flat.n_x
-    both = Product((flat.x_set, flat.y_set))
-    return FlatProblem(
-        upper=lambda point, w: jnp.zeros(()),
-        lower=lambda point, w: 0.5 * jnp.sum((w - point) ** 2),
-        inequality=lambda point, w: flat.inequality(w[:n_x], w[n_x:]),
-        equality=lambda point, w: flat.equality(w[:n_x], w[n_x:]),
-        upper_inequality=lambda point, w: jnp.zeros(0),
-        x_set=both,
-        y_set=both,
-        n_inequality=flat.n_inequality,
-        n_equality=flat.n_equality,
-        n_upper_inequality=0,
-    )
+    carried: Affine | None  #: from one joint projection to the next
 
 
 class LvHba(Iteration):
@@ -84,34 +62,37 @@ class LvHba(Iteration):
 
     def automatic(self, size: Size) -> list[dict[str, float]]:
         """Step lengths from the curvatures, from bold to cautious."""
-        gamma1 = 1.0 / max(size.lower, 0.1)
         gamma2 = 1.0
-        eta = 1.0 / (size.lower + 1.0 / gamma1 + 1.0 / gamma2 + 2.0 * size.coupling_y)
-        steep = size.upper + 2.0 * size.lower + size.mixed + 2.0 / gamma1
-        return [
-            {
-                "alpha": bold / steep,
-                "beta": min(bold, 0.5) * gamma2,
-                "eta": eta,
-                "gamma1": gamma1,
-                "gamma2": gamma2,
-                "c0": c0,
-                "p": 0.3,
-                "r": 1e6,
-                **self.given,
-            }
-            for bold in (1.0, 0.2, 0.04)
-            for c0 in (1.0, 0.1)
-        ]
+        found = []
+        # A long proximal term (large gamma1) makes the penalty act from afar, a short one allows longer steps.
+        for gamma1 in (1.0 / max(size.lower, 0.1), 100.0 / max(size.lower, 0.1)):
+            eta = 1.0 / (size.lower + 1.0 / gamma1 + 1.0 / gamma2 + 2.0 * size.coupling_y)
+            steep = size.upper + 2.0 * size.lower + size.mixed + 2.0 / gamma1
+            found += [
+                {
+                    "alpha": bold / steep,
+                    "beta": min(bold, 0.5) * gamma2,
+                    "eta": eta,
+                    "gamma1": gamma1,
+                    "gamma2": gamma2,
+                    "c0": c0,
+                    "p": 0.49,
+                    "r": 1e6,
+                    **self.given,
+                }
+                for bold in (1.0, 0.2, 0.04)
+                for c0 in (1.0, 0.1)
+            ]
+        return found
 
     def start(self, flat: FlatProblem, x: Array, y: Array) -> HbaState:
         """theta = y, no multipliers."""
         none = jnp.zeros(flat.n_inequality + flat.n_equality)
-        return HbaState(x, y, y, none, none)
+        return HbaState(x, y, y, none, none, projector(flat, x, y))
 
     def step(self, flat: FlatProblem, numbers: Numbers, state: HbaState, k: Array) -> HbaState:
         """theta and its multipliers, then x and y together, then z."""
-        x, y, theta, multipliers, z = state
+        x, y, theta, multipliers, z, carried = state
         gamma1, gamma2, eta = numbers["gamma1"], numbers["gamma2"], numbers["eta"]
         penalty = schedule(numbers, k)
         slope_theta = lagrangian_slope(flat, x, theta, multipliers)[1] + (theta - y) / gamma1
@@ -124,14 +105,6 @@ class LvHba(Iteration):
         change_x = upper_x / penalty + lower_x - there_x
         change_y = upper_y / penalty + lower_y - (y - theta) / gamma1
         target = jnp.concatenate([x, y]) - numbers["alpha"] * jnp.concatenate([change_x, change_y])
-        new = self._project(flat, target)
+        new, carried = project(flat, target, carried)
         z = clipped(flat, z + numbers["beta"] * (multipliers - z) / gamma2, numbers["r"])
-        return HbaState(new[: flat.n_x], new[flat.n_x :], theta, multipliers, z)
-
-    def _project(self, flat: FlatProblem, point: Array) -> Array:
-        joint = joint_projection(flat)
-        if flat.n_inequality + flat.n_equality == 0:
-            return joint.y_set.project_flat(point)
-        # A cold start is more dependable than a warm one when the active set changes.
-        found = InteriorPoint().solve(joint, point, weights(joint), InteriorPoint().cold(joint), PROJECTION_TOLERANCE)
-        return found.y
+        return HbaState(new[: flat.n_x], new[flat.n_x :], theta, multipliers, z, carried)

@@ -45,6 +45,7 @@ class Method(ABC):
     demands: ClassVar[tuple[Demand, ...]] = ()
     names: ClassVar[tuple[str, ...]] = ()  #: of the numbers
     default_counts: ClassVar[Mapping[str, int]] = {}
+    switches: ClassVar[tuple[str, ...]] = ()  #: counts that may be 0, for "no"
     presets: ClassVar[Mapping[str, Mapping[str, float]]] = {}
 
     @property

@@ -34,8 +34,9 @@ def make_method(name: str, preset: str = "default", **given: Any) -> Method:
     counts = {key: int(value) for key, value in named.items() if key in kind.default_counts}
     for key, value in given.items():
         if key in kind.default_counts:
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-                raise OptionError(f"{key} must be a positive whole number, got {value!r}")
+            least = 0 if key in kind.switches else 1
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+                raise OptionError(f"{key} must be a whole number, at least {least}, got {value!r}")
             counts[key] = int(value)
         elif key in kind.names:
             if not isinstance(value, Real) or isinstance(value, bool) or not np.isfinite(float(value)) or value < 0:

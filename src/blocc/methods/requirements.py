@@ -57,6 +57,11 @@ def _meets(flat: FlatProblem, demand: Demand, x: np.ndarray, y: np.ndarray, seed
     return _affine(jax.jit(flat.equality), pairs) and _convex(jax.jit(flat.inequality), pairs)
 
 
+def is_affine(flat: FlatProblem, x: np.ndarray, y: np.ndarray, seed: int = 0) -> bool:
+    """Whether the coupled constraints are affine in x and y together."""
+    return _meets(flat, Demand.AFFINE, x, y, seed)
+
+
 def _pairs(flat: FlatProblem, x: np.ndarray, y: np.ndarray, seed: int) -> list[Pair]:
     """Pairs of points of X x Y: near the start, and further away."""
     generator = np.random.default_rng(seed)

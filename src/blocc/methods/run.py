@@ -17,6 +17,7 @@ import numpy as np
 from blocc.compilation import compile_ahead
 from blocc.inner.auto import choose_oracles
 from blocc.inner.protocol import InnerSolution
+from blocc.journal import Journal
 from blocc.lagrangian import weights
 from blocc.methods.closing import close
 from blocc.methods.protocol import Method
@@ -53,9 +54,11 @@ class MethodRun:
         options: MethodOptions,
         callback: Callback | None = None,
         report: Report | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.problem, self.flat, self.method, self.options = problem, problem.flat, method, options
-        self.monitor = Monitor(problem.x_set.unravel, callback, report, options.time_limit)
+        limit = options.time_limit
+        self.monitor = Monitor(problem.x_set.unravel, callback, report, limit, journal=journal or Journal())
         oracles = choose_oracles(problem, "auto")
         self.function = PenaltyFunction(problem.flat, oracles, problem.cache, self.monitor, options.seed)
         self.oracle = oracles[0]
@@ -80,7 +83,12 @@ class MethodRun:
         except (Stop, KeyboardInterrupt) as reason:
             stop = reason.reason if isinstance(reason, Stop) else StopReason.INTERRUPTED
             end = self.last
+            self.monitor.journal.close()  # what follows is no part of the run that may be continued
         return close(self, *end, stop)
+
+    def continuing(self, journal: Journal) -> MethodRun:
+        """The same run with a journal, before it has begun."""
+        return MethodRun(self.problem, self.method, self.options, self.monitor.callback, self.monitor.report, journal)
 
     def candidates(self, x: np.ndarray, y: np.ndarray) -> list[dict[str, float]]:
         """Settings to try: one if every number was given."""

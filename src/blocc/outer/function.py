@@ -21,7 +21,7 @@ from blocc.inner.elastic import Violation, violation
 from blocc.inner.protocol import InnerCode, InnerOracle
 from blocc.outer import spectral
 from blocc.outer.monitor import Monitor
-from blocc.penalty import Evaluation, Leader, cold_pair, evaluate
+from blocc.penalty import Evaluation, Leader, cold_pair, evaluate, evaluation_shapes
 from blocc.problem import FlatProblem
 from blocc.sets import ConvexSet
 
@@ -76,17 +76,64 @@ class PenaltyFunction:
         self._jensen: dict[Any, Jensen] = {}
         self._warm: dict[InnerOracle, Any] = {}
         self._cold: dict[InnerOracle, Any] = {}
+        self._journal = monitor.journal
+        self._name = self._journal.enrol(self)
+        self._awake = False
+
+    # --- long runs ----------------------------------------------------------------------------------------------
+    def warm_leaves(self) -> list[np.ndarray] | None:
+        """The warm starts as plain arrays, for the journal; None before the first evaluation of this sitting.
+
+        For each oracle: whether it has one, and its leaves.
+        """
+        if not self._awake:
+            return None
+        found: list[np.ndarray] = []
+        for oracle in self.oracles:
+            warm = self._warm.get(oracle)
+            found.append(np.asarray(warm is not None))
+            found += jax.device_get(jax.tree.leaves(cold_pair(self.flat, oracle) if warm is None else warm))
+        return found
+
+    def _wake(self) -> None:
+        """Before the first evaluation of this sitting: take over the warm starts of an earlier one."""
+        self._awake = True
+        if self._journal.earlier == 0.0:
+            return
+        like = [(np.asarray(True), cold_pair(self.flat, oracle)) for oracle in self.oracles]
+        found = self._journal.warm(self._name, like)
+        if found is not None:
+            self._warm = {oracle: warm for oracle, (known, warm) in zip(self.oracles, found, strict=True) if known}
+
+    def _repeated(self, answer: np.ndarray) -> Evaluation:
+        """An evaluation out of the journal, with the counts as they were after it."""
+        self.inner_iterations, self.fallbacks, self._futile = (int(number) for number in answer[:3])
+        shapes, structure = jax.tree.flatten(evaluation_shapes(self.flat, self.oracles[0], self._cache))
+        leaves, start = [], 3
+        for leaf in shapes:
+            size = int(np.prod(leaf.shape, dtype=int))
+            leaves.append(answer[start : start + size].reshape(leaf.shape).astype(leaf.dtype))
+            start += size
+        found: Evaluation = jax.tree.unflatten(structure, leaves)
+        self.monitor.consider(found)
+        return found
+
+    def _packed(self, found: Evaluation) -> np.ndarray:
+        """The inverse of :meth:`_repeated`: every number is exact as a float64."""
+        counts = np.array([self.inner_iterations, self.fallbacks, self._futile], dtype=np.float64)
+        leaves = jax.tree.leaves(found._replace(warm=()))
+        return np.concatenate([counts, *(np.asarray(leaf, dtype=np.float64).ravel() for leaf in leaves)])
 
     def _compiled(self, oracle: InnerOracle, *arguments: Any) -> Any:
         key = ("evaluate", oracle)
-        if key not in self._cache:
+        if key not in self.flat.shared:
 
-            def function(x: Array, gamma: Array, leader: Leader, warm: Any, tolerance: Array) -> Evaluation:
-                return evaluate(self.flat, oracle, x, gamma, leader, warm, tolerance)
+            def function(data: Any, x: Array, gamma: Array, leader: Leader, warm: Any, tolerance: Array) -> Evaluation:
+                return evaluate(self.flat.bind(data), oracle, x, gamma, leader, warm, tolerance)
 
-            self._cache[key], seconds = compile_ahead(function, *arguments)
+            self.flat.shared[key], seconds = compile_ahead(function, self.flat.data, *arguments)
             self.compile_seconds += seconds
-        return self._cache[key]
+        return partial(self.flat.shared[key], self.flat.data)
 
     def _evaluate(
         self, oracle: InnerOracle, x: np.ndarray, gamma: float, leader: Leader, tolerance: float, warm: Any
@@ -103,16 +150,16 @@ class PenaltyFunction:
     def violation(self, x: np.ndarray) -> Violation:
         """The smallest violation of the coupled constraints that the follower can reach at ``x``, and its gradient."""
         oracle = general_oracles(self.flat)[0]  # a problem's own oracle knows nothing of the elastic problem
-        arguments = (jnp.asarray(x), jnp.asarray(1e-9, jnp.float64))
+        arguments = (self.flat.data, jnp.asarray(x), jnp.asarray(1e-9, jnp.float64))
         key = ("violation", oracle)
-        if key not in self._cache:
+        if key not in self.flat.shared:
 
-            def function(point: Array, tolerance: Array) -> Violation:
-                return violation(self.flat, oracle, point, tolerance)
+            def function(data: Any, point: Array, tolerance: Array) -> Violation:
+                return violation(self.flat.bind(data), oracle, point, tolerance)
 
-            self._cache[key], seconds = compile_ahead(function, *arguments)
+            self.flat.shared[key], seconds = compile_ahead(function, *arguments)
             self.compile_seconds += seconds
-        return jax.device_get(self._cache[key](*arguments))
+        return jax.device_get(self.flat.shared[key](*arguments))
 
     def convexity(self, x: np.ndarray, y: np.ndarray, gamma: float = 1.0) -> Jensen:
         """Jensen's inequality for the lower level, and for f + gamma g, around (x, y); once for all nearby x."""
@@ -120,7 +167,7 @@ class PenaltyFunction:
         size = 1e-2 * (1.0 + float(np.max(np.abs(x), initial=0.0)))
         key = (np.round(np.asarray(x) / size).tobytes(), gamma)
         if key not in self._jensen:
-            self._jensen[key] = jensen(self.flat, self._cache, x, around, gamma, self.seed)
+            self._jensen[key] = jensen(self.flat, x, around, gamma, self.seed)
         return self._jensen[key]
 
     def _infeasible(self, x: np.ndarray) -> bool:
@@ -142,9 +189,9 @@ class PenaltyFunction:
     @property
     def advance(self) -> Any:
         """One compiled step of the spectral method's state machine over X."""
-        if "advance" not in self._cache:
-            self._cache["advance"] = jax.jit(partial(spectral.advance, self.flat))
-        return self._cache["advance"]
+        if "advance" not in self.flat.shared:  # it uses X alone, never the data
+            self.flat.shared["advance"] = jax.jit(partial(spectral.advance, self.flat))
+        return self.flat.shared["advance"]
 
     def leader_constraint(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The leader's own constraint G(x, y), flat."""
@@ -156,6 +203,19 @@ class PenaltyFunction:
         if self.evaluations == 0:
             self.start_size = 1.0 + float(np.max(np.abs(x), initial=0.0))
         self.evaluations += 1
+        if not (self._journal.active or self._journal.replaying):
+            return self._by_any_oracle(x, gamma, leader, tolerance)
+        inputs = np.concatenate([x, [gamma, tolerance, leader.penalty], leader.multipliers]).astype(np.float64)
+        if (answer := self._journal.recall(self._name, inputs)) is not None:
+            return self._repeated(answer)
+        if not self._awake:
+            self._wake()
+        found = self._by_any_oracle(x, gamma, leader, tolerance)
+        self._journal.note(self._name, inputs, self._packed(found))
+        return found
+
+    def _by_any_oracle(self, x: np.ndarray, gamma: float, leader: Leader, tolerance: float) -> Evaluation:
+        """The first usable evaluation, or the first of all where none is."""
         found: Evaluation | None = None
         for position, oracle in enumerate(self.oracles):
             if position > 0 and self._futile >= _FUTILE:

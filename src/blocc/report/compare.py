@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc.compare import Comparison, MethodRow, cells
+from blocc.conclude import versions
 from blocc.methods.registry import NAMES
 from blocc.report.plots import BLUE, GREEN, GREY, ORANGE, RED, figure_image, keep_figure, new_figure
 from blocc.report.storage import StorageError, csv_text, plain
@@ -31,6 +32,8 @@ _STYLES = {
     name: {"color": _COLOURS[k % 8], "marker": _MARKERS[k % 8], "linestyle": _DASHES[k % 4]}
     for k, name in enumerate(NAMES)
 }
+#: An application's own solver is called "blocc ..."; it looks like blocc, with a marker of its own.
+_OWN_STYLE = {**_STYLES["blocc"], "marker": "*"}
 #: Between two markers of a curve, as a part of the panel's diagonal.
 _SPACING = 0.06
 #: What is smaller is drawn here: a logarithmic axis knows no zero. The excess is relative to the best value.
@@ -98,10 +101,9 @@ def _curves(values: Axes, distances: Axes, row: MethodRow, reference: float) -> 
     history = result.history
     times = np.maximum(history.time, 1e-3)
     end = times[-1] if len(times) else max(sum(result.seconds.values()), 1e-3)
-    look = _STYLES.get(row.method, {"color": GREY, "marker": "o", "linestyle": "-"})
+    look = _STYLES.get(row.method, _OWN_STYLE)
     ring: dict[str, Any] = {"color": look["color"], "marker": look["marker"], "linestyle": "none", "zorder": 4}
     ring |= {"mfc": "white", "mew": 1.8, "markersize": 7.5}
-    spacing = _SPACING if len(times) > 3 else None
     feasible = np.where(history.inner_residual <= _MOST_RESIDUAL, history.upper_value, np.nan)
     final = row.upper_value if row.eligible else math.nan
     ways = (
@@ -109,6 +111,7 @@ def _curves(values: Axes, distances: Axes, row: MethodRow, reference: float) -> 
         (distances, _shown(history.distance), _shown(np.array([row.distance]))),
     )
     for axes, way, answer in ways:
+        spacing = _SPACING if np.isfinite(way).sum() > 3 else None  # matplotlib cannot space what it does not draw
         axes.plot(times, way, label=row.method, linewidth=1.6, markersize=4.5, markevery=spacing, **look)
         axes.plot([end], answer, **ring)
 
@@ -136,7 +139,7 @@ def _ends(axes: Axes, comparison: Comparison) -> None:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_yticks(range(len(rows)), [row.method for row in rows])
     for place, row in enumerate(rows):
-        look = _STYLES.get(row.method, {"color": GREY, "marker": "o"})
+        look = _STYLES.get(row.method, _OWN_STYLE)
         words = row.status
         if row.eligible:
             mark = {"marker": look["marker"], "color": look["color"], "mew": 1.6, "markersize": 8}
@@ -190,6 +193,7 @@ def describe_comparison(comparison: Comparison) -> dict[str, Any]:
     document = {
         "name": comparison.name,
         "settings": dict(comparison.settings),
+        "versions": versions(),
         "interrupted": comparison.interrupted,
         "best": None if best is None else best.method,
         "rows": rows,

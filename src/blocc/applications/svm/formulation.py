@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc.applications.svm.follower import FollowerData, solve_follower
+from blocc.applications.svm.joint import project_margins
 from blocc.applications.svm.margins import CPenalty, MarginProblem, Scaling
 from blocc.errors import ProblemError
 from blocc.inner.protocol import InnerCode, InnerSolution, finish
@@ -114,6 +115,7 @@ def svm_problem(
         x_set=Box.nonnegative(len(raw.rows)),
         y_set=Reals(raw.rows.shape[1]),
         oracle=MarginOracle(scaling, scaled),
+        joint_projection=lambda c, y: project_margins(raw.rows, c, y),
         name="SVM margins",
     )
 
