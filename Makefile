@@ -1,6 +1,7 @@
 # make run   the main job: design the metro of Seville, with its report in runs/seville
 # make test  lint, types and all tests
 # make bench every benchmark, figures measured now
+# make audit known vulnerabilities of the locked dependencies, where pypi.org can be reached
 # make install is done by each of them: it builds .venv from requirements.lock, wheels only.
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test lint bench lock clean
+.PHONY: install run test lint bench lock audit clean
 
 install: $(STAMP)
 
@@ -45,6 +46,12 @@ lock:
 	build/lock/bin/python -m pip install --quiet --upgrade pip setuptools wheel
 	build/lock/bin/python -m pip install --quiet -e ".[all]" --group dev
 	build/lock/bin/python -m pip freeze --all --exclude-editable | grep -v -e '^pip==' > requirements.lock
+
+# Known vulnerabilities of the locked versions; needs pypi.org. --strict: a package that cannot be looked up is an error.
+audit:
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/python -m pip install --quiet pip-audit
+	build/audit/bin/pip-audit --strict --no-deps --disable-pip -r requirements.lock
 
 clean:
 	rm -rf $(VENV) build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -103,7 +103,7 @@ def _limit(text: str | None) -> float | list[float] | None:
         return None
     try:
         value = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, (int, float, list)) or isinstance(value, bool):
         raise OptionError(f"--max-capacity must be a number or a JSON list of numbers, got {text!r}")

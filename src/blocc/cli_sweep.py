@@ -16,6 +16,7 @@ from blocc.experiments.executors import NAMES, make_executor
 from blocc.experiments.study import Study
 from blocc.experiments.sweep import read_sweep
 from blocc.loading import InputError
+from blocc.reading import parse_json, read_limited
 from blocc.report.study.items import view_item
 from blocc.report.study.page import state_of, write_page
 from blocc.report.study.progress import StudyLine, clock
@@ -23,7 +24,7 @@ from blocc.report.study.reading import read_report
 from blocc.report.study.summary import summary_rows
 from blocc.report.study.tables import shown, study_files, write_files
 from blocc.report.study.terminal import print_table
-from blocc.report.study.views import ItemView, Report
+from blocc.report.study.views import ItemView, Report, seconds_of
 
 with contextlib.suppress(ImportError):  # the entry point says what is missing
     import typer
@@ -32,11 +33,13 @@ FAILED, INTERRUPTED = 3, 130
 STORE, PAGE = "study.sqlite", "index.html"
 #: Beside the store: what a report should show of it.
 WISHES = "report.json"
+_MOST_WISHES = 1_000_000  #: bytes
 _MOST_LINES = 40
 
 EXECUTOR_HELP = "serial, processes (on this machine) or dask (on a cluster)."
 WORKERS_HELP = "How many processes. Default: one for each core."
 SCHEDULER_HELP = "Address of a running Dask scheduler, tcp://HOST:PORT."
+ANYWHERE_HELP = "Follow paths of the study out of its folder and out of the working folder, too."
 FRESH_HELP = "Forget what was computed before."
 
 
@@ -63,6 +66,7 @@ def sweep_command(
     workers: Annotated[int | None, typer.Option(help=WORKERS_HELP)] = None,
     scheduler: Annotated[str | None, typer.Option(help=SCHEDULER_HELP)] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help=FRESH_HELP)] = False,
+    anywhere: Annotated[bool, typer.Option("--anywhere", help=ANYWHERE_HELP)] = False,
     quiet: Annotated[bool, typer.Option(help="Print nothing; the exit code tells.")] = False,
 ) -> None:
     """Run a study over a grid of options and seeds, and write its tables, pictures and page.
@@ -71,7 +75,7 @@ def sweep_command(
     3: some cells failed; 130: interrupted; 2: bad input.
     """
     computing = Computing(executor, workers, scheduler, fresh, quiet)
-    plan = read_sweep(study)
+    plan = read_sweep(study, anywhere=anywhere)
     folder = out or plan.folder or Path("runs") / plan.study.name
     check_folder(folder)
     name = plan.study.name
@@ -165,16 +169,30 @@ def item_views(names: Any, store: Path, *, quick: bool) -> list[ItemView]:
 def read_wishes(folder: Path) -> Mapping[str, Any]:
     """What the run that wrote a folder wants a report to show; nothing where that is not known."""
     try:
-        content = json.loads((folder / WISHES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = parse_json(read_limited(folder / WISHES, _MOST_WISHES, InputError), WISHES, InputError)
+    except InputError:
         return {}
-    return content if isinstance(content, dict) else {}
+    # Whoever wrote the folder wrote this file: what is not as it should be is left out.
+    wishes = content if isinstance(content, dict) else {}
+    columns_of = wishes.get("shown")
+    return {
+        "title": str(wishes["title"]) if isinstance(wishes.get("title"), str) else "",
+        "items": _texts(wishes.get("items")),
+        "quick": wishes.get("quick") is True,
+        "shown": {
+            name: _texts(columns) for name, columns in (columns_of if isinstance(columns_of, dict) else {}).items()
+        },
+    }
+
+
+def _texts(value: Any) -> list[str]:
+    return [part for part in value if isinstance(part, str)] if isinstance(value, list) else []
 
 
 def print_counts(report: Report) -> None:
     """How far a run is, in one line."""
     _, state = state_of(report)
-    seconds = sum(float(row.get("seconds") or 0.0) for view in report.studies for row in view.done)
+    seconds = sum(seconds_of(row) for view in report.studies for row in view.done)
     print(
         f"{state}: {report.total} cells, {report.done} done, {report.failed} failed, {report.missing} missing; "
         f"{clock(seconds)} of computing"

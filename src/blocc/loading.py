@@ -13,6 +13,7 @@ import numpy as np
 
 from blocc.errors import BloccError
 from blocc.problem import BilevelProblem
+from blocc.reading import shown
 
 
 class InputError(BloccError):
@@ -99,8 +100,9 @@ def parse_x0(text: str, problem: BilevelProblem) -> Any:
     """A start from JSON, in the structure of the leader's set."""
     try:
         value = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"--x0 must be JSON such as 0.5, '[1, 2]' or '{{\"price\": 3}}', got {text!r}") from error
+    except (ValueError, RecursionError) as error:
+        wanted = "--x0 must be JSON such as 0.5, '[1, 2]' or '{\"price\": 3}'"
+        raise InputError(f"{wanted}, got {shown(text)}") from error
     return _fit(problem.x_set.template, value, "x0")
 
 
@@ -116,11 +118,11 @@ def _fit(template: Any, value: Any, name: str) -> Any:
         return parts if isinstance(template, list) else _like(template, parts)
     try:
         array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number or a list of numbers, got {json.dumps(value)}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name} must be a number or a list of numbers, got {shown(value)}") from None
     if array.shape != template.shape:
         wanted = "a single number" if template.shape == () else f"an array of shape {template.shape}"
-        raise InputError(f"{name} must be {wanted}, got {json.dumps(value)}")
+        raise InputError(f"{name} must be {wanted}, got {shown(value)}")
     return array
 
 

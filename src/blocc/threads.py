@@ -6,14 +6,41 @@ other work they wait for each other actively, which can make a solve a hundred t
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_lock = threading.Lock()
+_inside = 0  #: blocks that are open now, in all threads
+_limits: Any = None  #: what puts the host program's numbers of threads back
 
 
-def single_blas_thread() -> AbstractContextManager[object]:
-    """Keep BLAS to one thread for the duration of a block, where threadpoolctl is installed; otherwise do nothing."""
+@contextmanager
+def single_blas_thread() -> Iterator[None]:
+    """Keep BLAS to one thread for the duration of a block, where threadpoolctl is installed; otherwise do nothing.
+
+    The number of threads belongs to the whole process. Where blocks of several threads overlap, the first one sets it
+    and the last one puts it back; if each did both, one would put back what another had set.
+    """
+    global _inside, _limits
+    with _lock:
+        if _inside == 0:
+            _limits = _limited()
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0 and _limits is not None:
+                _limits.restore_original_limits()
+                _limits = None
+
+
+def _limited() -> Any:
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:
-        return nullcontext()
-    limits: AbstractContextManager[object] = threadpool_limits(limits=1, user_api="blas")
-    return limits
+        return None
+    return threadpool_limits(limits=1, user_api="blas")

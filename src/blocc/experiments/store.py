@@ -21,6 +21,7 @@ from blocc.experiments.compute import Outcome
 from blocc.experiments.encoding import decode
 from blocc.experiments.locking import exclusive
 from blocc.experiments.study import Cell, Study, StudyError, canonical
+from blocc.reading import shown
 from blocc.version import __version__
 
 DONE, FAILED = "done", "failed"
@@ -96,6 +97,8 @@ class Store:
         self.read_only = read_only
         if self.path.is_dir():
             raise StudyError(f"{self.path} is a folder, not a file with studies")
+        if self.path.exists() and not self.path.is_file():  # SQLite would wait for ever at the end of a pipe
+            raise StudyError(f"{self.path} is not a file")
         if read_only and not self.path.exists():
             raise StudyError(f"{self.path} does not exist: no study was run there")
         if not read_only:
@@ -159,7 +162,17 @@ class Store:
                 f"{self.path} was written by a newer blocc (format {schema}; this one, {__version__}, knows formats "
                 f"up to {SCHEMA}). Install a newer blocc to use it"
             )
+        if application == APPLICATION:
+            self._check_schema()
         return bool(application == APPLICATION)
+
+    def _check_schema(self) -> None:
+        """See that the tables are ours: a view in their place might never end, a trigger would run at every write."""
+        rows = self._connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        ours = dict(zip(("studies", "cells"), map(str.strip, _TABLES.split(";")), strict=False))
+        found = {name: sql for kind, name, sql in rows if kind == "table" and name in ours}
+        if found != ours or any(kind == "trigger" for kind, _, _ in rows):
+            raise StudyError(f"{self.path} is damaged: its tables are not those of a store")
 
     def close(self) -> None:
         """Let go of the file; what was recorded stays."""
@@ -214,7 +227,7 @@ class Store:
             raise StudyError(f"{self.path} was opened for reading only: no study can be run in it")
         with self._explained():
             newest = self._connection.execute("SELECT settings FROM studies ORDER BY started DESC LIMIT 1").fetchone()
-        holder = json.loads(newest[0]).get("process") if newest else None
+        holder = self._decoded(newest[0], "settings").get("process") if newest else None
         return exclusive(self.path, f"another program ({holder})" if holder else "another program")
 
     def begin(self, study: Study, settings: Mapping[str, Any]) -> None:
@@ -257,9 +270,12 @@ class Store:
                 "SELECT key, status, row, error, seconds, worker, attempts, finished FROM cells WHERE study = ?",
                 (study.name,),
             ).fetchall()
-        return {
-            key: StoredCell(key, status, {} if row is None else decode(row), *rest) for key, status, row, *rest in found
-        }
+        stored = {}
+        for key, status, row, error, *rest in found:
+            self._check_kinds((status, error, *rest), (str, str | None, float | int, str, int, float | int))
+            columns = {} if row is None else self._decoded(row, "a row")
+            stored[key] = StoredCell(key, status, columns, error, *rest)
+        return stored
 
     def studies(self) -> list[StoredStudy]:
         """All studies that were ever begun here, with how far they are; the oldest first."""
@@ -271,8 +287,30 @@ class Store:
         statuses = {(name, key): status for name, key, status in pairs}
         listed = []
         for name, definition, version, settings, total, started, ended in found:
-            study = Study.from_json(definition)
+            kinds = (str, str, str, int, float | int, float | int | None)
+            self._check_kinds((name, definition, version, total, started, ended), kinds)
+            try:
+                study = Study.from_json(definition)
+            except StudyError as error:
+                raise StudyError(f"{self.path} is damaged: {error}") from error
             own = [statuses.get((name, cell.key_for(version))) for cell in study.cells()]
             counts = (total, own.count(DONE), own.count(FAILED))
-            listed.append(StoredStudy(study, version, json.loads(settings), *counts, started, ended))
+            listed.append(StoredStudy(study, version, self._decoded(settings, "settings"), *counts, started, ended))
         return listed
+
+    # --- what a stranger may have written ----------------------------------------------------------------------------
+    def _decoded(self, text: Any, what: str) -> dict[str, Any]:
+        """The dictionary that a text holds."""
+        try:
+            found = decode(text)
+        except (TypeError, ValueError, RecursionError, OverflowError) as error:
+            raise StudyError(f"{self.path} is damaged: {what} cannot be read ({error!s:.200})") from error
+        if not isinstance(found, dict):
+            raise StudyError(f"{self.path} is damaged: {what} must be an object, got {shown(found)}")
+        return found
+
+    def _check_kinds(self, values: Sequence[Any], kinds: Sequence[Any]) -> None:
+        """SQLite keeps any kind of value in any column."""
+        for value, kind in zip(values, kinds, strict=True):
+            if not isinstance(value, kind):
+                raise StudyError(f"{self.path} is damaged: it holds {shown(value)} where it must not")

@@ -10,11 +10,13 @@ import hashlib
 import importlib
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from blocc.errors import BloccError, OptionError
+from blocc.reading import shown
 from blocc.version import __version__
 
 #: Parameters of a cell, its seed among them; and what a function returns for it. Both hold JSON's values only.
@@ -22,6 +24,8 @@ Parameters = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 SEED = "seed"
+#: A study may have so many cells; a definition of a few bytes could promise any number of them.
+MOST_CELLS = 100_000
 #: Columns that the engine adds to every row, so that neither parameters nor functions may use these names.
 RESERVED = ("status", "error")
 
@@ -54,6 +58,8 @@ class Study:
     measured: Sequence[str] = ("seconds",)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not isinstance(self.function, str):
+            raise OptionError(f"name and function must be texts, got {shown(self.name)} and {shown(self.function)}")
         allowed = set("abcdefghijklmnopqrstuvwxyz0123456789-")
         if not self.name or not set(self.name) <= allowed:
             raise OptionError(f"name must be lower-case letters, digits and hyphens, got {self.name!r}")
@@ -65,6 +71,9 @@ class Study:
                 raise OptionError(f"grid[{key!r}] must be a list of at least one value, got {values!r}")
         if not len(self.seeds) or any(isinstance(s, bool) or not isinstance(s, int) or s < 0 for s in self.seeds):
             raise OptionError(f"seeds must be nonnegative whole numbers, at least one, got {self.seeds!r}")
+        count = math.prod(map(len, self.grid.values())) * len(self.seeds)
+        if count > MOST_CELLS:
+            raise OptionError(f"grid and seeds make {count:,} cells; {MOST_CELLS:,} are the limit")
         names = [*self.grid, SEED, *self.fixed]
         twice = sorted({key for key in names if names.count(key) > 1})
         if twice:
@@ -103,8 +112,8 @@ class Study:
         """The study that :meth:`to_json` wrote."""
         try:
             return cls(**json.loads(text))
-        except (TypeError, ValueError) as error:
-            raise StudyError(f"this is not the definition of a study: {error}") from error
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise StudyError(f"this is not the definition of a study: {error!s:.500}") from error
 
     def cells(self) -> list[Cell]:
         """All cells, in the order of the grid, seeds running fastest."""

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import json
 import math
 import re
 import tomllib
@@ -34,13 +35,14 @@ from pathlib import Path
 from typing import Any
 
 from blocc.errors import BloccError
-from blocc.experiments.study import Study
+from blocc.experiments.study import MOST_CELLS, Study
 from blocc.experiments.sweep_cells import ARGUMENT, MEASURED
-from blocc.experiments.sweep_targets import PROBLEMS, Target, find_target
+from blocc.experiments.sweep_targets import PROBLEMS, Target, confined, find_target
 from blocc.loading import InputError
+from blocc.reading import read_limited, shown
 
 MOST_BYTES = 1_000_000
-MOST_CELLS = 100_000
+MOST_LETTERS = 100  #: of a name, which becomes the name of files
 
 _KEYS = ("name", "problem", "seeds", "start", "x0", "options", "arguments", "grid", "output")
 _OUTPUT = ("columns", "folder")
@@ -55,17 +57,23 @@ class Sweep:
     folder: Path | None  #: where the file wants the output, if it says so
 
 
-def read_sweep(path: str | Path) -> Sweep:
-    """Read and check a TOML file; the error for any mistake names the key and what would be right."""
+def read_sweep(path: str | Path, *, anywhere: bool = False) -> Sweep:
+    """Read and check a TOML file; the error for any mistake names the key and what would be right.
+
+    Paths in it begin at its own folder and may lead to anything in there or in the working folder; ``anywhere`` allows
+    all others, too. A problem file that it names is executed, so it deserves the trust of a program.
+    """
     file = Path(path)
     content = _parse(file)
     try:
-        return _plan(content, file)
+        return _plan(content, file, anywhere)
     except BloccError as error:
         raise InputError(f"{file}: {error}") from error
+    except (OSError, RecursionError) as error:  # a path that no system takes, values nested without end
+        raise InputError(f"{file} cannot be used: {error!s:.200}") from error
 
 
-def _plan(content: Mapping[str, Any], file: Path) -> Sweep:
+def _plan(content: Mapping[str, Any], file: Path, anywhere: bool) -> Sweep:
     _check_keys(content, _KEYS, "")
     _check_values(content)
     problem = content.get("problem")
@@ -74,7 +82,7 @@ def _plan(content: Mapping[str, Any], file: Path) -> Sweep:
     options, arguments, grid = (_table(content, key) for key in ("options", "arguments", "grid"))
     grid_arguments = _table(grid, "arguments", "grid.arguments")
     grid = {key: values for key, values in grid.items() if key != "arguments"}
-    target = find_target(problem, file.parent)
+    target = find_target(problem, file.parent, anywhere)
     for place, names in (("options", options), ("grid", grid)):
         _check_keys(names, target.options, f"{place}.")
     for place, values in (("grid", grid), ("grid.arguments", grid_arguments)):
@@ -96,31 +104,26 @@ def _plan(content: Mapping[str, Any], file: Path) -> Sweep:
         fixed={**target.fixed, **start, **options, **{ARGUMENT + key: value for key, value in arguments.items()}},
         measured=MEASURED,
     )
-    columns, folder = _output(_table(content, "output"), target, file)
+    columns, folder = _output(_table(content, "output"), target, file, anywhere)
     return Sweep(study, columns, folder)
 
 
 # --- the file ------------------------------------------------------------------------------------------------------
 def _parse(file: Path) -> dict[str, Any]:
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError(f"there is no file {str(file)!r}; give the path of a TOML file") from None
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror or error}") from error
-    if len(data) > MOST_BYTES:
-        raise InputError(f"{file} is larger than {MOST_BYTES:,} bytes, too large for the description of a study")
+    if not file.exists():
+        raise InputError(f"there is no file {str(file)!r}; give the path of a TOML file")
+    data = read_limited(file, MOST_BYTES, InputError)
     try:
         return tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    # Besides bad TOML and bad UTF-8: an integer of thousands of digits, and brackets without end.
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{file} is not a TOML file: {error}") from error
 
 
 def _table(content: Mapping[str, Any], key: str, name: str = "") -> dict[str, Any]:
     value = content.get(key, {})
     if not isinstance(value, dict):
-        raise InputError(f"{name or key} must be a table, a line [{name or key}] with keys below, got {value!r}")
+        raise InputError(f"{name or key} must be a table, a line [{name or key}] with keys below, got {shown(value)}")
     return value
 
 
@@ -135,10 +138,13 @@ def _check_keys(content: Mapping[str, Any], known: Sequence[str], prefix: str) -
 
 def _check_list(key: str, values: Any) -> None:
     if not isinstance(values, list) or not values:
-        raise InputError(f"{key} must be a list of at least one value, for instance [1, 2], got {values!r}")
-    for index, value in enumerate(values):
-        if any(type(value) is type(other) and value == other for other in values[:index]):
-            raise InputError(f"{key} holds {value!r} twice; every value once")
+        raise InputError(f"{key} must be a list of at least one value, for instance [1, 2], got {shown(values)}")
+    seen: set[str] = set()  # as text, so that a long list takes no longer than it must
+    for value in values:
+        text = json.dumps(value, sort_keys=True)
+        if text in seen:
+            raise InputError(f"{key} holds {shown(value)} twice; every value once")
+        seen.add(text)
 
 
 def _check_twice(fixed: Mapping[str, Any], grid: Mapping[str, Any], first: str, second: str) -> None:
@@ -166,8 +172,10 @@ def _name(content: Mapping[str, Any], file: Path) -> str:
     if "name" not in content:
         return re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-") or "study"
     name = content["name"]
-    if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9-]+", name):
-        raise InputError(f"name must be lower-case letters, digits and hyphens, got {name!r}")
+    if not isinstance(name, str) or not re.fullmatch(rf"[a-z0-9-]{{1,{MOST_LETTERS}}}", name):
+        raise InputError(
+            f"name must be lower-case letters, digits and hyphens, at most {MOST_LETTERS}, got {shown(name)}"
+        )
     return name
 
 
@@ -179,7 +187,7 @@ def _seeds(value: Any) -> list[int]:
         return list(range(value))
     if isinstance(value, list) and value and all(map(is_whole, value)) and len(set(value)) == len(value):
         return value
-    raise InputError(f"seeds must be how many, or a list of different whole numbers from 0 on, got {value!r}")
+    raise InputError(f"seeds must be how many, or a list of different whole numbers from 0 on, got {shown(value)}")
 
 
 def _start(content: Mapping[str, Any], target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,23 +204,25 @@ def _start(content: Mapping[str, Any], target: Target, arguments: Mapping[str, A
         return {"x0": content["x0"]}
     start = content.get("start", "random" if "seeds" in content else "middle")
     if start not in ("random", "middle"):
-        raise InputError(f"start must be 'random' (the seed draws it) or 'middle', or give x0; got {start!r}")
+        raise InputError(f"start must be 'random' (the seed draws it) or 'middle', or give x0; got {shown(start)}")
     return {"start": start}
 
 
-def _output(table: Mapping[str, Any], target: Target, file: Path) -> tuple[tuple[str, ...], Path | None]:
+def _output(
+    table: Mapping[str, Any], target: Target, file: Path, anywhere: bool
+) -> tuple[tuple[str, ...], Path | None]:
     _check_keys(table, _OUTPUT, "output.")
     columns, folder = table.get("columns", list(target.shown)), table.get("folder")
     if not isinstance(columns, list) or not columns:
-        raise InputError(f"output.columns must be a list of names, got {columns!r}")
+        raise InputError(f"output.columns must be a list of names, got {shown(columns)}")
     for column in columns:
         if column not in target.columns:
             near = difflib.get_close_matches(str(column), target.columns, n=1)
             guess = f"did you mean {near[0]}?" if near else f"there are {', '.join(target.columns)}"
-            raise InputError(f"output.columns names {column!r}, which no row has; {guess}")
+            raise InputError(f"output.columns names {shown(column)}, which no row has; {guess}")
     if folder is not None and (not isinstance(folder, str) or not folder):
-        raise InputError(f"output.folder must be the path of a folder, got {folder!r}")
-    return tuple(columns), None if folder is None else file.parent / folder
+        raise InputError(f"output.folder must be the path of a folder, got {shown(folder)}")
+    return tuple(columns), None if folder is None else confined(folder, file.parent, "output.folder", anywhere)
 
 
 def _check_cells(

@@ -23,6 +23,7 @@ from blocc.methods.front import prepare
 from blocc.methods.registry import METHODS as OTHER_METHODS
 from blocc.methods.registry import NAMES
 from blocc.options import Options, make_options
+from blocc.reading import shown, stays_inside
 from blocc.solve import start_in
 
 PROBLEMS = "FILE.py, FILE.py:NAME, toy, three, nine, seville, network:PATH or svm:DATA"
@@ -47,8 +48,24 @@ class Target(Protocol):
         """Raise a ``BloccError`` where x0 is no start."""
 
 
-def find_target(problem: str, folder: Path) -> Target:
-    """What the text stands for; paths are relative to ``folder``."""
+def confined(text: str, folder: Path, key: str, anywhere: bool) -> Path:
+    """The path that a study names, relative to ``folder``: in there or in the working folder, or ``anywhere``.
+
+    A study may come from a stranger, and what it names is read, run or overwritten.
+    """
+    path = folder / text
+    if "\0" in text:
+        raise InputError(f"{key} must be a path, got {shown(text)}")
+    if not anywhere and not stays_inside(path, folder, Path.cwd()):
+        raise InputError(
+            f"{key} leads to {shown(str(path.resolve()))}, outside the folder of the study and the working folder; "
+            "allow it with --anywhere"
+        )
+    return path
+
+
+def find_target(problem: str, folder: Path, anywhere: bool = False) -> Target:
+    """What the text stands for; paths are relative to ``folder``, see :func:`confined`."""
     kind, colon, source = problem.partition(":")
     if problem == sweep_cells.TOY:
         return ProblemTarget(problem)
@@ -58,9 +75,9 @@ def find_target(problem: str, folder: Path) -> Target:
         if not source:
             raise InputError(f"problem must name a file after {kind}:, got {problem!r}")
         built_in = transport_files.BUILT_IN if kind == "network" else svm_data.BUILT_IN
-        place = source if source in built_in else str((folder / source).resolve())
+        place = source if source in built_in else str(confined(source, folder, "problem", anywhere).resolve())
         return NetworkTarget(place) if kind == "network" else SamplesTarget(place)
-    file, _ = sweep_cells.split_name(str(folder / problem))
+    file, _ = sweep_cells.split_name(str(confined(problem, folder, "problem", anywhere)))
     if file.suffix != ".py":
         raise InputError(f"problem must be {PROBLEMS}, got {problem!r}")
     if not file.is_file():

@@ -33,6 +33,7 @@ from blocc.loading import InputError
 
 BUILT_IN = ("breast_cancer", "diabetes", "fourclass")
 MAX_CELLS = 5 * 10**8  # 4 GB of numbers
+MAX_LABEL_LETTERS = 5 * 10**8  # 2 GB of text
 CSV_SUFFIXES = (".csv", ".tsv")
 LIBSVM_SUFFIXES = (".libsvm", ".svm", ".svmlight")
 
@@ -126,12 +127,18 @@ def read_csv(path: str | Path, *, label: str | int | None = None) -> LabelledDat
     del headings[column]
     values = array("d")
     labels: list[str] = []
+    longest = 0
     for line, cells in records if has_header else chain([(first_line, first)], records):
         place = f"{path.name} line {line}"
         if len(cells) != width:
             raise InputError(f"{place}: has {len(cells)} columns, but line {first_line} has {width}")
         _check_cells(len(labels) + 1, width, place)
         labels.append(label_cell(cells.pop(column), f"{place}, {label_title}"))
+        longest = max(longest, len(labels[-1]))
+        if longest * len(labels) > MAX_LABEL_LETTERS:  # an array gives every label the width of the longest
+            raise InputError(
+                f"{place}: {len(labels):,} labels of up to {longest} characters are too many; shorten them"
+            )
         values.extend(feature_cells(cells, place, titles))
     if not labels:
         raise InputError(f"{path.name} has headings, but no samples below them")

@@ -40,11 +40,14 @@ def read_network(
         raise OptionError(f"name must be a text that is not empty, got {name!r}")
     if demand_omx is None and (matrix is not None or mapping is not None):
         raise OptionError("matrix and mapping choose arrays of an OMX file: give demand_omx too")
-    raw = _raw(source)
-    raw.name = name or raw.name
-    if demand_omx is not None:
-        raw.set_demand(read_omx(demand_omx, matrix, mapping), keep_zero=False)
-    return complete(raw, rules)
+    try:
+        raw = _raw(source)
+        raw.name = name or raw.name
+        if demand_omx is not None:
+            raw.set_demand(read_omx(demand_omx, matrix, mapping), keep_zero=False)
+        return complete(raw, rules)
+    except RecursionError as error:
+        raise BloccError(f"{source} nests values too deep: {error}") from None
 
 
 def write_network(network: TransportNetwork, path: str | Path) -> Path:

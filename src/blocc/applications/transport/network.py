@@ -17,6 +17,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from blocc.applications.transport.tables import Table, raise_if_any
 from blocc.errors import ProblemError
+from blocc.reading import shown
 
 NodeId = int | str
 
@@ -229,8 +230,8 @@ def _range(value: Sequence[float] | None) -> tuple[float, float] | None:
         low, high = (float(number) for number in value)
     except (TypeError, ValueError, OverflowError):
         raise ProblemError(
-            f"start_range must be two numbers, the least and the largest capacity, got {value!r}"
+            f"start_range must be two numbers, the least and the largest capacity, got {shown(value)}"
         ) from None
     if not 0 <= low <= high < np.inf:
-        raise ProblemError(f"start_range must be finite with 0 <= low <= high, got {value!r}")
+        raise ProblemError(f"start_range must be finite with 0 <= low <= high, got {shown(value)}")
     return low, high

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from blocc.errors import ProblemError
+from blocc.reading import shown
 
 SHOWN = 20
 LONGEST_INTEGER = 30
@@ -35,7 +36,7 @@ class Table:
     def complain(self, row: int, column: str, what: str) -> None:
         """Note what is wrong with one cell."""
         value = self.data[row].get(column) if row < len(self.data) else None
-        self.complaints.append((row, f"{self.places[row]}: {column} {value!r} {what}"))
+        self.complaints.append((row, f"{self.places[row]}: {column} {shown(value)} {what}"))
 
     def lines(self) -> list[str]:
         """The complaints in the order of their rows."""

@@ -16,7 +16,7 @@ from blocc.report.study.page_assets import STUDY_SCRIPT, STUDY_STYLE
 from blocc.report.study.page_tables import rows_table
 from blocc.report.study.summary import summary_rows
 from blocc.report.study.tables import VERDICTS, failure, shown
-from blocc.report.study.views import ItemView, Report, StudyView
+from blocc.report.study.views import ItemView, Report, StudyView, seconds_of
 from blocc.report.transport.page_assets import SECURITY_POLICY, STYLE
 from blocc.report.transport.style import number
 from blocc.version import __version__
@@ -78,7 +78,7 @@ CSV files beside this page.</footer>
 # --- the head ------------------------------------------------------------------------------------------------------
 def _header(report: Report) -> str:
     colour, state = state_of(report)
-    seconds = sum(float(row.get("seconds") or 0.0) for view in report.studies for row in view.done)
+    seconds = sum(seconds_of(row) for view in report.studies for row in view.done)
     observed = [seen.holds for item in report.items if item.findings for seen in item.findings.observations]
     figures = [
         ("Cells", f"{report.total:,}", f"in {_plural(len(report.studies), 'study', 'studies')}"),

@@ -116,6 +116,12 @@ class Report:
         return any(view.running for view in self.studies)
 
 
+def seconds_of(row: Row) -> float:
+    """The computing time of a row; 0 where it is unknown, or where a store from outside holds something else."""
+    value: Any = row.get("seconds")
+    return float(value) if is_number(value) and abs(value) < 1e15 else 0.0
+
+
 def is_number(value: Any) -> bool:
     """Whether a value can be drawn and averaged; true and false count as 1 and 0."""
     return isinstance(value, bool | int | float)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 
 import numpy as np
 
@@ -93,7 +94,9 @@ def percent(part: float, places: int | None = None) -> str:
 
 def shortened(text: str, most: int = 28) -> str:
     """A label that fits: the middle goes, since names often differ at their end ("Station 12", "Station 13")."""
-    text = " ".join(text.encode(errors="replace").decode().split())
+    # Control and format characters show nothing, and the pictures' PDF cannot hold all of them.
+    visible = "".join(letter if unicodedata.category(letter)[0] != "C" else " " for letter in text)
+    text = " ".join(visible.split())
     if len(text) <= most:
         return text
     tail = max((most - 1) // 3, 1)

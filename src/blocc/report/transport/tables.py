@@ -9,20 +9,21 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from blocc.applications.transport.design_result import Design
-from blocc.report.storage import StorageError, plain
+from blocc.reading import parse_json, read_limited, shown
+from blocc.report.storage import StorageError, cell_text, plain
 from blocc.report.transport.rows import LINK_FIELDS, MARKET_FIELDS, link_rows, market_rows, totals
 from blocc.result import History
 from blocc.writing import write_atomically
 
 FORMAT = "blocc-design"
 VERSION = 1
+MOST_BYTES = 500 * 2**20  #: of a design.json
 
 _PARTS: dict[str, type] = {
     "summary": dict,
@@ -118,19 +119,12 @@ def geojson(design: Design) -> dict[str, Any]:
 def read_design_json(path: str | Path) -> dict[str, Any]:
     """Read a ``design.json``: the document as it is, once its format, version and parts were checked."""
     source = Path(path)
-    try:
-        document = json.loads(source.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise StorageError(f"there is no file {source}") from None
-    except OSError as error:
-        raise StorageError(f"cannot read {source}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise StorageError(f"{source} is not a JSON file: {error}") from error
+    document = parse_json(read_limited(source, MOST_BYTES, StorageError), str(source), StorageError)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise StorageError(f"{source} is not a design: its format is not {FORMAT!r}")
     version = document.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise StorageError(f"{source} is damaged: its format version is {version!r}")
+        raise StorageError(f"{source} is damaged: its format version is {shown(version)}")
     if version > VERSION:
         raise StorageError(f"{source} has format version {version}, this blocc reads up to {VERSION}: upgrade blocc")
     for name, kind in _PARTS.items():
@@ -160,9 +154,5 @@ def _csv(fields: Sequence[str], rows: list[dict[str, Any]]) -> bytes:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(fields)
     for row in rows:
-        writer.writerow([_cell(row[field]) for field in fields])
+        writer.writerow([cell_text(row[field]) for field in fields])
     return stream.getvalue().encode(errors="replace")
-
-
-def _cell(value: Any) -> Any:
-    return "" if isinstance(value, float) and not math.isfinite(value) else value

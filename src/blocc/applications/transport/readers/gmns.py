@@ -107,7 +107,10 @@ def render(network: TransportNetwork) -> dict[str, str]:
 
 def _csv(rows: list[dict[str, Any]]) -> str:
     stream = io.StringIO(newline="")
-    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+    # Python quotes a cell with a line feed, but not one with a carriage return alone, which would begin a new row.
+    strange = any("\r" in value for row in rows for value in row.values() if isinstance(value, str))
+    options: dict[str, Any] = {"quoting": csv.QUOTE_ALL} if strange else {}
+    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n", **options)
     writer.writeheader()
     writer.writerows(rows)
     return stream.getvalue()

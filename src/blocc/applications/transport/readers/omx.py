@@ -5,6 +5,7 @@ Reading needs h5py. Nothing outside the file is followed: matrices stored elsewh
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ from blocc.applications.transport.readers.text import check_file, check_rows
 from blocc.errors import BloccError, OptionError, ProblemError
 
 MAX_CELLS = 100_000_000
+#: Bytes of one chunk of an array. Chunks are packed, so that a small file can announce large ones, and each is unpacked
+#: as a whole.
+MAX_CHUNK = 64 * 2**20
+MAX_ID = 200  #: characters of a zone's name
 SHOWN = 5
 
 
@@ -58,12 +63,19 @@ def _pick(h5py: Any, stream: Any, group: str, wanted: str | None, what: str, fil
     if wanted is None and len(names) > 1:
         raise OptionError(f"{file} has several: {known}; choose one with {what}")
     name = names[0] if wanted is None else wanted
-    link = folder.get(name, getlink=True)
-    if isinstance(link, h5py.ExternalLink) or isinstance(stream.get(group, getlink=True), h5py.ExternalLink):
-        raise ProblemError(f"{file}: the {what} {name!r} is stored in another file, which is not followed")
+    links = (folder.get(name, getlink=True), stream.get(group, getlink=True))
+    if not all(isinstance(link, h5py.HardLink) for link in links):  # a soft link may lead on to an external one
+        raise ProblemError(
+            f"{file}: the {what} {name!r} is stored in another file or behind a link; neither is followed"
+        )
     found = folder[name]
     if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
         raise ProblemError(f"{file}: the {what} {name!r} must be an array in the file itself")
+    chunk = math.prod(found.chunks) * found.dtype.itemsize if found.chunks else 0
+    if chunk > MAX_CHUNK:
+        raise ProblemError(
+            f"{file}: the {what} {name!r} is packed in chunks of {chunk:,} bytes; up to {MAX_CHUNK:,} are read"
+        )
     return found, name
 
 
@@ -86,15 +98,32 @@ def _zones(lookup: Any, size: int, file: str) -> list[int | str]:
         raise ProblemError(
             f"{file}: the mapping must have {size} entries like the matrix, got the shape {lookup.shape}"
         )
-    return [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in lookup[:].tolist()]
+    if lookup.dtype.itemsize > 4 * MAX_ID:
+        raise ProblemError(f"{file}: the mapping has entries of {lookup.dtype.itemsize} bytes; names must be shorter")
+    zones: list[int | str] = []
+    for position in range(size):  # one at a time: texts of any length may stand behind the entries of a small array
+        value = lookup[position]
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        elif isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, str) and len(value) > MAX_ID:
+            raise ProblemError(f"{file}: the mapping has a name of {len(value)} characters; up to {MAX_ID} are read")
+        zones.append(value)
+    return zones
 
 
 def _demand(cells: Any, zones: list[int | str], place: str) -> Demand:
     rows: list[Row] = []
     places: list[str] = []
     wrong: list[str] = []
+    # Some rows at a time: the matrix may be large. As many as a chunk has, since a chunk is unpacked as a whole.
+    height = cells.chunks[0] if cells.chunks else 1
+    block = np.zeros((0, len(zones)))
     for position, origin in enumerate(zones):
-        figures = np.asarray(cells[position], dtype=float)  # one row at a time: the matrix may be large
+        if position % height == 0:
+            block = np.asarray(cells[position : position + height], dtype=float)
+        figures = block[position % height]
         for column in np.flatnonzero(figures):
             where = f"{place}[{origin}, {zones[column]}]"
             if not np.isfinite(figures[column]):

@@ -63,6 +63,10 @@ def complete(raw: RawNetwork, rules: FillRules | None = None) -> TransportNetwor
     for name in ("time", "cost", "demand", "revenue", "alternative_time"):
         if not np.isfinite(getattr(filled, name)).all():
             raise ProblemError(f"network {raw.name!r}: the rules make {name} overflow; choose another unit")
+    try:
+        "\n".join([filled.name, filled.notes, *map(str, filled.nodes), *filled.labels]).encode()
+    except UnicodeEncodeError:  # JSON can name half a character, which no file and no terminal takes
+        raise ProblemError(f"network {raw.name!r}: a name or a note holds half a surrogate pair") from None
     return filled
 
 

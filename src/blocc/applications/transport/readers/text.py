@@ -130,7 +130,7 @@ def _positions(
             found[column] = header.index(present[0])
     missing = [" or ".join(columns[column]) for column in required if column not in found]
     if missing:
-        seen = ", ".join(heading or "(no name)" for heading in header[:30])
+        seen = ", ".join(heading[:40] or "(no name)" for heading in header[:30])
         hint = "; separate the cells by commas" if len(header) == 1 and (";" in seen or "\t" in seen) else ""
         raise ProblemError(f"{name} line 1: missing column {', '.join(missing)}; found: {seen}{hint}")
     return found

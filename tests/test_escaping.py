@@ -1,0 +1,174 @@
+"""Words from outside stay words: in pages, pictures and tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blocc.applications.transport.files import read_network, write_network
+from blocc.experiments.item import Findings, Observation, Table
+from blocc.experiments.study import Study
+from blocc.report.storage import cell_text, csv_text
+from blocc.report.study.page import study_page
+from blocc.report.study.tables import markdown_findings, markdown_rows, study_files
+from blocc.report.study.views import ItemView, Report, StudyView
+from blocc.report.transport.figures import picture_files
+from blocc.report.transport.page import report_page
+from blocc.report.transport.tables import geojson, write_design
+from browser import needs_browser, visit
+from transport_designs import fake_design, small_network
+
+#: Each of them says RAN on the console where it is run.
+RUN = "console.log('RAN')"
+HOSTILE = (
+    f"<script>{RUN}</script>",
+    f"</script><script>{RUN}</script>",
+    f'"onmouseover="{RUN}" autofocus onfocus="{RUN}',
+    f'\'><img src=x onerror="{RUN}">',
+    f'<svg onload="{RUN}">',
+    f'<a href="javascript:{RUN}">x</a>',
+    f"</style></title></textarea><script>{RUN}</script>",
+    f"<!--<script>{RUN}</script>-->",
+    f"&lt;script&gt;{RUN}&lt;/script&gt;",
+    "{{7*7}} ${7*7} %{x} $\\frac{a $",
+    "\u2028\u2029\u202e\x07\ufeff",
+)
+ALL = " ".join(HOSTILE)
+
+
+def hostile_designs() -> list[str]:
+    """Pages of designs whose every word is hostile."""
+    pages = []
+    for start in range(0, len(HOSTILE), 4):
+        names = tuple((HOSTILE + HOSTILE)[start : start + 4])
+        network = small_network(names, name=names[0] + ALL, notes=ALL)
+        words: dict[str, Any] = {"settings": {ALL: ALL}, "versions": {ALL: ALL}, "message": ALL}
+        pages.append(report_page(fake_design(network, **words)))
+    return pages
+
+
+def hostile_study() -> str:
+    """A page about a study whose every word is hostile."""
+    study = Study("small", f"a.b:{ALL}", {ALL: [1.0, 2.0], "kind": list(HOSTILE)}, [0], {f"fixed {ALL}": ALL})
+    rows = []
+    for cell in study.cells():
+        failed = cell.parameters[ALL] == 2.0
+        ending = {"status": "failed", "error": f"{ALL}\n{ALL}"} if failed else {"status": "done", "error": None}
+        rows.append({**cell.parameters, **({} if failed else {"value": 1.0, f"words {ALL}": ALL}), **ending})
+    findings = Findings([Table(ALL, [{ALL: ALL, "x": 1.0}], [ALL])], [Observation(ALL, True, ALL)])
+    items = [ItemView(ALL, ALL, findings, trouble=ALL), ItemView(ALL, ALL, skipped=ALL)]
+    facts = {ALL: {ALL: ALL}, "machine": ALL}
+    return study_page(Report(ALL, [StudyView(study, rows, [ALL, "value"])], items, facts))
+
+
+class Elements(HTMLParser):
+    """The elements of a page and their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.scripts = 0
+        self.wrong: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        for name, value in attrs:
+            if name.startswith("on") or (value or "").strip().lower().startswith("javascript:"):
+                self.wrong.append(f"<{tag} {name}={value}>")
+        if tag in ("iframe", "object", "embed", "form", "base", "link"):
+            self.wrong.append(f"<{tag}>")
+
+
+def test_pages_hold_no_foreign_elements() -> None:
+    plain_scripts = Elements(report_page(fake_design(small_network()))).scripts
+    for page in hostile_designs():
+        found = Elements(page)
+        assert found.wrong == []
+        assert found.scripts == plain_scripts
+    page = Elements(hostile_study())
+    assert (page.wrong, page.scripts) == ([], 1)
+
+
+@needs_browser
+@pytest.mark.timeout(120)
+def test_no_script_of_a_stranger_runs(tmp_path: Path) -> None:
+    """Pages after their own scripts have drawn everything, with the security policy left out so that it cannot help."""
+    pages = [hostile_designs()[0], hostile_study()]
+    for number, page in enumerate(pages):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = visit(page.replace('http-equiv="Content-Security-Policy"', 'name="nothing"'), folder)
+        assert not any("RAN" in line for line in found.console), found.console
+        assert found.requests == []
+
+
+@needs_browser
+@pytest.mark.timeout(90)
+def test_the_browser_test_notices_a_script(tmp_path: Path) -> None:
+    page = hostile_study().replace("</main>", f"{HOSTILE[3]}</main>")
+    unguarded = page.replace('http-equiv="Content-Security-Policy"', 'name="nothing"')
+    assert any("RAN" in line for line in visit(unguarded, tmp_path).console)
+
+
+def test_pictures_take_any_words() -> None:
+    """Half a formula, control characters and right-to-left marks among them."""
+    network = small_network(("$a", "\\frac{", "{{$", HOSTILE[-1]), name="$\\frac{a $ " + ALL)
+    assert all(image for image in picture_files(fake_design(network)).values())
+
+
+def test_markdown_holds_no_tags() -> None:
+    findings = Findings([Table(ALL, [{ALL: ALL}], [ALL])], [Observation(ALL, None, ALL)])
+    for text in (markdown_rows([{ALL: ALL, "b": "a|b\nc"}]), markdown_findings(ALL, findings)):
+        assert "<script" not in text
+        assert "<img" not in text
+    assert markdown_rows([{"a": "x|y\nz"}]).count("\n") == 3
+
+
+def test_geojson_keeps_every_word() -> None:
+    network = small_network(HOSTILE[:4])
+    document = json.loads(json.dumps(geojson(fake_design(network))))
+    names = [part["properties"]["name"] for part in document["features"] if part["properties"]["kind"] == "node"]
+    assert names == list(HOSTILE[:4])
+
+
+# --- formulas in tables -----------------------------------------------------------------------------------------------
+FORMULAS = ("=cmd|' /C calc'!A0", "+1+cmd|x", "-2+3+cmd|' /C calc'!A0", "@SUM(1)", "\t=1+1", " =1+1", "\r=1+1")
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_no_cell_of_a_report_is_a_formula(text: str) -> None:
+    assert cell_text(text) == "'" + text.replace("\r", "\n")
+    ((heading,), (cell,)) = csv.reader(io.StringIO(csv_text([{text: text}]).decode(), newline=""))
+    assert heading.startswith("'")
+    assert cell.startswith("'")
+
+
+@pytest.mark.parametrize("value", ["-1.5", "+3", "-1e-3", "-inf", "name", "a=b", "", -2.0, -3, None, True, "'=x"])
+def test_numbers_and_plain_words_stay_as_they_are(value: object) -> None:
+    assert cell_text(value) is value
+
+
+def test_a_carriage_return_begins_no_row(tmp_path: Path) -> None:
+    """Neither in a report, nor in a network that is written and read again."""
+    text = "a\r=1+1"
+    assert len(list(csv.reader(io.StringIO(csv_text([{"a": text}]).decode(), newline="")))) == 2
+    again = read_network(write_network(small_network((text, "b", "c", "d")), tmp_path / "net"))
+    assert again.labels[0] == text
+
+
+def test_tables_of_designs_and_studies_are_guarded(tmp_path: Path) -> None:
+    write_design(fake_design(small_network((*FORMULAS[:3], "East"))), tmp_path)
+    for file in ("links.csv", "markets.csv"):
+        for row in csv.reader(io.StringIO((tmp_path / file).read_text(), newline="")):
+            assert not any(cell.startswith("=") for cell in row), row
+    study = Study("small", "a.b:c", {"kind": [FORMULAS[0]]})
+    rows = [{**cell.parameters, "value": FORMULAS[3], "status": "done", "error": None} for cell in study.cells()]
+    text = study_files(StudyView(study, rows))["small.csv"].decode()
+    assert f"'{FORMULAS[3]}" in text
+    assert f"'{FORMULAS[0]}" in text
