@@ -21,6 +21,7 @@ from blocc.cli_network import build_network_app
 from blocc.cli_reproduce import reproduce_command
 from blocc.cli_svm import svm_command
 from blocc.cli_sweep import report_command, sweep_command
+from blocc.cli_verify import verify_command
 from blocc.loading import InputError, load_problem, parse_x0
 from blocc.report.storage import describe, plain
 from blocc.result import MultiResult, Result, Status
@@ -48,6 +49,7 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
   blocc solve examples/pricing.py --x0 '{"price": [1, 1, 1], "capacity": 3}'
   blocc solve study.py:winter --starts 50 --json
   blocc check study.py:winter
+  blocc verify runs/first examples/toy.py
   blocc design seville --out runs/seville
   blocc network describe seville
   blocc svm breast_cancer --out runs/svm
@@ -59,12 +61,13 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
 
 [bold]Exit codes[/bold]
 
-    0  converged (check: every assumption holds; compare: one method at least; sweep: every cell is done)
+    0  converged (check: every assumption holds; verify: every claim does; compare: one method at
+       least; sweep: every cell is done)
     2  bad input
     3  stalled, or out of iterations (sweep: some cells failed)
     4  infeasible
     5  unbounded
-    6  not convex (check: an assumption fails)
+    6  not convex (check: an assumption fails; verify: a claim does not hold)
     7  a function is not finite
     8  time limit
   130  interrupted or stopped
@@ -90,6 +93,8 @@ def solve_command(
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     preset: Annotated[str, typer.Option(help="default, or paper: the published algorithms.")] = "default",
     save: Annotated[Path | None, typer.Option(help="Keep the result as PATH.json and PATH.npz.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Keep the run itself here, to continue it later.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run that was kept here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the convergence (.png, .pdf, .svg).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option(help="Print nothing; the exit code tells.")] = False,
@@ -111,7 +116,7 @@ def solve_command(
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options.update(seed=seed, preset=preset)
     many: MultiResult | None = None
-    options["progress"] = False if quiet else None
+    options.update(progress=False if quiet else None, checkpoint=checkpoint, resume=resume)
     if starts is None:
         result = solve(target, None if x0 is None else parse_x0(x0, target), **options)
     elif x0 is None:
@@ -241,6 +246,7 @@ def build_app() -> typer.Typer:
     app.callback(help=_ABOUT)(_root)
     app.command("solve", no_args_is_help=True)(guarded(solve_command))
     app.command("check", no_args_is_help=True)(guarded(check_command))
+    app.command("verify", no_args_is_help=True)(guarded(verify_command))
     app.command("design", no_args_is_help=True)(guarded(design_command))
     app.add_typer(build_network_app(), name="network")
     app.command("svm")(guarded(svm_command))

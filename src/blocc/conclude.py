@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from blocc.lagrangian import Multipliers
 from blocc.outer.continuation import Goal
 from blocc.outer.function import PenaltyFunction
 from blocc.outer.monitor import HistoryRow, StopReason
-from blocc.outer.stage import Outcome
+from blocc.outer.stage import Outcome, runs_away
 from blocc.penalty import Evaluation
 from blocc.problem import BilevelProblem, FlatProblem
 from blocc.result import Certificate, History, Result, Status
@@ -104,7 +105,7 @@ def judge(
     e = outcome.evaluation
     if not e.usable:
         return explain_failure(flat, function, e)
-    if float(np.max(np.abs(e.x), initial=0.0)) > 1e6 * function.start_size:
+    if runs_away(function, e):
         return Status.UNBOUNDED, "The leader's objective falls without limit: x runs away from the start a millionfold."
     rules = function.convexity(e.x, np.asarray(e.follower.y), float(e.gamma))
     if failure := rules.failure():
@@ -156,7 +157,14 @@ def _lower_residual(e: Evaluation) -> float:
 
 def versions() -> dict[str, str]:
     """What the numbers were computed with."""
-    return {"blocc": __version__, "jax": jax.__version__, "numpy": np.__version__, "scipy": scipy.__version__}
+    return {
+        "blocc": __version__,
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
 
 
 def result(

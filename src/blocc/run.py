@@ -14,6 +14,7 @@ import numpy as np
 from blocc import conclude
 from blocc.inner.auto import choose_oracles
 from blocc.inner.interior_point import InteriorPoint
+from blocc.journal import Journal
 from blocc.lagrangian import Residuals
 from blocc.options import Options
 from blocc.outer import batch, continuation, pgd
@@ -38,11 +39,16 @@ class Run:
     """One call of the front door."""
 
     def __init__(
-        self, problem: BilevelProblem, options: Options, callback: Callback | None, report: Report | None
+        self,
+        problem: BilevelProblem,
+        options: Options,
+        callback: Callback | None,
+        report: Report | None,
+        journal: Journal | None = None,
     ) -> None:
-        self.problem, self.options = problem, options
-        self.started = time.perf_counter()
-        self.monitor = Monitor(problem.x_set.unravel, callback, report, options.time_limit)
+        self.problem, self.options, self.journal = problem, options, journal or Journal()
+        self.started = time.perf_counter() - self.journal.earlier
+        self.monitor = Monitor(problem.x_set.unravel, callback, report, options.time_limit, journal=self.journal)
         oracles = choose_oracles(problem, options.inner)
         self.function = PenaltyFunction(problem.flat, oracles, problem.cache, self.monitor, options.seed)
         # Where the chosen oracle is the published one, answers are re-solved by an accurate one all the same.
@@ -58,6 +64,7 @@ class Run:
         )
         self.extra_compile = 0.0
         self._minimal: dict[Any, bool] = {}
+        self.leader: Leader | None = None  #: multipliers of the leader's own constraints where the run ended
 
     # --- one start ----------------------------------------------------------------------------------------------
     def single(self, x: np.ndarray) -> Result:
@@ -69,27 +76,27 @@ class Run:
             if trouble is not None:
                 return self._conclude(Outcome(first, np.inf, 0.0), *trouble)
             last = Outcome(first, measure(self.function, first), 0.0)
-            last = self._descend(first, leader)
+            last, self.leader = self._descend(first, leader)
         except (Stop, KeyboardInterrupt) as stop:
             return self._stopped(_reason(stop), last, x, leader)
         return self._conclude(last, *self._judge(last))
 
-    def _descend(self, first: Evaluation, leader: Leader) -> Outcome:
+    def _descend(self, first: Evaluation, leader: Leader) -> tuple[Outcome, Leader]:
         if self.options.outer == "pgd":
-            return self._published(first.x[None], leader)[0]
+            return self._published(first.x[None], leader)[0], leader
         if not isinstance(self.options.gamma, str):
-            return continuation.minimise(self.function, first, leader, self.goal, fixed_gamma=True)[0]
-        outcome, _ = continuation.minimise(self.function, first, leader, self.goal, fixed_gamma=False)
+            return continuation.minimise(self.function, first, leader, self.goal, fixed_gamma=True)
+        outcome, reached = continuation.minimise(self.function, first, leader, self.goal, fixed_gamma=False)
         # Two tracks: continuation may end in a better valley than the start's own, or in a worse one.
         direct = continuation.direct_gamma(self.function, first, leader, self.goal)
         if direct is None:
-            return outcome
+            return outcome, reached
         rows, self.monitor.rows = self.monitor.rows, []
-        other, _ = continuation.minimise(self.function, direct, leader, self.goal, fixed_gamma=False)
+        other, leader = continuation.minimise(self.function, direct, leader, self.goal, fixed_gamma=False)
         if self._rank(outcome) <= self._rank(other):
             self.monitor.rows = rows
-            return outcome
-        return other
+            return outcome, reached
+        return other, leader
 
     def _rank(self, outcome: Outcome) -> tuple[bool, float]:
         """Successful first, then by what the leader gets (up to the tolerance, so that ties keep the first)."""
@@ -174,6 +181,8 @@ class Run:
             reason = _reason(stop)
             results = tuple(self._stopped(reason, None, x, leader, best_of_all=False) for x in points)
             return MultiResult(results, self._seconds())
+        if stopped is not None:
+            self.journal.close()
         finish = self._finish if stopped is None else partial(self._finish_stopped, stopped)
         seconds = {name: value / len(points) for name, value in self._seconds().items()}
         results = tuple(finish(outcome, x, leader) for outcome, x in zip(outcomes, points, strict=True))
@@ -230,6 +239,7 @@ class Run:
                 evaluation = lower
             last, _ = continuation.minimise(self.function, evaluation, leader, self.goal, fixed_gamma=fixed)
         except (Stop, KeyboardInterrupt) as stop:
+            self.journal.close()
             return self._finish_stopped(_reason(stop), outcome, x, leader)
         return replace(self._conclude(last, *self._judge(last)), seconds={})
 
@@ -247,7 +257,7 @@ class Run:
 
     def _again(self) -> Run:
         """A fresh run of the same settings, on the same compiled functions and the same clock."""
-        other = Run(self.problem, self.options, self.monitor.callback, self.monitor.report)
+        other = Run(self.problem, self.options, self.monitor.callback, self.monitor.report, self.journal)
         other.monitor.started = self.monitor.started
         return other
 
@@ -261,7 +271,8 @@ class Run:
         self, reason: StopReason, last: Outcome | None, x: np.ndarray, leader: Leader, best_of_all: bool = True
     ) -> Result:
         """The best point so far, with the status that says why there is no more."""
-        self.monitor.time_limit = None  # the closing evaluation must not be stopped again
+        self.journal.close()  # the closing evaluation is no part of the run that may be continued
+        self.monitor.time_limit = None  # nor must it be stopped again
         self.monitor.interrupted = False
         best = self.monitor.best if best_of_all else None
         if self.options.outer == "pgd" and self.monitor.position is not None and best_of_all:
@@ -285,7 +296,10 @@ class Run:
         )
 
     def _described(self) -> dict[str, Any]:
-        return {**self.options.described(), "goal": asdict(self.goal)}
+        described = {**self.options.described(), "goal": asdict(self.goal)}
+        if self.leader is not None and self.problem.flat.n_upper_inequality:  # without them no one could check x
+            described["leader"] = {name: np.asarray(part).tolist() for name, part in self.leader._asdict().items()}
+        return described
 
     def _counts(self) -> dict[str, int]:
         return {

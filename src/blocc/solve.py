@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocc.checkpoint import open_journal
 from blocc.errors import OptionError
-from blocc.options import make_options
+from blocc.journal import Journal
+from blocc.options import Options, make_options
 from blocc.outer.monitor import interruptible
 from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
 from blocc.result import MultiResult, Result
 from blocc.run import Callback, Report, Run
+from blocc.scaling import scaling_of
 from blocc.sets import PyTree
 
 
@@ -31,6 +36,9 @@ def solve(
     preset: str = "default",
     callback: Callback | None = None,
     progress: bool | Report | None = None,
+    checkpoint: str | Path | None = None,
+    resume: str | Path | None = None,
+    checkpoint_seconds: float = 5.0,
     **options: Any,
 ) -> Result:
     """Solve a bilevel problem from ``x0`` (or from the middle of X) and return a certified :class:`Result`.
@@ -40,14 +48,32 @@ def solve(
     ``callback(state)`` is called after every outer iteration and stops the run by returning True. A run of more than
     half a second shows a live line on a terminal's standard error (``progress=False`` never, ``True`` always). Ctrl-C,
     a callback or the time limit end the run with the best point so far.
+
+    ``checkpoint`` names a file that the run keeps itself in, every ``checkpoint_seconds`` at most and at its end;
+    ``resume`` names one to continue from, with the same problem, start and options (``time_limit`` may differ, and
+    counts anew). A resumed run goes on as if it had never stopped, and keeps itself in the same file unless
+    ``checkpoint`` names another.
     """
     _check_problem(problem)
+    files = _Files(checkpoint, resume, checkpoint_seconds)
     if method != "blocc":
-        return _by_other_method(problem, x0, method, preset, callback, progress, options)
+        return _by_other_method(problem, x0, method, preset, callback, progress, files, options)
     settings = make_options(preset, options)
-    run = Run(problem, settings, callback, _reporter(progress))
-    with double_precision(), interruptible(run.monitor), _closing(run.monitor.report):
-        return run.single(start_in(problem, x0))
+    start, report = start_in(problem, x0), _reporter(progress)
+    journal = files.journal(problem, settings, start)
+    # A gamma or a step given by hand is meant in the user's units.
+    scaling = scaling_of(problem, start) if settings.gamma == "auto" else None
+    if scaling is not None:
+        problem, start = scaling.problem, scaling.inward(start)
+        callback, report = scaling.callback(callback), scaling.report(report)
+    run = Run(problem, settings, callback, report, journal)
+    with double_precision(), interruptible(run.monitor), _closing(run.monitor.report), closing(journal):
+        result = run.single(start)
+        result = result if scaling is None else scaling.restore(result)
+    if scaling is not None:  # without them no one could check the stationarity of x
+        units = {name: np.asarray(part).tolist() for name, part in scaling.units._asdict().items()}
+        result = replace(result, settings={**result.settings, "units": units})
+    return _remarked(result, journal)
 
 
 def _by_other_method(
@@ -57,13 +83,23 @@ def _by_other_method(
     preset: str,
     callback: Callback | None,
     progress: bool | Report | None,
+    files: _Files,
     options: dict[str, Any],
 ) -> Result:
     from blocc.methods.front import prepare  # that room stands on this one
+    from blocc.methods.loop import Iteration
 
+    start = start_in(problem, x0)
     run = prepare(problem, method, preset, options, callback, _reporter(progress))
-    with double_precision(), interruptible(run.monitor), _closing(run.monitor.report):
-        return run.run(start_in(problem, x0))
+    if files.wanted:
+        if not isinstance(run.method, Iteration):
+            raise OptionError(f"method {method!r} keeps no checkpoint; only blocc and methods that repeat one step do")
+        described = {"method": method, **vars(run.options), **run.method.given, **run.method.counts}
+        run = run.continuing(files.journal(problem, described, start))
+    journal = run.monitor.journal
+    with double_precision(), interruptible(run.monitor), _closing(run.monitor.report), closing(journal):
+        result = run.run(start)
+    return _remarked(result, journal)
 
 
 def solve_many(
@@ -74,12 +110,15 @@ def solve_many(
     preset: str = "default",
     callback: Callback | None = None,
     progress: bool | Report | None = None,
+    checkpoint: str | Path | None = None,
+    resume: str | Path | None = None,
+    checkpoint_seconds: float = 5.0,
     **options: Any,
 ) -> MultiResult:
     """Solve from many starts at once: those in ``x0s``, or ``starts`` random points of X drawn with ``seed``.
 
     All starts run in one compiled, batched loop; a start that the batch leaves short of the tolerance is finished on
-    its own. Returns every result and the best.
+    its own. Returns every result and the best. ``checkpoint`` and ``resume`` are those of :func:`solve`.
     """
     settings = make_options(preset, options)
     _check_problem(problem)
@@ -97,9 +136,33 @@ def solve_many(
         if len(x0s) == 0:
             raise OptionError("x0s is empty: give at least one start")
         points = np.stack([start_in(problem, x0, name=f"x0s[{index}]") for index, x0 in enumerate(x0s)])
-    run = Run(problem, settings, callback, _reporter(progress))
-    with double_precision(), interruptible(run.monitor), _closing(run.monitor.report):
-        return run.many(points)
+    journal = _Files(checkpoint, resume, checkpoint_seconds).journal(problem, settings, points)
+    run = Run(problem, settings, callback, _reporter(progress), journal)
+    with double_precision(), interruptible(run.monitor), _closing(run.monitor.report), closing(journal):
+        found = run.many(points)
+    return replace(found, results=tuple(_remarked(result, journal) for result in found.results))
+
+
+class _Files(NamedTuple):
+    """Where a run keeps itself."""
+
+    checkpoint: str | Path | None
+    resume: str | Path | None
+    seconds: float
+
+    @property
+    def wanted(self) -> bool:
+        return self.checkpoint is not None or self.resume is not None
+
+    def journal(self, problem: BilevelProblem, settings: Options | dict[str, Any], starts: np.ndarray) -> Journal:
+        described = {"method": "blocc", **settings.described()} if isinstance(settings, Options) else settings
+        return open_journal(problem, described, starts, *self)
+
+
+def _remarked(result: Result, journal: Journal) -> Result:
+    """The result, with a sentence about a checkpoint that is not as it should be."""
+    remark = journal.remark()
+    return replace(result, message=result.message + remark) if remark else result
 
 
 def _check_problem(problem: Any) -> None:

@@ -95,7 +95,13 @@ def minimise(
     seconds = 0.0
     scale = np.ones(count)
     stopped: StopReason | None = None
-    for _ in range(_ROUNDS):
+    rounds = 0
+    if (kept := monitor.journal.kept("batch", (lanes, gammas, final, done, evaluations, scale, rounds))) is not None:
+        (lanes, *arrays, rounds), log = kept
+        gammas, final, done, evaluations, scale = (np.array(array) for array in arrays)
+        rounds = int(rounds)
+        monitor.restore(log)
+    while rounds < _ROUNDS and not done.all():
         wanted = np.where(final, goal.tolerance, np.maximum(goal.tolerance, 0.01 / np.maximum(gammas, 1.0)))
         accuracy = np.array([goal.inner(g) for g in gammas])
         limit = np.where(done, 0, 4 * goal.max_iterations)  # a finished start does nothing
@@ -123,13 +129,14 @@ def minimise(
         done |= failed | final & (exact | (gamma is not None)) | (gammas >= LARGEST_GAMMA)
         grow = ~done & ~exact
         gammas, final = np.where(grow, gammas * FACTOR, gammas), np.where(done, final, exact)
+        rounds += 1
         try:
             _report(monitor, found, np.asarray(lanes.search.stationarity), int(evaluations.sum()))
             monitor.check_time()
         except Stop as stop:
             stopped = stop.reason
-            break
-        if done.all():
+        monitor.journal.keep("batch", (lanes, gammas, final, done, evaluations, scale, rounds), monitor.log())
+        if stopped is not None:
             break
     found = _lanes(lanes.accepted, count)
     measures = np.asarray(lanes.search.stationarity)

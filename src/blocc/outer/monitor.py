@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocc.journal import Journal, Log
 from blocc.penalty import Evaluation
 
 Array = Any
@@ -81,11 +82,17 @@ class Monitor:
     position: np.ndarray | None = None  #: x of the last iteration
     interrupted: bool = False  #: Ctrl-C was pressed
     iterations: int = 0
+    journal: Journal = field(default_factory=Journal)  #: what an earlier sitting of the same run has computed
     _stride: int = 1
 
+    def __post_init__(self) -> None:
+        self.started -= self.journal.earlier
+        if self.time_limit is not None:  # the limit is that of this sitting, the clock that of all
+            self.time_limit += self.journal.earlier
+
     def elapsed(self) -> float:
-        """Seconds since the start."""
-        return time.perf_counter() - self.started
+        """Seconds since the start; while an earlier sitting is repeated, those of that sitting."""
+        return self.journal.time if self.journal.replaying else time.perf_counter() - self.started
 
     def check_time(self) -> None:
         """Raise :class:`Stop` when the time is over or Ctrl-C was pressed. Called at every evaluation."""
@@ -132,11 +139,22 @@ class Monitor:
         self.iterations += 1
         if len(self.rows) >= _MOST_ROWS:  # a run of a million steps keeps an even sample of itself
             self.rows, self._stride = self.rows[::2], 2 * self._stride
+        if self.journal.replaying:  # these were reported in an earlier sitting
+            return
         if self.report is not None:
             self.report(self.iterations, row)
         if self.callback is not None and self.callback(State(self.unravel(x), self.iterations, row)):
             raise Stop(StopReason.CALLBACK)
         self.check_time()
+
+    def log(self) -> Log:
+        """The history so far, for the journal."""
+        return Log(self.rows, len(self.rows), self.iterations, self._stride, self.position)
+
+    def restore(self, log: Log) -> None:
+        """Take over the history of an earlier sitting."""
+        self.rows = [HistoryRow(*row) for row in log.rows[: log.count]]
+        self.iterations, self._stride, self.position = log.iterations, log.stride, log.position
 
 
 @contextmanager

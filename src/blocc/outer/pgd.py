@@ -127,6 +127,9 @@ def minimise(
         jnp.zeros(count, dtype=int),
         jnp.zeros(count, dtype=bool),
     )
+    if (kept := monitor.journal.kept("pgd", states)) is not None:
+        states, log = kept
+        monitor.restore(log)
     number = partial(jnp.asarray, dtype=jnp.float64)
     numbers = (number(gamma), number(step_size), jax.tree.map(jnp.asarray, leader))
     # A callback wants to see every step; otherwise only the end of a chunk is looked at.
@@ -140,6 +143,7 @@ def minimise(
     while True:
         states, rows, made = cache[key](states, *arguments[1:])
         _record(monitor, states, rows, int(made[0]), gamma)
+        monitor.journal.keep("pgd", states, monitor.log())
         idle = np.asarray(made) == 0
         finished = np.asarray((states.stationarity <= tolerance) | states.broken | (states.iteration >= max_iterations))
         if (idle | finished).all():

@@ -1,7 +1,9 @@
 """Results on disk: ``PATH.json`` holds numbers, words and structure, ``PATH.npz`` the arrays.
 
 Both files are plain data: nothing in them is ever executed, so a result from a stranger is safe to load. Floats keep
-every bit. The JSON file carries the checksum of its companion, so that files that do not belong together are noticed.
+every bit. The JSON file carries the checksum of its companion, so that files that do not belong together are noticed,
+and a digest of everything it says, so that a later change is noticed. Both guard against accidents and careless edits:
+whoever recomputes them can still write what they like, and :func:`blocc.verify.verify` is there for that.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import hashlib
 import io
 import json
 import math
-import zipfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -19,24 +21,44 @@ from typing import Any
 
 import numpy as np
 
+from blocc.archive import MOST_BYTES, unpack_arrays
 from blocc.errors import BloccError
 from blocc.lagrangian import Multipliers
 from blocc.outer.monitor import HistoryRow
+from blocc.reading import parse_json, read_limited, shown
 from blocc.result import Certificate, History, Result, Status
 from blocc.writing import write_atomically
 
 PyTree = Any
 
 FORMAT = "blocc-result"
-VERSION = 1
+VERSION = 2  #: from 2 on the file carries a digest of itself
+
+MOST_JSON = 64 * 2**20  #: bytes of the JSON file; arrays stand in the other one
 
 _HISTORY = "history"
+#: What the fields of a file from outside must be, so that nothing that uses a result meets anything else.
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("name", "message"), str),
+    **dict.fromkeys(("settings", "versions", "counts", "seconds"), dict),
+    **dict.fromkeys(("upper_value", "lower_value", "upper_value_penalty", "gamma"), (int, float)),
+}
 #: Fields of a result that need no translation beyond that of a pytree.
 _PLAIN = tuple(f.name for f in fields(Result) if f.name not in ("status", "certificate", "history", "multipliers"))
 
 
 class StorageError(BloccError):
     """A file cannot be written, or is not a result that this version can read."""
+
+
+class ChangedError(StorageError):
+    """The content of a file is no longer what was saved."""
+
+
+def digest(document: Mapping[str, Any]) -> str:
+    """SHA-256 over everything a document says but its own digest, however it is laid out."""
+    said = {key: value for key, value in document.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def save_result(result: Result, path: str | Path) -> Path:
@@ -52,6 +74,9 @@ def save_result(result: Result, path: str | Path) -> Path:
     content["multipliers"] = _encode(result.multipliers._asdict(), "multipliers", arrays)
     columns = [getattr(result.history, name) for name in History.columns]
     arrays[_HISTORY] = np.column_stack(columns)
+    size = sum(array.nbytes for array in arrays.values())
+    if size > MOST_BYTES:
+        raise StorageError(f"the arrays of this result have {size:,} bytes; up to {MOST_BYTES:,} are saved")
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **_file_names(arrays))
     packed = buffer.getvalue()
@@ -62,6 +87,7 @@ def save_result(result: Result, path: str | Path) -> Path:
         "history": {"array": _HISTORY, "columns": list(History.columns)},
         "result": content,
     }
+    document["sha256"] = digest(document)
     text = json.dumps(document, indent=2, allow_nan=False) + "\n"
     try:
         json_path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,22 +101,25 @@ def save_result(result: Result, path: str | Path) -> Path:
 def load_result(path: str | Path) -> Result:
     """Read back what :func:`save_result` wrote; named tuples come back as plain tuples."""
     json_path, _ = _paths(path)
-    document = _read_document(json_path)
     try:
+        document = _read_document(json_path)
         arrays = _read_arrays(json_path, document["arrays"])
         content = document["result"]
         plain = {name: _decode(content[name], arrays) for name in _PLAIN}
+        certificate = _decode(content["certificate"], arrays)
+        _check_types(plain, _TYPES)
+        _check_types(certificate, dict.fromkeys(certificate, (int, float)))
         return Result(
             **plain,
             status=Status(content["status"]),
-            certificate=Certificate(**_decode(content["certificate"], arrays)),
+            certificate=Certificate(**certificate),
             multipliers=Multipliers(**_decode(content["multipliers"], arrays)),
             history=_history(document["history"]["columns"], arrays[document["history"]["array"]]),
         )
     except StorageError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise StorageError(f"{json_path} is damaged: {type(error).__name__}: {error}") from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+        raise StorageError(f"{json_path} is damaged: {type(error).__name__}: {error!s:.200}") from error
 
 
 def plain(tree: Any) -> Any:
@@ -107,11 +136,14 @@ def plain(tree: Any) -> Any:
 def describe(result: Result) -> dict[str, Any]:
     """A result as JSON values, for people and scripts to read; unlike a saved one it cannot be loaded again."""
     names = ("name", "message", "x", "y", "y_penalty", "upper_value", "lower_value", "upper_value_penalty", "gamma")
-    document = {"status": result.status.value, "success": result.success}
+    document: dict[str, Any] = {"status": result.status.value, "success": result.success}
     document |= {name: plain(getattr(result, name)) for name in names}
     document["multipliers"] = plain(result.multipliers._asdict())
     document["certificate"] = plain(asdict(result.certificate))
-    return {**document, "iterations": len(result.history), "counts": result.counts, "seconds": result.seconds}
+    document |= {"iterations": len(result.history), "counts": result.counts, "seconds": result.seconds}
+    # Settings may hold an object, for instance a solver: its description is all that can be kept.
+    settings = json.loads(json.dumps(result.settings, default=repr))
+    return {**document, "settings": plain(settings), "versions": result.versions}
 
 
 def _paths(path: str | Path) -> tuple[Path, Path]:
@@ -123,42 +155,43 @@ def _paths(path: str | Path) -> tuple[Path, Path]:
 
 
 def _read_document(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise StorageError(f"there is no file {path}") from None
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:  # both JSONDecodeError and UnicodeDecodeError
-        raise StorageError(f"{path} is not a JSON file: {error}") from error
+    document = parse_json(read_limited(path, MOST_JSON, StorageError), str(path), StorageError)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise StorageError(f"{path} was not written by Result.save: its format is not {FORMAT!r}")
     version = document.get("version")
     if not isinstance(version, int) or version < 1:
-        raise StorageError(f"{path} is damaged: its format version is {version!r}")
+        raise StorageError(f"{path} is damaged: its format version is {shown(version)}")
     if version > VERSION:
         raise StorageError(
             f"{path} has format version {version}, this blocc reads up to {VERSION}: upgrade blocc to load it"
         )
+    if version == 1:
+        warnings.warn(f"{path} is of an older format without a digest: later changes go unnoticed", stacklevel=3)
+    elif document.get("sha256") != digest(document):
+        raise ChangedError(f"{path} is damaged: it was changed after it was saved, its digest differs")
     return document
 
 
 def _read_arrays(json_path: Path, described: dict[str, Any]) -> dict[str, np.ndarray]:
     # The name in the file is not used: whoever renames both files alike can still load them.
     path = json_path.with_suffix(".npz")
-    try:
-        packed = path.read_bytes()
-    except FileNotFoundError:
-        raise StorageError(f"{path} is missing: {json_path.name} and {path.name} belong together") from None
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
+    if not path.exists():
+        raise StorageError(f"{path} is missing: {json_path.name} and {path.name} belong together")
+    packed = read_limited(path, MOST_BYTES, StorageError)
     if hashlib.sha256(packed).hexdigest() != described["sha256"]:
-        raise StorageError(f"{path} is damaged or does not belong to {json_path.name}: its checksum differs")
-    try:
-        with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
-            return {name: archive[f"array{index}"] for index, name in enumerate(described["names"])}
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
-        raise StorageError(f"{path} is not a NumPy archive: {error}") from error
+        raise ChangedError(
+            f"{path} was changed after it was saved, or does not belong to {json_path.name}: its checksum differs"
+        )
+    names = described["names"]
+    members = [f"array{index}" for index in range(len(names))]
+    arrays = unpack_arrays(packed, str(path), StorageError, members)
+    return {name: arrays[member] for name, member in zip(names, members, strict=True)}
+
+
+def _check_types(found: Mapping[str, Any], wanted: Mapping[str, type | tuple[type, ...]]) -> None:
+    for name, kinds in wanted.items():
+        if not isinstance(found[name], kinds) or isinstance(found[name], bool):
+            raise TypeError(f"{name} is {shown(found[name])}")
 
 
 def _file_names(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -214,6 +247,8 @@ def _decode(node: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 def _history(columns: list[str], table: np.ndarray) -> History:
     """The history by column name: a column that the file does not have is NaN."""
+    if table.ndim != 2 or table.dtype.kind != "f":
+        raise TypeError(f"the history is an array of {table.dtype} with the shape {table.shape}")
     found = dict(zip(columns, table.T, strict=True))
     unknown = np.full(len(table), np.nan)
     ordered = np.column_stack([found.get(name, unknown) for name in History.columns])
@@ -221,15 +256,34 @@ def _history(columns: list[str], table: np.ndarray) -> History:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Rows as the content of a CSV file, with headings from the first; what is not finite stays empty."""
+    """Rows as the content of a CSV file, with headings from the first; see :func:`cell_text`."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     for row in rows[:1]:
-        writer.writerow(row)
+        writer.writerow([cell_text(heading) for heading in row])
     for row in rows:
-        writer.writerow([_cell(value) for value in row.values()])
+        writer.writerow([cell_text(value) for value in row.values()])
     return stream.getvalue().encode(errors="replace")
 
 
-def _cell(value: Any) -> Any:
-    return "" if isinstance(value, float) and not math.isfinite(value) else value
+def cell_text(value: Any) -> Any:
+    """A cell of a report: what is not finite stays empty, and no text is a formula.
+
+    A spreadsheet computes a cell that begins with one of these characters, whoever wrote it. An apostrophe in front
+    makes it show the text instead. Numbers stay numbers; the JSON files keep every text as it is.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return ""
+    if not isinstance(value, str):
+        return value
+    # Python quotes a cell with a line feed, but not one with a carriage return alone, which would begin a new row.
+    text = value.replace("\r\n", "\n").replace("\r", "\n") if "\r" in value else value
+    return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,241 @@
+"""Checkpoints: the journal of a run in one file, and the checks that keep foreign and broken files out.
+
+The file is a NumPy archive of plain arrays, one of which holds a JSON document; nothing in it is ever executed. The
+document carries the SHA-256 of every other array, and the archive that of the document. A checkpoint knows its problem
+(by its fingerprint), its start and its settings, and refuses to continue any other run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import scipy
+
+from blocc.errors import OptionError
+from blocc.fingerprint import differences, fingerprint
+from blocc.journal import CheckpointError, Entry, Journal, Kept, Log, Pages
+from blocc.problem import BilevelProblem
+from blocc.version import __version__
+from blocc.writing import write_atomically
+
+FORMAT = "blocc-checkpoint"
+VERSION = 1
+#: Settings that a later sitting may change: they say when to stop, not where to go.
+_FREE = ("time_limit",)
+_PROBE = 4096
+
+
+class Identity(NamedTuple):
+    """Which run a checkpoint belongs to."""
+
+    problem: dict[str, np.ndarray]  #: a fingerprint
+    settings: dict[str, Any]
+    starts: np.ndarray
+
+
+class _Content(NamedTuple):
+    identity: Identity
+    pages: Pages
+
+
+def open_journal(
+    problem: BilevelProblem,
+    settings: Mapping[str, Any],
+    starts: np.ndarray,
+    checkpoint: str | Path | None,
+    resume: str | Path | None,
+    seconds: float,
+) -> Journal:
+    """The journal of a run: idle, or kept in ``checkpoint``, or continued from ``resume`` (and kept there as well).
+
+    Everything that can go wrong with the files is found out here, before any work.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0.0 <= seconds < np.inf:
+        raise OptionError(f"checkpoint_seconds must be a number of seconds, got {seconds!r}")
+    source = _path("resume", resume)
+    target = _path("checkpoint", checkpoint) or source
+    if target is None:
+        return Journal()
+    plain = json.loads(json.dumps({key: settings[key] for key in settings if key not in _FREE}, default=repr))
+    identity = Identity(fingerprint(problem), plain, np.asarray(starts))
+    pages = Pages()
+    if source is not None:
+        content = read_checkpoint(source)
+        _same_run(source, content.identity, identity)
+        pages = content.pages
+    if target != source:
+        _may_be_written(target, identity)
+    _probe(target)
+
+    def save(current: Pages) -> None:
+        write_atomically(target, _pack(identity, current))
+
+    return Journal(pages, save, float(seconds))
+
+
+def read_checkpoint(path: Path) -> _Content:
+    """The content of a checkpoint, or an error that says what is wrong with the file."""
+    try:
+        packed = path.read_bytes()
+    except FileNotFoundError:
+        raise CheckpointError(f"there is no checkpoint {path}") from None
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+    foreign = CheckpointError(f"{path} is not a blocc checkpoint, or it is damaged or cut short")
+    try:
+        with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        text = arrays.pop("document").tobytes()
+        digest = arrays.pop("sha256").tobytes().decode()
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, KeyError, ValueError, AttributeError, TypeError):
+        raise foreign from None
+    try:
+        document = json.loads(text)
+        if document["format"] != FORMAT:
+            raise foreign
+        version = document["version"]
+    except (ValueError, KeyError, TypeError):
+        raise foreign from None
+    if version > VERSION:
+        raise CheckpointError(f"{path} has format version {version}, this blocc reads up to {VERSION}: upgrade blocc")
+    intact = digest == hashlib.sha256(text).hexdigest()
+    if not intact or document["arrays"] != {name: _digest(array) for name, array in arrays.items()}:
+        raise CheckpointError(f"{path} is damaged, or was changed after it was saved: its checksum differs")
+    return _unpack(document, arrays)
+
+
+# --- before any work -------------------------------------------------------------------------------------------------
+def _path(name: str, given: str | Path | None) -> Path | None:
+    if given is None:
+        return None
+    if not isinstance(given, (str, os.PathLike)) or not str(given):
+        raise OptionError(f"{name} must be the path of a file, got {given!r}")
+    path = Path(given)
+    if path.is_dir():
+        better = path / "run.npz"
+        raise CheckpointError(f"{name} must name a file, got the folder {str(path)!r}; for instance {better}")
+    return path
+
+
+def _same_run(path: Path, found: Identity, wanted: Identity) -> None:
+    if parts := differences(found.problem, wanted.problem):
+        raise CheckpointError(f"{path} belongs to another problem: {', '.join(parts)} differ{'s' * (len(parts) == 1)}")
+    for name in {**found.settings, **wanted.settings}:
+        before, now = found.settings.get(name), wanted.settings.get(name)
+        if before != now:
+            raise CheckpointError(f"{path} belongs to a run with {name}={before!r}, this one has {name}={now!r}")
+    if found.starts.shape != wanted.starts.shape or not np.array_equal(found.starts, wanted.starts):
+        raise CheckpointError(f"{path} belongs to a run from another start: x0 differs")
+
+
+def _may_be_written(path: Path, identity: Identity) -> None:
+    """Nothing is overwritten but an older checkpoint of the same problem."""
+    if not path.exists():
+        return
+    try:
+        found = read_checkpoint(path)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; it is not overwritten: choose another path for checkpoint") from None
+    if parts := differences(found.identity.problem, identity.problem):
+        raise CheckpointError(
+            f"{path} is a checkpoint of another problem (by {', '.join(parts)}); it is not overwritten: choose another "
+            "path for checkpoint"
+        )
+
+
+def _probe(path: Path) -> None:
+    """Try to write beside the target, so that a folder without rights or room is found out before any work."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{_literal(path.name)}.*.part"):
+            left.unlink(missing_ok=True)  # a run that was killed while it wrote
+        with tempfile.TemporaryFile(dir=path.parent) as stream:
+            stream.write(bytes(_PROBE))
+            stream.flush()
+    except OSError as error:
+        raise CheckpointError(f"cannot write the checkpoint {path}: {error.strerror or error}") from error
+
+
+def _literal(name: str) -> str:
+    """A file name with what glob would take for a pattern made harmless."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+# --- the format ------------------------------------------------------------------------------------------------------
+def _digest(array: np.ndarray) -> str:
+    content = np.ascontiguousarray(array).tobytes()
+    return hashlib.sha256(f"{array.dtype.str} {array.shape} ".encode() + content).hexdigest()
+
+
+def _joined(vectors: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(vectors) if vectors else np.zeros(0)
+
+
+def _pack(identity: Identity, pages: Pages) -> bytes:
+    """A checkpoint as bytes."""
+    arrays: dict[str, np.ndarray] = {"starts": identity.starts}
+    arrays |= {f"problem{index}": table for index, table in enumerate(identity.problem.values())}
+    entries = pages.entries
+    arrays["inputs"] = _joined([entry.inputs for entry in entries])
+    arrays["outputs"] = _joined([entry.outputs for entry in entries])
+    arrays["lengths"] = np.array([[e.inputs.size, e.outputs.size] for e in entries], dtype=np.int64).reshape(-1, 2)
+    arrays["times"] = np.array([entry.time for entry in entries], dtype=np.float64)
+    states: dict[str, Any] = {}
+    for number, (name, (leaves, log)) in enumerate(pages.kept.items()):
+        arrays |= {f"state{number}_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.device_get(leaves))}
+        arrays[f"rows{number}"] = np.asarray([tuple(row) for row in log.rows[: log.count]], dtype=np.float64)
+        if log.position is not None:
+            arrays[f"position{number}"] = np.asarray(log.position)
+        states[name] = {"leaves": len(leaves), "iterations": log.iterations, "stride": log.stride}
+    for owner, leaves in pages.warm.items():
+        arrays |= {f"warm{owner}_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "versions": {"blocc": __version__, "jax": jax.__version__, "numpy": np.__version__, "scipy": scipy.__version__},
+        "settings": identity.settings,
+        "problem": list(identity.problem),
+        "labels": [entry.label for entry in entries],
+        "states": states,
+        "warm": {owner: len(leaves) for owner, leaves in pages.warm.items()},
+        "seconds": pages.seconds,
+        "arrays": {name: _digest(array) for name, array in arrays.items()},
+    }
+    text = json.dumps(document).encode()
+    arrays["document"] = np.frombuffer(text, dtype=np.uint8)
+    arrays["sha256"] = np.frombuffer(hashlib.sha256(text).hexdigest().encode(), dtype=np.uint8)
+    buffer = io.BytesIO()
+    packed: dict[str, Any] = dict(arrays)
+    np.savez(buffer, allow_pickle=False, **packed)
+    return buffer.getvalue()
+
+
+def _unpack(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Content:
+    """The inverse of :func:`_pack`; the checksums were right, so the content is complete."""
+    problem = {name: arrays[f"problem{index}"] for index, name in enumerate(document["problem"])}
+    cuts = np.cumsum(arrays["lengths"], axis=0)[:-1]
+    count = len(document["labels"])
+    inputs = np.split(arrays["inputs"], cuts[:, 0]) if count else []
+    outputs = np.split(arrays["outputs"], cuts[:, 1]) if count else []
+    times = arrays["times"].tolist()
+    pages = Pages([Entry(*parts) for parts in zip(document["labels"], inputs, outputs, times, strict=True)])
+    for number, (name, state) in enumerate(document["states"].items()):
+        leaves = [arrays[f"state{number}_{i}"] for i in range(state["leaves"])]
+        rows = [tuple(row) for row in arrays[f"rows{number}"].tolist()]
+        log = Log(rows, len(rows), state["iterations"], state["stride"], arrays.get(f"position{number}"))
+        pages.kept[name] = Kept(leaves, log)
+    for owner, size in document["warm"].items():
+        pages.warm[owner] = [arrays[f"warm{owner}_{i}"] for i in range(size)]
+    pages.seconds = float(document["seconds"])
+    return _Content(Identity(problem, document["settings"], arrays["starts"]), pages)
