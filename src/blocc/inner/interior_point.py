@@ -260,10 +260,11 @@ def _judge(
     code = jnp.asarray(_RUNNING)
     code = jnp.where(stuck, int(InnerCode.STALLED), code)
     code = jnp.where(infeasible, int(InnerCode.INFEASIBLE), code)
-    code = jnp.where(unbounded, int(InnerCode.UNBOUNDED), code)
     nowhere_finite = ~jnp.isfinite(state.best_error) & ~jnp.isfinite(error)
     code = jnp.where(nowhere_finite & stuck, int(InnerCode.NOT_FINITE), code)
     code = jnp.where((error <= tolerance) | (stuck & (relaxed <= tolerance)), int(InnerCode.CONVERGED), code)
+    # Last, because residuals are relative to the value: far out on the way down anything passes for converged.
+    code = jnp.where(unbounded, int(InnerCode.UNBOUNDED), code)
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), p, state.best)
     return _State(
         point=p,

@@ -13,7 +13,7 @@ import numpy as np
 
 from blocc.outer.descend import descend
 from blocc.outer.function import PenaltyFunction
-from blocc.outer.stage import Outcome, Stage
+from blocc.outer.stage import Outcome, Stage, runs_away
 from blocc.penalty import Evaluation, Leader
 
 FACTOR = 4.0  #: by which gamma grows from stage to stage
@@ -127,6 +127,8 @@ def minimise(
     while True:
         outcome, leader = _stage(function, evaluation, leader, goal, fixed_gamma)
         evaluation = outcome.evaluation
+        if runs_away(function, evaluation):
+            return outcome, leader
         done = goal.exact(evaluation) and goal.admissible(evaluation)
         for _ in range(3):  # exact already: finish the loose stage; tolerances shrink with f, hence more than once
             if not (done or fixed_gamma) or goal.stationary(outcome):

@@ -11,7 +11,7 @@ import numpy as np
 
 from blocc.outer import kinks, lbfgsb, spectral
 from blocc.outer.function import PenaltyFunction
-from blocc.outer.stage import Outcome, Stage, measure
+from blocc.outer.stage import Outcome, Stage, measure, runs_away
 from blocc.penalty import Evaluation
 
 
@@ -26,6 +26,8 @@ def descend(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outco
             outcome = _spectral(function, outcome.evaluation, stage._replace(max_iterations=50))._replace(limited=False)
     else:
         outcome = _spectral(function, first, stage)
+    if runs_away(function, outcome.evaluation):
+        return outcome
     walled = walled or outcome.walled
     small = outcome.evaluation.x.size <= kinks.LARGEST_DIMENSION
     if outcome.stationarity > stage.tolerance and small and not outcome.limited:

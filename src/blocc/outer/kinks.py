@@ -15,10 +15,13 @@ from scipy.optimize import nnls
 
 from blocc.outer.function import PenaltyFunction
 from blocc.outer.stage import Outcome, Stage
-from blocc.penalty import Evaluation
+from blocc.penalty import Evaluation, Leader
 
 #: Gradient sampling needs about two gradients for each variable: beyond this it no longer pays.
 LARGEST_DIMENSION = 60
+
+#: Radius, relative to the size of x, within which stationarity counts: x is then known to so many digits.
+_SETTLED = 1e-4
 
 
 def shortest_combination(gradients: np.ndarray, normals: np.ndarray) -> np.ndarray:
@@ -49,6 +52,7 @@ def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage, smalles
     radius, final = 1e-2 * size, smallest_radius * size
     samples = 2 * best.x.size + 2
     last = Outcome(best, np.inf, 0.0)
+    settled: Outcome | None = None  # stationary within a radius that is small, if not the smallest
     for _ in range(stage.max_iterations):
         gradients, walls = [np.asarray(best.gradient)], []
         center = best
@@ -67,6 +71,7 @@ def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage, smalles
         length = float(np.max(np.abs(direction)))
         last = Outcome(best, length, radius, walled)
         if length <= stage.tolerance:
+            settled = last._replace(evaluation=center) if radius <= _SETTLED * size else None
             if radius <= final:
                 break
             radius = max(0.1 * radius, final)
@@ -80,7 +85,45 @@ def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage, smalles
             if radius <= final:
                 break
             radius = max(0.2 * radius, final)
+    # In the smallest radius gradients may differ by rounding alone. What held within a larger one still holds, as long
+    # as x did not leave it.
+    if (
+        last.stationarity > stage.tolerance
+        and settled is not None
+        and float(np.max(np.abs(best.x - settled.evaluation.x))) <= settled.radius
+    ):
+        last = settled
     return last._replace(evaluation=best, walled=walled)
+
+
+def stationarity_within(
+    function: PenaltyFunction,
+    center: Evaluation,
+    leader: Leader,
+    accuracy: float,
+    radius: float,
+    wanted: float,
+    draws: int,
+) -> float:
+    """Length of the shortest combination of gradients within ``radius`` of x: a test of an answer, no descent.
+
+    Sampling may miss a side of the kink, so that there are up to ``draws`` rounds, until the length is ``wanted``.
+    """
+    generator = np.random.default_rng(function.seed)
+    gradients, walls, length = [np.asarray(center.gradient)], [], np.inf
+    for _ in range(draws):
+        for _ in range(2 * center.x.size + 2):
+            point = function.project(center.x + radius * generator.uniform(-1.0, 1.0, center.x.size))
+            found = function(point, float(center.gamma), leader, accuracy)
+            if found.usable:
+                gradients.append(np.asarray(found.gradient))
+            elif (normal := function.wall_normal(point)) is not None:
+                walls.append(normal)
+        normals = np.concatenate([_set_normals(function, center.x, radius), np.reshape(walls, (-1, center.x.size))])
+        length = float(np.max(np.abs(shortest_combination(np.asarray(gradients), normals))))
+        if length <= wanted:
+            break
+    return length
 
 
 def _set_normals(function: PenaltyFunction, x: np.ndarray, radius: float) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from blocc.outer.function import PenaltyFunction
-from blocc.outer.stage import Outcome, Stage, measure
+from blocc.outer.stage import Outcome, Stage, measure, runs_away
 from blocc.penalty import Evaluation
 
 
@@ -47,6 +47,8 @@ def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outc
 
     def note(intermediate_result: object) -> None:
         function.monitor.record(best, measure(function, best), function.evaluations)
+        if runs_away(function, best):
+            raise StopIteration  # ends SciPy's loop
 
     # L-BFGS-B begins with a full gradient step, or to the bounds where that is shorter. In these units of x and of the
     # value it is at most a tenth of the size of x, so that it does not leap out of the valley it was started in.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from blocc.outer.function import PenaltyFunction, stationarity
 from blocc.penalty import Evaluation, Leader
 
@@ -30,3 +32,8 @@ class Outcome(NamedTuple):
 def measure(function: PenaltyFunction, evaluation: Evaluation) -> float:
     """Stationarity of x at one evaluation."""
     return stationarity(function.project, evaluation.x, evaluation.gradient)
+
+
+def runs_away(function: PenaltyFunction, evaluation: Evaluation) -> bool:
+    """Whether x has left the start a millionfold: the leader's objective then falls without limit."""
+    return float(np.max(np.abs(evaluation.x), initial=0.0)) > 1e6 * function.start_size

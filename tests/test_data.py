@@ -1,0 +1,51 @@
+"""Numbers given as data: one compilation serves all problems that differ only in them."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from blocc import BilevelProblem, Box, ProblemError, Reals, solve
+
+
+@pytest.fixture(scope="module")
+def family() -> BilevelProblem:
+    """y = max(x, floor) in each entry; the leader wants x at the goal and pays for y. Answer: x = goal / 2 or so."""
+    return BilevelProblem(
+        upper=lambda x, y, d: jnp.sum((x - d["goal"]) ** 2) + jnp.sum(y**2),
+        lower=lambda x, y, d: 0.5 * jnp.sum((y - x) ** 2),
+        inequality=lambda x, y, d: d["floor"] - y,
+        x_set=Box(-4.0, 4.0, shape=2),
+        y_set=Reals(2),
+        data={"goal": np.array([2.0, 2.0]), "floor": -10.0},
+    )
+
+
+def test_other_numbers_compile_nothing(family: BilevelProblem) -> None:
+    first = solve(family)
+    assert first.success, first.message
+    np.testing.assert_allclose(first.x, [1.0, 1.0], atol=1e-4)
+    other = family.with_data({"goal": np.array([1, 3]), "floor": 1})
+    second = solve(other)
+    assert second.success, second.message
+    # The first entry of y stays at its floor while x1 <= 1; the second follows x2.
+    np.testing.assert_allclose(second.x, [1.0, 1.5], atol=1e-3)
+    assert second.seconds["compile"] == 0.0
+    assert other.cache is not family.cache
+    np.testing.assert_allclose(solve(family).x, [1.0, 1.0], atol=1e-4)
+
+
+@pytest.mark.parametrize("data", [{"goal": np.ones(1), "floor": 0.0}, {"goal": np.ones(2)}, [1.0, 2.0]], ids=str)
+def test_data_of_another_shape_are_refused(family: BilevelProblem, data: dict) -> None:
+    with pytest.raises(ProblemError, match="data must have the structure, shapes and dtypes"):
+        family.with_data(data)
+
+
+def test_data_must_be_there_and_be_numbers() -> None:
+    parts = {"x_set": Reals(), "y_set": Reals()}
+    plain = BilevelProblem(upper=lambda x, y: x**2, lower=lambda x, y: (y - x) ** 2, **parts)
+    with pytest.raises(ProblemError, match="built with data"):
+        plain.with_data(1.0)
+    with pytest.raises(ProblemError, match="data must hold real numbers"):
+        BilevelProblem(upper=lambda x, y, d: x**2, lower=lambda x, y, d: (y - x) ** 2, data="one", **parts)
