@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -49,3 +51,11 @@ def test_data_must_be_there_and_be_numbers() -> None:
         plain.with_data(1.0)
     with pytest.raises(ProblemError, match="data must hold real numbers"):
         BilevelProblem(upper=lambda x, y, d: x**2, lower=lambda x, y, d: (y - x) ** 2, data="one", **parts)
+
+
+def test_a_problem_with_another_function_shares_nothing(family: BilevelProblem) -> None:
+    solve(family)
+    other = replace(family, upper=lambda x, y, d: jnp.sum((x - 3.0 * d["goal"]) ** 2) + jnp.sum(y**2))
+    np.testing.assert_allclose(solve(other).x, [3.0, 3.0], atol=1e-4)
+    assert other.shared is not family.shared
+    np.testing.assert_allclose(solve(other.with_data({"goal": np.ones(2), "floor": -9.0})).x, [1.5, 1.5], atol=1e-4)

@@ -124,7 +124,6 @@ def test_other_units_verify() -> None:
         known.problem,
         upper=lambda x, y: 1e6 * upper(1e-4 * x, 1e-3 * y),
         lower=lambda x, y: 1e-5 * lower(1e-4 * x, 1e-3 * y),
-        cache={},
     )
     result = solve(big)
     assert result.success
@@ -150,7 +149,7 @@ def test_a_local_answer_of_the_follower_is_noticed() -> None:
     """The lower level is not convex: the derivative vanishes at y = 0, the minimiser is elsewhere."""
     known = known_problem("quadratic_tracking")
     result = solve(known.problem, known.starts[0])
-    double_well = replace(known.problem, lower=lambda x, y: (y - x) ** 2 * ((y - x - 2.0) ** 2 - 0.5), cache={})
+    double_well = replace(known.problem, lower=lambda x, y: (y - x) ** 2 * ((y - x - 2.0) ** 2 - 0.5))
     verification = verify(double_well, result)
     assert "y minimises g" in names(verification), str(verification)
 

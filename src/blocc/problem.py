@@ -97,9 +97,9 @@ class BilevelProblem:
     data: PyTree = None
     name: str = "bilevel problem"
     #: Compiled solvers, kept with the problem so that a second solve does not compile again.
-    cache: dict[Any, Any] = field(default_factory=dict, repr=False)
+    cache: dict[Any, Any] = field(init=False, default_factory=dict, repr=False)
     #: The part of them that takes the data as an argument: common to all problems that differ only in their data.
-    shared: dict[Any, Any] = field(default_factory=dict, repr=False)
+    shared: dict[Any, Any] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if self.data is not None:
@@ -223,7 +223,10 @@ class BilevelProblem:
             raise ProblemError(
                 f"data must have the structure, shapes and dtypes {describe(self.data)}, got {describe(new)}"
             )
-        return replace(self, data=new, cache={})
+        other = replace(self, data=new)
+        object.__setattr__(other, "shared", self.shared)  # dataclasses.replace alone must not: it may change functions
+        other.__dict__.pop("flat", None)  # it was built around a dictionary of its own
+        return other
 
     def _count(self, name: str) -> int:
         return int(sum(np.prod(leaf.shape, dtype=int) for leaf in jax.tree.leaves(self._output(name))))
