@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -214,7 +216,7 @@ def _sinha_smd2() -> KnownProblem:
                 jnp.sum(x["u1"] ** 2) + jnp.sum(y["l1"] ** 2) + jnp.sum((x["u2"] - jnp.log(y["l2"])) ** 2)
             ),
             x_set=Product({"u1": Box(-5.0, 10.0, shape=2), "u2": Box(0.0, 1.0, shape=2)}),
-            y_set=Product({"l1": Box(-5.0, 10.0, shape=3), "l2": Box(0.05, np.e, shape=2)}),
+            y_set=Product({"l1": Box(-5.0, 10.0, shape=3), "l2": Box(0.05, math.e, shape=2)}),
         ),
         upper_value=0.0,
         x={"u1": np.zeros(2), "u2": np.zeros(2)},
