@@ -1,5 +1,5 @@
 # make run   the main job: design the metro of Seville, with its report in runs/seville
-# make test  lint, types and all tests
+# make test  lint, types and tests; make test-slow runs those that take long for what they add
 # make bench every benchmark, figures measured now
 # make audit known vulnerabilities of the locked dependencies, where pypi.org can be reached
 # make install is done by each of them: it builds .venv from requirements.lock, wheels only.
@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test lint bench lock audit clean
+.PHONY: install run test test-slow lint bench lock audit clean
 
 install: $(STAMP)
 
@@ -28,11 +28,16 @@ lint: install
 	$(BIN)/mypy
 
 # Many tests compile the same programs; JAX keeps them on disk, and every test but the first reads them from there.
-test: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.pytest_cache/compiled
-test: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.1
-test: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := 0
+test test-slow: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.pytest_cache/compiled
+test test-slow: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.1
+test test-slow: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := 0
+# Most of the tests' time is compilation of small programs: a compiler that optimises less needs a quarter less of it.
+test: export XLA_FLAGS := --xla_backend_optimization_level=0
 test: lint
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-slow: install
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 bench: install
 	$(BIN)/python benchmarks/known_answers.py

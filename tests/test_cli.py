@@ -244,11 +244,17 @@ def test_check_for_real() -> None:
 
 
 def test_toy(tmp_path: Path) -> None:
-    outcome = blocc("toy", "--starts", "12", "--preset", "paper", "--sensitivity", "--out", tmp_path / "toy")
+    outcome = blocc("toy", "--starts", "12", "--preset", "paper", "--out", tmp_path / "toy")
     assert outcome.exit_code == 0, outcome.output
     assert "0.986225" in outcome.stdout
     assert "12 of 12 starts converged" in outcome.stdout
     assert (tmp_path / "toy" / "surface.png").stat().st_size > 50_000
+
+
+@pytest.mark.slow
+def test_sensitivity_of_the_toy(tmp_path: Path) -> None:
+    outcome = blocc("toy", "--starts", "2", "--sensitivity", "--out", tmp_path / "toy")
+    assert outcome.exit_code == 0, outcome.output
     table = (tmp_path / "toy" / "sensitivity.csv").read_text().splitlines()
     assert len(table) == 21
     assert table[0].startswith("gamma,eta,distance_mean,distance_std")

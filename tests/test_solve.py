@@ -236,6 +236,7 @@ def test_a_batch_that_never_began_has_every_start_too(toy: BilevelProblem) -> No
     np.testing.assert_allclose(many.x, [0.2, 1.0, 2.5])
 
 
+@pytest.mark.slow
 def test_a_batch_does_not_stop_where_multipliers_are_arbitrary() -> None:
     """At capacity 0 the follower has one feasible point; a slightly larger capacity pays at once."""
     cable = BilevelProblem(

@@ -94,6 +94,7 @@ def test_a_minimum_that_is_not_attained_is_not_unbounded():
     assert solver(flat, PrimalDualHybridGradient())(tolerance=1e-5).code == InnerCode.CONVERGED
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_variables():
     for flat in (smoothing_problem(100_000), chain_problem(100_000)):
         solve = solver(flat, PrimalDualHybridGradient(max_iterations=3000))

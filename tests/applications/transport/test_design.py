@@ -410,6 +410,7 @@ def test_descent_keeps_to_max_capacity(three: Designer) -> None:
     assert design.capacity[4] == 0.0
 
 
+@pytest.mark.slow
 def test_published_method(three: Designer) -> None:
     design = three(preset="paper", max_iterations=5)
     assert design.settings["method"] == "pgd"

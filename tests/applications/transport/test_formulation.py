@@ -221,6 +221,7 @@ def test_markets_without_demand_stay_at_home():
 
 
 # --- the whole problem ----------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_general_solver_designs_the_full_form():
     """From 0.7 everywhere to near the closed form: capacity sigmoid(2) between nodes 1 and 2 alone, utility 1.7616."""
     network = three_nodes()
