@@ -53,14 +53,21 @@ def equality_problem(seed: int) -> tuple[BilevelProblem, float, np.ndarray]:
     base = np.linalg.solve(kkt, np.append(np.zeros(m), d))[:m]
     x = np.linalg.solve(slope.T @ slope + np.eye(n), slope.T @ (target - base))
     value = 0.5 * np.sum((slope @ x + base - target) ** 2) + 0.5 * x @ x
-    problem = BilevelProblem(
-        upper=lambda x, y: 0.5 * jnp.sum((y - target) ** 2) + 0.5 * jnp.sum(x**2),
-        lower=lambda x, y: 0.5 * y @ (H @ y) - y @ (C @ x),
-        equality=lambda x, y: A @ y - B @ x - d,
-        x_set=Reals(n),
-        y_set=Reals(m),
-    )
-    return problem, float(value), x
+    return EQUALITIES.with_data({"H": H, "C": C, "A": A, "B": B, "d": d, "target": target}), float(value), x
+
+
+#: All of them differ in their numbers alone, so that they are compiled once.
+EQUALITIES = BilevelProblem(
+    upper=lambda x, y, data: 0.5 * jnp.sum((y - data["target"]) ** 2) + 0.5 * jnp.sum(x**2),
+    lower=lambda x, y, data: 0.5 * y @ (data["H"] @ y) - y @ (data["C"] @ x),
+    equality=lambda x, y, data: data["A"] @ y - data["B"] @ x - data["d"],
+    x_set=Reals(2),
+    y_set=Reals(4),
+    data={
+        **{"H": np.eye(4), "C": np.zeros((4, 2)), "A": np.eye(2, 4), "B": np.zeros((2, 2))},
+        **{"d": np.zeros(2), "target": np.zeros(4)},
+    },
+)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -196,19 +196,21 @@ def _advance(
 def _chunk(run: MethodRun, method: Iteration, numbers: Any, state: Any, k: int, count: int, batch: int = 0) -> Any:
     """Some iterations in one compiled call."""
 
-    def several(numbers: Any, state: Any, first: Array, count: Array) -> Any:
-        step = lambda i, s: method.step(run.flat, numbers, s, first + i)  # noqa: E731
+    def several(data: Any, numbers: Any, state: Any, first: Array, count: Array) -> Any:
+        flat = run.flat.bind(data)
+        step = lambda i, s: method.step(flat, numbers, s, first + i)  # noqa: E731
         return jax.lax.fori_loop(0, count, step, state)
 
-    function = jax.vmap(several, in_axes=(0, 0, None, None)) if batch else several
+    function = jax.vmap(several, in_axes=(None, 0, 0, None, None)) if batch else several
     arguments = (
+        run.flat.data,
         jax.tree.map(lambda value: jnp.asarray(value, jnp.float64), dict(numbers)),
         state,
         jnp.asarray(k),
         jnp.asarray(count),
     )
     key = ("method", method.name, tuple(sorted(method.counts.items())), batch)
-    if key not in run.problem.cache:
-        run.problem.cache[key], seconds = compile_ahead(function, *arguments)
+    if key not in run.flat.shared:
+        run.flat.shared[key], seconds = compile_ahead(function, *arguments)
         run.compile_seconds += seconds
-    return run.problem.cache[key](*arguments)
+    return run.flat.shared[key](*arguments)

@@ -103,16 +103,17 @@ class MethodRun:
 
     def follower(self, x: np.ndarray) -> InnerSolution:
         """The exact answer of the lower level."""
-        arguments = (jnp.asarray(x), jnp.asarray(1e-10))
+        arguments = (self.flat.data, jnp.asarray(x), jnp.asarray(1e-10))
         key = ("follower", self.oracle)
-        if key not in self.problem.cache:
+        if key not in self.flat.shared:
 
-            def solve(point: Array, tolerance: Array) -> InnerSolution:
-                return self.oracle.solve(self.flat, point, weights(self.flat), self.oracle.cold(self.flat), tolerance)
+            def solve(data: Any, point: Array, tolerance: Array) -> InnerSolution:
+                flat = self.flat.bind(data)
+                return self.oracle.solve(flat, point, weights(flat), self.oracle.cold(flat), tolerance)
 
-            self.problem.cache[key], seconds = compile_ahead(solve, *arguments)
+            self.flat.shared[key], seconds = compile_ahead(solve, *arguments)
             self.compile_seconds += seconds
-        return jax.device_get(self.problem.cache[key](*arguments)._replace(warm=()))
+        return jax.device_get(self.flat.shared[key](*arguments)._replace(warm=()))
 
     def upper(self, x: np.ndarray, y: np.ndarray) -> float:
         """The upper objective."""
@@ -120,10 +121,10 @@ class MethodRun:
 
     def values(self, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
         """Both objectives."""
-        if "values" not in self.problem.cache:
-            flat = self.flat
-            self.problem.cache["values"] = jax.jit(lambda a, b: (flat.upper(a, b), flat.lower(a, b)))
-        upper, lower = self.problem.cache["values"](x, y)
+        shared, both = self.flat.shared, self.flat.bind
+        if "values" not in shared:
+            shared["values"] = jax.jit(lambda data, a, b: (both(data).upper(a, b), both(data).lower(a, b)))
+        upper, lower = shared["values"](self.flat.data, x, y)
         return float(upper), float(lower)
 
     def record(self, x: np.ndarray, y: np.ndarray, k: int, step: float) -> None:
