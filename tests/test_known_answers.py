@@ -46,7 +46,7 @@ def test_reaches_the_known_value(known: KnownProblem) -> None:
 
 def test_the_collection_is_broad() -> None:
     tags = set().union(*(known.tags for known in known_problems()))
-    assert tags == set().union(*(known.tags for known in selection()))
+    assert tags == set().union(*(known.tags for known in selection(2)))
     wanted = {"unconstrained", "affine-coupled", "nonlinear-coupled", "equality", "box-y", "simplex-y", "merely-convex"}
     assert wanted <= tags
     sizes = {known.problem.flat.n_y for known in known_problems()}
