@@ -27,10 +27,12 @@ def selection(times: int) -> list[KnownProblem]:
     return chosen
 
 
-#: Every tag once; and, slowly, every tag twice. The benchmark takes all problems.
-FEW = selection(1)
-MORE = [known for known in selection(2) if known.name not in {few.name for few in FEW}]
-CASES = [*FEW, *(pytest.param(known, marks=pytest.mark.slow) for known in MORE)]
+#: Every tag once; and, slowly, every tag twice, and what is large. The benchmark takes all problems.
+FEW = {known.name for known in selection(1) if known.problem.flat.n_y < 500}
+CASES = [
+    known if known.name in FEW else pytest.param(known, marks=pytest.mark.slow)
+    for known in {known.name: known for known in selection(1) + selection(2)}.values()
+]
 
 
 @pytest.mark.parametrize("known", CASES, ids=lambda known: known.name)
