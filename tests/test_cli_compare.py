@@ -124,6 +124,7 @@ def test_the_svm_has_a_solver_of_its_own(samples: Path, tmp_path: Path, monkeypa
     assert abs(float(own["lower_gap"])) < 1e-8
 
 
+@pytest.mark.slow
 def test_accuracy_on_the_test_samples(samples: Path) -> None:
     case = svm_case(str(samples), 2)
     assert case.x0.tolist() == np.random.default_rng(2).uniform(1.0, 5.0, 26).tolist()

@@ -294,6 +294,7 @@ def test_fixed_gamma_says_what_it_hides(plain: BilevelProblem) -> None:
     assert "the penalty still hides" in result.message
 
 
+@pytest.mark.slow
 def test_batch_over_a_simplex_with_continuation() -> None:
     """X is no box and the penalty closes only for a large gamma."""
     wish = np.array([0.7, 0.5, -0.2])

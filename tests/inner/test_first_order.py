@@ -15,6 +15,7 @@ from blocc.precision import double_precision
 from inner_random_problems import FAMILIES, random_problem, solver
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("oracle", [MaxMin(), PrimalDualHybridGradient()], ids=["maxmin", "pdhg"])
 def test_vmap_and_warm_starts(oracle):
     problem = random_problem(0, **FAMILIES["everything"])

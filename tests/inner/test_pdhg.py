@@ -103,6 +103,7 @@ def test_a_hundred_thousand_variables():
         assert found.iterations < 1000
 
 
+@pytest.mark.slow
 def test_needs_fewer_gradients_than_algorithm_2_on_an_ill_conditioned_problem():
     problem = random_problem(0, n_affine=5, condition=1e4)
     fast = solver(problem.flat, PrimalDualHybridGradient())()

@@ -16,6 +16,7 @@ from blocc.sets import Reals
 from inner_random_problems import chain_problem, lower_level, random_problem
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10_000), condition=st.floats(1.0, 20.0))
 def test_constants_agree_with_dense_eigenvalues(seed, condition):
