@@ -300,11 +300,11 @@ def in_toml(text: str, key: str) -> str:
 def study_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a symbolic link out of it, far from the working folder."""
     folder = tmp_path / "study"
-    for path in (folder / "x", tmp_path / "work", tmp_path / "else"):
+    for path in (folder / "x", tmp_path / "office", tmp_path / "else"):
         path.mkdir(parents=True)
     (folder / "link").symlink_to("/etc")
     (folder / "here").symlink_to(folder / "x")
-    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "office")
     return folder
 
 
@@ -319,7 +319,7 @@ def test_paths_of_a_study_stay_inside(path: str, form: str, study_folder: Path) 
 
 
 def test_paths_inside_and_on_demand(study_folder: Path) -> None:
-    for inside in ("x/out", "./out", "x/../out", "here/out", "../work/out"):
+    for inside in ("x/out", "./out", "x/../out", "here/out", "../office/out"):
         (study_folder / "a.toml").write_text(in_toml(inside, "output.folder"))
         assert read_sweep(study_folder / "a.toml").folder == study_folder / inside
     (study_folder / "a.toml").write_text(in_toml("../else", "output.folder"))

@@ -10,17 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blocc.report.plots import DPI, PlotError
+from blocc.report.page import page, write_html
+from blocc.report.plots import DPI
 from blocc.report.study.figures import draw_study
-from blocc.report.study.page_assets import STUDY_SCRIPT, STUDY_STYLE
+from blocc.report.study.page_assets import STUDY_STYLE
 from blocc.report.study.page_tables import rows_table
 from blocc.report.study.summary import summary_rows
 from blocc.report.study.tables import VERDICTS, failure, shown
 from blocc.report.study.views import ItemView, Report, StudyView, seconds_of
-from blocc.report.transport.page_assets import SECURITY_POLICY, STYLE
 from blocc.report.transport.style import number
 from blocc.version import __version__
-from blocc.writing import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,14 +32,7 @@ _INCH = 96  #: pixels of a page
 
 def write_page(report: Report, path: str | Path) -> Path:
     """Write the page (one HTML file) and return its path; needs ``blocc[plot]``."""
-    target = Path(path)
-    content = study_page(report).encode(errors="replace")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, content)
-    except OSError as error:
-        raise PlotError(f"cannot write {target}: {error.strerror or error}") from error
-    return target
+    return write_html(study_page(report), path)
 
 
 def study_page(report: Report) -> str:
@@ -49,18 +41,7 @@ def study_page(report: Report) -> str:
     alone = len(report.studies) == 1 and not report.items
     studies = "\n".join(_study(view, place, alone) for place, view in enumerate(report.studies))
     facts = _section("facts", "Machine and versions", facts_table(report.facts)) if report.facts else ""
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{SECURITY_POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="generator" content="blocc {html.escape(__version__)}">
-<title>{html.escape(report.title)}: study</title>
-<style>{STYLE}{STUDY_STYLE}</style>
-</head>
-<body>
-{_header(report)}
+    body = f"""{_header(report)}
 <main>
 <noscript><section><p>Sorting and filtering need JavaScript; all figures are here without it.</p></section></noscript>
 {items}
@@ -68,11 +49,8 @@ def study_page(report: Report) -> str:
 {facts}
 </main>
 <footer>Written by blocc {html.escape(__version__)} on {time.strftime("%Y-%m-%d at %H:%M")}. All rows are also in the
-CSV files beside this page.</footer>
-<script>{STUDY_SCRIPT}</script>
-</body>
-</html>
-"""
+CSV files beside this page.</footer>"""
+    return page(f"{report.title}: study", body, style=STUDY_STYLE)
 
 
 # --- the head ------------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from blocc.applications.transport.design_result import Design
+from blocc.report.page import page, write_html
 from blocc.report.plots import PlotError
-from blocc.report.transport.page_assets import CHARTS_SCRIPT, SECURITY_POLICY, STYLE, TABLES_SCRIPT
+from blocc.report.transport.page_assets import CHARTS_SCRIPT
 from blocc.report.transport.page_charts import convergence_figure, demand_figure
 from blocc.report.transport.page_map import legend, map_figure
 from blocc.report.transport.page_tables import (
@@ -25,55 +26,29 @@ from blocc.report.transport.rows import totals
 from blocc.report.transport.style import number, percent
 from blocc.result import Status
 from blocc.version import __version__
-from blocc.writing import write_atomically
 
 _FAILURES = (Status.INFEASIBLE, Status.UNBOUNDED, Status.NOT_CONVEX, Status.NOT_FINITE)
 
 
 def write_report(design: Design, path: str | Path) -> Path:
     """Write the interactive page (one HTML file) and return its path; needs ``blocc[plot]``."""
-    target = Path(path)
-    content = report_page(design).encode(errors="replace")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, content)
-    except OSError as error:
-        raise PlotError(f"cannot write {target}: {error.strerror or error}") from error
-    return target
+    return write_html(report_page(design), path)
 
 
 def report_page(design: Design) -> str:
     """The page as text."""
-    library = _plotly()
-    name = html.escape(design.network.name)
     sections = [_map(design), _demand(design), _convergence(design), _links(design), _markets(design)]
     sections += [_certificate(design), _what_if(design), _starts(design), _settings(design)]
-    body = "\n".join(sections)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{SECURITY_POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="generator" content="blocc {html.escape(__version__)}">
-<title>{name}: network design</title>
-<style>{STYLE}</style>
-</head>
-<body>
-{_header(design)}
+    joined = "\n".join(sections)
+    body = f"""{_header(design)}
 <main>
 <noscript><section><p>The charts and the sorting of tables need JavaScript; the figures are all here without it.</p>
 </section></noscript>
-{body}
+{joined}
 </main>
 <footer>Written by blocc {html.escape(__version__)}. All figures are also in design.json, links.csv and markets.csv.
-</footer>
-<script>{TABLES_SCRIPT}</script>
-<script>{library}</script>
-<script>{CHARTS_SCRIPT}</script>
-</body>
-</html>
-"""
+</footer>"""
+    return page(f"{design.network.name}: network design", body, scripts=(_plotly(), CHARTS_SCRIPT))
 
 
 def embedded(data: Any) -> str:
@@ -177,7 +152,7 @@ def _markets(design: Design) -> str:
         f"A dash means that nobody travels, ∞ that there is no path.{cut}"
     )
     tools = (
-        '<p class="tools"><input type="search" data-filters="markets" data-count="markets-count" '
+        '<p class="tools"><input type="search" data-filters="markets" data-count="markets-count" data-cells="2" '
         'placeholder="Filter by origin or destination" aria-label="Filter by origin or destination">'
         f'<span id="markets-count">{shown} rows</span></p>'
     )

@@ -36,7 +36,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], *, name: str
         for row in rows
     ]
     attributes = f' id="{name}"' if name else ""
-    kind = ' class="sortable"' if sortable else ""
+    kind = ' class="sortable" data-first="descending"' if sortable else ""
     body = "\n".join(lines)
     content = f"<thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody>"
     return f'<div class="scroll"><table{attributes}{kind}>{content}</table></div>'
