@@ -16,7 +16,8 @@ from blocc import OptionError, Result, Status, solve
 from blocc.applications.textbook import known_problem
 from blocc.problem import BilevelProblem
 from blocc.report.storage import StorageError, digest, load_result
-from blocc.verify import Verification, verify
+from blocc.verification import Verification
+from blocc.verify import verify
 
 
 @pytest.fixture(scope="module")

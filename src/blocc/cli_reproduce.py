@@ -26,11 +26,12 @@ from blocc.cli_sweep import (
 )
 from blocc.experiments.item import Item
 from blocc.loading import InputError
+from blocc.report.storage import write_files
 from blocc.report.study.items import share_missing, study_views, view_item
 from blocc.report.study.page import write_page
 from blocc.report.study.progress import clock
 from blocc.report.study.reading import read_report
-from blocc.report.study.tables import item_files, write_files
+from blocc.report.study.tables import item_files
 from blocc.report.study.terminal import print_item, print_table
 from blocc.report.study.views import ItemView, StudyView
 

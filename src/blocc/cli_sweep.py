@@ -17,12 +17,13 @@ from blocc.experiments.study import Study
 from blocc.experiments.sweep import read_sweep
 from blocc.loading import InputError
 from blocc.reading import parse_json, read_limited
+from blocc.report.storage import write_files
 from blocc.report.study.items import view_item
 from blocc.report.study.page import state_of, write_page
 from blocc.report.study.progress import StudyLine, clock
 from blocc.report.study.reading import read_report
 from blocc.report.study.summary import summary_rows
-from blocc.report.study.tables import shown, study_files, write_files
+from blocc.report.study.tables import shown, study_files
 from blocc.report.study.terminal import print_table
 from blocc.report.study.views import ItemView, Report, seconds_of
 

@@ -9,7 +9,8 @@ from blocc.cli_common import EXIT_CODES
 from blocc.loading import load_problem
 from blocc.report.storage import ChangedError, load_result, plain
 from blocc.result import Status
-from blocc.verify import WORDS, Verification, shown, verify
+from blocc.verification import WORDS, Verification, shown
+from blocc.verify import verify
 
 try:
     import typer

@@ -7,7 +7,6 @@ recomputed numbers; any other status claims nothing but its numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
@@ -18,69 +17,17 @@ from blocc.errors import BloccError, OptionError
 from blocc.outer.continuation import Goal
 from blocc.penalty import Leader, no_leader
 from blocc.precision import double_precision
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 from blocc.recompute import Penalty, gain_at, in_units, kkt, penalty_at, slope_at, solve_below
 from blocc.result import Result, Status
 from blocc.scaling import Units, units_of
+from blocc.verification import Check, Verification
 
 #: Values of the same function at the same point agree to this, relative to their size.
 _SAME = 1e-9
 _INSIDE = 1e-7
 #: Powers of two by which the units of a run, chosen at its start, may differ from those at its end.
 _FAR = 20.0
-
-
-@dataclass(frozen=True)
-class Check:
-    """One claim: what the result says, what came out, and whether that will do (None: it could not be found out)."""
-
-    name: str
-    claimed: float | str
-    recomputed: float | str
-    ok: bool | None
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Verification:
-    """All checks of one result. ``print`` shows them as a table; ``ok`` is the answer."""
-
-    name: str
-    tolerance: float
-    checks: tuple[Check, ...]
-    success: bool  #: whether the result claims success, and every check must therefore have an answer
-
-    @property
-    def ok(self) -> bool:
-        """Whether every claim holds. What could not be checked counts against a result that claims success."""
-        return all(check.ok or (check.ok is None and not self.success) for check in self.checks)
-
-    @property
-    def failed(self) -> tuple[Check, ...]:
-        """The claims that do not hold or, for a result that claims success, could not be checked."""
-        return tuple(check for check in self.checks if check.ok is False or (check.ok is None and self.success))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain values."""
-        checks = [asdict(check) for check in self.checks]
-        return {"name": self.name, "ok": self.ok, "tolerance": self.tolerance, "checks": checks}
-
-    def __str__(self) -> str:
-        head = f"{self.name}: {'verified' if self.ok else 'NOT verified'} (tolerance {self.tolerance:g})"
-        rows = [(c.name, shown(c.claimed), shown(c.recomputed), WORDS[c.ok], c.note) for c in self.checks]
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
-        notes = [f"  {row[4]}" if row[4] else "" for row in rows]
-        return "\n".join([head, *(f"  {line}{note}".rstrip() for line, note in zip(lines, notes, strict=True))])
-
-
-#: How an outcome reads.
-WORDS: dict[bool | None, str] = {True: "ok", False: "FAILS", None: "unknown"}
-
-
-def shown(value: float | str) -> str:
-    """A claim as text."""
-    return value if isinstance(value, str) else f"{value:.8g}"
 
 
 def verify(problem: BilevelProblem, result: Result, tolerance: float | None = None) -> Verification:
@@ -219,10 +166,6 @@ class _Verifier:
         )
         if self.converged:
             self._minimiser()
-
-    @staticmethod
-    def _violation(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> float:
-        return float(np.max(np.asarray(flat.upper_inequality(jnp.asarray(x), jnp.asarray(y))), initial=0.0))
 
     def _minimiser(self) -> None:
         """Whether y is the follower's answer, by a solver of another family."""

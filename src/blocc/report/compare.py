@@ -16,9 +16,8 @@ from blocc.compare import Comparison, MethodRow, cells
 from blocc.conclude import versions
 from blocc.methods.registry import NAMES
 from blocc.report.plots import BLUE, GREEN, GREY, ORANGE, RED, figure_image, keep_figure, new_figure
-from blocc.report.storage import StorageError, csv_text, plain
+from blocc.report.storage import csv_text, plain, write_files
 from blocc.report.transport.style import INK, MUTED, number, shortened
-from blocc.writing import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -228,7 +227,6 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
 
     The folder is created where it is missing. Each file appears complete or not at all. Returns the paths.
     """
-    target = Path(folder)
     document = json.dumps(describe_comparison(comparison), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     # Everything is made before anything is written: a failure leaves the old files of a folder together.
     files = {
@@ -237,10 +235,4 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
         "comparison.md": markdown_table(comparison).encode(errors="replace"),
         "comparison.png": figure_image(plot_comparison(comparison)),
     }
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            write_atomically(target / name, content)
-    except OSError as error:
-        raise StorageError(f"cannot write the comparison into {target}: {error.strerror or error}") from error
-    return [target / name for name in files]
+    return write_files(folder, files, "the comparison")

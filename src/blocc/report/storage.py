@@ -287,3 +287,18 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def write_files(folder: str | Path, files: Mapping[str, bytes], what: str = "") -> list[Path]:
+    """Write files into a folder, which is made where it is missing; each appears complete or not at all.
+
+    ``what`` names them where they cannot be written.
+    """
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            write_atomically(target / name, content)
+    except OSError as error:
+        raise StorageError(f"cannot write {what}{' ' * bool(what)}into {target}: {error.strerror or error}") from error
+    return [target / name for name in files]

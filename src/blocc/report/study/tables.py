@@ -6,16 +6,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from blocc.experiments.item import Findings, Table
 from blocc.experiments.study import SEED
-from blocc.report.storage import StorageError, csv_text
+from blocc.report.storage import csv_text
 from blocc.report.study.summary import Spread, summary_rows
 from blocc.report.study.views import ERROR, STATUS, ItemView, StudyView
 from blocc.report.transport.style import number
-from blocc.writing import write_atomically
 
 _MOST_PARTS = 8  #: of a list, where people read it
 #: What stands in a table where there is no number.
@@ -109,18 +107,6 @@ def item_files(item: ItemView, studies: Sequence[StudyView]) -> dict[str, bytes]
 def table_file(item: str, position: int, tables: Sequence[Table]) -> str:
     """``ITEM.csv`` for the only table, ``ITEM-1.csv`` and so on for several."""
     return f"{item}.csv" if len(tables) == 1 else f"{item}-{position + 1}.csv"
-
-
-def write_files(folder: str | Path, files: Mapping[str, bytes]) -> list[Path]:
-    """Write files into a folder, which is made where it is missing; each appears complete or not at all."""
-    target = Path(folder)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            write_atomically(target / name, content)
-    except OSError as error:
-        raise StorageError(f"cannot write into {target}: {error.strerror or error}") from error
-    return [target / name for name in files]
 
 
 def failure(view: StudyView, row: Mapping[str, Any]) -> dict[str, Any]:

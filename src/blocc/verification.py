@@ -1,0 +1,59 @@
+"""What a verification says: claims beside what was recomputed, as a table or as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Check:
+    """One claim: what the result says, what came out, and whether that will do (None: it could not be found out)."""
+
+    name: str
+    claimed: float | str
+    recomputed: float | str
+    ok: bool | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """All checks of one result. ``print`` shows them as a table; ``ok`` is the answer."""
+
+    name: str
+    tolerance: float
+    checks: tuple[Check, ...]
+    success: bool  #: whether the result claims success, and every check must therefore have an answer
+
+    @property
+    def ok(self) -> bool:
+        """Whether every claim holds. What could not be checked counts against a result that claims success."""
+        return all(check.ok or (check.ok is None and not self.success) for check in self.checks)
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The claims that do not hold or, for a result that claims success, could not be checked."""
+        return tuple(check for check in self.checks if check.ok is False or (check.ok is None and self.success))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        checks = [asdict(check) for check in self.checks]
+        return {"name": self.name, "ok": self.ok, "tolerance": self.tolerance, "checks": checks}
+
+    def __str__(self) -> str:
+        head = f"{self.name}: {'verified' if self.ok else 'NOT verified'} (tolerance {self.tolerance:g})"
+        rows = [(c.name, shown(c.claimed), shown(c.recomputed), WORDS[c.ok], c.note) for c in self.checks]
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
+        notes = [f"  {row[4]}" if row[4] else "" for row in rows]
+        return "\n".join([head, *(f"  {line}{note}".rstrip() for line, note in zip(lines, notes, strict=True))])
+
+
+#: How an outcome reads.
+WORDS: dict[bool | None, str] = {True: "ok", False: "FAILS", None: "unknown"}
+
+
+def shown(value: float | str) -> str:
+    """A claim as text."""
+    return value if isinstance(value, str) else f"{value:.8g}"
