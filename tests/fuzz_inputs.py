@@ -26,12 +26,14 @@ from blocc.applications.svm.data import read_samples
 from blocc.applications.transport.files import read_network, write_network
 from blocc.applications.transport.readers.omx import read_omx
 from blocc.applications.transport.readers.rules import FillRules
+from blocc.checkpoint import Identity, array_digest, pack, read_checkpoint
 from blocc.cli_sweep import read_wishes
 from blocc.experiments.compute import Outcome
 from blocc.experiments.encoding import encode
 from blocc.experiments.store import Store
 from blocc.experiments.study import Study
 from blocc.experiments.sweep import read_sweep
+from blocc.journal import Entry, Kept, Log, Pages
 from blocc.lagrangian import Multipliers
 from blocc.loading import parse_x0
 from blocc.outer.monitor import HistoryRow
@@ -275,6 +277,13 @@ def resealed(files: Mapping[str, bytes]) -> Files:
     return found
 
 
+_ODD_ARRAYS = (
+    np.zeros(0), np.zeros((0, 3)), np.array("text"), np.ones(2, complex), np.array([[1, 2]], np.int8),
+    np.zeros(3, "M8[s]"), np.zeros(2, [("a", int)]), np.full((1, 1, 1), np.nan), np.array(b"\0"),
+    np.full((4, 2), 2**62), -np.ones((4, 2), np.int64),
+)  # fmt: skip
+
+
 def _spoil_result(random: Random, files: Files) -> Files:
     if random.random() < 0.5:
         return resealed(_spoil_json("result.json")(random, files))
@@ -284,13 +293,45 @@ def _spoil_result(random: Random, files: Files) -> Files:
     with np.load(io.BytesIO(files["result.npz"])) as archive:
         arrays: dict[str, Any] = dict(archive.items())
     name = random.choice(sorted(arrays))
-    arrays[name] = random.choice(
-        (np.zeros(0), np.zeros((0, 3)), np.array("text"), np.ones(2, complex), np.array([[1, 2]], np.int8),
-         np.zeros(3, "M8[s]"), np.zeros(2, [("a", int)]), np.full((1, 1, 1), np.nan), np.array(b"\0"))
-    )  # fmt: skip
+    arrays[name] = random.choice(_ODD_ARRAYS)
     buffer = io.BytesIO()
     random.choice((np.savez, np.savez_compressed))(buffer, **arrays)
     return resealed({**files, "result.npz": buffer.getvalue()})
+
+
+def _checkpoint() -> Files:
+    entries = [Entry("0", np.arange(5.0) + k, np.arange(9.0) - k, 0.1 * k) for k in range(4)]
+    row = tuple(float(k) for k in range(len(HistoryRow._fields)))
+    pages = Pages(entries, {"batch": Kept([np.ones((2, 3)), np.arange(2)], Log([row, row], 2, 7, 1, np.ones(2)))})
+    pages.warm["0"] = [np.asarray(True), np.ones(3)]
+    identity = Identity(
+        {"upper": np.ones(4), "x_set": np.zeros((2, 2))}, {"gamma": "auto", "seed": 0}, np.zeros((1, 2))
+    )
+    return {"run.npz": pack(identity, pages)}
+
+
+def _spoil_checkpoint(random: Random, files: Files) -> Files:
+    """Its checksums fit again afterwards, as someone who means harm would see to."""
+    with np.load(io.BytesIO(files["run.npz"])) as archive:
+        arrays: dict[str, Any] = dict(archive.items())
+    document = json.loads(arrays.pop("document").tobytes())
+    arrays.pop("sha256")
+    if random.random() < 0.5:
+        document = spoiled_document(random, document)
+    else:
+        name = random.choice(sorted(arrays))
+        if random.random() < 0.2:
+            del arrays[name]
+        else:
+            arrays[name] = random.choice(_ODD_ARRAYS)
+    if isinstance(document, dict) and random.random() < 0.9:
+        document["arrays"] = {name: array_digest(array) for name, array in arrays.items()}
+    text = as_json(document).encode()
+    arrays["document"] = np.frombuffer(text, dtype=np.uint8)
+    arrays["sha256"] = np.frombuffer(hashlib.sha256(text).hexdigest().encode(), dtype=np.uint8)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return {"run.npz": buffer.getvalue()}
 
 
 def _spoil_omx(random: Random, files: Files) -> Files:
@@ -367,6 +408,7 @@ READERS: dict[str, Reader] = {
         _load_quietly,
         _spoil_result,
     ),
+    "checkpoint": Reader(_checkpoint, lambda folder: read_checkpoint(folder / "run.npz"), _spoil_checkpoint),
     "design in JSON": Reader(
         lambda: {"design.json": json.dumps(design_document(fake_design(small_network()))).encode()},
         lambda folder: read_design_json(folder / "design.json"),

@@ -248,7 +248,7 @@ def test_checkpoints_of_other_problems_are_not_overwritten(kept: bytes, tmp_path
 
 
 def test_missing_and_impossible_paths(toy: BilevelProblem, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+    with pytest.raises(CheckpointError, match="there is no file"):
         solve(toy, resume=tmp_path / "none.npz")
     with pytest.raises(CheckpointError, match="must name a file"):
         solve(toy, checkpoint=tmp_path)

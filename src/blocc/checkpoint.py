@@ -12,8 +12,6 @@ import io
 import json
 import os
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,10 +20,12 @@ import jax
 import numpy as np
 import scipy
 
+from blocc.archive import MOST_BYTES, unpack_arrays
 from blocc.errors import OptionError
 from blocc.fingerprint import differences, fingerprint
 from blocc.journal import CheckpointError, Entry, Journal, Kept, Log, Pages
 from blocc.problem import BilevelProblem
+from blocc.reading import parse_json, read_limited, shown
 from blocc.version import __version__
 from blocc.writing import write_atomically
 
@@ -79,40 +79,35 @@ def open_journal(
     _probe(target)
 
     def save(current: Pages) -> None:
-        write_atomically(target, _pack(identity, current))
+        write_atomically(target, pack(identity, current))
 
     return Journal(pages, save, float(seconds))
 
 
 def read_checkpoint(path: Path) -> _Content:
     """The content of a checkpoint, or an error that says what is wrong with the file."""
-    try:
-        packed = path.read_bytes()
-    except FileNotFoundError:
-        raise CheckpointError(f"there is no checkpoint {path}") from None
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+    packed = read_limited(path, MOST_BYTES, CheckpointError)
     foreign = CheckpointError(f"{path} is not a blocc checkpoint, or it is damaged or cut short")
     try:
-        with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        arrays = unpack_arrays(packed, str(path), CheckpointError)
         text = arrays.pop("document").tobytes()
         digest = arrays.pop("sha256").tobytes().decode()
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, KeyError, ValueError, AttributeError, TypeError):
-        raise foreign from None
-    try:
-        document = json.loads(text)
-        if document["format"] != FORMAT:
-            raise foreign
+        document = parse_json(text, str(path), CheckpointError)
         version = document["version"]
-    except (ValueError, KeyError, TypeError):
+        if document["format"] != FORMAT or not isinstance(version, int):
+            raise foreign
+    except (CheckpointError, KeyError, ValueError, TypeError):
         raise foreign from None
     if version > VERSION:
         raise CheckpointError(f"{path} has format version {version}, this blocc reads up to {VERSION}: upgrade blocc")
     intact = digest == hashlib.sha256(text).hexdigest()
-    if not intact or document["arrays"] != {name: _digest(array) for name, array in arrays.items()}:
+    if not intact or document.get("arrays") != {name: array_digest(array) for name, array in arrays.items()}:
         raise CheckpointError(f"{path} is damaged, or was changed after it was saved: its checksum differs")
-    return _unpack(document, arrays)
+    try:
+        return _unpack(document, arrays)
+    # The checksums are right and the content is not: someone wrote this file by other means.
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError, OverflowError, MemoryError) as reason:
+        raise CheckpointError(f"{path} is no checkpoint that blocc has written: {reason!r}") from reason
 
 
 # --- before any work -------------------------------------------------------------------------------------------------
@@ -173,7 +168,8 @@ def _literal(name: str) -> str:
 
 
 # --- the format ------------------------------------------------------------------------------------------------------
-def _digest(array: np.ndarray) -> str:
+def array_digest(array: np.ndarray) -> str:
+    """SHA-256 of an array's content, form and type."""
     content = np.ascontiguousarray(array).tobytes()
     return hashlib.sha256(f"{array.dtype.str} {array.shape} ".encode() + content).hexdigest()
 
@@ -182,7 +178,7 @@ def _joined(vectors: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(vectors) if vectors else np.zeros(0)
 
 
-def _pack(identity: Identity, pages: Pages) -> bytes:
+def pack(identity: Identity, pages: Pages) -> bytes:
     """A checkpoint as bytes."""
     arrays: dict[str, np.ndarray] = {"starts": identity.starts}
     arrays |= {f"problem{index}": table for index, table in enumerate(identity.problem.values())}
@@ -210,7 +206,7 @@ def _pack(identity: Identity, pages: Pages) -> bytes:
         "states": states,
         "warm": {owner: len(leaves) for owner, leaves in pages.warm.items()},
         "seconds": pages.seconds,
-        "arrays": {name: _digest(array) for name, array in arrays.items()},
+        "arrays": {name: array_digest(array) for name, array in arrays.items()},
     }
     text = json.dumps(document).encode()
     arrays["document"] = np.frombuffer(text, dtype=np.uint8)
@@ -222,20 +218,42 @@ def _pack(identity: Identity, pages: Pages) -> bytes:
 
 
 def _unpack(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Content:
-    """The inverse of :func:`_pack`; the checksums were right, so the content is complete."""
-    problem = {name: arrays[f"problem{index}"] for index, name in enumerate(document["problem"])}
-    cuts = np.cumsum(arrays["lengths"], axis=0)[:-1]
-    count = len(document["labels"])
-    inputs = np.split(arrays["inputs"], cuts[:, 0]) if count else []
-    outputs = np.split(arrays["outputs"], cuts[:, 1]) if count else []
-    times = arrays["times"].tolist()
-    pages = Pages([Entry(*parts) for parts in zip(document["labels"], inputs, outputs, times, strict=True)])
+    """The inverse of :func:`pack`."""
+    problem = {str(name): arrays[f"problem{index}"] for index, name in enumerate(document["problem"])}
+    pages = Pages(_entries(document["labels"], arrays))
     for number, (name, state) in enumerate(document["states"].items()):
-        leaves = [arrays[f"state{number}_{i}"] for i in range(state["leaves"])]
-        rows = [tuple(row) for row in arrays[f"rows{number}"].tolist()]
-        log = Log(rows, len(rows), state["iterations"], state["stride"], arrays.get(f"position{number}"))
-        pages.kept[name] = Kept(leaves, log)
+        leaves = [arrays[f"state{number}_{i}"] for i in range(_count(state["leaves"], arrays))]
+        rows = [tuple(map(float, row)) for row in arrays[f"rows{number}"].tolist()]
+        iterations, stride = int(state["iterations"]), int(state["stride"])
+        if iterations < 0 or stride < 1:
+            raise ValueError(f"{name!r} counts {iterations} iterations in strides of {stride}")
+        pages.kept[name] = Kept(leaves, Log(rows, len(rows), iterations, stride, arrays.get(f"position{number}")))
     for owner, size in document["warm"].items():
-        pages.warm[owner] = [arrays[f"warm{owner}_{i}"] for i in range(size)]
+        pages.warm[owner] = [arrays[f"warm{owner}_{i}"] for i in range(_count(size, arrays))]
     pages.seconds = float(document["seconds"])
-    return _Content(Identity(problem, document["settings"], arrays["starts"]), pages)
+    if not 0.0 <= pages.seconds < np.inf:
+        raise ValueError(f"{pages.seconds} seconds")
+    return _Content(Identity(problem, dict(document["settings"]), arrays["starts"]), pages)
+
+
+def _entries(labels: list[Any], arrays: dict[str, np.ndarray]) -> list[Entry]:
+    lengths, times = arrays["lengths"], arrays["times"]
+    if lengths.dtype != np.int64 or lengths.shape != (len(labels), 2) or (lengths < 0).any():
+        raise ValueError("the lengths of the entries are not those of their labels")
+    vectors = []
+    for column, name in enumerate(("inputs", "outputs")):
+        joined = arrays[name]
+        # Whole numbers of Python: a sum that runs over must not come out right.
+        if joined.dtype != np.float64 or joined.shape != (sum(lengths[:, column].tolist()),):
+            raise ValueError(f"the {name} of the entries are not as long as their lengths say")
+        vectors.append(np.split(joined, np.cumsum(lengths[:, column])[:-1]) if labels else [])
+    if times.dtype != np.float64 or not np.isfinite(times).all():
+        raise ValueError("the times of the entries are no numbers")
+    return [Entry(str(label), *rest) for label, *rest in zip(labels, *vectors, times.tolist(), strict=True)]
+
+
+def _count(given: Any, arrays: dict[str, np.ndarray]) -> int:
+    """A number of arrays, no more than there are."""
+    if not isinstance(given, int) or not 0 <= given <= len(arrays):
+        raise ValueError(f"{shown(given)} arrays")
+    return given

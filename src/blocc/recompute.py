@@ -20,7 +20,7 @@ from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerOracle
 from blocc.lagrangian import weights
-from blocc.outer import continuation, kinks
+from blocc.outer import continuation, kinks, walls
 from blocc.outer.continuation import Goal
 from blocc.outer.function import PenaltyFunction
 from blocc.outer.monitor import Monitor, Stop, inner_residual
@@ -217,7 +217,7 @@ def slope_at(penalty: Penalty, leader: Leader, goal: Goal, radius: float) -> Slo
     e, function = penalty.evaluation, penalty.function
     plain = measure(function, e)
     wanted = goal.slope(e, goal.tolerance)
-    if plain <= wanted or radius == 0.0 or e.x.size > kinks.LARGEST_DIMENSION:
+    if plain <= wanted or radius == 0.0 or e.x.size > walls.LARGEST_DIMENSION:
         return Slope(plain, f"{penalty.solver}, cold start")
     size = 1.0 + _largest(e.x)
     best = Slope(plain, f"{penalty.solver}, cold start")

@@ -167,6 +167,8 @@ def test_wall_normals_point_to_where_the_violation_grows():
     )
     with double_precision():
         function = function_of(infeasible)
-        np.testing.assert_allclose(function.wall_normal(np.array([1.0, 1.0])), np.sqrt([0.5, 0.5]), atol=1e-6)
-        assert function.wall_normal(np.array([0.0, 0.0])) is None
-        assert function_of(problem).wall_normal(np.zeros(2)) is None
+        normal, depth = function.wall(np.array([1.0, 1.0]))
+        np.testing.assert_allclose(normal, np.sqrt([0.5, 0.5]), atol=1e-6)
+        np.testing.assert_allclose(depth, np.sqrt(0.5), rtol=1e-6)
+        assert function.wall(np.array([0.0, 0.0])) is None
+        assert function_of(problem).wall(np.zeros(2)) is None

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from blocc import conclude
-from blocc.outer import continuation, kinks
+from blocc.outer import continuation, walls
 from blocc.outer.monitor import Stop, StopReason
 from blocc.outer.stage import Outcome, measure
 from blocc.penalty import Evaluation, no_leader
@@ -112,7 +112,7 @@ def _probe(run: MethodRun, outcome: Outcome, status: Status, message: str) -> tu
     gain = max(float(e.value) - float(reached.evaluation.value), 0.0)
     moved = float(np.linalg.norm(np.asarray(reached.evaluation.x) - np.asarray(e.x)))
     outcome = outcome._replace(stationarity=gain, radius=moved)
-    if reached.walled and e.x.size > kinks.LARGEST_DIMENSION and gain <= run.options.tolerance * (1.0 + abs(e.value)):
+    if reached.walled and e.x.size > walls.LARGEST_DIMENSION and gain <= run.options.tolerance * (1.0 + abs(e.value)):
         # In few dimensions gradient sampling has looked along the wall; here nobody has.
         return outcome, Status.STALLED, "Next to x the follower has no answer, so that no descent could test x."
     if gain <= run.options.tolerance * (1.0 + abs(float(e.value))):

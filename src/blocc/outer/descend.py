@@ -1,7 +1,7 @@
 """One stage: minimise F_gamma for a fixed gamma from one point, with whatever the terrain asks for.
 
-Over a box: L-BFGS-B. Elsewhere, or when L-BFGS-B runs into a wall: spectral projected gradients. Where neither reaches
-a vanishing gradient, F_gamma most likely has a kink there, and gradient sampling takes over.
+Over a box: L-BFGS-B, and when it runs into a wall, descent along the wall. Elsewhere: spectral projected gradients.
+Where none of these reaches a vanishing gradient, F_gamma most likely has a kink, and gradient sampling takes over.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from blocc.outer import kinks, lbfgsb, spectral
+from blocc.outer import kinks, lbfgsb, spectral, walls
 from blocc.outer.function import PenaltyFunction
 from blocc.outer.stage import Outcome, Stage, measure, runs_away
 from blocc.penalty import Evaluation
@@ -22,8 +22,10 @@ def descend(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outco
         outcome = lbfgsb.minimise(function, first, stage)
         walled = outcome.walled
         if walled:
-            # Only to reach the wall: along it, gradient sampling does better.
-            outcome = _spectral(function, outcome.evaluation, stage._replace(max_iterations=50))._replace(limited=False)
+            if first.x.size <= walls.LARGEST_DIMENSION:
+                outcome = walls.minimise(function, outcome.evaluation, stage)
+            else:
+                outcome = _spectral(function, outcome.evaluation, stage)
     else:
         outcome = _spectral(function, first, stage)
     if runs_away(function, outcome.evaluation):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from blocc.convexity import Jensen, jensen
 from blocc.inner.auto import general_oracles
 from blocc.inner.elastic import Violation, violation
 from blocc.inner.protocol import InnerCode, InnerOracle
+from blocc.journal import CheckpointError
 from blocc.outer import spectral
 from blocc.outer.monitor import Monitor
 from blocc.penalty import Evaluation, Leader, cold_pair, evaluate, evaluation_shapes
@@ -52,6 +53,19 @@ def stationarity(project: Any, x: np.ndarray, gradient: np.ndarray) -> float:
     return max(float(np.max(np.abs(step), initial=0.0)), float((gradient - step) @ step))
 
 
+class Wall(NamedTuple):
+    """Where the follower's feasibility ends."""
+
+    normal: np.ndarray  #: of length 1: the direction in which the follower's violation grows
+    depth: float  #: how far beyond the wall the point is, along the normal
+
+
+def _undecided(evaluation: Evaluation) -> bool:
+    """Whether the oracle could not tell why it failed."""
+    codes = {int(evaluation.follower.code), int(evaluation.penalised.code)}
+    return not codes & {InnerCode.INFEASIBLE, InnerCode.UNBOUNDED, InnerCode.NOT_FINITE}
+
+
 class PenaltyFunction:
     """Evaluates F_gamma at one x with the first oracle that manages to."""
 
@@ -78,6 +92,7 @@ class PenaltyFunction:
         self._cold: dict[InnerOracle, Any] = {}
         self._journal = monitor.journal
         self._name = self._journal.enrol(self)
+        self._violation: tuple[np.ndarray, Violation] | None = None
         self._awake = False
 
     # --- long runs ----------------------------------------------------------------------------------------------
@@ -107,8 +122,11 @@ class PenaltyFunction:
 
     def _repeated(self, answer: np.ndarray) -> Evaluation:
         """An evaluation out of the journal, with the counts as they were after it."""
-        self.inner_iterations, self.fallbacks, self._futile = (int(number) for number in answer[:3])
         shapes, structure = jax.tree.flatten(evaluation_shapes(self.flat, self.oracles[0], self._cache))
+        wanted = 3 + sum(int(np.prod(leaf.shape, dtype=int)) for leaf in shapes)
+        if answer.size != wanted or not np.isfinite(answer[:3]).all():
+            raise CheckpointError("the checkpoint does not fit this version of blocc: an evaluation has another form")
+        self.inner_iterations, self.fallbacks, self._futile = (int(number) for number in answer[:3])
         leaves, start = [], 3
         for leaf in shapes:
             size = int(np.prod(leaf.shape, dtype=int))
@@ -149,6 +167,8 @@ class PenaltyFunction:
 
     def violation(self, x: np.ndarray) -> Violation:
         """The smallest violation of the coupled constraints that the follower can reach at ``x``, and its gradient."""
+        if self._violation is not None and np.array_equal(self._violation[0], x):
+            return self._violation[1]  # whoever finds a point infeasible asks for the wall's normal next
         oracle = general_oracles(self.flat)[0]  # a problem's own oracle knows nothing of the elastic problem
         arguments = (self.flat.data, jnp.asarray(x), jnp.asarray(1e-9, jnp.float64))
         key = ("violation", oracle)
@@ -159,7 +179,9 @@ class PenaltyFunction:
 
             self.flat.shared[key], seconds = compile_ahead(function, *arguments)
             self.compile_seconds += seconds
-        return jax.device_get(self.flat.shared[key](*arguments))
+        found: Violation = jax.device_get(self.flat.shared[key](*arguments))
+        self._violation = np.array(x), found
+        return found
 
     def convexity(self, x: np.ndarray, y: np.ndarray, gamma: float = 1.0) -> Jensen:
         """Jensen's inequality for the lower level, and for f + gamma g, around (x, y); once for all nearby x."""
@@ -170,21 +192,24 @@ class PenaltyFunction:
             self._jensen[key] = jensen(self.flat, x, around, gamma, self.seed)
         return self._jensen[key]
 
-    def _infeasible(self, x: np.ndarray) -> bool:
+    def _provably_infeasible(self, failed: Evaluation, position: int, x: np.ndarray) -> bool:
+        """Whether the first oracle of several failed at ``x``, without knowing why, because there is no answer."""
+        if position > 0 or len(self.oracles) == 1 or not _undecided(failed):
+            return False
         if self.flat.n_inequality + self.flat.n_equality == 0:
             return False
         found = self.violation(x)
         return bool(found.solved) and float(found.value) > 1e-9
 
-    def wall_normal(self, x: np.ndarray) -> np.ndarray | None:
-        """Unit normal of the wall at an infeasible ``x``: the direction in which the follower's violation grows."""
+    def wall(self, x: np.ndarray) -> Wall | None:
+        """The wall before an ``x`` where the follower has no answer, as the violation's linear model tells it."""
         if self.flat.n_inequality + self.flat.n_equality == 0:
             return None
         found = self.violation(x)
         length = float(np.linalg.norm(found.gradient))
         if not found.solved or found.value <= 0.0 or length < 1e-12:
             return None
-        return np.asarray(found.gradient) / length
+        return Wall(np.asarray(found.gradient) / length, float(found.value) / length)
 
     @property
     def advance(self) -> Any:
@@ -226,6 +251,8 @@ class PenaltyFunction:
             warm = self._warm.get(oracle)
             candidate = self._evaluate(oracle, x, gamma, leader, tolerance, cold if warm is None else warm)
             if not candidate.usable and warm is not None:
+                if self._provably_infeasible(candidate, position, x):
+                    return candidate  # cheaper to find out than to solve again, or by another oracle
                 candidate = self._evaluate(oracle, x, gamma, leader, tolerance, cold)
             if candidate.usable:
                 self._warm[oracle] = candidate.warm
@@ -237,10 +264,9 @@ class PenaltyFunction:
             self._futile += position > 0
             if candidate.follower.concave or candidate.penalised.concave:
                 return candidate  # not convex: a method that cannot see that must not paper over it
-            codes = {int(candidate.follower.code), int(candidate.penalised.code)}
-            if codes & {InnerCode.INFEASIBLE, InnerCode.UNBOUNDED, InnerCode.NOT_FINITE}:
+            if not _undecided(candidate):
                 return candidate  # a proven failure: no other oracle will do better
-            if position == 0 and len(self.oracles) > 1 and self._infeasible(x):
-                return candidate  # likewise, and cheaper to find out than to try another oracle
+            if self._provably_infeasible(candidate, position, x):
+                return candidate  # likewise
         assert found is not None
         return found

@@ -20,6 +20,9 @@ from blocc.penalty import Evaluation, Leader
 #: Gradient sampling needs about two gradients for each variable: beyond this it no longer pays.
 LARGEST_DIMENSION = 60
 
+#: Radius, relative to the size of x, at which sampling ends.
+SMALLEST_RADIUS = 1e-7
+
 #: Radius, relative to the size of x, within which stationarity counts: x is then known to so many digits.
 _SETTLED = 1e-4
 
@@ -43,7 +46,9 @@ def shortest_combination(gradients: np.ndarray, normals: np.ndarray) -> np.ndarr
     return scale * (columns @ weights) / total
 
 
-def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage, smallest_radius: float = 1e-7) -> Outcome:
+def minimise(
+    function: PenaltyFunction, first: Evaluation, stage: Stage, smallest_radius: float = SMALLEST_RADIUS
+) -> Outcome:
     """Descend by gradient sampling, with a shrinking radius, until stationary within ``smallest_radius``."""
     generator = np.random.default_rng(function.seed)
     project, gamma = function.project, float(first.gamma)
@@ -63,10 +68,10 @@ def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage, smalles
                 gradients.append(np.asarray(found.gradient))
                 if float(found.value) < float(best.value) - 1e-3 * radius * stage.tolerance:
                     best = found
-            elif (normal := function.wall_normal(point)) is not None:
+            elif (wall := function.wall(point)) is not None:
                 walled = True
-                walls.append(normal)
-        normals = np.concatenate([_set_normals(function, center.x, radius), np.reshape(walls, (-1, center.x.size))])
+                walls.append(wall.normal)
+        normals = np.concatenate([set_normals(function, center.x, radius), np.reshape(walls, (-1, center.x.size))])
         direction = shortest_combination(np.asarray(gradients), normals)
         length = float(np.max(np.abs(direction)))
         last = Outcome(best, length, radius, walled)
@@ -117,16 +122,16 @@ def stationarity_within(
             found = function(point, float(center.gamma), leader, accuracy)
             if found.usable:
                 gradients.append(np.asarray(found.gradient))
-            elif (normal := function.wall_normal(point)) is not None:
-                walls.append(normal)
-        normals = np.concatenate([_set_normals(function, center.x, radius), np.reshape(walls, (-1, center.x.size))])
+            elif (wall := function.wall(point)) is not None:
+                walls.append(wall.normal)
+        normals = np.concatenate([set_normals(function, center.x, radius), np.reshape(walls, (-1, center.x.size))])
         length = float(np.max(np.abs(shortest_combination(np.asarray(gradients), normals))))
         if length <= wanted:
             break
     return length
 
 
-def _set_normals(function: PenaltyFunction, x: np.ndarray, radius: float) -> np.ndarray:
+def set_normals(function: PenaltyFunction, x: np.ndarray, radius: float) -> np.ndarray:
     """Unit normals of X within ``radius`` of x: of the bounds, or where X is no box, found by probing.
 
     For a general X they are the directions of ``z - P_X(z)`` for points z at that distance from x that lie outside.

@@ -22,6 +22,16 @@ def _better(function: PenaltyFunction, new: Evaluation, old: Evaluation) -> bool
     return float(new.value) <= float(old.value) + noise and measure(function, new) < measure(function, old)
 
 
+def first_step_units(first: Evaluation) -> tuple[float, float]:
+    """Units of x and of the value in which SciPy's quasi-Newton methods begin with care.
+
+    They begin with a full gradient step, or to the bounds where that is shorter. In these units it is at most a tenth
+    of the size of x, so that it does not leap out of the valley it was started in.
+    """
+    unit = 0.1 * (1.0 + float(np.max(np.abs(first.x), initial=0.0)))
+    return unit, max(1.0, unit * float(np.linalg.norm(first.gradient)))
+
+
 class _Wall(Exception):
     """Unwinds SciPy's loop."""
 
@@ -50,10 +60,7 @@ def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outc
         if runs_away(function, best):
             raise StopIteration  # ends SciPy's loop
 
-    # L-BFGS-B begins with a full gradient step, or to the bounds where that is shorter. In these units of x and of the
-    # value it is at most a tenth of the size of x, so that it does not leap out of the valley it was started in.
-    unit = 0.1 * (1.0 + float(np.max(np.abs(first.x), initial=0.0)))
-    height = max(1.0, unit * float(np.linalg.norm(first.gradient)))
+    unit, height = first_step_units(first)
     low, high = function.flat.x_set.bounds_flat()
 
     def scaled(z: np.ndarray) -> tuple[float, np.ndarray]:

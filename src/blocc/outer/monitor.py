@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocc.journal import Journal, Log
+from blocc.journal import CheckpointError, Journal, Log
 from blocc.penalty import Evaluation
 
 Array = Any
@@ -153,6 +153,8 @@ class Monitor:
 
     def restore(self, log: Log) -> None:
         """Take over the history of an earlier sitting."""
+        if any(len(row) != len(HistoryRow._fields) for row in log.rows):
+            raise CheckpointError("the checkpoint does not fit this version of blocc: its history has other columns")
         self.rows = [HistoryRow(*row) for row in log.rows[: log.count]]
         self.iterations, self._stride, self.position = log.iterations, log.stride, log.position
 
