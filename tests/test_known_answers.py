@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 
 from blocc import solve
-from blocc.applications.textbook import KnownProblem, known_problems
+from blocc.applications.textbook import KnownProblem, known_problem, known_problems
+from selections import few
 
 
 def selection(times: int) -> list[KnownProblem]:
@@ -28,15 +29,13 @@ def selection(times: int) -> list[KnownProblem]:
 
 
 #: Every tag once; and, slowly, every tag twice, and what is large. The benchmark takes all problems.
-FEW = {known.name for known in selection(1) if known.problem.flat.n_y < 500}
-CASES = [
-    known if known.name in FEW else pytest.param(known, marks=pytest.mark.slow)
-    for known in {known.name: known for known in selection(1) + selection(2)}.values()
-]
+FEW = [known.name for known in selection(1) if known.problem.flat.n_y < 500]
+NAMES = dict.fromkeys(known.name for known in selection(1) + selection(2))
 
 
-@pytest.mark.parametrize("known", CASES, ids=lambda known: known.name)
-def test_reaches_the_known_value(known: KnownProblem) -> None:
+@pytest.mark.parametrize("name", few(NAMES, *FEW))
+def test_reaches_the_known_value(name: str) -> None:
+    known = known_problem(name)
     result = solve(known.problem, known.starts[0])  # one start each; the benchmark takes them all
     assert result.success, result.message
     error = result.upper_value - known.upper_value

@@ -19,6 +19,7 @@ from blocc.penalty import Leader, cold_pair, evaluate, no_leader
 from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, Reals
+from selections import few
 
 ORACLE = InteriorPoint()
 
@@ -145,7 +146,7 @@ def test_the_gradient_of_v_needs_the_multipliers(simple):
 
 # --- the gradient of F -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("gamma", GAMMAS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", few(KINDS, "equality", "everything"))
 def test_gradient_agrees_with_finite_differences(kind, gamma):
     call = random_evaluator(kind)
     # F is a difference of values magnified by gamma: rounding grows with gamma, so the step must too.
@@ -166,7 +167,7 @@ def test_gradient_agrees_with_finite_differences(kind, gamma):
         assert np.linalg.norm(found.gradient - difference) <= 1e-5 * np.linalg.norm(difference)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", few(KINDS, "equality", "everything"))
 @given(x=st.tuples(*[st.floats(-0.5, 0.5)] * 3), exponent=st.floats(-2.0, 5.0))
 @settings(deadline=None, derandomize=True, max_examples=20)
 def test_F_is_a_lower_bound_that_grows_with_gamma(kind, x, exponent):
@@ -188,7 +189,7 @@ def test_F_is_a_lower_bound_that_grows_with_gamma(kind, x, exponent):
 def test_most_of_the_sampled_points_have_an_answer():
     """Guards the law above against passing because nothing was usable."""
     rng = np.random.default_rng(0)
-    for kind in KINDS:
+    for kind in ("equality", "everything"):
         usable = [bool(random_evaluator(kind)(rng.uniform(-0.5, 0.5, 3), 10.0).usable) for _ in range(20)]
         assert sum(usable) >= (8 if kind == "everything" else 20)
 

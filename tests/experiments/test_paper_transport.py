@@ -89,6 +89,7 @@ def test_a_run_does_not_depend_on_its_neighbours() -> None:
         assert alone[-1].step[0] == 400
 
 
+@pytest.mark.slow
 def test_the_papers_observations_on_networks(networks: Rows) -> None:
     findings = transport.ITEM.conclude(networks)
     held = [one.statement for one in findings.observations if one.holds is True]
@@ -104,6 +105,7 @@ def test_the_papers_observations_on_networks(networks: Rows) -> None:
     assert set(draw_transport.draw(networks, findings)) == {"upper-three", "gap-three"}
 
 
+@pytest.mark.slow
 def test_the_table_of_networks(networks: Rows) -> None:
     main, answers = transport.ITEM.conclude(networks).tables
     lines: dict[str, Any] = {line["method"]: line for line in main.rows}
@@ -116,6 +118,7 @@ def test_the_table_of_networks(networks: Rows) -> None:
     assert all(set(line) == set(main.rows[0]) for line in main.rows)
 
 
+@pytest.mark.slow
 def test_curves_are_short_and_end_at_the_answer(networks: Rows) -> None:
     for row in (row for rows in networks.values() for row in rows):
         curves = row["curves"]
@@ -125,6 +128,7 @@ def test_curves_are_short_and_end_at_the_answer(networks: Rows) -> None:
         assert row["curves"]["upper_value"][-1] == pytest.approx(-row["utility"])
 
 
+@pytest.mark.slow
 def test_failed_cells_leave_observations_open(three: Rows, networks: Rows) -> None:
     for item, rows in ((three_sensitivity.ITEM, three), (transport.ITEM, networks)):
         findings = item.conclude(with_a_failure(rows))

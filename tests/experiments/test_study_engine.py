@@ -64,7 +64,11 @@ def counts(folder: Path) -> Counter[tuple[int, int]]:
     return Counter((int(a), int(seed)) for a, seed, *_ in (path.name.split("-") for path in folder.glob("*-*-*-*")))
 
 
-@pytest.mark.parametrize("study", [NOISE, TOGETHER, PICKY, GRADIENTS, DESIGNS], ids=lambda study: study.name)
+STUDIES = [pytest.param(study, id=study.name) for study in (NOISE, TOGETHER, PICKY, GRADIENTS)]
+STUDIES.append(pytest.param(DESIGNS, id=DESIGNS.name, marks=pytest.mark.slow))
+
+
+@pytest.mark.parametrize("study", STUDIES)
 def test_rows_are_the_same_whoever_computes_them(study: Study, tmp_path: Path, scheduler: str) -> None:
     serial = run_study(study, tmp_path / "serial.sqlite")
     processes = run_study(study, tmp_path / "processes.sqlite", executor="processes", workers=2)

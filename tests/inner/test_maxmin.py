@@ -117,6 +117,7 @@ def test_unbounded(name):
     assert solver(unbounded_problems()[name], MaxMin())().code == InnerCode.UNBOUNDED
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_variables():
     solve = solver(smoothing_problem(100_000), MaxMin(max_iterations=2000))
     found = solve(tolerance=1e-4)

@@ -27,6 +27,7 @@ from blocc.lagrangian import weights
 from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, Product, Reals
+from selections import few
 
 ORACLES = {
     "maxmin": MaxMin(),
@@ -157,7 +158,7 @@ numbers = st.builds(
 )
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few(FAMILIES, FAMILIES[-1]))
 @given(drawn=numbers, gamma=st.sampled_from([None, 1.0, 10.0, 1e3]))
 @settings(deadline=None, derandomize=True, max_examples=15)
 def test_oracles_agree(family, drawn, gamma):
@@ -174,7 +175,7 @@ def test_oracles_agree(family, drawn, gamma):
         assert (found.multipliers.inequality >= 0.0).all(), oracle
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few(FAMILIES, FAMILIES[-1]))
 def test_multipliers_and_values_agree(family):
     """At a point where the active constraints have independent gradients the multipliers are unique, too."""
     rng = np.random.default_rng(1)

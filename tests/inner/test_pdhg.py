@@ -22,9 +22,10 @@ from inner_random_problems import (
     solver,
     unbounded_problems,
 )
+from selections import few
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few(FAMILIES, "everything", "simplex"))
 def test_agrees_with_clarabel(family):
     problem = random_problem(1, **FAMILIES[family])
     solve = solver(problem.flat, PrimalDualHybridGradient())
@@ -70,12 +71,12 @@ def test_steep_objective_and_constraint():
     assert np.abs(np.asarray(found.y) - (-0.1 * np.log(10.0))).max() < 1e-7
 
 
-@pytest.mark.parametrize("name", infeasible_problems())
+@pytest.mark.parametrize("name", few(infeasible_problems(), "ball"))
 def test_infeasible(name):
     assert solver(infeasible_problems()[name], PrimalDualHybridGradient())().code == InnerCode.INFEASIBLE
 
 
-@pytest.mark.parametrize("name", unbounded_problems())
+@pytest.mark.parametrize("name", few(unbounded_problems(), "mixed"))
 def test_unbounded(name):
     assert solver(unbounded_problems()[name], PrimalDualHybridGradient())().code == InnerCode.UNBOUNDED
 
