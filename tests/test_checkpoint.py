@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 
 from blocc import BilevelProblem, Box, OptionError, Reals, Result, Status, solve, solve_many
 from blocc import checkpoint as module
+from blocc.applications.textbook import known_problem
 from blocc.checkpoint import read_checkpoint
 from blocc.journal import CheckpointError, Journal
 
@@ -113,10 +115,25 @@ def test_other_methods_go_on(toy: BilevelProblem, tmp_path: Path) -> None:
         assert_same(undisturbed, solve(toy, resume=file, **options))
 
 
-def test_methods_that_cannot_say_so_at_once(toy: BilevelProblem, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="'gam' keeps no checkpoint"):
-        solve(toy, method="gam", checkpoint=tmp_path / "run.npz")
-    assert not any(tmp_path.iterdir())
+def test_gam_goes_on(tmp_path: Path) -> None:
+    problem = known_problem("leaning_wall").problem
+    options: dict[str, Any] = {"method": "gam", "max_iterations": 30}
+    undisturbed = solve(problem, **options)
+    for stop in (1, 4):
+        file = tmp_path / f"run{stop}.npz"
+        solve(problem, callback=lambda state, stop=stop: state.iteration >= stop, checkpoint=file, **options)
+        assert_same(undisturbed, solve(problem, resume=file, **options))
+
+
+def test_a_run_in_other_units_goes_on(tmp_path: Path) -> None:
+    plain = known_problem("leaning_wall").problem
+    upper, lower = plain.upper, plain.lower
+    problem = replace(plain, upper=lambda x, y: 1e6 * upper(x, y), lower=lambda x, y: 1e-5 * lower(x, y))
+    undisturbed = solve(problem)
+    assert "units" in undisturbed.settings
+    file = tmp_path / "run.npz"
+    solve(problem, callback=lambda state: state.iteration >= 3, checkpoint=file)
+    assert_same(undisturbed, solve(problem, resume=file))
 
 
 def test_a_time_limit_counts_anew(toy: BilevelProblem, tmp_path: Path) -> None:

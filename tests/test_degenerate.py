@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from blocc import BilevelProblem, Reals, Status, solve
+from blocc import BilevelProblem, Reals, Status, solve, solve_many
+from blocc.verify import verify
 
 SLACK = np.array([100.0, 100.0, 100.0, 100.0])
 IDENTITY, NOTHING = np.eye(2), np.zeros((4, 2))
@@ -104,9 +105,8 @@ def test_ill_posed_problems_are_named(name: str) -> None:
     assert np.isfinite(result.x).all()
 
 
-@pytest.mark.parametrize("power", [-6, 6])
-def test_units_do_not_matter(power: int) -> None:
-    """x in units of 10^power, y1 in its inverse, both objectives and a row in units of their own."""
+def in_odd_units(power: int) -> tuple[BilevelProblem, float, np.ndarray]:
+    """x in units of 10^power, y1 in its inverse, both objectives and a row in units of their own; units of x and y."""
     plain, _ = SOLVABLE["repeated rows"]
     big, small = 10.0**power, 10.0 ** (-power / 2)
     d, stretch = dict(plain.data), np.array([small, 1.0])
@@ -115,15 +115,31 @@ def test_units_do_not_matter(power: int) -> None:
     d["A"], d["B"], d["b"] = (np.concatenate([1e4 * d[name][:1], d[name][1:]]) for name in ("A", "B", "b"))
     # The leader's distance in y is not weighted by entry: aim where y ends, so that only x counts above.
     d |= {"v": np.array(0.0)}
+    return TEMPLATE.with_data(d), big, stretch
+
+
+@pytest.mark.parametrize("power", [-6, 6])
+def test_units_do_not_matter(power: int) -> None:
+    problem, big, stretch = in_odd_units(power)
     seen: list[float] = []
-    result = solve(TEMPLATE.with_data(d), np.array([4.0 / big]), callback=lambda state: seen.append(float(state.x[0])))
+    result = solve(problem, np.array([4.0 / big]), callback=lambda state: seen.append(float(state.x[0])))
     assert result.success, result.message
     assert result.x[0] * big == pytest.approx(3.0, rel=1e-3)
     np.testing.assert_allclose(result.y * stretch, [1.5, 1.5], rtol=1e-3)
-    assert result.upper_value <= 1e-6 * small
+    assert result.upper_value <= 1e-6 * stretch[0]
     assert result.certificate.feasibility <= 1e-4  # a row of the user is in units of 1e4
     assert seen[-1] * big == pytest.approx(3.0, rel=1e-2)
     assert "other units" in result.message
+
+
+def test_units_do_not_matter_to_many_starts() -> None:
+    problem, big, stretch = in_odd_units(6)
+    found = solve_many(problem, np.array([[4.0 / big], [1.0 / big], [2.5 / big]]))
+    for result in found.results:
+        assert result.success, result.message
+        assert result.x[0] * big == pytest.approx(3.0, rel=1e-3)
+        np.testing.assert_allclose(result.y * stretch, [1.5, 1.5], rtol=1e-3)
+        assert verify(problem, result).ok
 
 
 def test_whole_numbers_and_single_precision_give_double() -> None:

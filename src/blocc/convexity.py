@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.linalg import null_space
 
 from blocc.problem import FlatProblem
 from blocc.sets import PyTree
@@ -19,6 +20,9 @@ from blocc.sets import PyTree
 Array = Any
 
 _PAIRS = 48
+_INWARD = 24  #: further pairs just inside the follower's set, half of them where g bends down most
+_DENSE = 300  #: variables of the follower up to which that direction is looked for
+_ENTRIES = 1_000_000  #: of a Jacobian, up to which it is looked at
 _ALLOWED = 1e-7  #: excess relative to the values, below which it is rounding
 
 
@@ -79,7 +83,9 @@ def jensen(flat: FlatProblem, x: np.ndarray, y: np.ndarray, gamma: float = 1.0, 
     offsets[0 : 2 * _PAIRS : 4] = 0.0
     members = np.stack([flat.y_set.sample_flat(generator) for _ in range(_PAIRS // 2)])
     offsets[1 : 2 * _PAIRS : 4] = generator.uniform(size=(_PAIRS // 2, 1)) * (members - y)
-    points = shared["project y"](jnp.asarray(y + _tangent(flat, x, y, offsets)))
+    local = _local(flat, x, y)
+    offsets = np.concatenate([_tangent(local, offsets), _inside(local, size, generator, y.size)])
+    points = shared["project y"](jnp.asarray(y + offsets))
     number = jnp.asarray(gamma, jnp.float64)
     found = jax.device_get(shared["jensen"](flat.data, jnp.asarray(x), number, points[0::2], points[1::2]))
     lower, inequality, equality, penalised, feasible = found
@@ -88,22 +94,95 @@ def jensen(flat: FlatProblem, x: np.ndarray, y: np.ndarray, gamma: float = 1.0, 
         usable = values[mask & np.isfinite(values)]
         return float(usable.max()) if usable.size else 0.0
 
-    everywhere = np.ones(_PAIRS, dtype=bool)
+    everywhere = np.ones(len(feasible), dtype=bool)
     return Jensen(
         worst(lower, feasible), worst(inequality, everywhere), worst(equality, everywhere), worst(penalised, feasible)
     )
 
 
-def _tangent(flat: FlatProblem, x: np.ndarray, y: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Half of the offsets projected on the directions that keep the equalities, where that matrix is small."""
-    if flat.n_equality == 0 or flat.n_y * flat.n_equality > 1_000_000:
-        return offsets
-    if "equality jacobian" not in flat.shared:
-        jacobian = jax.jacrev(lambda z, at, data: flat.bind(data).equality(at, z))
-        flat.shared["equality jacobian"] = jax.jit(jacobian)
-    rows = np.asarray(flat.shared["equality jacobian"](jnp.asarray(y), jnp.asarray(x), flat.data))
-    if not np.isfinite(rows).all():
+class _Local(NamedTuple):
+    """The follower's problem around one y; empty parts where they would be large or are not finite."""
+
+    slack: Array  #: of the inequalities, bounds of Y included
+    inequality: Array  #: Jacobian in y
+    equality: Array  #: Jacobian in y
+    hessian: Array  #: of g in y
+
+
+def _local(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> _Local:
+    if "around y" not in flat.shared:
+
+        def around(z: Array, at: Array, data: PyTree) -> _Local:
+            bound = flat.bind(data)
+            none = jnp.zeros((0, flat.n_y))
+            rows = {
+                name: jax.jacrev(getattr(bound, name), argnums=1)(at, z) if flat.n_y * count <= _ENTRIES else none
+                for name, count in (("inequality", flat.n_inequality), ("equality", flat.n_equality))
+            }
+            slack = -bound.inequality(at, z)[: len(rows["inequality"])]
+            hessian = jax.hessian(bound.lower, argnums=1)(at, z) if flat.n_y <= _DENSE else none
+            return _Local(slack, rows["inequality"], rows["equality"], hessian)
+
+        flat.shared["around y"] = jax.jit(around)
+    found = jax.device_get(flat.shared["around y"](jnp.asarray(y), jnp.asarray(x), flat.data))
+    local = _Local(*(part if np.isfinite(part).all() else part[:0] for part in found))
+    if flat.y_set.is_box and flat.n_y <= _DENSE and len(local.slack) == len(local.inequality):
+        low, high = flat.y_set.bounds_flat()
+        unit = np.eye(flat.n_y)
+        slack = np.concatenate([local.slack, y - low, high - y])
+        local = local._replace(slack=slack, inequality=np.concatenate([local.inequality, -unit, unit]))
+    return local
+
+
+def _tangent(local: _Local, offsets: np.ndarray) -> np.ndarray:
+    """Half of the offsets projected on the directions that keep the equalities."""
+    rows = local.equality
+    if len(rows) == 0:
         return offsets
     half = len(offsets) // 2
     kept = offsets[:half] - (np.linalg.pinv(rows) @ (rows @ offsets[:half].T)).T
     return np.concatenate([kept, offsets[half:]])
+
+
+def _inside(local: _Local, size: float, generator: np.random.Generator, n_y: int) -> np.ndarray:
+    """Offsets of pairs at all distances from the edge that y lies on.
+
+    In a corner of a small set random points are hardly ever feasible: these go inside first, against all constraints
+    that y touches, and then to both sides, not as far. Every other pair takes the direction in which g bends down.
+    """
+    inward, room = _inward(local, size, n_y)
+    distances = size * 10.0 ** generator.uniform(-3.0, 0.5, size=(_INWARD, 1))
+    sides = generator.standard_normal((_INWARD, n_y))
+    down = _down(local)
+    if down is not None:
+        sides[::2] = down
+    sides *= 0.7 * room / np.maximum(np.linalg.norm(sides, axis=1, keepdims=True), 1e-300)
+    pairs = np.stack([distances * (inward + sides), distances * (inward - sides)], axis=1)
+    return pairs.reshape(2 * _INWARD, n_y)
+
+
+def _inward(local: _Local, size: float, n_y: int) -> tuple[np.ndarray, float]:
+    """A direction away from all inequalities that y touches, and how far the nearest is left by a unit of it."""
+    if len(local.inequality) == 0 or len(local.slack) != len(local.inequality):
+        return np.zeros(n_y), 1.0
+    lengths = np.linalg.norm(local.inequality, axis=1)
+    touched = (lengths > 0.0) & (local.slack <= 1e-6 * size * lengths)
+    if not touched.any():
+        return np.zeros(n_y), 1.0
+    rows = local.inequality[touched] / lengths[touched, None]
+    inward = np.linalg.lstsq(rows, -np.ones(len(rows)), rcond=None)[0]
+    room = float(-(rows @ inward).max())
+    # Where the set has no interior the pairs are y twice, and show nothing.
+    return (inward, room) if room > 0.0 else (np.zeros(n_y), 0.0)
+
+
+def _down(local: _Local) -> np.ndarray | None:
+    """The direction in which g bends down most, among those that keep the equalities; None where it bends up."""
+    bend = local.hessian
+    if len(bend) == 0:
+        return None
+    free = null_space(local.equality) if len(local.equality) else np.eye(len(bend))
+    if free.shape[1] == 0:
+        return None
+    values, vectors = np.linalg.eigh(free.T @ (0.5 * (bend + bend.T)) @ free)
+    return free @ vectors[:, 0] if values[0] < 0.0 else None

@@ -196,6 +196,8 @@ class Scaling:
             distance=float(np.linalg.norm(y_penalty - y)),
             leader_violation=float(np.max(np.asarray(flat.upper_inequality(number(x), number(y))), initial=0.0)),
         )
+        # Without the units no one could check the stationarity of x.
+        units = {name: np.asarray(part).tolist() for name, part in u._asdict().items()}
         to_y = lambda point: jax.tree.map(np.asarray, self.original.y_set.unravel(point))  # noqa: E731
         return replace(
             result,
@@ -214,6 +216,7 @@ class Scaling:
             history=History([self.row(row) for row in result.history.rows()]),
             message=f"{result.message} (Computed in other units, in which all derivatives are of order one.)",
             name=self.original.name,
+            settings={**result.settings, "units": units},
         )
 
 

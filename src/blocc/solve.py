@@ -24,7 +24,7 @@ from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
 from blocc.result import MultiResult, Result
 from blocc.run import Callback, Report, Run
-from blocc.scaling import scaling_of
+from blocc.scaling import Scaling, scaling_of
 from blocc.sets import PyTree
 
 
@@ -61,8 +61,7 @@ def solve(
     settings = make_options(preset, options)
     start, report = start_in(problem, x0), _reporter(progress)
     journal = files.journal(problem, settings, start)
-    # A gamma or a step given by hand is meant in the user's units.
-    scaling = scaling_of(problem, start) if settings.gamma == "auto" else None
+    scaling = _scaling(problem, settings, start)
     if scaling is not None:
         problem, start = scaling.problem, scaling.inward(start)
         callback, report = scaling.callback(callback), scaling.report(report)
@@ -70,9 +69,6 @@ def solve(
     with double_precision(), interruptible(run.monitor), _closing(run.monitor.report), closing(journal):
         result = run.single(start)
         result = result if scaling is None else scaling.restore(result)
-    if scaling is not None:  # without them no one could check the stationarity of x
-        units = {name: np.asarray(part).tolist() for name, part in scaling.units._asdict().items()}
-        result = replace(result, settings={**result.settings, "units": units})
     return _remarked(result, journal)
 
 
@@ -87,13 +83,10 @@ def _by_other_method(
     options: dict[str, Any],
 ) -> Result:
     from blocc.methods.front import prepare  # that room stands on this one
-    from blocc.methods.loop import Iteration
 
     start = start_in(problem, x0)
     run = prepare(problem, method, preset, options, callback, _reporter(progress))
     if files.wanted:
-        if not isinstance(run.method, Iteration):
-            raise OptionError(f"method {method!r} keeps no checkpoint; only blocc and methods that repeat one step do")
         described = {"method": method, **vars(run.options), **run.method.given, **run.method.counts}
         run = run.continuing(files.journal(problem, described, start))
     journal = run.monitor.journal
@@ -137,10 +130,21 @@ def solve_many(
             raise OptionError("x0s is empty: give at least one start")
         points = np.stack([start_in(problem, x0, name=f"x0s[{index}]") for index, x0 in enumerate(x0s)])
     journal = _Files(checkpoint, resume, checkpoint_seconds).journal(problem, settings, points)
-    run = Run(problem, settings, callback, _reporter(progress), journal)
+    scaling, report = _scaling(problem, settings, points.mean(axis=0)), _reporter(progress)
+    if scaling is not None:
+        problem, points = scaling.problem, scaling.inward(points)
+        callback, report = scaling.callback(callback), scaling.report(report)
+    run = Run(problem, settings, callback, report, journal)
     with double_precision(), interruptible(run.monitor), _closing(run.monitor.report), closing(journal):
         found = run.many(points)
+        if scaling is not None:
+            found = replace(found, results=tuple(scaling.restore(result) for result in found.results))
     return replace(found, results=tuple(_remarked(result, journal) for result in found.results))
+
+
+def _scaling(problem: BilevelProblem, settings: Options, start: np.ndarray) -> Scaling | None:
+    """Better units for this run; a gamma or a step given by hand is meant in the user's."""
+    return scaling_of(problem, start) if settings.gamma == "auto" else None
 
 
 class _Files(NamedTuple):

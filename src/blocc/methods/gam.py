@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -83,6 +83,15 @@ def splits(sure: np.ndarray, doubtful: np.ndarray) -> list[np.ndarray]:
     return found
 
 
+class Progress(NamedTuple):
+    """What a run is in the midst of: enough to go on from here, and nothing else counts."""
+
+    x: np.ndarray
+    epsilon: float
+    k: int
+    last: tuple[np.ndarray, np.ndarray]
+
+
 class Gam(Method):
     """Exact solutions and second derivatives; for lower levels without other sets than their constraints."""
 
@@ -102,9 +111,12 @@ class Gam(Method):
         numbers = run.numbers = run.candidates(x, y)[0]
         sensitivity, gradient = _compiled(run)
         project = run.function.project
-        epsilon, least = numbers["epsilon"], 1e-2 * run.options.tolerance
-        for k in range(run.options.max_iterations):
+        least = 1e-2 * run.options.tolerance
+        x, epsilon, begun, run.last = _begin(run, Progress(x, numbers["epsilon"], 0, run.last))
+        run.iterations = begun
+        for k in range(begun, run.options.max_iterations):
             run.monitor.check_time()
+            run.monitor.journal.keep("gam", Progress(x, epsilon, k, run.last), run.monitor.log())
             answer = run.follower(x)
             y, prices, free = np.asarray(answer.y), *(np.asarray(part) for part in answer.multipliers)
             value = run.upper(x, y)
@@ -172,6 +184,16 @@ class Gam(Method):
                 return np.asarray(candidate) if np.abs(candidate - x).max(initial=0.0) > 0.0 else None
             step *= 0.5
         return None
+
+
+def _begin(run: Any, first: Progress) -> Progress:
+    """Nothing done yet, or where an earlier sitting left off."""
+    if (kept := run.monitor.journal.kept("gam", first)) is None:
+        return first
+    found, log = kept
+    run.monitor.restore(log)
+    x, y = found.last
+    return Progress(np.asarray(found.x), float(found.epsilon), int(found.k), (np.asarray(x), np.asarray(y)))
 
 
 def _compiled(run: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:

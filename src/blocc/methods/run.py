@@ -68,6 +68,7 @@ class MethodRun:
         self.broke = False  #: the iterates ran away
         self.trouble = ""  #: why the method could not go on
         self.numbers: dict[str, float] = {}
+        self._answer: tuple[np.ndarray, InnerSolution] | None = None  #: the last one, with its x
 
     def run(self, x: np.ndarray) -> Result:
         """From ``x`` to a judged result."""
@@ -103,6 +104,8 @@ class MethodRun:
 
     def follower(self, x: np.ndarray) -> InnerSolution:
         """The exact answer of the lower level."""
+        if self._answer is not None and np.array_equal(self._answer[0], x):
+            return self._answer[1]
         arguments = (self.flat.data, jnp.asarray(x), jnp.asarray(1e-10))
         key = ("follower", self.oracle)
         if key not in self.flat.shared:
@@ -113,7 +116,9 @@ class MethodRun:
 
             self.flat.shared[key], seconds = compile_ahead(solve, *arguments)
             self.compile_seconds += seconds
-        return jax.device_get(self.flat.shared[key](*arguments)._replace(warm=()))
+        found: InnerSolution = jax.device_get(self.flat.shared[key](*arguments)._replace(warm=()))
+        self._answer = np.array(x), found
+        return found
 
     def upper(self, x: np.ndarray, y: np.ndarray) -> float:
         """The upper objective."""
