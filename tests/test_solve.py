@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -228,6 +229,35 @@ def test_a_stopped_batch_keeps_every_start(toy: BilevelProblem) -> None:
     assert len(many) == 7
     assert {result.status for result in many.results} <= {Status.STOPPED, Status.CONVERGED}
     assert Status.STOPPED in {result.status for result in many.results}
+
+
+@pytest.mark.parametrize(
+    ("stop", "status"),
+    [(lambda: True, Status.STOPPED), (lambda: signal.raise_signal(signal.SIGINT), Status.INTERRUPTED)],
+    ids=["callback", "ctrl-c"],
+)
+def test_a_wish_to_stop_ends_all_starts_that_run_one_by_one(stop: Callable[[], Any], status: Status) -> None:
+    """Leaders with constraints of their own take one start after the other; the wish comes during the second."""
+    problem = BilevelProblem(
+        upper=lambda x, y: (x - 2.0) ** 2 + y**2,
+        lower=lambda x, y: (y - x) ** 2,
+        upper_inequality=lambda x, y: x + y - 1.0,
+        x_set=Box(-3.0, 3.0),
+        y_set=Reals(),
+    )
+    calls, last = 0, np.inf
+
+    def watch(state: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return stop() if calls == last else False
+
+    solve(problem, -1.0, callback=watch)
+    calls, last = 0, calls + 2
+    many = solve_many(problem, [-1.0, 0.0, 2.0, -2.0], callback=watch)
+    assert [result.status for result in many.results] == [Status.CONVERGED, status, status, status]
+    assert calls == last
+    np.testing.assert_allclose([result.x for result in many.results[2:]], [2.0, -2.0])
 
 
 def test_a_batch_that_never_began_has_every_start_too(toy: BilevelProblem) -> None:

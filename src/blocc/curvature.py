@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh
 
 from blocc.problem import FlatProblem
 
@@ -34,6 +33,9 @@ def curvature_of(function: Callable[[Array], Array]) -> Callable[[np.ndarray], t
         return float(values[0]), float(values[-1])
 
     def matrix_free(point: np.ndarray) -> tuple[float, float]:
+        # Importing this takes a fifth of a second, which most runs need not spend.
+        from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh
+
         at = jnp.asarray(point)
         operator = LinearOperator(
             (point.size, point.size), matvec=lambda v: np.asarray(product(at, jnp.asarray(v.ravel()))), dtype=np.float64

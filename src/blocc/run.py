@@ -258,7 +258,7 @@ class Run:
     def _again(self) -> Run:
         """A fresh run of the same settings, on the same compiled functions and the same clock."""
         other = Run(self.problem, self.options, self.monitor.callback, self.monitor.report, self.journal)
-        other.monitor.started = self.monitor.started
+        other.monitor.started, other.monitor.wish = self.monitor.started, self.monitor.wish
         return other
 
     # --- the end ------------------------------------------------------------------------------------------------
@@ -272,8 +272,7 @@ class Run:
     ) -> Result:
         """The best point so far, with the status that says why there is no more."""
         self.journal.close()  # the closing evaluation is no part of the run that may be continued
-        self.monitor.time_limit = None  # nor must it be stopped again
-        self.monitor.interrupted = False
+        self.monitor.close()
         best = self.monitor.best if best_of_all else None
         if self.options.outer == "pgd" and self.monitor.position is not None and best_of_all:
             gamma = float(self.options.gamma)

@@ -31,8 +31,7 @@ def close(run: MethodRun, x: np.ndarray, y: np.ndarray, stop: StopReason | None)
     """The certificate at x, and the status it deserves."""
     # What the closing evaluations do is no part of the method's history, and must not be stopped by its limits.
     rows = list(run.monitor.rows)
-    run.monitor.callback = run.monitor.report = None
-    run.monitor.time_limit, run.monitor.interrupted = None, False
+    run.monitor.close()
     leader = jax.device_get(no_leader(run.flat))
     evaluation: Evaluation | None = None
     for gamma in EXACT_GAMMAS:

@@ -69,6 +69,13 @@ def inner_residual(evaluation: Evaluation) -> float:
 
 
 @dataclass
+class Wish:
+    """The user's wish to stop, by Ctrl-C or a callback; the runs of many starts share one."""
+
+    reason: StopReason | None = None
+
+
+@dataclass
 class Monitor:
     """Records accepted iterations and decides whether the run may go on."""
 
@@ -80,9 +87,10 @@ class Monitor:
     rows: list[HistoryRow] = field(default_factory=list)
     best: Evaluation | None = None
     position: np.ndarray | None = None  #: x of the last iteration
-    interrupted: bool = False  #: Ctrl-C was pressed
+    wish: Wish = field(default_factory=Wish)
     iterations: int = 0
     journal: Journal = field(default_factory=Journal)  #: what an earlier sitting of the same run has computed
+    closing: bool = False  #: the last evaluations of a run, which nothing stops
     _stride: int = 1
 
     def __post_init__(self) -> None:
@@ -94,10 +102,19 @@ class Monitor:
         """Seconds since the start; while an earlier sitting is repeated, those of that sitting."""
         return self.journal.time if self.journal.replaying else time.perf_counter() - self.started
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C was pressed and is yet to be heeded."""
+        return self.wish.reason is StopReason.INTERRUPTED and not self.closing
+
+    def close(self) -> None:
+        """What follows makes a result of what was found: no limit holds, and nobody is told."""
+        self.closing, self.time_limit, self.callback, self.report = True, None, None, None
+
     def check_time(self) -> None:
         """Raise :class:`Stop` when the time is over or Ctrl-C was pressed. Called at every evaluation."""
-        if self.interrupted:
-            raise Stop(StopReason.INTERRUPTED)
+        if self.wish.reason is not None and not self.closing:
+            raise Stop(self.wish.reason)
         if self.time_limit is not None and self.elapsed() > self.time_limit:
             raise Stop(StopReason.TIME_LIMIT)
 
@@ -144,7 +161,7 @@ class Monitor:
         if self.report is not None:
             self.report(self.iterations, row)
         if self.callback is not None and self.callback(State(self.unravel(x), self.iterations, row)):
-            raise Stop(StopReason.CALLBACK)
+            self.wish.reason = StopReason.CALLBACK
         self.check_time()
 
     def log(self) -> Log:
@@ -172,9 +189,9 @@ def interruptible(monitor: Monitor) -> Iterator[None]:
         return
 
     def handler(number: int, frame: Any) -> None:
-        if monitor.interrupted:
+        if monitor.wish.reason is StopReason.INTERRUPTED:
             signal.default_int_handler(number, frame)
-        monitor.interrupted = True
+        monitor.wish.reason = StopReason.INTERRUPTED
 
     signal.signal(signal.SIGINT, handler)
     try:

@@ -189,8 +189,7 @@ class _Run:
     def _conclude(
         self, search: Search, rows: list[HistoryRow], done: list[Start], stopped: StopReason | None
     ) -> Design:
-        self.monitor.time_limit, self.monitor.interrupted = None, False
-        self.monitor.callback = self.monitor.report = None
+        self.monitor.close()
         adopt = stopped is None and self.settings["method"] != "pgd"
         gain = probe(search, adopt, 0.1 * self._allowed(search.score))
         capacity = search.best.capacity
