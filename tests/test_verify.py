@@ -14,10 +14,12 @@ import pytest
 
 from blocc import OptionError, Result, Status, solve
 from blocc.applications.textbook import known_problem
+from blocc.applications.toy import toy_problem
 from blocc.problem import BilevelProblem
 from blocc.report.storage import StorageError, digest, load_result
 from blocc.verification import Verification
 from blocc.verify import verify
+from selections import few
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,23 @@ def test_other_runs_verify(problem: BilevelProblem, honest: Result, stalled: Res
     start = known_problem("priced_capacity").starts[0]
     fixed = solve(problem, start, gamma=4.0)  # the penalty hides something, and says how much
     assert verify(problem, fixed).ok, str(verify(problem, fixed))
+
+
+OTHER_RUNS: dict[str, dict[str, Any]] = {
+    "Algorithm 1": {"outer": "pgd", "gamma": 5.0, "step": 0.002, "max_iterations": 3000},
+    "paper": {"preset": "paper"},
+    **{name: {"method": name} for name in ("lv-hba", "bic-gaffa", "sflcb", "bvfsm", "gam")},
+}
+
+
+@pytest.mark.parametrize("name", few(OTHER_RUNS, "Algorithm 1", "sflcb"))
+def test_results_of_other_methods_verify_and_tampering_shows(name: str) -> None:
+    problem = toy_problem()
+    result = solve(problem, 0.9, **OTHER_RUNS[name])
+    assert verify(problem, result).ok, str(verify(problem, result))
+    moved = replace(result, x=shifted(result.x, 1e-3))
+    assert not verify(problem, moved).ok
+    assert "upper value" in names(verify(problem, replace(result, upper_value=result.upper_value - 1e-3)))
 
 
 def shifted(tree: Any, by: float) -> Any:
