@@ -55,6 +55,7 @@ def test_wall_that_is_not_convex_is_gone_around():
     result = solve(problem, np.array([-2.0, 0.4]))
     assert result.status is Status.CONVERGED
     np.testing.assert_allclose(result.x, [3.0, 0.0], atol=1e-5)
+    assert result.certificate.radius == 0.0  # a wall on the way is none at the end
 
 
 def test_nearest_point_outside_a_disk():

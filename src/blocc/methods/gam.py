@@ -30,8 +30,17 @@ MOST_SPLITS = 6
 SINGULAR = 1e12
 
 
-def kkt_sensitivity(flat: FlatProblem, x: Array, y: Array, inequality: Array, equality: Array, active: Array) -> Any:
-    """dy/dx and dmu/dx of the follower's answer for a given active set, and the KKT matrix."""
+class KKT(NamedTuple):
+    """The follower's KKT conditions, linearised at a solution with a given active set: ``matrix moves = right``."""
+
+    matrix: Array
+    right: Array  #: a column for each entry of x
+    in_y: Array  #: Jacobian of the constraints in y
+    in_x: Array  #: the same in x
+
+
+def kkt_system(flat: FlatProblem, x: Array, y: Array, inequality: Array, equality: Array, active: Array) -> KKT:
+    """What the answer's derivative solves. An inactive row says that its multiplier does not move."""
 
     def lagrangian(a: Array, b: Array) -> Array:
         return flat.lower(a, b) + inequality @ flat.inequality(a, b) + equality @ flat.equality(a, b)
@@ -42,22 +51,30 @@ def kkt_sensitivity(flat: FlatProblem, x: Array, y: Array, inequality: Array, eq
     stacked = lambda a, b: jnp.concatenate([flat.inequality(a, b), flat.equality(a, b)])  # noqa: E731
     in_y, in_x = jax.jacfwd(stacked, argnums=1)(x, y), jax.jacfwd(stacked, argnums=0)(x, y)
     counts = jnp.concatenate([active, jnp.ones(flat.n_equality, dtype=bool)]).astype(hessian.dtype)
-    # An inactive row says that its multiplier does not move.
     corner = jnp.diag(1.0 - counts)
     matrix = jnp.block([[hessian, (counts[:, None] * in_y).T], [counts[:, None] * in_y, corner]])
-    right = -jnp.concatenate([mixed, counts[:, None] * in_x])
-    moves = jnp.linalg.solve(matrix, right)
-    return moves[: flat.n_y], moves[flat.n_y :], matrix, in_y, in_x
+    return KKT(matrix, -jnp.concatenate([mixed, counts[:, None] * in_x]), in_y, in_x)
+
+
+def kkt_sensitivity(flat: FlatProblem, x: Array, y: Array, inequality: Array, equality: Array, active: Array) -> Any:
+    """dy/dx and dmu/dx of the follower's answer for a given active set, the KKT matrix, and the Jacobians."""
+    system = kkt_system(flat, x, y, inequality, equality, active)
+    moves = jnp.linalg.solve(system.matrix, system.right)
+    return moves[: flat.n_y], moves[flat.n_y :], system.matrix, system.in_y, system.in_x
 
 
 def active_gradient(
     flat: FlatProblem, x: Array, y: Array, inequality: Array, active: Array, equality: Array | None = None
 ) -> Array:
-    """The gradient of x -> F(x, y(x)) if exactly these inequalities stay active."""
+    """The gradient of x -> F(x, y(x)) if exactly these inequalities stay active.
+
+    By the adjoint: one linear system, however many entries x has.
+    """
     free = jnp.zeros(flat.n_equality) if equality is None else equality
-    moves, *_ = kkt_sensitivity(flat, x, y, inequality, free, active)
+    system = kkt_system(flat, x, y, inequality, free, active)
     upper_x, upper_y = jax.grad(flat.upper, argnums=(0, 1))(x, y)
-    return upper_x + moves.T @ upper_y
+    none = jnp.zeros(flat.n_inequality + flat.n_equality)
+    return upper_x + system.right.T @ jnp.linalg.solve(system.matrix.T, jnp.concatenate([upper_y, none]))
 
 
 def minimum_norm(gradients: np.ndarray) -> np.ndarray:

@@ -39,7 +39,10 @@ def shortest_combination(gradients: np.ndarray, normals: np.ndarray) -> np.ndarr
     row = np.concatenate([np.ones(len(gradients)), np.zeros(len(normals))])
     target = np.zeros(len(columns) + 1)
     target[-1] = 1.0
-    weights, _ = nnls(np.vstack([columns, row]), target, maxiter=20 * len(row) + 100)
+    try:
+        weights, _ = nnls(np.vstack([columns, row]), target, maxiter=20 * len(row) + 100)
+    except RuntimeError:  # too many steps: one gradient alone claims least
+        return gradients[0]
     total = float(weights[: len(gradients)].sum())
     if total <= 0.0:
         return gradients[0]

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from blocc.outer.function import PenaltyFunction
 from blocc.outer.kinks import SMALLEST_RADIUS, set_normals, shortest_combination
 from blocc.outer.lbfgsb import first_step_units
-from blocc.outer.stage import Outcome, Stage, runs_away
+from blocc.outer.stage import Outcome, Stage, measure, runs_away
 from blocc.penalty import Evaluation
 
 #: How far from a wall the descent keeps, relative to the size of x.
@@ -77,6 +77,8 @@ class _Descent:
             if not self._renew() or not held:
                 break
         limited = self.iterations >= self.stage.max_iterations
+        if not self._active(self.best.x):  # it only passed by a wall
+            return Outcome(self.best, measure(self.function, self.best), 0.0, True, limited)
         return Outcome(self.best, self._slope(self.best), SMALLEST_RADIUS * self.size, True, limited)
 
     def _quasi_newton(self) -> None:
