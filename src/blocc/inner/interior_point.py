@@ -19,15 +19,17 @@ from jax import lax
 
 from blocc.inner.newton_system import (
     Bounds,
+    Measured,
     Newton,
     Point,
     Scaled,
     advance,
+    aimed,
     average_product,
     direction,
     factorise,
     longest_step,
-    residual,
+    measure,
     scale,
     sizes,
 )
@@ -54,6 +56,15 @@ class _State(NamedTuple):
     code: Array
     concave: Array
     proximal: Array  #: weight of the proximal term: grows while steps are cut short
+    measured: Measured  #: at ``point``
+
+
+class _Trial(NamedTuple):
+    count: Array
+    step: Array
+    accepted: Array
+    point: Point
+    measured: Measured
 
 
 _RUNNING = -1
@@ -97,7 +108,8 @@ class InteriorPoint:
 
         number, flag = jnp.asarray(0), jnp.asarray(False)
         running_code, proximal = jnp.asarray(_RUNNING), jnp.asarray(self.proximal)
-        initial = _State(first, first, jnp.asarray(jnp.inf), number, number, running_code, flag, proximal)
+        here = measure(scaled, bounds, first)
+        initial = _State(first, first, jnp.asarray(jnp.inf), number, number, running_code, flag, proximal, here)
         end = lax.while_loop(running, step, initial)
         best = end.best
         inequality = best.inequality * scaled.inequality_scale / scaled.objective_scale
@@ -146,20 +158,19 @@ class InteriorPoint:
 
 
 def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _State, tolerance: Array) -> _State:
-    p = state.point
+    p, here = state.point, state.measured
     average = average_product(bounds, p)
-    affine_residual = residual(scaled, bounds, p, jnp.asarray(0.0))
     newton = factorise(state.proximal, scaled, bounds, p)
-    affine = direction(newton, scaled, bounds, p, affine_residual)
+    affine = direction(newton, scaled, bounds, p, here.residual)
     reach = longest_step(bounds, p, affine, 1.0)
     after = average_product(bounds, advance(p, affine, reach))
     centering = jnp.clip((after / jnp.maximum(average, 1e-300)) ** 3, 1e-8, 1.0)
     # Products that vanish before the constraints hold would block every later step: they wait for feasibility.
-    lag = jnp.max(jnp.abs(affine_residual.inequality), initial=0.0)
+    lag = jnp.max(jnp.abs(here.residual.inequality), initial=0.0)
     target = jnp.maximum(centering * average, jnp.minimum(jnp.maximum(average, 1e-2), 0.1 * lag))
 
     # Plain Newton towards the target, and the same with Mehrotra's second-order correction of the products.
-    plain_residual = residual(scaled, bounds, p, target)
+    plain_residual = aimed(bounds, here.residual, target)
     corrected_residual = plain_residual._replace(
         slack=plain_residual.slack + affine.slack * affine.inequality,
         lower=plain_residual.lower + bounds.has_lower * affine.y * affine.lower,
@@ -167,47 +178,46 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
     )
     two = jax.tree.map(lambda a, b: jnp.stack([a, b]), corrected_residual, plain_residual)
     pair = jax.vmap(lambda r: direction(newton, scaled, bounds, p, r))(two)
-    corrected, plain = (jax.tree.map(lambda leaf, i=i: leaf[i], pair) for i in (0, 1))
     fraction = jnp.maximum(options.step_to_boundary, 1.0 - average)
-    start_norm = plain_residual.norm()
+    longest = jax.vmap(lambda d: longest_step(bounds, p, d, fraction))(pair)
+    start_norm, violated = plain_residual.norm(), plain_residual.infeasibility()
 
-    violated = jnp.hypot(jnp.linalg.norm(plain_residual.inequality), jnp.linalg.norm(plain_residual.equality))
-
-    def acceptable(candidate: Point, step: Array) -> Array:
+    def acceptable(found: Measured, step: Array) -> Array:
         """All residuals together shrink; or stationarity does, at a price in feasibility that Newton pays back.
 
         The second rule matters far from a curved constraint: the step that satisfies its linearisation overshoots.
         """
-        r = residual(scaled, bounds, candidate, target)
-        norm = r.norm()
-        infeasibility = jnp.hypot(jnp.linalg.norm(r.inequality), jnp.linalg.norm(r.equality))
+        r = aimed(bounds, found.residual, target)
+        norm, infeasibility = r.norm(), r.infeasibility()
         # Below the floor residuals are rounding of an ill-conditioned system and must not stop the products.
         shrinks = norm <= jnp.maximum((1.0 - 1e-4 * step) * start_norm, 3e-10)
         rest, start_rest = norm**2 - infeasibility**2, start_norm**2 - violated**2
         trades = (rest <= 0.25 * start_rest) & (infeasibility <= 1e5 * (1e-6 + violated)) & (violated > 1e-6)
         return jnp.isfinite(norm) & (shrinks | trades)
 
-    full = longest_step(bounds, p, corrected, fraction)
-    use_corrected = acceptable(advance(p, corrected, full), full)
-    chosen = jax.tree.map(lambda a, b: jnp.where(use_corrected, a, b), corrected, plain)
-    longest = jnp.where(use_corrected, full, longest_step(bounds, p, plain, fraction))
+    # The corrected direction has one trial, at full length; then the plain one is shortened until it serves. All trials
+    # are one loop, so that the functions are compiled for them once.
+    def searching(trial: _Trial) -> Array:
+        return ~trial.accepted & ((trial.count < 2) | (trial.step > 1e-12))
 
-    def too_long(pair: tuple[Array, Array]) -> Array:
-        step, accepted = pair
-        return ~accepted & (step > 1e-12)
+    def attempt(trial: _Trial) -> _Trial:
+        count = trial.count + 1
+        step = jnp.where(trial.count == 0, longest[0], jnp.where(trial.count == 1, longest[1], 0.5 * trial.step))
+        chosen = jax.tree.map(lambda leaf: leaf[jnp.minimum(trial.count, 1)], pair)
+        point = advance(p, chosen, step)
+        found = measure(scaled, bounds, point)
+        return _Trial(count, step, acceptable(found, step), point, found)
 
-    def halve(pair: tuple[Array, Array]) -> tuple[Array, Array]:
-        step = 0.5 * pair[0]
-        return step, acceptable(advance(p, chosen, step), step)
-
-    accepted = use_corrected | acceptable(advance(p, chosen, longest), longest)
-    step, accepted = lax.while_loop(too_long, halve, (longest, accepted))
-    moved = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), advance(p, chosen, step), p)
-    short = step < 0.5 * longest
+    nothing = _Trial(jnp.asarray(0), jnp.asarray(1.0), jnp.asarray(False), p, here)
+    trial = lax.while_loop(searching, attempt, nothing)
+    moved, there = jax.tree.map(
+        lambda new, old: jnp.where(trial.accepted, new, old), (trial.point, trial.measured), (p, here)
+    )
+    short = trial.step < 0.5 * longest[jnp.minimum(trial.count - 1, 1)]
     proximal = jnp.where(short, jnp.minimum(100.0 * jnp.maximum(state.proximal, 1e-8), 1.0), 0.1 * state.proximal)
-    state = state._replace(proximal=jnp.maximum(proximal, options.proximal))
-    unbounded = _recedes(scaled, bounds, p, affine.y)
-    return _judge(options, scaled, bounds, newton, state, moved, accepted, unbounded, tolerance)
+    state = state._replace(measured=there, proximal=jnp.maximum(proximal, options.proximal))
+    unbounded = _recedes(scaled, bounds, p, here, affine.y)
+    return _judge(options, scaled, bounds, newton, state, moved, trial.accepted, unbounded, tolerance)
 
 
 def _judge(
@@ -222,10 +232,7 @@ def _judge(
     tolerance: Array,
 ) -> _State:
     """Measure the new point and decide whether, and how, to stop."""
-    r = residual(scaled, bounds, p, jnp.asarray(0.0))
-    zero = jnp.zeros_like
-    gradient = scaled.gradient(p.y, zero(p.inequality), zero(p.equality))
-    value = scaled.objective(p.y)
+    value, gradient, constraint, r = state.measured
     largest = lambda vector: jnp.max(jnp.abs(vector), initial=0.0)  # noqa: E731
     # In the user's units the objective counts as 1 + |value| + |gradient|; the solver's scaling must not loosen that.
     size_y, size = 1.0 + largest(p.y), scaled.objective_scale + largest(gradient) + jnp.abs(value)
@@ -248,7 +255,7 @@ def _judge(
     # them. "Does not fall": its gradient is 1e-5 of the terms that cancel in it (1e-3 where nothing moves any more).
     price = jnp.sum(p.inequality) + jnp.sum(jnp.abs(p.equality))
     below, above = bounds.distances(p.y)
-    violation = jnp.dot(p.inequality, scaled.inequality(p.y)) + jnp.dot(p.equality, scaled.equality(p.y))
+    violation = jnp.dot(p.inequality, constraint) + jnp.dot(p.equality, r.equality)
     bound_slack = jnp.dot(p.lower, below) + jnp.dot(p.upper, above)
     slope = jnp.sum(jnp.abs(r.stationarity - bounds.free * gradient))
     terms = jnp.dot(jnp.sum(jnp.abs(newton.jacobian), axis=1), p.inequality) + jnp.sum(p.lower) + jnp.sum(p.upper)
@@ -275,22 +282,23 @@ def _judge(
         code=code,
         concave=state.concave | newton.concave,
         proximal=state.proximal,
+        measured=state.measured,
     )
 
 
-def _recedes(scaled: Scaled, bounds: Bounds, p: Point, change: Array) -> Array:
+def _recedes(scaled: Scaled, bounds: Bounds, p: Point, here: Measured, change: Array) -> Array:
     """Whether ``change`` is a direction in which the objective falls for ever and no constraint ever stops it.
 
     Checked by going there: at a distance of 1e6 and 1e8 the objective must still fall as fast as it does here.
     """
     direction = change / jnp.maximum(jnp.max(jnp.abs(change)), 1e-300)
-    zero = jnp.zeros_like
-    slope = jnp.dot(scaled.gradient(p.y, zero(p.inequality), zero(p.equality)), direction)
+    slope = jnp.dot(here.gradient, direction)
     along_bounds = (bounds.has_lower * direction >= -1e-7).all() & (bounds.has_upper * direction <= 1e-7).all()
-    falls = jnp.asarray(slope < -1e-7)
-    for distance in (1e6, 1e8):
+
+    def falls(distance: Array) -> Array:
         far = p.y + distance * bounds.free * direction
-        falls &= scaled.objective(far) <= scaled.objective(p.y) + 0.5 * distance * slope
-        falls &= jnp.max(scaled.inequality(far), initial=0.0) <= 1e-6 * distance
-        falls &= jnp.max(jnp.abs(scaled.equality(far)), initial=0.0) <= 1e-6 * distance
-    return falls & along_bounds
+        lower = scaled.objective(far) <= here.value + 0.5 * distance * slope
+        lower &= jnp.max(scaled.inequality(far), initial=0.0) <= 1e-6 * distance
+        return lower & (jnp.max(jnp.abs(scaled.equality(far)), initial=0.0) <= 1e-6 * distance)
+
+    return lax.map(falls, jnp.asarray([1e6, 1e8])).all() & (slope < -1e-7) & along_bounds

@@ -150,17 +150,41 @@ class Residual(NamedTuple):
         """Euclidean length of all parts together."""
         return jnp.sqrt(sum(jnp.sum(part**2) for part in self))
 
+    def infeasibility(self) -> Array:
+        """Euclidean length of what the constraints are off by."""
+        return jnp.hypot(jnp.linalg.norm(self.inequality), jnp.linalg.norm(self.equality))
 
-def residual(scaled: Scaled, bounds: Bounds, p: Point, target: Array) -> Residual:
-    """The KKT conditions at ``p`` with every complementarity product aimed at ``target``."""
+
+class Measured(NamedTuple):
+    """A point with everything that functions of y tell about it, so that each is evaluated, and compiled, once."""
+
+    value: Array  #: of the objective
+    gradient: Array  #: of the objective
+    constraint: Array  #: the inequalities
+    residual: Residual  #: with every complementarity product aimed at zero
+
+
+def measure(scaled: Scaled, bounds: Bounds, p: Point) -> Measured:
+    """Objective, constraints and KKT conditions at ``p``."""
     below, above = bounds.distances(p.y)
-    return Residual(
-        bounds.free * (scaled.gradient(p.y, p.inequality, p.equality) - p.lower + p.upper),
-        scaled.inequality(p.y) + p.slack,
+    value, gradient = jax.value_and_grad(scaled.objective)(p.y)
+    constraint, pull = jax.vjp(scaled.inequality, p.y)
+    slope = gradient + pull(p.inequality)[0] + scaled.equality_matrix.T @ p.equality
+    residual = Residual(
+        bounds.free * (slope - p.lower + p.upper),
+        constraint + p.slack,
         scaled.equality(p.y),
-        p.slack * p.inequality - target,
-        bounds.has_lower * (below * p.lower - target),
-        bounds.has_upper * (above * p.upper - target),
+        p.slack * p.inequality,
+        bounds.has_lower * (below * p.lower),
+        bounds.has_upper * (above * p.upper),
+    )
+    return Measured(value, gradient, constraint, residual)
+
+
+def aimed(bounds: Bounds, r: Residual, target: Array) -> Residual:
+    """The same residual with every complementarity product aimed at ``target``."""
+    return r._replace(
+        slack=r.slack - target, lower=r.lower - bounds.has_lower * target, upper=r.upper - bounds.has_upper * target
     )
 
 
@@ -197,7 +221,7 @@ def advance(p: Point, d: Point, step: Array) -> Point:
 
 
 class Newton(NamedTuple):
-    """Factors of Newton's matrix at one point; :func:`_direction` solves with them for any right-hand side."""
+    """Factors of Newton's matrix at one point; :func:`direction` solves with them for any right-hand side."""
 
     jacobian: Array
     matrix: Array
