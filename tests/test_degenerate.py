@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from blocc import BilevelProblem, Reals, Status, solve, solve_many
+from blocc import BilevelProblem, Box, Reals, Status, solve, solve_many
 from blocc.verify import verify
 
 SLACK = np.array([100.0, 100.0, 100.0, 100.0])
@@ -140,6 +140,44 @@ def test_units_do_not_matter_to_many_starts() -> None:
         assert result.x[0] * big == pytest.approx(3.0, rel=1e-3)
         np.testing.assert_allclose(result.y * stretch, [1.5, 1.5], rtol=1e-3)
         assert verify(problem, result).ok
+
+
+def test_a_leader_without_a_choice() -> None:
+    problem = BilevelProblem(
+        upper=lambda x, y: (y[0] - 1.0) ** 2,
+        lower=lambda x, y: jnp.sum((y - x) ** 2),
+        x_set=Box(np.array([0.5]), np.array([0.5])),
+        y_set=Reals(1),
+    )
+    result = solve(problem)
+    assert result.success, result.message
+    assert result.upper_value == pytest.approx(0.25, abs=1e-5)
+
+
+def test_an_upper_objective_without_value_in_the_middle_of_y() -> None:
+    """log(y) has none at y = 0, where a search from the middle of Y begins; the follower's answers are positive."""
+    problem = BilevelProblem(
+        upper=lambda x, y: x[0] - jnp.log(y[0]),
+        lower=lambda x, y: jnp.sum((y - x) ** 2),
+        x_set=Box(-1.0, 3.0, shape=1),
+        y_set=Reals(1),
+    )
+    result = solve(problem, np.array([0.5]))
+    assert result.success, result.message
+    assert result.x[0] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_gam_stays_where_the_follower_has_an_answer() -> None:
+    problem = BilevelProblem(
+        upper=lambda x, y: (x[0] - 1.0) ** 2 + (x[1] - 0.1) ** 2 + y**2,
+        lower=lambda x, y: (y + 0.01 * x[1]) ** 2,
+        inequality=lambda x, y: jnp.stack([x[0] - 0.4 - y, y]),
+        x_set=Box(-1.0, 1.0, shape=2),
+        y_set=Reals(),
+    )
+    result = solve(problem, np.array([-0.5, 0.4]), method="gam", max_iterations=50)
+    assert result.status is Status.STALLED  # at the wall its matrix is singular, and it says so
+    assert result.certificate.feasibility <= 1e-6
 
 
 def test_whole_numbers_and_single_precision_give_double() -> None:

@@ -132,6 +132,12 @@ def test_bad_starts_are_named(plain: BilevelProblem) -> None:
         solve_many(plain)
     with pytest.raises(OptionError, match="starts must be a positive integer"):
         solve_many(plain, starts=0)
+    with pytest.raises(ProblemError, match="x0 holds an integer that is too large"):
+        solve(plain, 10**400)
+    with pytest.raises(OptionError, match="x0s must be a sequence of starts"):
+        solve_many(plain, x0s=3)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="callback must be a function"):
+        solve(plain, callback=3)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="x0s is empty"):
         solve_many(plain, [])
     with pytest.raises(OptionError, match="must be a BilevelProblem"):

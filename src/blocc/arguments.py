@@ -28,6 +28,8 @@ def as_float_array(name: str, value: Any) -> np.ndarray:
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ProblemError(f"{name} must be a real number or an array of real numbers, got {value!r}") from error
+    except OverflowError as error:
+        raise ProblemError(f"{name} holds an integer that is too large for a float") from error
     if np.isnan(array).any():
         raise ProblemError(f"{name} contains NaN")
     return array

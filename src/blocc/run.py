@@ -250,7 +250,7 @@ class Run:
         key = (np.round(e.x / size).tobytes(), float(e.gamma))
         if key in self._minimal:
             return None
-        lower = continuation.escape(self.function, outcome, leader, self.goal)
+        lower = continuation.leave(self.function, outcome, leader, self.goal)
         if lower is None:
             self._minimal[key] = True
         return lower

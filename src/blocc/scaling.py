@@ -116,6 +116,8 @@ def _balance(found: dict[str, tuple[np.ndarray, ...]], n_x: int, n_y: int) -> Un
             slope, bend = np.where(variables < n_x, 0.0, slope), bend.copy()
             bend[:n_x, :n_x] = 0.0
         rounding = _noise(slope, bend)
+        # Close to a stationary point slopes are small by chance: they say nothing about units.
+        slope = np.where(np.abs(slope) >= 1e-3 * np.max(np.abs(bend), axis=1, initial=0.0), slope, 0.0)
         add(place, slope, rounding, variables)
         add(place, bend.ravel(), rounding, np.repeat(variables, n), np.tile(variables, n))
     row = n + 2
@@ -194,6 +196,7 @@ class Scaling:
             complementarity=float(found.complementarity),
             penalty_gap=result.certificate.penalty_gap / f,
             distance=float(np.linalg.norm(y_penalty - y)),
+            stationarity_x=result.certificate.stationarity_x * slope_ratio(result.upper_value, u),
             leader_violation=float(np.max(np.asarray(flat.upper_inequality(number(x), number(y))), initial=0.0)),
         )
         # Without the units no one could check the stationarity of x.
@@ -218,6 +221,14 @@ class Scaling:
             name=self.original.name,
             settings={**result.settings, "units": units},
         )
+
+
+def slope_ratio(value: float, units: Units) -> float:
+    """By which a slope of the run's is multiplied for the user: it keeps its share of the tolerance.
+
+    ``value`` is the upper value of the run; tolerances are relative to one more than its size.
+    """
+    return (1.0 + abs(value / float(units.upper))) / (1.0 + abs(value))
 
 
 def scaling_of(problem: BilevelProblem, x: np.ndarray) -> Scaling | None:

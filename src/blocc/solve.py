@@ -54,7 +54,7 @@ def solve(
     counts anew). A resumed run goes on as if it had never stopped, and keeps itself in the same file unless
     ``checkpoint`` names another.
     """
-    _check_problem(problem)
+    _check(problem, callback)
     files = _Files(checkpoint, resume, checkpoint_seconds)
     if method != "blocc":
         return _by_other_method(problem, x0, method, preset, callback, progress, files, options)
@@ -114,7 +114,7 @@ def solve_many(
     its own. Returns every result and the best. ``checkpoint`` and ``resume`` are those of :func:`solve`.
     """
     settings = make_options(preset, options)
-    _check_problem(problem)
+    _check(problem, callback)
     if (x0s is None) == (starts is None):
         raise OptionError(
             "give either x0s (a sequence of starts) or starts=N (random starts), not both and not neither"
@@ -126,6 +126,9 @@ def solve_many(
         points = np.stack([problem.x_set.sample_flat(generator) for _ in range(starts)])
     else:
         assert x0s is not None
+        if not hasattr(x0s, "__len__") or isinstance(x0s, (str, dict)) or (hasattr(x0s, "ndim") and x0s.ndim == 0):
+            kind = type(x0s).__name__
+            raise OptionError(f"x0s must be a sequence of starts or an array with a row for each, got {kind}")
         if len(x0s) == 0:
             raise OptionError("x0s is empty: give at least one start")
         points = np.stack([start_in(problem, x0, name=f"x0s[{index}]") for index, x0 in enumerate(x0s)])
@@ -169,9 +172,11 @@ def _remarked(result: Result, journal: Journal) -> Result:
     return replace(result, message=result.message + remark) if remark else result
 
 
-def _check_problem(problem: Any) -> None:
+def _check(problem: Any, callback: Any) -> None:
     if not isinstance(problem, BilevelProblem):
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
+    if callback is not None and not callable(callback):
+        raise OptionError(f"callback must be a function of the state, got {type(callback).__name__}")
 
 
 def start_in(problem: BilevelProblem, x0: PyTree | None, name: str = "x0") -> np.ndarray:

@@ -20,7 +20,7 @@ from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
 from blocc.recompute import Penalty, gain_at, in_units, kkt, penalty_at, slope_at, solve_below
 from blocc.result import Result, Status
-from blocc.scaling import Units, units_of
+from blocc.scaling import Units, slope_ratio, units_of
 from blocc.verification import Check, Verification
 
 #: Values of the same function at the same point agree to this, relative to their size.
@@ -232,12 +232,15 @@ class _Verifier:
             slope, wanted = gain_at(found, leader, self.goal), self.goal.tolerance * (1.0 + abs(float(e.value)))
         noise = 10.0 * self.goal.finest * float(e.gamma)
         # Below the tolerance numbers may differ: they are made of inner solutions, magnified by gamma.
-        fits = _same(c.stationarity_x, slope.size, 2.0 * wanted + noise + 0.05 * abs(slope.size))
-        honest = fits or (slope.size <= c.stationarity_x) or self.other_method
+        unit = 1.0
+        if self.units is not None:
+            unit = slope_ratio(self.result.upper_value * float(self.units.upper), self.units)
+        claimed = c.stationarity_x / unit
+        fits = _same(claimed, slope.size, 2.0 * wanted + noise + 0.05 * abs(slope.size))
+        honest = fits or (slope.size <= claimed) or self.other_method
         small = slope.size <= 1.5 * wanted + noise
-        self._add(
-            "stationarity of x", c.stationarity_x, slope.size, honest and (small or not self.converged), slope.how
-        )
+        ok = honest and (small or not self.converged)
+        self._add("stationarity of x", c.stationarity_x, slope.size * unit, ok, slope.how)
 
 
 def _largest(vector: np.ndarray) -> float:

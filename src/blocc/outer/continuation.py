@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from blocc.outer.descend import descend
+from blocc.outer.escape import escape
 from blocc.outer.function import PenaltyFunction
 from blocc.outer.stage import Outcome, Stage, runs_away
 from blocc.penalty import Evaluation, Leader
@@ -98,19 +99,10 @@ def direct_gamma(function: PenaltyFunction, first: Evaluation, leader: Leader, g
     return None if found is first else found
 
 
-def escape(function: PenaltyFunction, outcome: Outcome, leader: Leader, goal: Goal) -> Evaluation | None:
-    """A lower point next to a stationary one, if there is: then that one is a saddle or a maximum, not a minimum."""
+def leave(function: PenaltyFunction, outcome: Outcome, leader: Leader, goal: Goal) -> Evaluation | None:
+    """A lower point beside the end of a stage, or None where that is a minimum as far as probes can tell."""
     e = outcome.evaluation
-    generator = np.random.default_rng(function.seed)
-    radius = 1e-3 * (1.0 + float(np.max(np.abs(e.x), initial=0.0)))
-    accuracy = goal.inner(float(e.gamma), final=True)
-    for _ in range(3):
-        offset = radius * generator.uniform(-1.0, 1.0, e.x.size)
-        for point in (function.project(e.x + offset), function.project(e.x - offset)):
-            found = function(point, float(e.gamma), leader, accuracy)
-            if found.usable and float(found.value) < float(e.value) - 1e-8 * goal.scale(e):
-                return found
-    return None
+    return escape(function, outcome, leader, goal.inner(float(e.gamma), final=True), goal.slope(e, goal.tolerance))
 
 
 def minimise(
@@ -140,7 +132,7 @@ def minimise(
             if not float(evaluation.value) < before:
                 break
         if fixed_gamma or done or gamma >= LARGEST_GAMMA:
-            lower = escape(function, outcome, leader, goal) if escapes < 3 and goal.stationary(outcome) else None
+            lower = leave(function, outcome, leader, goal) if escapes < 3 and goal.stationary(outcome) else None
             if lower is None:
                 return outcome, leader
             evaluation, escapes = lower, escapes + 1

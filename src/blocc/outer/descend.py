@@ -17,20 +17,10 @@ from blocc.penalty import Evaluation
 
 def descend(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outcome:
     """Minimise F_gamma from the usable evaluation ``first``; gamma is the one of that evaluation."""
-    walled = False
-    if function.flat.x_set.is_box:
-        outcome = lbfgsb.minimise(function, first, stage)
-        walled = outcome.walled
-        if walled:
-            if first.x.size <= walls.LARGEST_DIMENSION:
-                outcome = walls.minimise(function, outcome.evaluation, stage)
-            else:
-                outcome = _spectral(function, outcome.evaluation, stage)
-    else:
-        outcome = _spectral(function, first, stage)
+    outcome = smooth(function, first, stage)
     if runs_away(function, outcome.evaluation):
         return outcome
-    walled = walled or outcome.walled
+    walled = outcome.walled
     small = outcome.evaluation.x.size <= kinks.LARGEST_DIMENSION
     if outcome.stationarity > stage.tolerance and small and not outcome.limited:
         sampled = kinks.minimise(function, outcome.evaluation, stage._replace(max_iterations=60))
@@ -39,6 +29,18 @@ def descend(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outco
             outcome = sampled
         walled = walled or sampled.walled
     return outcome._replace(walled=walled)
+
+
+def smooth(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outcome:
+    """The same by methods that follow gradients, which stop short of a kink."""
+    if not function.flat.x_set.is_box:
+        return _spectral(function, first, stage)
+    outcome = lbfgsb.minimise(function, first, stage)
+    if not outcome.walled:
+        return outcome
+    if first.x.size <= walls.LARGEST_DIMENSION:
+        return walls.minimise(function, outcome.evaluation, stage)
+    return _spectral(function, outcome.evaluation, stage)._replace(walled=True)
 
 
 def _spectral(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outcome:

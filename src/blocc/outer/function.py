@@ -66,6 +66,13 @@ def _undecided(evaluation: Evaluation) -> bool:
     return not codes & {InnerCode.INFEASIBLE, InnerCode.UNBOUNDED, InnerCode.NOT_FINITE}
 
 
+def _lost(evaluation: Evaluation) -> bool:
+    """Whether the follower has an answer and the penalised problem met points without a value."""
+    return (
+        int(evaluation.follower.code) == InnerCode.CONVERGED and int(evaluation.penalised.code) == InnerCode.NOT_FINITE
+    )
+
+
 class PenaltyFunction:
     """Evaluates F_gamma at one x with the first oracle that manages to."""
 
@@ -254,6 +261,10 @@ class PenaltyFunction:
                 if self._provably_infeasible(candidate, position, x):
                     return candidate  # cheaper to find out than to solve again, or by another oracle
                 candidate = self._evaluate(oracle, x, gamma, leader, tolerance, cold)
+            if not candidate.usable and _lost(candidate):
+                # f may have no value in the middle of Y, and has one where the follower answers: begin there.
+                begin = jax.tree.map(lambda leaf: jnp.stack([leaf[0], leaf[0]]), candidate.warm)
+                candidate = self._evaluate(oracle, x, gamma, leader, tolerance, begin)
             if candidate.usable:
                 self._warm[oracle] = candidate.warm
                 self.fallbacks += position > 0

@@ -10,6 +10,8 @@ within the sampling radius.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.optimize import nnls
 
@@ -26,21 +28,26 @@ SMALLEST_RADIUS = 1e-7
 #: Radius, relative to the size of x, within which stationarity counts: x is then known to so many digits.
 _SETTLED = 1e-4
 
+#: Of a unit of a normal, against the length of the longest gradient.
+_PRICE = 1e-8
+
 
 def shortest_combination(gradients: np.ndarray, normals: np.ndarray) -> np.ndarray:
     """The shortest vector ``G' a + N' b`` with a in the unit simplex and b >= 0.
 
-    Exact: the nonnegative least-squares problem ``|G' u + N' v|^2 + (sum u - 1)^2`` has the same solution up to scale.
+    The nonnegative least-squares problem ``|G' u + N' v|^2 + (sum u - 1)^2`` has the same solution up to scale. A price
+    on v keeps it from huge weights: two normals that are opposite up to rounding would make any vector of their sum.
     """
     scale = float(np.max(np.linalg.norm(gradients, axis=1)))
     if scale == 0.0:
         return gradients[0]
     columns = np.concatenate([gradients / scale, normals]).T
     row = np.concatenate([np.ones(len(gradients)), np.zeros(len(normals))])
-    target = np.zeros(len(columns) + 1)
-    target[-1] = 1.0
+    price = _PRICE * np.eye(len(row))[len(gradients) :]
+    target = np.zeros(len(columns) + 1 + len(normals))
+    target[len(columns)] = 1.0
     try:
-        weights, _ = nnls(np.vstack([columns, row]), target, maxiter=20 * len(row) + 100)
+        weights, _ = nnls(np.vstack([columns, row, price]), target, maxiter=20 * len(row) + 100)
     except RuntimeError:  # too many steps: one gradient alone claims least
         return gradients[0]
     total = float(weights[: len(gradients)].sum())
@@ -49,12 +56,46 @@ def shortest_combination(gradients: np.ndarray, normals: np.ndarray) -> np.ndarr
     return scale * (columns @ weights) / total
 
 
+class Neighbourhood(NamedTuple):
+    """What random points around one x showed."""
+
+    gradients: list[np.ndarray]  #: that at x first
+    walls: list[np.ndarray]  #: normals
+    edges: np.ndarray  #: normals of X
+    usable: list[Evaluation]
+
+    def shortest(self) -> np.ndarray:
+        """The shortest combination of all gradients and normals."""
+        walls = np.reshape(self.walls, (-1, self.edges.shape[1]))
+        return shortest_combination(np.asarray(self.gradients), np.concatenate([self.edges, walls]))
+
+
+def neighbourhood(
+    function: PenaltyFunction,
+    center: Evaluation,
+    stage: Stage,
+    radius: float,
+    samples: int,
+    generator: np.random.Generator,
+) -> Neighbourhood:
+    """Look at ``samples`` random points of X within ``radius`` of the center."""
+    found = Neighbourhood([np.asarray(center.gradient)], [], set_normals(function, center.x, radius), [])
+    for _ in range(samples):
+        point = function.project(center.x + radius * generator.uniform(-1.0, 1.0, center.x.size))
+        evaluation = function(point, float(center.gamma), stage.leader, stage.inner_tolerance)
+        if evaluation.usable:
+            found.gradients.append(np.asarray(evaluation.gradient))
+            found.usable.append(evaluation)
+        elif (wall := function.wall(point)) is not None:
+            found.walls.append(wall.normal)
+    return found
+
+
 def minimise(
     function: PenaltyFunction, first: Evaluation, stage: Stage, smallest_radius: float = SMALLEST_RADIUS
 ) -> Outcome:
     """Descend by gradient sampling, with a shrinking radius, until stationary within ``smallest_radius``."""
     generator = np.random.default_rng(function.seed)
-    project, gamma = function.project, float(first.gamma)
     best, walled = first, False
     size = 1.0 + float(np.max(np.abs(first.x), initial=0.0))
     radius, final = 1e-2 * size, smallest_radius * size
@@ -62,20 +103,13 @@ def minimise(
     last = Outcome(best, np.inf, 0.0)
     settled: Outcome | None = None  # stationary within a radius that is small, if not the smallest
     for _ in range(stage.max_iterations):
-        gradients, walls = [np.asarray(best.gradient)], []
         center = best
-        for _ in range(samples):
-            point = project(center.x + radius * generator.uniform(-1.0, 1.0, center.x.size))
-            found = function(point, gamma, stage.leader, stage.inner_tolerance)
-            if found.usable:
-                gradients.append(np.asarray(found.gradient))
-                if float(found.value) < float(best.value) - 1e-3 * radius * stage.tolerance:
-                    best = found
-            elif (wall := function.wall(point)) is not None:
-                walled = True
-                walls.append(wall.normal)
-        normals = np.concatenate([set_normals(function, center.x, radius), np.reshape(walls, (-1, center.x.size))])
-        direction = shortest_combination(np.asarray(gradients), normals)
+        around = neighbourhood(function, center, stage, radius, samples, generator)
+        walled = walled or bool(around.walls)
+        for found in around.usable:
+            if float(found.value) < float(best.value) - 1e-3 * radius * stage.tolerance:
+                best = found
+        direction = around.shortest()
         length = float(np.max(np.abs(direction)))
         last = Outcome(best, length, radius, walled)
         if length <= stage.tolerance:
@@ -84,7 +118,7 @@ def minimise(
                 break
             radius = max(0.1 * radius, final)
             continue
-        moved = _search(function, best, direction, walls, stage, radius)
+        moved = _search(function, best, direction, around.walls, stage, radius)
         if moved is not None:
             best = moved
             last = Outcome(best, length, radius, walled)
@@ -118,17 +152,14 @@ def stationarity_within(
     Sampling may miss a side of the kink, so that there are up to ``draws`` rounds, until the length is ``wanted``.
     """
     generator = np.random.default_rng(function.seed)
-    gradients, walls, length = [np.asarray(center.gradient)], [], np.inf
+    stage, samples = Stage(leader, accuracy, wanted, 1), 2 * center.x.size + 2
+    around, length = Neighbourhood([np.asarray(center.gradient)], [], np.zeros((0, center.x.size)), []), np.inf
     for _ in range(draws):
-        for _ in range(2 * center.x.size + 2):
-            point = function.project(center.x + radius * generator.uniform(-1.0, 1.0, center.x.size))
-            found = function(point, float(center.gamma), leader, accuracy)
-            if found.usable:
-                gradients.append(np.asarray(found.gradient))
-            elif (wall := function.wall(point)) is not None:
-                walls.append(wall.normal)
-        normals = np.concatenate([set_normals(function, center.x, radius), np.reshape(walls, (-1, center.x.size))])
-        length = float(np.max(np.abs(shortest_combination(np.asarray(gradients), normals))))
+        more = neighbourhood(function, center, stage, radius, samples, generator)
+        around = Neighbourhood(
+            around.gradients + more.gradients[1:], around.walls + more.walls, more.edges, around.usable + more.usable
+        )
+        length = float(np.max(np.abs(around.shortest())))
         if length <= wanted:
             break
     return length

@@ -84,7 +84,7 @@ def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outc
                 "maxcor": 20,
             },
         )
-        limited = int(ended.status) == 1
+        limited = int(getattr(ended, "status", 0)) == 1  # none where all bounds are equal
     except _Wall:
         walled = True
     return Outcome(best, measure(function, best), 0.0, walled, limited)

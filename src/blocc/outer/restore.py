@@ -12,11 +12,28 @@ from blocc.outer.function import PenaltyFunction
 FEASIBLE = 1e-9
 
 
-def restore(function: PenaltyFunction, x: np.ndarray, max_iterations: int = 200) -> tuple[np.ndarray, float]:
+#: Random points of X that are tried where the descent from the start ends too high.
+_OTHERS = 4
+
+
+def restore(function: PenaltyFunction, x: np.ndarray) -> tuple[np.ndarray, float]:
     """Descend the follower's smallest violation from ``x``; returns the best point and its violation.
 
-    Stops as soon as the follower can meet all constraints with some slack.
+    The violation need not be convex in x, and x may even be where it is largest: other starts follow where need be.
     """
+    best, smallest = _descend(function, x)
+    generator = np.random.default_rng(function.seed)
+    for _ in range(_OTHERS):
+        if smallest <= FEASIBLE:
+            break
+        other, violated = _descend(function, function.flat.x_set.sample_flat(generator))
+        if violated < smallest:
+            best, smallest = other, violated
+    return best, smallest
+
+
+def _descend(function: PenaltyFunction, x: np.ndarray, max_iterations: int = 200) -> tuple[np.ndarray, float]:
+    """One descent. Stops as soon as the follower can meet all constraints with some slack."""
     advance = function.advance
     state = spectral.start(jnp.asarray(x))
     best, smallest = x, np.inf

@@ -24,6 +24,7 @@ from blocc.experiments.study import Row
 from blocc.methods.gam import Gam, active_gradient, kkt_sensitivity
 from blocc.methods.lv_hba import HbaState, LvHba
 from blocc.methods.size import Size
+from blocc.outer.monitor import Monitor
 from blocc.precision import double_precision
 from blocc.problem import FlatProblem
 from blocc.sets import Box, Reals
@@ -131,7 +132,7 @@ class _GamRun:
     def __init__(self, split: Split, samples: Samples, method: Gam, max_iterations: int) -> None:
         self.split, self.method, self.way = split, method, Way(split)
         self.options = SimpleNamespace(tolerance=TOLERANCE, max_iterations=max_iterations)
-        self.monitor = SimpleNamespace(check_time=lambda: None)
+        self.monitor = Monitor(lambda c: c)
         self.function = SimpleNamespace(project=lambda c: np.maximum(c, 0.0))
         self.last = (split.start, split.follower(split.start)[0])
         self.iterations, self.trouble = 0, ""
