@@ -22,6 +22,7 @@ from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
 from blocc.sets import Ball, Box, Halfspace, Product, Reals, Simplex
 from inner_random_problems import FAMILIES, infeasible_problems, lower_level, random_problem, unbounded_problems
+from selections import few
 
 ORACLE = InteriorPoint()
 PRECISE = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
@@ -64,7 +65,9 @@ def accurate_reference(problem, upper, lower, rng):
             return x, y
 
 
-@pytest.mark.parametrize("name", ["affine-equality", "nonlinear", "everything", "simplex"])
+@pytest.mark.parametrize(
+    "name", few(["affine-equality", "nonlinear", "everything", "simplex"], "everything", "simplex")
+)
 def test_agrees_with_clarabel(name):
     problem, solve = family(name)
     rng = np.random.default_rng(0)
@@ -135,7 +138,7 @@ def test_linear_programs_against_highs():
         assert np.abs(found.y - exact.x).max() < 1e-5
 
 
-@pytest.mark.parametrize("name", ["affine-equality", "everything"])
+@pytest.mark.parametrize("name", few(["affine-equality", "everything"], "everything"))
 @given(x=st.tuples(*[st.floats(-2.0, 2.0)] * 2), upper=st.sampled_from([0.0, 1e-4, 1.0]))
 @settings(deadline=None, derandomize=True, max_examples=25)
 def test_few_iterations_on_well_scaled_problems(name, x, upper):
@@ -146,7 +149,7 @@ def test_few_iterations_on_well_scaled_problems(name, x, upper):
     assert max(found.residuals) <= 1e-6
 
 
-@pytest.mark.parametrize("name", ["affine-equality", "nonlinear", "everything"])
+@pytest.mark.parametrize("name", few(["affine-equality", "nonlinear", "everything"], "everything"))
 def test_twelve_digits_can_be_had(name):
     """Outer methods at a large gamma ask for 1e-12; the products must not run ahead of the residuals."""
     _, solve = family(name)
@@ -193,7 +196,9 @@ def test_vmap_equals_one_by_one():
         np.testing.assert_allclose(found.multipliers.inequality[i], alone.multipliers.inequality, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["affine-equality", "nonlinear", "everything", "simplex"])
+@pytest.mark.parametrize(
+    "name", few(["affine-equality", "nonlinear", "everything", "simplex"], "everything", "simplex")
+)
 def test_warm_starts(name):
     problem, solve = family(name)
     first = solve([0.2, -0.1])
@@ -223,7 +228,7 @@ def test_a_failed_solve_does_not_spoil_the_warm_start():
 
 
 # --- verdicts --------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["box", "ball"])
+@pytest.mark.parametrize("name", few(["box", "ball"], "ball"))
 def test_infeasible(name):
     found = solver(infeasible_problems()[name])()
     assert found.code == InnerCode.INFEASIBLE
