@@ -111,18 +111,22 @@ def fit(design: Design) -> Design:
     return replace(design, data=d)
 
 
-def radius(design: Design, ignore: int = -1) -> float:
-    """Distance from x within which the active rows stay the same."""
+def radius(design: Design, kink: int = -1) -> float:
+    """Distance from x within which the active rows stay the same, but for the row ``kink``, which switches on at x."""
     d, active = design.data, design.active
-    found = jacobians(d, active)
-    assert found is not None
-    slope, moves = found
     slack = d["b"] - d["A"] @ design.y - d["B"] @ design.x
-    speed = np.linalg.norm(d["A"] @ slope + d["B"], axis=1)
-    others = np.setdiff1d(np.arange(len(slack)), [*active, ignore])
-    limits = [*(slack[others] / np.maximum(speed[others], 1e-12))]
-    limits += [*(design.prices / np.maximum(np.linalg.norm(moves, axis=1), 1e-12))]
-    return float(min(limits, default=np.inf))
+    others = np.setdiff1d(np.arange(len(slack)), [*active, kink])
+    limits = [np.inf]
+    for rows in [active] if kink < 0 else [active, np.append(active, kink)]:
+        found = jacobians(d, rows)
+        if found is None:
+            raise Redraw
+        slope, moves = found
+        speed = np.linalg.norm(d["A"] @ slope + d["B"], axis=1)
+        limits += [*(slack[others] / np.maximum(speed[others], 1e-12))]
+        changes = np.linalg.norm(moves, axis=1)[: len(active)]  # the price of the row that switches is zero at x
+        limits += [*(design.prices / np.maximum(changes, 1e-12))]
+    return float(min(limits))
 
 
 def leader(design: Design, generator: Generator, *, away: float = 1.0, kink: int = -1) -> Design:

@@ -76,6 +76,8 @@ def units_of(flat: FlatProblem, x: np.ndarray) -> Units | None:
     logarithms = _balance(found, flat.n_x, flat.n_y)
     if np.max(np.abs(np.concatenate([np.ravel(part) for part in logarithms]))) < np.log2(_ROOM):
         return None
+    if abs(float(logarithms.upper)) < np.log2(_ROOM):  # tolerances are relative to it, and the user's must not grow
+        logarithms = logarithms._replace(upper=np.zeros_like(logarithms.upper))
     return Units(*(np.exp2(np.round(part)) for part in logarithms))
 
 

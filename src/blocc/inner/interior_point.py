@@ -93,6 +93,11 @@ class InteriorPoint:
         )
         return Warm(point, jnp.asarray(False))
 
+    def begin_at(self, flat: FlatProblem, y: Array) -> Warm:
+        """A start at ``y``, with nothing known about the multipliers."""
+        cold = self.cold(flat)
+        return Warm(cold.point._replace(y=jnp.asarray(y)), jnp.asarray(True))
+
     def solve(self, flat: FlatProblem, x: Array, weights: Weights, warm: Warm, tolerance: Array) -> InnerSolution:
         """Solve the lower level at ``x`` with the given weights to ``tolerance`` (relative KKT residual)."""
         bounds = Bounds.of(flat)
@@ -249,7 +254,7 @@ def _judge(
     since = jnp.where(error < 0.5 * state.best_error, 0, state.since_best + 1)
 
     iteration = state.iteration + 1
-    stuck = ~accepted | (iteration >= options.max_iterations) | ((since >= 8) & (error < 1e-6)) | (since >= 30)
+    stuck = ~accepted | (iteration >= options.max_iterations) | ((since >= 8) & (error < 1e-6)) | (since >= 40)
 
     # Farkas: the priced sum of all constraints is positive here and does not fall in any direction, so no y satisfies
     # them. "Does not fall": its gradient is 1e-5 of the terms that cancel in it (1e-3 where nothing moves any more).

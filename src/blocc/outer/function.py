@@ -208,6 +208,27 @@ class PenaltyFunction:
         found = self.violation(x)
         return bool(found.solved) and float(found.value) > 1e-9
 
+    def _inside(self, failed: Evaluation, oracle: InnerOracle, position: int, x: np.ndarray) -> Any | None:
+        """A start with all constraints slack, where the first of several oracles failed although there is room.
+
+        Between curved constraints that nearly touch, such a point is found more easily by itself than on the way.
+        """
+        begin_at = getattr(oracle, "begin_at", None)
+        if begin_at is None or position > 0 or len(self.oracles) == 1 or not _undecided(failed):
+            return None
+        if (
+            self.flat.n_inequality == 0
+            or self.flat.n_equality > 0
+            or failed.follower.concave
+            or failed.penalised.concave
+        ):
+            return None
+        found = self.violation(x)
+        if not found.solved or found.value >= 0.0:
+            return None
+        start = begin_at(self.flat, found.y)
+        return jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), start)
+
     def wall(self, x: np.ndarray) -> Wall | None:
         """The wall before an ``x`` where the follower has no answer, as the violation's linear model tells it."""
         if self.flat.n_inequality + self.flat.n_equality == 0:
@@ -265,6 +286,8 @@ class PenaltyFunction:
                 # f may have no value in the middle of Y, and has one where the follower answers: begin there.
                 begin = jax.tree.map(lambda leaf: jnp.stack([leaf[0], leaf[0]]), candidate.warm)
                 candidate = self._evaluate(oracle, x, gamma, leader, tolerance, begin)
+            if not candidate.usable and (inside := self._inside(candidate, oracle, position, x)) is not None:
+                candidate = self._evaluate(oracle, x, gamma, leader, tolerance, inside)
             if candidate.usable:
                 self._warm[oracle] = candidate.warm
                 self.fallbacks += position > 0

@@ -25,6 +25,9 @@ LARGEST_DIMENSION = 60
 #: Radius, relative to the size of x, at which sampling ends.
 SMALLEST_RADIUS = 1e-7
 
+#: The same at a wall towards which the value falls steeply.
+_STEEP = 1e-11
+
 #: Radius, relative to the size of x, within which stationarity counts: x is then known to so many digits.
 _SETTLED = 1e-4
 
@@ -111,6 +114,12 @@ def minimise(
                 best = found
         direction = around.shortest()
         length = float(np.max(np.abs(direction)))
+        if around.walls and length <= stage.tolerance:
+            # The wall is somewhere within the radius: a steep value may fall by more than the tolerance on the way.
+            unreached = radius * float(np.max(np.abs(center.gradient)))
+            if unreached > stage.tolerance:
+                length, final = unreached, min(final, _STEEP * size)
+                direction = np.zeros_like(direction)  # only a smaller radius helps
         last = Outcome(best, length, radius, walled)
         if length <= stage.tolerance:
             settled = last._replace(evaluation=center) if radius <= _SETTLED * size else None
@@ -118,7 +127,7 @@ def minimise(
                 break
             radius = max(0.1 * radius, final)
             continue
-        moved = _search(function, best, direction, around.walls, stage, radius)
+        moved = _search(function, best, direction, around.walls, stage, radius) if direction.any() else None
         if moved is not None:
             best = moved
             last = Outcome(best, length, radius, walled)

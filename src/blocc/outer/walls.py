@@ -20,8 +20,8 @@ from blocc.outer.lbfgsb import first_step_units
 from blocc.outer.stage import Outcome, Stage, measure, runs_away
 from blocc.penalty import Evaluation
 
-#: How far from a wall the descent keeps, relative to the size of x.
-_MARGIN = 1e-8
+#: How far from a wall the descent keeps, relative to the size of x: at first, and where the value falls steeply.
+_MARGIN, _SMALLEST_MARGIN = 1e-8, 1e-12
 
 #: So many cuts in one stage; terrain that needs more is left to gradient sampling.
 _MOST_CUTS = 40
@@ -60,6 +60,7 @@ class _Descent:
         self.gamma = float(first.gamma)
         self.size = 1.0 + float(np.max(np.abs(first.x), initial=0.0))
         self.cuts: list[_Cut] = []
+        self.margin = _MARGIN * self.size
         self.iterations = 0
 
     def run(self) -> Outcome:
@@ -76,10 +77,39 @@ class _Descent:
             held = self._slope(self.best) <= self.stage.tolerance
             if not self._renew() or not held:
                 break
+        self._approach()
         limited = self.iterations >= self.stage.max_iterations
         if not self._active(self.best.x):  # it only passed by a wall
             return Outcome(self.best, measure(self.function, self.best), 0.0, True, limited)
-        return Outcome(self.best, self._slope(self.best), SMALLEST_RADIUS * self.size, True, limited)
+        slope = max(self._slope(self.best), self._unreached())
+        return Outcome(self.best, slope, SMALLEST_RADIUS * self.size, True, limited)
+
+    def _unreached(self) -> float:
+        """What the margin before the wall may cost; where it is small, so is this."""
+        gain = float(np.max(np.abs(self.best.gradient), initial=0.0)) * self.margin
+        return gain if gain > self.stage.tolerance else 0.0
+
+    def _approach(self) -> None:
+        """Closer to the wall, as long as that pays: the value may fall like a root there."""
+        while self._active(self.best.x) and self.margin > _SMALLEST_MARGIN * self.size:
+            if float(np.max(np.abs(self.best.gradient), initial=0.0)) * self.margin <= 0.01 * self.stage.tolerance:
+                return
+            before, kept = self.best, self.cuts
+            closer = 0.9 * self.margin
+            held = self._active(self.best.x)
+            self.cuts = [
+                _Cut(cut.normal, cut.level + closer) if any(cut is other for other in held) else cut for cut in kept
+            ]
+            try:
+                self._quasi_newton()
+            except _Beyond:
+                self.cuts = kept
+            except _Done:
+                pass
+            if self.best is before:
+                self.cuts = kept
+                return
+            self.margin -= closer
 
     def _quasi_newton(self) -> None:
         """One run of SLSQP from the best point inside the present cuts."""
@@ -108,10 +138,10 @@ class _Descent:
             self.iterations += 1
             slope = self._slope(self.best)
             function.monitor.record(self.best, slope, function.evaluations)
-            if slope <= stage.tolerance or runs_away(function, self.best):
+            if (slope <= stage.tolerance and not self._loose()) or runs_away(function, self.best):
                 raise _Done
 
-        if self._slope(self.best) <= stage.tolerance:
+        if self._slope(self.best) <= stage.tolerance and not self._loose():
             return
         normals = np.reshape([cut.normal for cut in self.cuts], (-1, self.best.x.size))
         levels = np.array([cut.level for cut in self.cuts]) / unit
@@ -141,6 +171,12 @@ class _Descent:
         rows = np.reshape(normals, (-1, evaluation.x.size))
         return float(np.max(np.abs(shortest_combination(np.asarray(evaluation.gradient)[None], rows)), initial=0.0))
 
+    def _loose(self) -> bool:
+        """Whether a cut that counts for the slope is not reached yet, and reaching it would pay."""
+        gaps = [cut.level - float(cut.normal @ self.best.x) for cut in self._active(self.best.x)]
+        steep = float(np.max(np.abs(self.best.gradient), initial=0.0))
+        return max(gaps, default=0.0) * steep > 0.01 * self.stage.tolerance
+
     def _active(self, x: np.ndarray) -> list[_Cut]:
         return [cut for cut in self.cuts if cut.normal @ x >= cut.level - SMALLEST_RADIUS * self.size]
 
@@ -150,7 +186,7 @@ class _Descent:
         if wall is None:
             return False
         position = float(wall.normal @ x)
-        level = max(position - wall.depth - _MARGIN * self.size, float(wall.normal @ self.best.x))
+        level = max(position - wall.depth - self.margin, float(wall.normal @ self.best.x))
         if level >= position:
             return False
         self.cuts.append(_Cut(wall.normal, level))
