@@ -82,7 +82,9 @@ def neighbourhood(
     generator: np.random.Generator,
 ) -> Neighbourhood:
     """Look at ``samples`` random points of X within ``radius`` of the center."""
-    found = Neighbourhood([np.asarray(center.gradient)], [], set_normals(function, center.x, radius), [])
+    # Normals found by probing are as good as rounding lets them be at that distance.
+    edge = max(radius, SMALLEST_RADIUS * (1.0 + float(np.max(np.abs(center.x), initial=0.0))))
+    found = Neighbourhood([np.asarray(center.gradient)], [], set_normals(function, center.x, edge), [])
     for _ in range(samples):
         point = function.project(center.x + radius * generator.uniform(-1.0, 1.0, center.x.size))
         evaluation = function(point, float(center.gamma), stage.leader, stage.inner_tolerance)
@@ -114,15 +116,16 @@ def minimise(
                 best = found
         direction = around.shortest()
         length = float(np.max(np.abs(direction)))
-        if around.walls and length <= stage.tolerance:
+        if around.walls and length <= stage.tolerance and radius <= final:
             # The wall is somewhere within the radius: a steep value may fall by more than the tolerance on the way.
             unreached = radius * float(np.max(np.abs(center.gradient)))
             if unreached > stage.tolerance:
-                length, final = unreached, min(final, _STEEP * size)
+                length, final = unreached, _STEEP * size
                 direction = np.zeros_like(direction)  # only a smaller radius helps
         last = Outcome(best, length, radius, walled)
         if length <= stage.tolerance:
-            settled = last._replace(evaluation=center) if radius <= _SETTLED * size else None
+            near = radius <= (1e-2 if around.walls else 1.0) * _SETTLED * size  # a wall may be as far away as that
+            settled = last._replace(evaluation=center) if near else None
             if radius <= final:
                 break
             radius = max(0.1 * radius, final)
