@@ -86,13 +86,13 @@ class _Descent:
 
     def _unreached(self) -> float:
         """What the margin before the wall may cost; where it is small, so is this."""
-        gain = float(np.max(np.abs(self.best.gradient), initial=0.0)) * self.margin
+        gain = self._steepness() * self.margin
         return gain if gain > self.stage.tolerance else 0.0
 
     def _approach(self) -> None:
         """Closer to the wall, as long as that pays: the value may fall like a root there."""
         while self._active(self.best.x) and self.margin > _SMALLEST_MARGIN * self.size:
-            if float(np.max(np.abs(self.best.gradient), initial=0.0)) * self.margin <= 0.01 * self.stage.tolerance:
+            if self._steepness() * self.margin <= 0.01 * self.stage.tolerance:
                 return
             before, kept = self.best, self.cuts
             closer = 0.9 * self.margin
@@ -174,8 +174,11 @@ class _Descent:
     def _loose(self) -> bool:
         """Whether a cut that counts for the slope is not reached yet, and reaching it would pay."""
         gaps = [cut.level - float(cut.normal @ self.best.x) for cut in self._active(self.best.x)]
-        steep = float(np.max(np.abs(self.best.gradient), initial=0.0))
-        return max(gaps, default=0.0) * steep > 0.01 * self.stage.tolerance
+        return max(gaps, default=0.0) * self._steepness() > 0.01 * self.stage.tolerance
+
+    def _steepness(self) -> float:
+        """Largest entry of the gradient at the best point."""
+        return float(np.max(np.abs(self.best.gradient), initial=0.0))
 
     def _active(self, x: np.ndarray) -> list[_Cut]:
         return [cut for cut in self.cuts if cut.normal @ x >= cut.level - SMALLEST_RADIUS * self.size]
