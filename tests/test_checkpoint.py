@@ -106,20 +106,14 @@ def test_many_starts_go_on(name: str, request: pytest.FixtureRequest, tmp_path: 
             np.testing.assert_array_equal(one.x, other.x)
 
 
-def test_other_methods_go_on(toy: BilevelProblem, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"method": "bic-gaffa", "max_iterations": 800}
-    undisturbed = solve(toy, **options)
-    for stop in (2, 25):
-        file = tmp_path / f"run{stop}.npz"
-        solve(toy, callback=lambda state, stop=stop: state.iteration >= stop, checkpoint=file, **options)
-        assert_same(undisturbed, solve(toy, resume=file, **options))
-
-
-def test_gam_goes_on(tmp_path: Path) -> None:
-    problem = known_problem("leaning_wall").problem
-    options: dict[str, Any] = {"method": "gam", "max_iterations": 30}
+@pytest.mark.parametrize(
+    ("method", "name", "stops"), [("bic-gaffa", "blocc_toy", (2, 25)), ("gam", "leaning_wall", (1, 4))]
+)
+def test_other_methods_go_on(method: str, name: str, stops: tuple[int, ...], tmp_path: Path) -> None:
+    problem = known_problem(name).problem
+    options: dict[str, Any] = {"method": method, "max_iterations": 800 if method == "bic-gaffa" else 30}
     undisturbed = solve(problem, **options)
-    for stop in (1, 4):
+    for stop in stops:
         file = tmp_path / f"run{stop}.npz"
         solve(problem, callback=lambda state, stop=stop: state.iteration >= stop, checkpoint=file, **options)
         assert_same(undisturbed, solve(problem, resume=file, **options))
