@@ -16,10 +16,10 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import nnls
 
 from blocc.methods.protocol import Demand, Method
 from blocc.methods.size import Size
+from blocc.outer.kinks import shortest_combination
 from blocc.problem import FlatProblem
 
 Array = Any
@@ -80,14 +80,7 @@ def active_gradient(
 def minimum_norm(gradients: np.ndarray) -> np.ndarray:
     """The shortest vector in the convex hull of the rows."""
     rows = np.atleast_2d(np.asarray(gradients, dtype=np.float64))
-    if len(rows) == 1:
-        return rows[0]
-    # min ||G'w|| with w >= 0 and sum w = 1, the sum as a heavy row of a nonnegative least-squares problem.
-    size = max(float(np.abs(rows).max()), 1e-300)
-    heavy = 1e4
-    system = np.vstack([rows.T / size, heavy * np.ones((1, len(rows)))])
-    weights, _ = nnls(system, np.append(np.zeros(rows.shape[1]), heavy), maxiter=100 * len(rows))
-    return np.asarray(rows.T @ (weights / weights.sum()))
+    return shortest_combination(rows, np.zeros((0, rows.shape[1])))
 
 
 def splits(sure: np.ndarray, doubtful: np.ndarray) -> list[np.ndarray]:

@@ -6,20 +6,14 @@ there), the run ends with ``walled`` set and the caller goes on with a method th
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from scipy.optimize import minimize
 
 from blocc.outer.function import PenaltyFunction
-from blocc.outer.stage import Outcome, Stage, measure, runs_away
+from blocc.outer.stage import Outcome, Stage, better, measure, runs_away
 from blocc.penalty import Evaluation
-
-
-def _better(function: PenaltyFunction, new: Evaluation, old: Evaluation) -> bool:
-    """Lower, or equal up to rounding and closer to stationary."""
-    noise = 1e-12 * (1.0 + abs(float(old.value)))
-    if float(new.value) < float(old.value) - noise:
-        return True
-    return float(new.value) <= float(old.value) + noise and measure(function, new) < measure(function, old)
 
 
 def first_step_units(first: Evaluation) -> tuple[float, float]:
@@ -51,7 +45,7 @@ def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outc
                 raise _Wall
             seen.clear()  # only the last two points are ever asked for again
             seen[x.tobytes()] = found
-            if _better(function, found, best):
+            if better(found, best, partial(measure, function)):
                 best = found
         return float(found.value), np.asarray(found.gradient, dtype=np.float64)
 

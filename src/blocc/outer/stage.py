@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,13 @@ class Outcome(NamedTuple):
 def measure(function: PenaltyFunction, evaluation: Evaluation) -> float:
     """Stationarity of x at one evaluation."""
     return stationarity(function.project, evaluation.x, evaluation.gradient)
+
+
+def better(new: Evaluation, old: Evaluation, slope: Callable[[Evaluation], float]) -> bool:
+    """Lower, or equal up to rounding and closer to stationary, as ``slope`` measures it."""
+    noise = 1e-12 * (1.0 + abs(float(old.value)))
+    difference = float(new.value) - float(old.value)
+    return difference < -noise or (difference <= noise and slope(new) < slope(old))
 
 
 def runs_away(function: PenaltyFunction, evaluation: Evaluation) -> bool:

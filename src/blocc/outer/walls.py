@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from blocc.outer.function import PenaltyFunction
 from blocc.outer.kinks import SMALLEST_RADIUS, set_normals, shortest_combination
 from blocc.outer.lbfgsb import first_step_units
-from blocc.outer.stage import Outcome, Stage, measure, runs_away
+from blocc.outer.stage import Outcome, Stage, better, measure, runs_away
 from blocc.penalty import Evaluation
 
 #: How far from a wall the descent keeps, relative to the size of x: at first, and where the value falls steeply.
@@ -126,7 +126,7 @@ class _Descent:
                 if not found.usable:
                     raise _Beyond(x)
                 seen[x.tobytes()] = found
-                if self._better(found):
+                if better(found, self.best, self._slope):
                     self.best = found
             return found
 
@@ -156,12 +156,6 @@ class _Descent:
             callback=note,
             options={"ftol": 1e-16, "maxiter": max(1, stage.max_iterations - self.iterations)},
         )
-
-    def _better(self, new: Evaluation) -> bool:
-        """Lower, or equal up to rounding and closer to stationary."""
-        noise = 1e-12 * (1.0 + abs(float(self.best.value)))
-        difference = float(new.value) - float(self.best.value)
-        return difference < -noise or (difference <= noise and self._slope(new) < self._slope(self.best))
 
     def _slope(self, evaluation: Evaluation) -> float:
         """Length of the gradient after what bounds and walls within the radius can take of it."""
