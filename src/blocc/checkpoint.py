@@ -27,7 +27,7 @@ from blocc.journal import CheckpointError, Entry, Journal, Kept, Log, Pages
 from blocc.problem import BilevelProblem
 from blocc.reading import parse_json, read_limited, shown
 from blocc.version import __version__
-from blocc.writing import write_atomically
+from blocc.writing import remove_leftovers, write_atomically
 
 FORMAT = "blocc-checkpoint"
 VERSION = 1
@@ -153,18 +153,12 @@ def _probe(path: Path) -> None:
     """Try to write beside the target, so that a folder without rights or room is found out before any work."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f".{_literal(path.name)}.*.part"):
-            left.unlink(missing_ok=True)  # a run that was killed while it wrote
+        remove_leftovers(path)  # of runs that were killed while they wrote
         with tempfile.TemporaryFile(dir=path.parent) as stream:
             stream.write(bytes(_PROBE))
             stream.flush()
     except OSError as error:
         raise CheckpointError(f"cannot write the checkpoint {path}: {error.strerror or error}") from error
-
-
-def _literal(name: str) -> str:
-    """A file name with what glob would take for a pattern made harmless."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 # --- the format ------------------------------------------------------------------------------------------------------
