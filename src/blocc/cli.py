@@ -26,6 +26,7 @@ from blocc.loading import InputError, load_problem, parse_x0
 from blocc.report.storage import describe, plain
 from blocc.result import MultiResult, Result, Status
 from blocc.solve import solve, solve_many
+from blocc.streams import outlive_readers
 from blocc.version import __version__
 
 try:
@@ -260,6 +261,7 @@ def build_app() -> typer.Typer:
 
 def main() -> None:
     """Entry point of the ``blocc`` command."""
+    outlive_readers()
     if _MISSING is not None:
         print(f"the command line needs {_MISSING}: pip install 'blocc[cli]'", file=sys.stderr)
         sys.exit(BAD_INPUT)
