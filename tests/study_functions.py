@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 MODULE = "study_functions"
+#: Set by a test in its own process: a worker that sees it is a fork.
+INHERITED = False
 
 
 def noise(size: int, scale: float, seed: int) -> dict[str, Any]:
@@ -100,3 +102,15 @@ def chatty(a: int, seed: int) -> dict[str, Any]:
 
 def threads(seed: int) -> dict[str, Any]:
     return {name: os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NPROC")}
+
+
+def inherited(seed: int) -> dict[str, Any]:
+    """Whether this process is a fork of the one that runs the test."""
+    return {"inherited": INHERITED}
+
+
+def talkative(a: int, seed: int) -> dict[str, Any]:
+    """Prints more than any buffer holds."""
+    for _ in range(200):
+        print("word " * 100, flush=True)
+    return {"value": a}

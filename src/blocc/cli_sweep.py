@@ -39,7 +39,7 @@ _MOST_LINES = 40
 
 EXECUTOR_HELP = "serial, processes (on this machine) or dask (on a cluster)."
 WORKERS_HELP = "How many processes. Default: one for each core."
-SCHEDULER_HELP = "Address of a running Dask scheduler, tcp://HOST:PORT."
+SCHEDULER_HELP = "Address of a running Dask scheduler, tcp://HOST:PORT, or tls:// with certificates."
 ANYWHERE_HELP = "Follow paths of the study out of its folder and out of the working folder, too."
 FRESH_HELP = "Forget what was computed before."
 

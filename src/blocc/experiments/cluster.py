@@ -3,10 +3,13 @@
 Dask repeats what a worker was doing when it died. At most one batch for each thread of the cluster is handed out at a
 time: a worker that dies then takes nothing with it but its own batch, and Ctrl-C leaves nothing behind on a cluster
 that others use, too. Every wait has an end, because a scheduler that is gone sends no more messages.
+
+A scheduler without TLS asks nobody who they are: whoever can connect to it runs any code on its workers, as their user.
 """
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -17,6 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version as installed_version
 from typing import Any
 
+from blocc.errors import OptionError
 from blocc.experiments.compute import Outcome, compute_batch
 from blocc.experiments.executors import ONE_THREAD
 from blocc.experiments.processes import available_cores
@@ -26,24 +30,37 @@ from blocc.version import __version__
 _KEPT = "Finished cells are kept: the same command goes on where it stopped"
 _ANSWER = 30.0  #: seconds for the scheduler to answer
 _LOOK = 1.0  #: seconds between two looks at whether the cluster is alive
+_logger = logging.getLogger(__name__)
 
 
 class DaskExecutor:
     """Workers of a Dask cluster.
 
+    Without ``security`` there is no authentication: whoever can connect to the scheduler can run code as you. The one
+    that is started here listens on 127.0.0.1 alone, that is, to every user of this machine. A line in the log says so.
+
     :param workers: of a cluster that is started on this machine; by default as many as there are cores
     :param scheduler: address of a scheduler that is running; one of Dask's clusters or a ``distributed.Client`` will do
     :param patience: seconds to wait while the cluster has no worker at all
+    :param security: a ``distributed.Security`` with the certificates of a cluster that talks TLS; by default, what
+        Dask's own configuration says
     """
 
     name = "dask"
 
-    def __init__(self, workers: int | None = None, scheduler: Any = None, *, patience: float = 300.0) -> None:
-        _distributed()  # say at once that it is missing
+    def __init__(
+        self, workers: int | None = None, scheduler: Any = None, *, patience: float = 300.0, security: Any = None
+    ) -> None:
+        distributed = _distributed()  # say at once that it is missing
+        if security is not None and not isinstance(security, distributed.Security):
+            raise OptionError(f"security must be a distributed.Security, got {type(security).__name__}")
+        if security is not None and isinstance(scheduler, distributed.Client):
+            raise OptionError("give security or a client, not both: a distributed.Client brings its own certificates")
         self._own_workers = available_cores() if workers is None else workers
         self.workers = self._own_workers if scheduler is None else 0
         self._scheduler = scheduler
         self._patience = patience
+        self._security = security
 
     def run(self, study: Study, batches: Sequence[int]) -> Generator[Outcome, None, None]:
         """Compute these batches, in the order in which workers come to them."""
@@ -71,7 +88,12 @@ class DaskExecutor:
             address = self._scheduler
             if address is None:
                 # On a machine with much else to do, a new worker comes late. Dask must not give up the place it left.
-                stack.enter_context(dask.config.set({"distributed.deploy.lost-worker-timeout": f"{self._patience} s"}))
+                # Workers must not be forks of this process: JAX has threads, and its locks would stay locked.
+                settings = {
+                    "distributed.deploy.lost-worker-timeout": f"{self._patience} s",
+                    "distributed.worker.multiprocessing-method": "spawn",
+                }
+                stack.enter_context(dask.config.set(settings))
                 # No limit of memory: Dask would kill a worker at its share, and processes have no such limit either.
                 try:
                     address = distributed.LocalCluster(
@@ -79,8 +101,9 @@ class DaskExecutor:
                         threads_per_worker=1,
                         processes=True,
                         memory_limit=0,
-                        dashboard_address=":0",
+                        dashboard_address="127.0.0.1:0",
                         env=ONE_THREAD,
+                        security=self._security,
                     )
                 except (RuntimeError, OSError) as error:
                     raise StudyError(
@@ -89,10 +112,11 @@ class DaskExecutor:
                     ) from error
                 stack.callback(_quietly, address.close, _ANSWER)
             try:
-                client = distributed.Client(address, timeout=_ANSWER, set_as_default=False)
+                client = distributed.Client(address, timeout=_ANSWER, set_as_default=False, security=self._security)
             except (OSError, ValueError, TypeError) as error:
                 raise StudyError(f"no Dask scheduler answers at {address}: {error}") from error
             stack.callback(_quietly, client.close, _ANSWER)
+            _tell_who_may_connect(client)
             yield client
 
 
@@ -103,6 +127,20 @@ def _distributed() -> Any:
     except ImportError as error:
         raise StudyError("executor='dask' needs Dask: pip install 'blocc[cluster]'") from error
     return distributed
+
+
+def _tell_who_may_connect(client: Any) -> None:
+    """A line in the log where the scheduler asks for no certificate."""
+    address = str(getattr(client.scheduler, "address", ""))
+    if address.startswith(("tls://", "wss://", "inproc://")):
+        return
+    who = "every user of this machine" if address.startswith("tcp://127.0.0.1:") else "everyone who can reach it"
+    _logger.warning(
+        "the Dask scheduler at %s asks for no authentication: %s can run code as its workers' user. "
+        "DaskExecutor(security=distributed.Security(...)) asks for certificates",
+        address,
+        who,
+    )
 
 
 def _quietly(close: Any, timeout: float) -> None:

@@ -1,7 +1,8 @@
 """Batches in processes of this machine, each with one thread; a process that dies costs nothing but time.
 
 Each worker has one batch at a time. So it is known which batch a worker died of, and only that one is charged an
-attempt. The workers are fresh interpreters that do not import the main program again: a script needs no guard.
+attempt. The workers are fresh interpreters, never forks: JAX has threads, and their locks would stay locked for ever in
+a fork. They do not import the main program again: a script needs no guard.
 """
 
 from __future__ import annotations
