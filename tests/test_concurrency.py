@@ -239,3 +239,42 @@ def test_import_is_quick() -> None:
         if spent[-1] < 1.5:
             break
     assert min(spent) < 3.0
+
+
+# --- processes of the user's own -------------------------------------------------------------------------------------
+POOLS = """
+import multiprocessing
+import sys
+from concurrent.futures import ProcessPoolExecutor
+
+from blocc import solve
+from blocc.applications.toy import toy_problem
+
+
+def one_run(start):
+    return float(solve(toy_problem(), start).x)
+
+
+if __name__ == "__main__":
+    starts = [0.3, 1.2]
+    here = [one_run(start) for start in starts]  # JAX is in use from now on
+    if sys.argv[1] == "spawn":
+        with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+            there = list(pool.map(one_run, starts))
+    else:
+        from joblib import Parallel, delayed
+
+        there = Parallel(n_jobs=2)(delayed(one_run)(start) for start in starts)
+    print(here == there)
+"""
+
+
+@pytest.mark.parametrize("way", ["spawn", pytest.param("loky", marks=pytest.mark.slow)])
+def test_processes_of_the_users_own(way: str, tmp_path: Path) -> None:
+    """The two ways that the pages recommend, after JAX was used in the program that starts the processes."""
+    if way == "loky":
+        pytest.importorskip("joblib", reason="joblib, which comes with scikit-learn, is not installed")
+    script = tmp_path / "program.py"
+    script.write_text(POOLS)
+    done = subprocess.run([sys.executable, str(script), way], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "True\n", done.stderr
