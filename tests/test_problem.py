@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from blocc import solve
 from blocc.errors import ProblemError
 from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
@@ -192,3 +196,63 @@ def test_caches_are_not_shared():
     assert problem.flat is problem.flat
     with pytest.raises(AttributeError):
         problem.name = "other"
+
+
+# --- numbers that change ---------------------------------------------------------------------------------------------
+def changing(numbers: dict[str, Any]) -> BilevelProblem:
+    """The leader wants x at the goal; the follower copies it."""
+    return BilevelProblem(
+        upper=lambda x, y: jnp.sum((x - numbers["goal"]) ** 2),
+        lower=lambda x, y: jnp.sum((y - x) ** 2),
+        inequality=lambda x, y: [y - wall for wall in numbers["walls"]],
+        x_set=Box(-4.0, 4.0, shape=2),
+        y_set=Reals(2),
+    )
+
+
+def test_a_changed_closure_is_noticed() -> None:
+    numbers: dict[str, Any] = {"goal": np.array([1.0, 2.0]), "walls": [9.0]}
+    problem = changing(numbers)
+    np.testing.assert_allclose(solve(problem).x, [1.0, 2.0], atol=1e-4)
+    kept, flat = problem.cache, problem.flat
+    assert not problem.renew()
+    assert problem.cache is kept
+    assert problem.flat is flat
+    numbers["goal"][1] = 3.0  # in place
+    assert problem.renew()
+    assert not problem.renew()
+    np.testing.assert_allclose(solve(problem).x, [1.0, 3.0], atol=1e-4)
+    numbers["goal"] = np.array([-1.0, 0.0])
+    assert problem.renew()
+    np.testing.assert_allclose(solve(problem).x, [-1.0, 0.0], atol=1e-4)
+    numbers["walls"] = [8.0, 9.0]  # another number of constraints
+    assert problem.renew()
+    assert problem.flat.n_inequality == 4
+    assert solve(problem).success
+
+
+def test_a_change_that_does_not_fit_is_an_error() -> None:
+    numbers: dict[str, Any] = {"goal": np.zeros(2), "walls": [9.0]}
+    problem = changing(numbers)
+    numbers["goal"] = np.zeros(3)
+    with pytest.raises(ProblemError, match=r"upper\(x, y\) fails for x of shape"):
+        problem.renew()
+
+
+def test_looking_for_changes_takes_milliseconds() -> None:
+    problem = changing({"goal": np.zeros(2), "walls": [9.0]})
+    problem.renew()
+    times = []
+    for _ in range(5):
+        begun = time.process_time()
+        problem.renew()
+        times.append(time.process_time() - begun)
+    assert min(times) < 0.02
+
+
+def test_a_joint_projection_is_traced_too() -> None:
+    shift = [1.0]
+    problem = build(joint_projection=lambda x, y: (shift[0] * x, y))
+    assert not problem.renew()
+    shift[0] = 2.0
+    assert problem.renew()

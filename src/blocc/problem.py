@@ -6,8 +6,9 @@ offers itself to the solvers as a :class:`FlatProblem`, the same functions over 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc.errors import ProblemError
-from blocc.precision import double_precision
 from blocc.sets import ConvexSet, PyTree
+from blocc.tracing import Traced, digest_of_arrays, trace
 
 if TYPE_CHECKING:
     from blocc.diagnose import CheckReport
 
 Array = Any
 Function = Callable[..., Any]
+
+#: What a user may write.
+FUNCTIONS = ("upper", "lower", "inequality", "equality", "upper_inequality", "joint_projection")
+#: Under which keys ``shared`` holds the traced functions, and what takes its place when they change.
+_TRACED, _NEXT = "traced", "next"
 
 
 @dataclass(frozen=True)
@@ -65,8 +71,14 @@ class FlatProblem:
         return self.y_set.size
 
 
+class _Memory:
+    """What a problem knows besides its fields."""
+
+    _given: tuple[Any, ...] = ()  #: the leaves of the data as the user gave them
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BilevelProblem:
+class BilevelProblem(_Memory):
     """A leader's problem over x whose follower answers with y.
 
     minimise ``upper(x, y)`` over x in ``x_set``, subject to ``upper_inequality(x, y) <= 0``, where y minimises
@@ -78,7 +90,9 @@ class BilevelProblem:
     ``inequality`` should be convex in y and ``equality`` affine in y; :meth:`check` tells whether they are.
 
     With ``data`` (a pytree of numbers and arrays) every function is called with it as a third argument, and
-    :meth:`with_data` gives the same problem with other numbers, for which nothing is compiled again.
+    :meth:`with_data` gives the same problem with other numbers, for which nothing is compiled again. The arrays are
+    copied, and the copies cannot be written to. Numbers that functions take from their surroundings are compiled in
+    instead; :meth:`renew` looks whether they have changed.
 
     ``oracle`` may hold an inner solver that knows this problem's structure; by default blocc chooses one.
     ``joint_projection(x, y)`` may return the nearest (x, y) in both sets that satisfies ``inequality`` and
@@ -103,6 +117,7 @@ class BilevelProblem:
 
     def __post_init__(self) -> None:
         if self.data is not None:
+            object.__setattr__(self, "_given", tuple(jax.tree.leaves(self.data)))
             object.__setattr__(self, "data", jax.tree.map(_as_data, self.data))
         for name in ("x_set", "y_set"):
             if not isinstance(getattr(self, name), ConvexSet):
@@ -115,31 +130,27 @@ class BilevelProblem:
         for name in ("upper", "lower"):
             if not callable(getattr(self, name)):
                 raise ProblemError(f"{name} must be a function of (x, y), got {type(getattr(self, name)).__name__}")
-            shape = self._output(name)
-            if not hasattr(shape, "shape") or shape.shape != ():
-                found = jax.tree.map(lambda leaf: leaf.shape, shape)
-                raise ProblemError(f"{name}(x, y) must return one number (shape ()), got shape {found}")
         for name in ("inequality", "equality", "upper_inequality", "joint_projection"):
             function = getattr(self, name)
             if function is not None and not callable(function):
                 raise ProblemError(f"{name} must be a function of (x, y) or None, got {type(function).__name__}")
-        _ = self.flat  # traces every constraint function, so that a misfit is reported now
+        self.shared[_TRACED] = self._trace_all()
+
+    def _trace_all(self) -> dict[str, Traced]:
+        """Every function of the user, traced as it is now; a misfit is reported."""
+        return {name: self._trace(name) for name in FUNCTIONS if getattr(self, name) is not None}
 
     def _output(self, name: str) -> Any:
-        """Shapes that a user function returns, found by tracing it once."""
-        if ("output", name) not in self.shared:
-            self.shared["output", name] = self._trace(name)
-        return self.shared["output", name]
+        """Shapes that a user function returns."""
+        traced: dict[str, Traced] = self.shared[_TRACED]
+        return traced[name].output if name in traced else ()
 
-    def _trace(self, name: str) -> Any:
-        function = getattr(self, name)
-        if function is None:
-            return ()
+    def _trace(self, name: str) -> Traced:
         try:
-            with double_precision():
-                as_shape = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float64)  # noqa: E731
-                x, y = jax.tree.map(as_shape, self.x_set.template), jax.tree.map(as_shape, self.y_set.template)
-                output = jax.eval_shape(function, *((x, y) if self.data is None else (x, y, self.data)))
+            as_shape = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, np.float64)  # noqa: E731
+            x, y = jax.tree.map(as_shape, self.x_set.template), jax.tree.map(as_shape, self.y_set.template)
+            traced = trace(getattr(self, name), *((x, y) if self.data is None else (x, y, self.data)))
+            output = traced.output
         except jax.errors.JAXTypeError as error:
             raise ProblemError(
                 f"{name}(x, y) cannot be traced by JAX; write it with jax.numpy and without Python branches on the "
@@ -151,12 +162,51 @@ class BilevelProblem:
                 for label, template in (("x", self.x_set.template), ("y", self.y_set.template))
             )
             raise ProblemError(f"{name}(x, y) fails for {shapes}: {type(error).__name__}: {error}") from error
-        if output is None and name not in ("upper", "lower"):
+        if name in ("upper", "lower") and (not hasattr(output, "shape") or output.shape != ()):
+            found = jax.tree.map(lambda leaf: leaf.shape, output)
+            raise ProblemError(f"{name}(x, y) must return one number (shape ()), got shape {found}")
+        if output is None:
             raise ProblemError(f"{name}(x, y) returns nothing; is a return missing?")
         for leaf in jax.tree.leaves(output):
             if not jnp.issubdtype(leaf.dtype, jnp.floating) and not jnp.issubdtype(leaf.dtype, jnp.integer):
                 raise ProblemError(f"{name}(x, y) must return real numbers, got dtype {leaf.dtype}")
-        return output
+        return traced
+
+    def digests(self) -> dict[str, str]:
+        """For each function, and for the data, a text that changes with any operation or number in it."""
+        found = {name: traced.digest for name, traced in self.shared[_TRACED].items()}
+        return found if self.data is None else {**found, "data": digest_of_arrays(self.data)}
+
+    def renew(self) -> bool:
+        """See whether the functions still compute what they did when they were last traced; True where they do not.
+
+        Numbers that a function takes from its surroundings (globals, closures, attributes) are compiled in. Where any
+        of them has changed, everything compiled is dropped, and the next solve uses the new ones. Functions that
+        ``jax.jit`` wraps are remembered by JAX itself, old numbers and all: change what they are given instead.
+
+        :raises ProblemError: where arrays that were given as ``data`` were changed in place
+        """
+        for given, copied in zip(self._given, jax.tree.leaves(self.data), strict=True):
+            if isinstance(given, jax.Array):  # never changes, and may lie on another device
+                continue
+            now = np.asarray(given, dtype=copied.dtype)
+            if not np.array_equal(now, copied) and not np.array_equal(now, copied, equal_nan=True):  # slow for NaN alone
+                raise ProblemError(
+                    "the arrays given as data were changed in place, and the problem has the old numbers; use "
+                    "problem.with_data(...) for the new ones"
+                )
+        traced = self._trace_all()
+        old = self.shared
+        if _digests(traced) == _digests(old[_TRACED]):
+            return False
+        # Problems that differ only in their data change together. Those that are being solved keep what they have.
+        new = old.get(_NEXT)
+        if new is None or _digests(new[_TRACED]) != _digests(traced):
+            new = old[_NEXT] = {_TRACED: traced}
+        object.__setattr__(self, "shared", new)
+        object.__setattr__(self, "cache", {})
+        self.__dict__.pop("flat", None)
+        return True
 
     @cached_property
     def flat(self) -> FlatProblem:
@@ -216,16 +266,15 @@ class BilevelProblem:
         new = jax.tree.map(_as_data, data)
         same = jax.tree.structure(new) == jax.tree.structure(self.data)  # type: ignore[operator]
         if same:  # whole numbers are real numbers too
-            new = jax.tree.map(
-                lambda leaf, old: leaf.astype(np.float64) if old.dtype.kind == "f" else leaf, new, self.data
-            )
+            new = jax.tree.map(lambda leaf, old: _as_data(leaf, real=old.dtype.kind == "f"), new, self.data)
         if not same or describe(new) != describe(self.data):
             raise ProblemError(
                 f"data must have the structure, shapes and dtypes {describe(self.data)}, got {describe(new)}"
             )
-        other = replace(self, data=new)
-        object.__setattr__(other, "shared", self.shared)  # dataclasses.replace alone must not: it may change functions
-        other.__dict__.pop("flat", None)  # it was built around a dictionary of its own
+        other = copy.copy(self)  # dataclasses.replace makes a problem that shares nothing: it may change functions
+        other.__dict__.pop("flat", None)
+        for name, value in (("data", new), ("_given", tuple(jax.tree.leaves(data))), ("cache", {})):
+            object.__setattr__(other, name, value)
         return other
 
     def _count(self, name: str) -> int:
@@ -247,12 +296,24 @@ class BilevelProblem:
         """
         from blocc.diagnose import check
 
+        self.renew()
         return check(self, x, seed=seed)
 
 
-def _as_data(leaf: Any) -> np.ndarray:
-    """A leaf of the data as an array: real numbers in double precision, whole numbers (indices, counts) as they are."""
+def _as_data(leaf: Any, real: bool = False) -> np.ndarray:
+    """A leaf of the data as an array that cannot be written to.
+
+    Real numbers are in double precision, whole numbers (indices, counts) as they are unless they stand for ``real``
+    ones.
+    """
     array = np.array(leaf)
     if array.dtype.kind not in "fiub":
         raise ProblemError(f"data must hold real numbers, got {leaf!r}")
-    return array.astype(np.float64) if array.dtype.kind == "f" else array
+    if real or array.dtype.kind == "f":
+        array = array.astype(np.float64)
+    array.flags.writeable = False
+    return array
+
+
+def _digests(traced: dict[str, Traced]) -> dict[str, str]:
+    return {name: found.digest for name, found in traced.items()}
