@@ -190,7 +190,7 @@ class BilevelProblem(_Memory):
             if isinstance(given, jax.Array):  # never changes, and may lie on another device
                 continue
             now = np.asarray(given, dtype=copied.dtype)
-            if not np.array_equal(now, copied) and not np.array_equal(now, copied, equal_nan=True):  # slow for NaN alone
+            if not (np.array_equal(now, copied) or np.array_equal(now, copied, equal_nan=True)):  # the latter is slow
                 raise ProblemError(
                     "the arrays given as data were changed in place, and the problem has the old numbers; use "
                     "problem.with_data(...) for the new ones"
