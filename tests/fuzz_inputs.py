@@ -33,6 +33,7 @@ from blocc.experiments.encoding import encode
 from blocc.experiments.store import Store
 from blocc.experiments.study import Study
 from blocc.experiments.sweep import read_sweep
+from blocc.fingerprint import Fingerprint
 from blocc.journal import Entry, Kept, Log, Pages
 from blocc.lagrangian import Multipliers
 from blocc.loading import parse_x0
@@ -304,9 +305,8 @@ def _checkpoint() -> Files:
     row = tuple(float(k) for k in range(len(HistoryRow._fields)))
     pages = Pages(entries, {"batch": Kept([np.ones((2, 3)), np.arange(2)], Log([row, row], 2, 7, 1, np.ones(2)))})
     pages.warm["0"] = [np.asarray(True), np.ones(3)]
-    identity = Identity(
-        {"upper": np.ones(4), "x_set": np.zeros((2, 2))}, {"gamma": "auto", "seed": 0}, np.zeros((1, 2))
-    )
+    problem = Fingerprint({"upper": np.ones(4), "x_set": np.zeros((2, 2))}, {"tracer": "jax", "upper": "0f"})
+    identity = Identity(problem, {"gamma": "auto", "seed": 0}, np.zeros((1, 2)))
     return {"run.npz": pack(identity, pages)}
 
 

@@ -22,6 +22,7 @@ from blocc import BilevelProblem, Box, OptionError, Reals, Result, Status, solve
 from blocc import checkpoint as module
 from blocc.applications.textbook import known_problem
 from blocc.checkpoint import read_checkpoint
+from blocc.fingerprint import fingerprint
 from blocc.journal import CheckpointError, Journal
 
 
@@ -248,6 +249,70 @@ def test_foreign_checkpoints(kept: bytes, tmp_path: Path, changes: dict, options
     file.write_bytes(kept)
     with pytest.raises(CheckpointError, match=words):
         solve(make_toy(**changes), resume=file, **options)
+
+
+def upper(x: Any, y: Any) -> Any:
+    """That of :func:`make_toy`."""
+    return jnp.sin(3.0 * x) + 0.1 * (x - 1.0) ** 2 + (y - 0.4) ** 2
+
+
+#: Edits that no comparison at a few random points can show.
+EDITS: dict[str, dict[str, Any]] = {
+    "where nobody looks": {"upper": lambda x, y: upper(x, y) + jnp.where(jnp.abs(x - 0.777) < 1e-9, 5.0, 0.0)},
+    "at the answer": {"upper": lambda x, y: upper(x, y) + jnp.where(jnp.abs(y - jnp.minimum(x, 1.0)) < 0.01, 0.1, 0.0)},
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_that_a_few_values_do_not_show(kept: bytes, tmp_path: Path, edit: str) -> None:
+    file, problem = tmp_path / "run.npz", make_toy(**EDITS[edit])
+    file.write_bytes(kept)
+    before, now = read_checkpoint(file).identity.problem, fingerprint(problem)
+    assert before._replace(program={}).differences(now._replace(program={})) == []
+    for path in ("resume", "checkpoint"):
+        with pytest.raises(CheckpointError, match=r"another problem.* upper\(x, y\)"):
+            solve(problem, **{path: file})
+    assert file.read_bytes() == kept
+
+
+@pytest.mark.parametrize("program", [{}, {"tracer": "jax 0.0", "upper(x, y)": "0f"}], ids=["none", "other version"])
+def test_programs_of_other_versions_are_not_compared(
+    toy: BilevelProblem, kept: bytes, tmp_path: Path, program: dict[str, str]
+) -> None:
+    """What counts then are values: at a few points, and where the run has been."""
+    file = tmp_path / "run.npz"
+    file.write_bytes(kept)
+    identity, pages = read_checkpoint(file)
+    file.write_bytes(module.pack(identity._replace(problem=identity.problem._replace(program=program)), pages))
+    before = file.read_bytes()
+    words = r"the checkpoint's evaluations are not this problem's: at number 1, upper\(x, y\) gave "
+    with pytest.raises(CheckpointError, match=words):
+        solve(make_toy(**EDITS["at the answer"]), resume=file)
+    assert file.read_bytes() == before
+    assert_same(solve(toy), solve(toy, resume=file))
+
+
+def test_every_bit_of_the_data_counts(tmp_path: Path) -> None:
+    file = tmp_path / "run.npz"
+    parts: dict[str, Any] = {"x_set": Box(0.0, 3.0), "y_set": Reals()}
+    problem = BilevelProblem(upper=lambda x, y, d: (x - d) ** 2, lower=lambda x, y, d: (y - x) ** 2, data=1.0, **parts)
+    solve(problem, checkpoint=file)
+    with pytest.raises(CheckpointError, match="another problem: data differs"):
+        solve(problem.with_data(1.0 + 1e-15), resume=file)
+    assert solve(problem.with_data(1.0), resume=file).success
+
+
+def test_the_last_evaluation_is_looked_at(toy: BilevelProblem, kept: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "run.npz"
+    file.write_bytes(kept)
+    identity, pages = read_checkpoint(file)
+    last = pages.entries[-1]
+    changed = last.outputs.copy()
+    changed[3:] += 0.5  # all but the counts
+    pages.entries[-1] = last._replace(outputs=changed)
+    file.write_bytes(module.pack(identity, pages))
+    with pytest.raises(CheckpointError, match=f"not this problem's: at number {len(pages.entries)}, "):
+        solve(toy, resume=file)
 
 
 def test_checkpoints_of_other_problems_are_not_overwritten(kept: bytes, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import scipy
 
 from blocc.archive import MOST_BYTES, unpack_arrays
 from blocc.errors import OptionError
-from blocc.fingerprint import differences, fingerprint
+from blocc.fingerprint import Fingerprint, fingerprint
 from blocc.journal import CheckpointError, Entry, Journal, Kept, Log, Pages
 from blocc.problem import BilevelProblem
 from blocc.reading import parse_json, read_limited, shown
@@ -39,7 +39,7 @@ _PROBE = 4096
 class Identity(NamedTuple):
     """Which run a checkpoint belongs to."""
 
-    problem: dict[str, np.ndarray]  #: a fingerprint
+    problem: Fingerprint
     settings: dict[str, Any]
     starts: np.ndarray
 
@@ -124,7 +124,7 @@ def _path(name: str, given: str | Path | None) -> Path | None:
 
 
 def _same_run(path: Path, found: Identity, wanted: Identity) -> None:
-    if parts := differences(found.problem, wanted.problem):
+    if parts := found.problem.differences(wanted.problem):
         raise CheckpointError(f"{path} belongs to another problem: {', '.join(parts)} differ{'s' * (len(parts) == 1)}")
     for name in {**found.settings, **wanted.settings}:
         before, now = found.settings.get(name), wanted.settings.get(name)
@@ -142,7 +142,7 @@ def _may_be_written(path: Path, identity: Identity) -> None:
         found = read_checkpoint(path)
     except CheckpointError as error:
         raise CheckpointError(f"{error}; it is not overwritten: choose another path for checkpoint") from None
-    if parts := differences(found.identity.problem, identity.problem):
+    if parts := found.identity.problem.differences(identity.problem):
         raise CheckpointError(
             f"{path} is a checkpoint of another problem (by {', '.join(parts)}); it is not overwritten: choose another "
             "path for checkpoint"
@@ -175,7 +175,7 @@ def _joined(vectors: list[np.ndarray]) -> np.ndarray:
 def pack(identity: Identity, pages: Pages) -> bytes:
     """A checkpoint as bytes."""
     arrays: dict[str, np.ndarray] = {"starts": identity.starts}
-    arrays |= {f"problem{index}": table for index, table in enumerate(identity.problem.values())}
+    arrays |= {f"problem{index}": table for index, table in enumerate(identity.problem.values.values())}
     entries = pages.entries
     arrays["inputs"] = _joined([entry.inputs for entry in entries])
     arrays["outputs"] = _joined([entry.outputs for entry in entries])
@@ -195,7 +195,8 @@ def pack(identity: Identity, pages: Pages) -> bytes:
         "version": VERSION,
         "versions": {"blocc": __version__, "jax": jax.__version__, "numpy": np.__version__, "scipy": scipy.__version__},
         "settings": identity.settings,
-        "problem": list(identity.problem),
+        "problem": list(identity.problem.values),
+        "program": identity.problem.program,
         "labels": [entry.label for entry in entries],
         "states": states,
         "warm": {owner: len(leaves) for owner, leaves in pages.warm.items()},
@@ -213,7 +214,8 @@ def pack(identity: Identity, pages: Pages) -> bytes:
 
 def _unpack(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Content:
     """The inverse of :func:`pack`."""
-    problem = {str(name): arrays[f"problem{index}"] for index, name in enumerate(document["problem"])}
+    values = {str(name): arrays[f"problem{index}"] for index, name in enumerate(document["problem"])}
+    program = {str(name): str(digest) for name, digest in document.get("program", {}).items()}  # older files have none
     pages = Pages(_entries(document["labels"], arrays))
     for number, (name, state) in enumerate(document["states"].items()):
         leaves = [arrays[f"state{number}_{i}"] for i in range(_count(state["leaves"], arrays))]
@@ -227,7 +229,7 @@ def _unpack(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Content
     pages.seconds = float(document["seconds"])
     if not 0.0 <= pages.seconds < np.inf:
         raise ValueError(f"{pages.seconds} seconds")
-    return _Content(Identity(problem, dict(document["settings"]), arrays["starts"]), pages)
+    return _Content(Identity(Fingerprint(values, program), dict(document["settings"]), arrays["starts"]), pages)
 
 
 def _entries(labels: list[Any], arrays: dict[str, np.ndarray]) -> list[Entry]:

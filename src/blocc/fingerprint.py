@@ -1,21 +1,27 @@
-"""What makes a problem this problem: a few numbers out of its shapes, its sets and its functions.
+"""What makes a problem this problem: values of its sets and functions, and the programs of its functions.
 
-Functions cannot be compared, their values can: at seeded random points, summed up in four numbers each. Two problems
-with the same numbers are the same for every practical purpose; where they differ, the part that differs has a name.
+Values are taken at seeded random points and summed up in four numbers each. They can be compared across machines and
+versions, and they miss what makes a difference elsewhere. Programs, as JAX traces them, miss nothing, and can only be
+compared where the same versions traced them. Where two problems differ, the part that differs has a name.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from blocc.precision import double_precision
-from blocc.problem import BilevelProblem
+from blocc.problem import FUNCTIONS, BilevelProblem
+from blocc.tracing import tracer
 
 #: Values that agree to this relative accuracy are the same: another machine rounds differently.
 _RELATIVE = 1e-9
 _POINTS = 3
 _SEED = 20_240_607
+#: The entry of a program that says by what it was traced.
+_TRACER = "tracer"
 
 
 def _summary(vector: np.ndarray) -> np.ndarray:
@@ -26,8 +32,26 @@ def _summary(vector: np.ndarray) -> np.ndarray:
         return np.array([flat.size, flat.sum(), flat @ weights, np.max(np.abs(flat), initial=0.0)])
 
 
-def fingerprint(problem: BilevelProblem) -> dict[str, np.ndarray]:
-    """A table of four columns for every part of the problem, by the name of the part."""
+class Fingerprint(NamedTuple):
+    """By what a problem is recognised."""
+
+    values: dict[str, np.ndarray]  #: a table of four columns for every part of the problem, by the name of the part
+    program: dict[str, str]  #: a digest for every function and for the data, by name; and what traced them
+
+    def differences(self, other: Fingerprint) -> list[str]:
+        """Names of the parts in which two problems differ."""
+        return _other_values(self.values, other.values) or _other_programs(self.program, other.program)
+
+
+def fingerprint(problem: BilevelProblem) -> Fingerprint:
+    """The fingerprint of a problem as it is now."""
+    problem.renew()
+    names = {name: f"{name}(x, y)" for name in FUNCTIONS}
+    program = {names.get(name, name): digest for name, digest in problem.digests().items()}
+    return Fingerprint(_values(problem), {_TRACER: tracer(), **program})
+
+
+def _values(problem: BilevelProblem) -> dict[str, np.ndarray]:
     flat, generator = problem.flat, np.random.default_rng(_SEED)
     found: dict[str, list[np.ndarray]] = {}
     with double_precision():
@@ -42,8 +66,14 @@ def fingerprint(problem: BilevelProblem) -> dict[str, np.ndarray]:
     return {name: np.stack(rows) for name, rows in found.items()}
 
 
-def differences(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> list[str]:
-    """Names of the parts in which two fingerprints differ."""
+def _other_programs(one: dict[str, str], other: dict[str, str]) -> list[str]:
+    """Names of the parts whose programs differ; none where other versions traced them, or nobody did."""
+    if one.get(_TRACER) != other.get(_TRACER) or _TRACER not in one:
+        return []
+    return [name for name in {**one, **other} if one.get(name) != other.get(name)]
+
+
+def _other_values(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> list[str]:
     found = [name for name in {**one, **other} if not _same(one.get(name), other.get(name))]
     # Other sets mean other points, at which any function has other values.
     return [name for name in found if name in ("x_set", "y_set")] or found

@@ -22,6 +22,7 @@ from blocc.inner.protocol import InnerCode, InnerOracle
 from blocc.journal import CheckpointError
 from blocc.outer import spectral
 from blocc.outer.monitor import Monitor
+from blocc.outer.replay import compare_with_problem, is_sampled
 from blocc.penalty import Evaluation, Leader, cold_pair, evaluate, evaluation_shapes
 from blocc.problem import FlatProblem
 from blocc.sets import ConvexSet
@@ -101,6 +102,7 @@ class PenaltyFunction:
         self._name = self._journal.enrol(self)
         self._violation: tuple[np.ndarray, Violation] | None = None
         self._awake = False
+        self._recalled = 0
 
     # --- long runs ----------------------------------------------------------------------------------------------
     def warm_leaves(self) -> list[np.ndarray] | None:
@@ -260,7 +262,11 @@ class PenaltyFunction:
             return self._by_any_oracle(x, gamma, leader, tolerance)
         inputs = np.concatenate([x, [gamma, tolerance, leader.penalty], leader.multipliers]).astype(np.float64)
         if (answer := self._journal.recall(self._name, inputs)) is not None:
-            return self._repeated(answer)
+            found = self._repeated(answer)
+            self._recalled += 1
+            if is_sampled(self._recalled) or not self._journal.replaying:
+                self.compile_seconds += compare_with_problem(self.flat, found, self._recalled)
+            return found
         if not self._awake:
             self._wake()
         found = self._by_any_oracle(x, gamma, leader, tolerance)
