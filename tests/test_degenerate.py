@@ -129,7 +129,6 @@ def test_units_do_not_matter(power: int) -> None:
     assert result.upper_value <= 1e-6 * stretch[0]
     assert result.certificate.feasibility <= 1e-4  # a row of the user is in units of 1e4
     assert seen[-1] * big == pytest.approx(3.0, rel=1e-2)
-    assert "other units" in result.message
 
 
 def test_units_do_not_matter_to_many_starts() -> None:

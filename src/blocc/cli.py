@@ -71,6 +71,7 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
     6  not convex (check: an assumption fails; verify: a claim does not hold)
     7  a function is not finite
     8  time limit
+    9  the penalty is open: gamma, given by hand, is too small
   130  interrupted or stopped
     1  an unexpected error inside blocc"""
 

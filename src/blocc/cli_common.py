@@ -21,6 +21,7 @@ EXIT_CODES: dict[Status, int] = {
     Status.NOT_CONVEX: 6,
     Status.NOT_FINITE: 7,
     Status.TIME_LIMIT: 8,
+    Status.PENALTY_OPEN: 9,
     Status.STOPPED: 130,
     Status.INTERRUPTED: 130,
 }

@@ -10,12 +10,13 @@ from blocc.loading import load_problem
 from blocc.report.storage import ChangedError, load_result, plain
 from blocc.result import Status
 from blocc.verification import WORDS, Verification, shown
-from blocc.verify import verify
+from blocc.verify import TOLERANCE, verify
 
 try:
     import typer
     from rich.box import SIMPLE
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 except ImportError:  # blocc.cli says so
     pass
@@ -32,7 +33,7 @@ def verify_command(
         str,
         typer.Argument(help="The Python file that builds its problem.", metavar="FILE.py[:NAME]", show_default=False),
     ],
-    tolerance: Annotated[float | None, typer.Option(help="Relative tolerance. Default: the result's own.")] = None,
+    tolerance: Annotated[float, typer.Option(help="Relative tolerance; never the result's own.")] = TOLERANCE,
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
     quiet: Annotated[bool, typer.Option(help="Print nothing; the exit code tells.")] = False,
 ) -> None:
@@ -67,7 +68,8 @@ def _print(verification: Verification) -> None:
     for check in verification.checks:
         style = "green" if check.ok else "red" if check.ok is False else "yellow"
         cells = (check.name, shown(check.claimed), shown(check.recomputed))
-        table.add_row(*cells, f"[{style}]{WORDS[check.ok]}[/{style}]", check.note)
+        words = f"[{style}]{WORDS[check.ok]}[/{style}]"
+        table.add_row(*map(escape, cells), words, escape(check.note))  # a file from outside may hold any text
     console.print(table)
     verdict = "verified" if verification.ok else "NOT verified"
     style = "bold green" if verification.ok else "bold red"

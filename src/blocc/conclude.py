@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,9 +13,10 @@ import scipy
 
 from blocc.curvature import curvature_of
 from blocc.inner.protocol import InnerCode
-from blocc.lagrangian import Multipliers
+from blocc.judge.verdict import Verdict
+from blocc.lagrangian import Multipliers, figures
 from blocc.outer.continuation import Goal
-from blocc.outer.function import PenaltyFunction
+from blocc.outer.function import PenaltyFunction, beside_the_middle
 from blocc.outer.monitor import HistoryRow, StopReason
 from blocc.outer.stage import Outcome, runs_away
 from blocc.penalty import Evaluation
@@ -61,7 +63,7 @@ def name_nonfinite(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> str | Non
 
 def explain_failure(flat: FlatProblem, function: PenaltyFunction, first: Evaluation) -> tuple[Status, str]:
     """Why no inner solution could be had at the start."""
-    for y in (flat.y_set.interior_flat(), first.follower.y, first.penalised.y):
+    for y in (beside_the_middle(flat), first.follower.y, first.penalised.y, flat.y_set.interior_flat()):
         if np.isfinite(y).all() and (cause := name_nonfinite(flat, first.x, np.asarray(y))):
             return Status.NOT_FINITE, f"At the start, {cause}."
     codes = int(first.follower.code), int(first.penalised.code)
@@ -112,7 +114,7 @@ def judge(
         return Status.NOT_CONVEX, f"{failure}, so y may be only a local answer of the follower."
     if not isinstance(gamma, str) and (bool(e.penalised.concave) or rules.penalised_bends()):
         return Status.NOT_CONVEX, gamma_too_small(flat, e)
-    lower = _lower_residual(e)
+    lower = lower_residual(e)
     wanted = max(1e-6, goal.tolerance)
     if lower > wanted:
         return (
@@ -138,12 +140,17 @@ def judge(
             f"gamma reached {float(e.gamma):g}, but the penalty is not closed: gap {e.gap:.1e}, "
             f"||yF - y|| {e.distance:.1e}."
         )
+    if not goal.exact(e):
+        return Status.PENALTY_OPEN, (
+            f"x is stationary for F_gamma at the gamma given ({float(e.gamma):g}), but the penalty is open: it hides "
+            f"{e.gap:.3g} of the leader's value, and yF is {e.distance:.3g} away from the follower's answer. A larger "
+            "gamma, or gamma='auto', closes it."
+        )
     where = " at a kink or at the edge of the follower's feasibility" if outcome.radius else ""
-    hidden = "" if goal.exact(e) else f" gamma is fixed, and the penalty still hides {e.gap:.3g} of the leader's value."
-    return Status.CONVERGED, f"x is stationary for F_gamma{where}, and y is the follower's exact answer.{hidden}"
+    return Status.CONVERGED, f"x is stationary for F_gamma{where}, and y is the follower's exact answer."
 
 
-def _lower_residual(e: Evaluation) -> float:
+def lower_residual(e: Evaluation) -> float:
     """Largest KKT residual of the reported answer, relative to the size of y and, for stationarity, of the prices.
 
     Large prices magnify rounding in the gradient of the Lagrangian; beyond 100 they count in the scale, as in Ipopt.
@@ -153,6 +160,51 @@ def _lower_residual(e: Evaluation) -> float:
     steep = max(1.0, float(prices.mean()) / 100.0) if prices.size else 1.0
     largest = max(float(found.stationarity) / steep, float(found.feasibility), float(found.complementarity))
     return largest / (1.0 + float(np.max(np.abs(e.answer), initial=0.0)))
+
+
+def with_verdict(problem: BilevelProblem, result: Result, verdict: Verdict, radius: float) -> Result:
+    """The result with the answer that was judged, and with the certificate of that answer, in the user's units.
+
+    ``radius`` is 0 where the derivative of f(x, y(x)) judged x; otherwise probes within it did.
+    """
+    flat, value = problem.flat, verdict.value
+    prices = result.multipliers
+    if verdict.reply is not None and verdict.below:
+        prices = Multipliers(
+            problem.unravel_multipliers("inequality", verdict.reply.mu[: flat.n_inequality]),
+            problem.unravel_multipliers("equality", verdict.reply.nu[: flat.n_equality]),
+        )
+    told = figures(flat, value.x, value.y, Multipliers(*map(_joined, prices)))
+    found = told.residuals
+    y_penalty = _joined(result.y_penalty)
+    slope = verdict.probed.steepest if verdict.probed.asked else result.certificate.stationarity_x
+    if verdict.slope is not None:
+        slope = float(np.max(np.abs(verdict.slope.left), initial=0.0))
+    certificate = Certificate(
+        stationarity=float(found.stationarity),
+        feasibility=float(found.feasibility),
+        complementarity=float(found.complementarity),
+        penalty_gap=result.certificate.penalty_gap + value.upper - result.upper_value,
+        distance=float(np.linalg.norm(y_penalty - value.y)),
+        stationarity_x=slope,
+        radius=radius,
+        leader_violation=float(np.max(told.upper_inequality, initial=0.0)),
+        exact=verdict.below and verdict.admissible,
+    )
+    return replace(
+        result,
+        x=jax.tree.map(np.asarray, problem.x_set.unravel(value.x)),
+        y=jax.tree.map(np.asarray, problem.y_set.unravel(value.y)),
+        multipliers=prices,
+        upper_value=value.upper,
+        lower_value=float(told.lower),
+        certificate=certificate,
+    )
+
+
+def _joined(tree: Any) -> np.ndarray:
+    leaves = [np.asarray(leaf, dtype=np.float64).ravel() for leaf in jax.tree.leaves(tree)]
+    return np.concatenate(leaves) if leaves else np.zeros(0)
 
 
 def versions() -> dict[str, str]:

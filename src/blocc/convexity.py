@@ -74,7 +74,9 @@ def jensen(flat: FlatProblem, x: np.ndarray, y: np.ndarray, gamma: float = 1.0, 
     shared = flat.shared
     if "jensen" not in shared:
         shared["jensen"] = jax.jit(jax.vmap(partial(_excesses, flat), in_axes=(None, None, None, 0, 0)))
-        shared["project y"] = jax.jit(jax.vmap(flat.y_set.project_flat))
+        shared["project y"] = jax.jit(
+            jax.vmap(lambda data, point: flat.bind(data).y_set.project_flat(point), in_axes=(None, 0))
+        )
     generator = np.random.default_rng(seed)
     size = 1.0 + float(np.max(np.abs(y), initial=0.0))
     spread = size * 10.0 ** generator.uniform(-2.0, 0.5, size=(2 * _PAIRS, 1))
@@ -85,7 +87,7 @@ def jensen(flat: FlatProblem, x: np.ndarray, y: np.ndarray, gamma: float = 1.0, 
     offsets[1 : 2 * _PAIRS : 4] = generator.uniform(size=(_PAIRS // 2, 1)) * (members - y)
     local = _local(flat, x, y)
     offsets = np.concatenate([_tangent(local, offsets), _inside(local, size, generator, y.size)])
-    points = shared["project y"](jnp.asarray(y + offsets))
+    points = shared["project y"](flat.data, jnp.asarray(y + offsets))
     number = jnp.asarray(gamma, jnp.float64)
     found = jax.device_get(shared["jensen"](flat.data, jnp.asarray(x), number, points[0::2], points[1::2]))
     lower, inequality, equality, penalised, feasible = found

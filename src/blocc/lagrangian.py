@@ -118,3 +118,27 @@ def residuals(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, w
     # At an astronomic y the step is lost in rounding, and a diverging point must not pass for stationary.
     rounding = 2e-16 * largest(y)
     return Residuals(largest(step) + rounding, jnp.maximum(feasibility, largest(inside - y)), complementarity)
+
+
+class Figures(NamedTuple):
+    """What a certificate tells about (x, y) and the follower's multipliers."""
+
+    upper: Array
+    lower: Array
+    upper_inequality: Array
+    residuals: Residuals
+
+
+def figures(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers) -> Figures:
+    """Values and residuals of the follower's problem at one point, compiled once for each problem."""
+    if "figures" not in flat.shared:
+
+        def compute(data: Any, at_x: Array, at_y: Array, prices: Multipliers) -> Figures:
+            bound = flat.bind(data)
+            found = residuals(bound, at_x, at_y, prices, weights(bound))
+            return Figures(bound.upper(at_x, at_y), bound.lower(at_x, at_y), bound.upper_inequality(at_x, at_y), found)
+
+        flat.shared["figures"] = jax.jit(compute)
+    prices = Multipliers(*(jnp.asarray(part, dtype=jnp.float64) for part in multipliers))
+    found: Figures = jax.device_get(flat.shared["figures"](flat.data, jnp.asarray(x), jnp.asarray(y), prices))
+    return found

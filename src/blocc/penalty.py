@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution
-from blocc.lagrangian import Residuals, Weights, gradient_x, objective, residuals
+from blocc.lagrangian import Residuals, Weights, gradient_x, gradient_y, objective, residuals, weights
 from blocc.problem import FlatProblem
 
 Array = Any
@@ -43,7 +43,8 @@ class Evaluation(NamedTuple):
     lower_penalised: Array  #: g(x, yF)
     violation_follower: Array  #: largest positive part of G(x, yg)
     violation_penalised: Array  #: the same at yF
-    cross: Residuals  #: of (yF, mu_g) as a solution of the lower level: all small means that yF is optimal below too
+    cross: Residuals  #: of (yF, mu_g) as a solution of the lower level
+    excess: Array  #: how far yF is from optimal below, relative to the slopes of g: no number times g changes it
     usable: Array  #: whether both inner solutions are good enough to step on
     warm: Any  #: what the next, nearby evaluation wants
 
@@ -54,8 +55,7 @@ class Evaluation(NamedTuple):
         That happens when the lower level has several minimisers (multipliers of one fit all of them): the penalised
         problem then picks among them in the leader's favour.
         """
-        size = 1.0 + float(np.max(np.abs(self.penalised.y), initial=0.0))
-        if max(self.cross) > 1e-7 * size:
+        if not float(self.excess) <= 1e-7:
             return False
         # The leader's own constraints come first, then what the leader wants.
         less = float(self.violation_follower) - float(self.violation_penalised)
@@ -111,6 +111,25 @@ def _solved(solution: InnerSolution, value: Array) -> Array:
     return ((solution.code == InnerCode.CONVERGED) | stalled_close) & jnp.isfinite(solution.value)
 
 
+def _excess(flat: FlatProblem, x: Array, follower: InnerSolution, penalised: InnerSolution) -> Array:
+    """How far yF is from a minimiser of g over Y(x), given the follower's multipliers.
+
+    Lengths are relative to the size of y, slopes to the largest slope of g among yF, yg and the middle of Y.
+    """
+    slopes = jax.vmap(jax.grad(lambda y: flat.lower(x, y)))
+    points = jnp.stack([penalised.y, follower.y, jnp.asarray(flat.y_set.interior_flat())])
+    found = slopes(points)
+    largest = jnp.max(jnp.where(jnp.isfinite(found), jnp.abs(found), 0.0), initial=0.0)
+    size = 1.0 + jnp.max(jnp.abs(penalised.y), initial=0.0)
+    unit = jnp.where(largest > 0.0, largest, 1.0)
+    slope = gradient_y(flat, x, penalised.y, follower.multipliers, weights(flat)) / unit
+    inside = flat.y_set.project_flat(penalised.y)
+    step = jnp.max(jnp.abs(inside - flat.y_set.project_flat(inside - size * slope)), initial=0.0)
+    slack = jnp.maximum(-flat.inequality(x, penalised.y), 0.0)
+    unpaid = jnp.dot(jnp.maximum(follower.multipliers.inequality, 0.0), slack) / unit
+    return jnp.maximum(step, unpaid) / size
+
+
 def evaluate(
     flat: FlatProblem, oracle: InnerOracle, x: Array, gamma: Array, leader: Leader, warm: Any, tolerance: Array
 ) -> Evaluation:
@@ -136,6 +155,7 @@ def evaluate(
     usable = _solved(follower, objective(flat, x, follower.y, weights_g))
     usable &= _solved(penalised, objective(flat, x, penalised.y, weights_f))
     usable &= jnp.isfinite(value) & jnp.isfinite(gradient).all()
+    cross = residuals(flat, x, penalised.y, follower.multipliers, weights_g)
     return Evaluation(
         x=x,
         gamma=gamma,
@@ -149,7 +169,11 @@ def evaluate(
         lower_penalised=flat.lower(x, penalised.y),
         violation_follower=jnp.max(flat.upper_inequality(x, follower.y), initial=0.0),
         violation_penalised=jnp.max(flat.upper_inequality(x, penalised.y), initial=0.0),
-        cross=residuals(flat, x, penalised.y, follower.multipliers, weights_g),
+        cross=cross,
+        excess=jnp.maximum(
+            _excess(flat, x, follower, penalised),
+            cross.feasibility / (1.0 + jnp.max(jnp.abs(penalised.y), initial=0.0)),
+        ),
         usable=usable,
         warm=warm,
     )

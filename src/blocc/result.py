@@ -16,12 +16,16 @@ from blocc.outer.monitor import HistoryRow
 
 PyTree = Any
 
+#: Values of many starts that differ by less than this share of their spread are the same.
+_TIE = 1e-6
+
 
 class Status(Enum):
     """How a run ended. Only ``CONVERGED`` is a success; every other value says what stood in the way."""
 
     CONVERGED = "converged"
     STALLED = "stalled"  #: no further progress before the tolerances were met
+    PENALTY_OPEN = "penalty open"  #: x is stationary for F_gamma at the gamma given, which still hides a difference
     ITERATION_LIMIT = "iteration limit"
     TIME_LIMIT = "time limit"
     STOPPED = "stopped by callback"
@@ -48,6 +52,7 @@ class Certificate:
     stationarity_x: float  #: ``||x - P_X(x - grad F_gamma(x))||_inf``, or its analogue at a kink
     radius: float = 0.0  #: gradients within this distance of x were combined for ``stationarity_x`` (0: just at x)
     leader_violation: float = 0.0  #: largest positive part of ``G(x, y)``
+    exact: bool = False  #: y is the follower's answer at x and G holds, by the tolerances of ``success``
 
     def __str__(self) -> str:
         lines = [
@@ -167,10 +172,18 @@ class MultiResult:
 
     @property
     def best(self) -> Result:
-        """The successful result with the smallest upper value, or the smallest of all if none succeeded."""
+        """The smallest upper value among results that are feasible at both levels, successful ones first where it ties.
+
+        Its status says how far it got. Where no result is feasible at both levels, the smallest of all.
+        """
         if not self.results:
             raise OptionError("there is no result to choose from")
-        return min(self.results, key=lambda r: (not r.success, np.nan_to_num(r.upper_value, nan=np.inf)))
+        feasible = [r for r in self.results if r.certificate.exact]
+        pool = feasible or list(self.results)
+        least = min(np.nan_to_num(r.upper_value, nan=np.inf) for r in pool)
+        spread = max((abs(r.upper_value - least) for r in feasible if np.isfinite(r.upper_value)), default=0.0)
+        ties = [r for r in pool if r.upper_value <= least + _TIE * spread]
+        return min(ties or pool, key=lambda r: (not r.success, np.nan_to_num(r.upper_value, nan=np.inf)))
 
     @property
     def x(self) -> np.ndarray | list[PyTree]:

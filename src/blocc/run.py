@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,8 @@ Callback = Callable[[State], Any]
 Report = Callable[[int, HistoryRow], None]
 
 
-def _reason(stop: BaseException) -> StopReason:
+def reason_of(stop: BaseException) -> StopReason:
+    """Why a run was stopped: by a request or a limit, or by Ctrl-C."""
     return stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
 
 
@@ -65,6 +66,8 @@ class Run:
         self.extra_compile = 0.0
         self._minimal: dict[Any, bool] = {}
         self.leader: Leader | None = None  #: multipliers of the leader's own constraints where the run ended
+        self.outcome: Outcome | None = None  #: where the run ended
+        self.lanes: list[Outcome] = []  #: where each of many starts ended
 
     # --- one start ----------------------------------------------------------------------------------------------
     def single(self, x: np.ndarray) -> Result:
@@ -74,12 +77,13 @@ class Run:
         try:
             first, trouble = self._first(x, leader)
             if trouble is not None:
-                return self._conclude(Outcome(first, np.inf, 0.0), *trouble)
+                return self.conclude_at(Outcome(first, np.inf, 0.0), *trouble)
             last = Outcome(first, measure(self.function, first), 0.0)
+            self.goal = replace(self.goal, origin=first.upper_value)
             last, self.leader = self._descend(first, leader)
         except (Stop, KeyboardInterrupt) as stop:
-            return self._stopped(_reason(stop), last, x, leader)
-        return self._conclude(last, *self._judge(last))
+            return self.stopped(reason_of(stop), last, x, leader)
+        return self.conclude_at(last, *self._judge(last))
 
     def _descend(self, first: Evaluation, leader: Leader) -> tuple[Outcome, Leader]:
         if self.options.outer == "pgd":
@@ -164,34 +168,43 @@ class Run:
             upper_penalised=left.upper_penalised,
             lower_penalised=left.lower_penalised,
             cross=unknown,
+            excess=np.asarray(np.inf),
         )
 
     # --- many starts --------------------------------------------------------------------------------------------
     def many(self, points: np.ndarray) -> MultiResult:
         """Solve from every row of ``points``, in one batch as far as it goes."""
         leader = jax.device_get(no_leader(self.problem.flat))
-        flat = self.problem.flat
-        if flat.n_upper_inequality and self.options.outer != "pgd":
-            # Every start has multipliers of its own; they take the single road one after the other.
-            results = tuple(self._again().single(x) for x in points)
-            return MultiResult(results, self._seconds())
         try:
             outcomes, evaluations, stopped = self._batch(points, leader)
         except (Stop, KeyboardInterrupt) as stop:  # before the first round was over
-            reason = _reason(stop)
-            results = tuple(self._stopped(reason, None, x, leader, best_of_all=False) for x in points)
-            return MultiResult(results, self._seconds())
+            reason = reason_of(stop)
+            results = tuple(self._lane(self.stopped(reason, None, x, leader, best_of_all=False)) for x in points)
+            return MultiResult(results, self.seconds())
         if stopped is not None:
             self.journal.close()
         finish = self._finish if stopped is None else partial(self._finish_stopped, stopped)
-        seconds = {name: value / len(points) for name, value in self._seconds().items()}
-        results = tuple(finish(outcome, x, leader) for outcome, x in zip(outcomes, points, strict=True))
+        seconds = {name: value / len(points) for name, value in self.seconds().items()}
+        results = tuple(self._lane(finish(outcome, x, leader)) for outcome, x in zip(outcomes, points, strict=True))
         # What the batch did together is shared out; starts that were finished alone have figures of their own.
         results = tuple(
             r if r.seconds else replace(r, seconds=seconds, counts={**r.counts, "evaluations": int(n)})
             for r, n in zip(results, evaluations, strict=True)
         )
-        return MultiResult(results, self._seconds())
+        return MultiResult(results, self.seconds())
+
+    def _lane(self, result: Result) -> Result:
+        """Remember where the start of this result ended."""
+        assert self.outcome is not None
+        self.lanes.append(self.outcome)
+        return result
+
+    def _alone(self, x: np.ndarray) -> Result:
+        """A start that the batch could not begin."""
+        other = self._again()
+        result = other.single(x)
+        self.outcome = other.outcome
+        return result
 
     def _batch(self, points: np.ndarray, leader: Leader) -> tuple[list[Outcome], Sequence[int], StopReason | None]:
         if self.options.outer == "pgd":
@@ -201,7 +214,9 @@ class Run:
         first = 1.0
         if fixed is None:
             candidates = [self._try(x, leader) for x in points[:: max(1, len(points) // 3)][:3]]
-            first = max([float(e.gamma) for e in candidates if e.usable], default=1.0)
+            usable = [e for e in candidates if e.usable]
+            first = max([float(e.gamma) for e in usable], default=1.0)
+            self.goal = replace(self.goal, origin=float(np.median([e.upper_value for e in usable])) if usable else 0.0)
         found = batch.minimise(
             self.problem.flat,
             self.function.oracles[0],
@@ -220,7 +235,7 @@ class Run:
         """A lane of a batch that was stopped: finished ones are judged, the others say why they are not."""
         done = bool(outcome.evaluation.usable) and self.goal.stationary(outcome) and self.goal.exact(outcome.evaluation)
         status, message = self._judge(outcome) if done else conclude.STOPPED[reason]
-        return replace(self._conclude(outcome, status, message), seconds={})
+        return replace(self.conclude_at(outcome, status, message), seconds={})
 
     def _finish(self, outcome: Outcome, x: np.ndarray, leader: Leader) -> Result:
         """Turn one lane of the batch into a result; what the batch left undone is finished alone."""
@@ -228,20 +243,20 @@ class Run:
         settled = bool(evaluation.usable) and self.goal.stationary(outcome)
         fixed = not isinstance(self.options.gamma, str)
         if self.options.outer == "pgd":
-            return replace(self._conclude(outcome, *self._judge(outcome)), seconds={})
+            return replace(self.conclude_at(outcome, *self._judge(outcome)), seconds={})
         if not evaluation.usable:
-            return self._again().single(x)
+            return self._alone(x)
         try:
             if settled and (fixed or self.goal.exact(evaluation)):
                 lower = self._escape(outcome, leader)
                 if lower is None:
-                    return replace(self._conclude(outcome, *self._judge(outcome)), seconds={})
+                    return replace(self.conclude_at(outcome, *self._judge(outcome)), seconds={})
                 evaluation = lower
             last, _ = continuation.minimise(self.function, evaluation, leader, self.goal, fixed_gamma=fixed)
         except (Stop, KeyboardInterrupt) as stop:
             self.journal.close()
-            return self._finish_stopped(_reason(stop), outcome, x, leader)
-        return replace(self._conclude(last, *self._judge(last)), seconds={})
+            return self._finish_stopped(reason_of(stop), outcome, x, leader)
+        return replace(self.conclude_at(last, *self._judge(last)), seconds={})
 
     def _escape(self, outcome: Outcome, leader: Leader) -> Evaluation | None:
         """A lower point next to the end of a lane; starts that ended in the same place are probed once."""
@@ -258,7 +273,7 @@ class Run:
     def _again(self) -> Run:
         """A fresh run of the same settings, on the same compiled functions and the same clock."""
         other = Run(self.problem, self.options, self.monitor.callback, self.monitor.report, self.journal)
-        other.monitor.started, other.monitor.wish = self.monitor.started, self.monitor.wish
+        other.monitor.started, other.monitor.request = self.monitor.started, self.monitor.request
         return other
 
     # --- the end ------------------------------------------------------------------------------------------------
@@ -267,7 +282,7 @@ class Run:
             self.problem.flat, self.function, outcome, self.goal, self.options.gamma, self.options.outer
         )
 
-    def _stopped(
+    def stopped(
         self, reason: StopReason, last: Outcome | None, x: np.ndarray, leader: Leader, best_of_all: bool = True
     ) -> Result:
         """The best point so far, with the status that says why there is no more."""
@@ -280,34 +295,32 @@ class Run:
         if best is None:
             best = last.evaluation if last is not None else self._try(x, leader)
         outcome = Outcome(best, measure(self.function, best), 0.0)
-        return self._conclude(outcome, *conclude.STOPPED[reason])
+        return self.conclude_at(outcome, *conclude.STOPPED[reason])
 
-    def _conclude(self, outcome: Outcome, status: Status, message: str) -> Result:
+    def conclude_at(self, outcome: Outcome, status: Status, message: str) -> Result:
+        """The result of a run that ended at ``outcome``."""
+        self.outcome = outcome
         return conclude.result(
             self.problem,
             outcome,
             status,
             message,
             self.monitor.rows,
-            self._counts(),
-            self._seconds(),
-            self._described(),
+            self.counts(),
+            self.seconds(),
+            self.options.described(),
         )
 
-    def _described(self) -> dict[str, Any]:
-        described = {**self.options.described(), "goal": asdict(self.goal)}
-        if self.leader is not None and self.problem.flat.n_upper_inequality:  # without them no one could check x
-            described["leader"] = {name: np.asarray(part).tolist() for name, part in self.leader._asdict().items()}
-        return described
-
-    def _counts(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
+        """What was evaluated."""
         return {
             "evaluations": self.function.evaluations,
             "inner_iterations": self.function.inner_iterations,
             "fallbacks": self.function.fallbacks,
         }
 
-    def _seconds(self) -> dict[str, float]:
+    def seconds(self) -> dict[str, float]:
+        """Compiling and running, apart."""
         compiling = self.function.compile_seconds + self.extra_compile
         compiling += self.exact.compile_seconds if self.exact is not self.function else 0.0
         return {"compile": compiling, "run": time.perf_counter() - self.started - compiling}

@@ -1,136 +1,100 @@
-"""Units in which all numbers of a problem are of order one, so that tolerances mean the same for every problem.
+"""A run in better units: those in which all derivatives are of order one, and the way back to the user's.
 
-A user's units may differ by many powers of ten: metres beside kilometres, a cost in millions. Every first and second
-derivative at the start is a product of such units; taking logarithms, the units that bring all of them close to one
-solve a linear least-squares problem. Where they are far from one, the problem is solved in those units, and the result
-is given back in the user's.
+Units help the descent, and nothing else: what a run in other units returns is given back in the user's, and judged
+there. They are chosen at the start of a leg of the run, from the derivatives at that point (:mod:`blocc.balance`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from blocc.compilation import compile_ahead
-from blocc.lagrangian import Multipliers, Weights, residuals
+from blocc.balance import Units, balance
+from blocc.derivatives import LARGEST, Local, local, size_of
+from blocc.lagrangian import Multipliers, figures
 from blocc.outer.monitor import HistoryRow, State
 from blocc.precision import double_precision
 from blocc.problem import BilevelProblem, FlatProblem
 from blocc.result import History, Result
-from blocc.sets import Box
+from blocc.sets import Box, ConvexSet, MovingBox
 
 Array = Any
 PyTree = Any
 
-LARGEST = 200  #: variables and constraints together, beyond which dense second derivatives cost too much
-_ROOM = 100.0  #: units within this factor of one are left alone
-_PULL = 0.1  #: weight of the wish that a unit be one, for what the derivatives leave open
+_ROOM = 100.0  #: units within this factor of one are left alone at the start
+_FARTHEST = 60.0  #: powers of two; derivatives that vanish at the point would ask for any unit
+_CLOSE = 4.0  #: the same where a leg failed in the units it had
 
 
-class Units(NamedTuple):
-    """``x = units.x * z``, ``y = units.y * w``; functions are multiplied by theirs. All are powers of two."""
+def units_of(flat: FlatProblem, x: np.ndarray, y: np.ndarray | None = None, room: float = _ROOM) -> Units | None:
+    """Units around (x, y), y being the middle of Y by default; None where the user's are good, or none can be found.
 
-    x: np.ndarray
-    y: np.ndarray
-    upper: np.ndarray
-    lower: np.ndarray
-    inequality: np.ndarray
-    equality: np.ndarray
-    upper_inequality: np.ndarray
-
-
-_ROWS = ("inequality", "equality", "upper_inequality")
-
-
-def _derivatives(problem: FlatProblem, data: PyTree, x: Array, y: Array) -> dict[str, tuple[Array, ...]]:
-    """Gradients and Hessians of the objectives, Jacobians of the constraints, in (x, y) together."""
-    flat, both = problem.bind(data), jnp.concatenate([x, y])
-
-    def joint(name: str) -> Callable[[Array], Array]:
-        function = getattr(flat, name)
-        return lambda z: function(z[: x.size], z[x.size :])
-
-    found: dict[str, tuple[Array, ...]] = {
-        name: (jax.grad(joint(name))(both), jax.hessian(joint(name))(both)) for name in ("upper", "lower")
-    }
-    return found | {name: (jax.jacfwd(joint(name))(both),) for name in _ROWS}
-
-
-def units_of(flat: FlatProblem, x: np.ndarray) -> Units | None:
-    """Units for the problem around ``x``; None where the user's own are good, or where none can be found."""
-    rows = {"inequality": flat.n_inequality, "equality": flat.n_equality, "upper_inequality": flat.n_upper_inequality}
-    if flat.n_x + flat.n_y + sum(rows.values()) > LARGEST:
+    All are powers of two. Where X or Y is no box, its variables keep their units.
+    """
+    found = _found(flat, x, y)
+    if found is None:
         return None
-    arguments = (flat.data, jnp.asarray(x), jnp.asarray(flat.y_set.interior_flat()))
-    if "derivatives" not in flat.shared:
-        flat.shared["derivatives"], _ = compile_ahead(partial(_derivatives, flat), *arguments)
-    found = jax.device_get(flat.shared["derivatives"](*arguments))
-    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found)):
+    logarithms = balance(flat, found)
+    logarithms = logarithms._replace(
+        x=logarithms.x if flat.x_set.is_box else np.zeros(flat.n_x),
+        y=logarithms.y if flat.y_set.is_box else np.zeros(flat.n_y),
+    )
+    if not (flat.x_set.is_box and flat.y_set.is_box):
+        return _of_functions(flat, found, np.exp2(np.round(logarithms.x)), np.exp2(np.round(logarithms.y)), room)
+    away = float(np.max(np.abs(np.concatenate([np.ravel(part) for part in logarithms]))))
+    if not np.log2(room) <= away <= _FARTHEST:
         return None
-    logarithms = _balance(found, flat.n_x, flat.n_y)
-    if np.max(np.abs(np.concatenate([np.ravel(part) for part in logarithms]))) < np.log2(_ROOM):
-        return None
-    if abs(float(logarithms.upper)) < np.log2(_ROOM):  # tolerances are relative to it, and the user's must not grow
-        logarithms = logarithms._replace(upper=np.zeros_like(logarithms.upper))
     return Units(*(np.exp2(np.round(part)) for part in logarithms))
 
 
-def _noise(*parts: np.ndarray) -> float:
-    """Derivatives of one function below this size are zero up to rounding."""
-    return 1e-14 * max(float(np.max(np.abs(part), initial=0.0)) for part in parts)
+def renewed(flat: FlatProblem, x: np.ndarray, y: np.ndarray, units: Units | None) -> Units | None:
+    """The same units of the variables, with units of the functions that fit (x, y); nothing is compiled for them."""
+    found = _found(flat, x, y)
+    if found is None:
+        return None
+    at_x, at_y = (np.ones(flat.n_x), np.ones(flat.n_y)) if units is None else (units.x, units.y)
+    return _of_functions(flat, found, at_x, at_y, _CLOSE)
 
 
-def _balance(found: dict[str, tuple[np.ndarray, ...]], n_x: int, n_y: int) -> Units:
-    """Base-two logarithms of the units that bring the derivatives closest to one, in least squares."""
-    n = n_x + n_y
-    counts = [len(found[name][0]) for name in _ROWS]
-    total = n + 2 + sum(counts)
-    lines: list[np.ndarray] = [_PULL * np.eye(total)]
-    sizes: list[np.ndarray] = [np.zeros(total)]
+def _found(flat: FlatProblem, x: np.ndarray, y: np.ndarray | None) -> Local | None:
+    if size_of(flat) > LARGEST:
+        return None
+    found = local(flat, x, flat.y_set.interior_flat() if y is None else y)
+    return found if found.finite else None
 
-    def add(
-        function: int, entries: np.ndarray, smallest: float, first: np.ndarray, second: np.ndarray | None = None
-    ) -> None:
-        """One equation for every entry beyond rounding: log|entry| + log units = 0."""
-        entries = np.abs(entries)
-        keep = entries > smallest
-        line = np.zeros((int(keep.sum()), total))
-        position = np.arange(len(line))
-        line[position, function] += 1.0
-        line[position, first[keep]] += 1.0
-        if second is not None:
-            line[position, second[keep]] += 1.0
-        # All entries of one function together weigh as much as those of any other.
-        weight = 1.0 / np.sqrt(max(1.0, len(line) / n))
-        lines.append(weight * line)
-        sizes.append(-weight * np.log2(entries[keep]))
 
-    variables = np.arange(n)
-    for place, name in ((n, "upper"), (n + 1, "lower")):
-        slope, bend = found[name]
-        if name == "lower":  # what only depends on x means nothing to the follower
-            slope, bend = np.where(variables < n_x, 0.0, slope), bend.copy()
-            bend[:n_x, :n_x] = 0.0
-        rounding = _noise(slope, bend)
-        # Close to a stationary point slopes are small by chance: they say nothing about units.
-        slope = np.where(np.abs(slope) >= 1e-3 * np.max(np.abs(bend), axis=1, initial=0.0), slope, 0.0)
-        add(place, slope, rounding, variables)
-        add(place, bend.ravel(), rounding, np.repeat(variables, n), np.tile(variables, n))
-    row = n + 2
-    for name in _ROWS:
-        for gradient in found[name][0]:
-            add(row, gradient, _noise(gradient), variables)
-            row += 1
-    solved = np.linalg.lstsq(np.concatenate(lines), np.concatenate(sizes), rcond=None)[0]
-    cuts = np.cumsum([n_x, n_y, 1, 1, *counts])[:-1]
-    x, y, upper, lower, *rest = np.split(solved, cuts)
-    return Units(x, y, upper[0], lower[0], *rest)
+def _of_functions(flat: FlatProblem, found: Local, x: np.ndarray, y: np.ndarray, room: float) -> Units | None:
+    """Units of the functions that bring their largest derivative to one; None where all are within ``room``."""
+    both, n_x = np.concatenate([x, y]), flat.n_x
+
+    def unit(sizes: np.ndarray) -> np.ndarray:
+        return np.exp2(-np.round(np.log2(np.where(sizes > 0.0, sizes, 1.0))))
+
+    def objective(gradient: np.ndarray, hessian: np.ndarray, first: int) -> np.ndarray:
+        slope = np.max(np.abs(gradient[first:]) * both[first:], initial=0.0)
+        bend = np.max(np.abs(hessian[first:, first:]) * both[first:, None] * both[first:], initial=0.0)
+        return unit(np.asarray(max(slope, bend)))
+
+    units = Units(
+        x,
+        y,
+        objective(found.upper_gradient, found.upper_hessian, 0),
+        objective(found.lower_gradient, found.lower_hessian, n_x),
+        *(
+            unit(np.max(np.abs(jacobian) * both, axis=1, initial=0.0))
+            for jacobian in (
+                found.inequality_jacobian[: flat.n_inequality],
+                found.equality_jacobian[: flat.n_equality],
+                found.upper_inequality_jacobian,
+            )
+        ),
+    )
+    away = max(float(np.max(np.abs(np.log2(part)), initial=0.0)) for part in units)
+    return units if np.log2(room) <= away <= _FARTHEST else None
 
 
 class _Report:
@@ -187,10 +151,8 @@ class Scaling:
         x, y, y_penalty = np.asarray(result.x) * u.x, np.asarray(result.y) * u.y, np.asarray(result.y_penalty) * u.y
         inequality = np.asarray(result.multipliers.inequality) * u.inequality / g
         equality = np.asarray(result.multipliers.equality) * u.equality / g
-        number = jnp.asarray
-        weights = Weights(number(0.0), number(1.0), jnp.zeros(flat.n_upper_inequality), number(1.0))
-        prices = Multipliers(number(inequality), number(equality))
-        found = residuals(flat, number(x), number(y), prices, weights)
+        told = figures(flat, x, y, Multipliers(inequality, equality))
+        found = told.residuals
         certificate = replace(
             result.certificate,
             stationarity=float(found.stationarity),
@@ -198,11 +160,9 @@ class Scaling:
             complementarity=float(found.complementarity),
             penalty_gap=result.certificate.penalty_gap / f,
             distance=float(np.linalg.norm(y_penalty - y)),
-            stationarity_x=result.certificate.stationarity_x * slope_ratio(result.upper_value, u),
-            leader_violation=float(np.max(np.asarray(flat.upper_inequality(number(x), number(y))), initial=0.0)),
+            stationarity_x=result.certificate.stationarity_x / f,
+            leader_violation=float(np.max(told.upper_inequality, initial=0.0)),
         )
-        # Without the units no one could check the stationarity of x.
-        units = {name: np.asarray(part).tolist() for name, part in u._asdict().items()}
         to_y = lambda point: jax.tree.map(np.asarray, self.original.y_set.unravel(point))  # noqa: E731
         return replace(
             result,
@@ -219,56 +179,117 @@ class Scaling:
             gamma=result.gamma * g / f,
             certificate=certificate,
             history=History([self.row(row) for row in result.history.rows()]),
-            message=f"{result.message} (Computed in other units, in which all derivatives are of order one.)",
             name=self.original.name,
-            settings={**result.settings, "units": units},
         )
 
 
-def slope_ratio(value: float, units: Units) -> float:
-    """By which a slope of the run's is multiplied for the user: it keeps its share of the tolerance.
+def scaling_of(problem: BilevelProblem, units: Units | None) -> Scaling | None:
+    """The problem in the given units; None where there are none."""
+    return None if units is None else Scaling(problem, _in_units(problem, units), units)
 
-    ``value`` is the upper value of the run; tolerances are relative to one more than its size.
+
+def first_units(problem: BilevelProblem, x: np.ndarray) -> Units | None:
+    """Units to begin with; None for a problem that is too large or has an oracle of its own: it keeps the user's.
+
+    Where the user's are good, all are one: a later leg of the same run may then change those of the functions without
+    compiling anything again.
     """
-    return (1.0 + abs(value / float(units.upper))) / (1.0 + abs(value))
-
-
-def scaling_of(problem: BilevelProblem, x: np.ndarray) -> Scaling | None:
-    """The problem in good units, or None where its own are good (or X, Y are no boxes, or it has its own oracle)."""
-    flat = problem.flat
-    if problem.oracle is not None or not flat.x_set.is_box or not flat.y_set.is_box:
+    if problem.oracle is not None or size_of(problem.flat) > LARGEST:
         return None
     with double_precision():
-        units = units_of(flat, x)
-    return None if units is None else Scaling(problem, _in_units(problem, units), units)
+        return units_of(problem.flat, x) or ones(problem.flat)
+
+
+def ones(flat: FlatProblem) -> Units:
+    """The user's own units."""
+    rows = (flat.n_inequality, flat.n_equality, flat.n_upper_inequality)
+    number = np.ones(())
+    return Units(np.ones(flat.n_x), np.ones(flat.n_y), number, number, *(np.ones(count) for count in rows))
+
+
+class _FlatSet(ConvexSet):
+    """A set over flat vectors: the same members, without their structure."""
+
+    def __init__(self, within: ConvexSet) -> None:
+        self._within, self.size, self.template = within, within.size, np.zeros(within.size)
+
+    def __repr__(self) -> str:
+        return repr(self._within)
+
+    def project_flat(self, point: Array) -> Array:
+        """Nearest member."""
+        return self._within.project_flat(point)
+
+    def interior_flat(self) -> np.ndarray:
+        """A point in the relative interior."""
+        return self._within.interior_flat()
+
+    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+        """A random member."""
+        return self._within.sample_flat(generator)
+
+    def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds of the coordinates."""
+        return self._within.bounds_flat()
+
+    def inequality_flat(self, point: Array) -> Array:
+        """What must not be positive."""
+        return self._within.inequality_flat(point)
+
+    def equality_flat(self, point: Array) -> Array:
+        """What must vanish."""
+        return self._within.equality_flat(point)
+
+
+class _Data(NamedTuple):
+    """Everything that one compiled program takes as an argument, so that no change of units compiles another."""
+
+    given: PyTree  #: the user's own data
+    units: Units
+    bounds: tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  #: of X and Y, in these units
+
+
+class _InUnits(BilevelProblem):
+    """A problem over flat vectors whose sets, where they are boxes, are part of its data."""
+
+    def _flat_over(self, data: PyTree) -> FlatProblem:
+        moved = [
+            MovingBox(low, high, within.bounded_flat()) if within.is_box else within
+            for within, (low, high) in zip((self.x_set, self.y_set), data.bounds, strict=True)
+        ]
+        return replace(super()._flat_over(data), x_set=moved[0], y_set=moved[1])
 
 
 def _in_units(problem: BilevelProblem, units: Units) -> BilevelProblem:
     """The problem over flat vectors in the given units; what was compiled for one set of units serves the next."""
     flat = problem.flat
 
-    def scaled(name: str) -> Callable[[Array, Array, tuple[PyTree, Units]], Array]:
-        def function(x: Array, y: Array, data: tuple[PyTree, Units]) -> Array:
-            given, u = data
-            return getattr(flat.bind(given), name)(u.x * x, u.y * y) * getattr(u, name)
+    def scaled(name: str) -> Callable[[Array, Array, _Data], Array]:
+        def function(x: Array, y: Array, data: _Data) -> Array:
+            u = data.units
+            return getattr(flat.bind(data.given), name)(u.x * x, u.y * y) * getattr(u, name)
 
         return function
 
-    bounds = [
-        Box(low / unit, high / unit)
-        for (low, high), unit in ((flat.x_set.bounds_flat(), units.x), (flat.y_set.bounds_flat(), units.y))
+    ends = [
+        tuple(end / unit for end in convex_set.bounds_flat())
+        for convex_set, unit in ((flat.x_set, units.x), (flat.y_set, units.y))
     ]
-    key = ("in units", *(end.tobytes() for box in bounds for end in box.bounds_flat()))
-    if key not in flat.shared:
-        flat.shared[key] = BilevelProblem(
+    data = _Data(flat.data, units, (ends[0], ends[1]))
+    if "in units" not in flat.shared:
+        sets = [
+            Box(*convex_set.bounds_flat()) if convex_set.is_box else _FlatSet(convex_set)
+            for convex_set in (flat.x_set, flat.y_set)
+        ]
+        flat.shared["in units"] = _InUnits(
             upper=scaled("upper"),
             lower=scaled("lower"),
             inequality=scaled("inequality") if flat.n_inequality else None,
             equality=scaled("equality") if flat.n_equality else None,
             upper_inequality=scaled("upper_inequality") if flat.n_upper_inequality else None,
-            x_set=bounds[0],
-            y_set=bounds[1],
-            data=(flat.data, units),
+            x_set=sets[0],
+            y_set=sets[1],
+            data=data,
             name=problem.name,
         )
-    return flat.shared[key].with_data((flat.data, units))
+    return flat.shared["in units"].with_data(data)

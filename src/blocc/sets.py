@@ -58,6 +58,11 @@ class ConvexSet(ABC):
         """Affine functions that must vanish (empty for a set with full dimension)."""
         return jnp.zeros(0, dtype=jnp.asarray(point).dtype)
 
+    def bounded_flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which coordinates have a lower bound, which an upper one, and which may move: never traced."""
+        low, high = self.bounds_flat()
+        return np.isfinite(low), np.isfinite(high), np.asarray(high > low)
+
     @property
     def is_box(self) -> bool:
         """Whether the bounds describe the set completely."""
@@ -173,6 +178,32 @@ class Box(ConvexSet):
         uniform = generator.uniform(size=self.size)
         inside[bounded] = low[bounded] + uniform[bounded] * (high - low)[bounded]
         return inside
+
+
+class MovingBox(Box):
+    """A box over flat vectors whose bounds are data: they may be traced, and which of them are finite is fixed."""
+
+    def __init__(self, lower: Array, upper: Array, bounded: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+        self.lower, self.upper, self._bounded = lower, upper, bounded
+        self.size = len(bounded[0])
+        self.template = np.zeros(self.size)
+
+    def __repr__(self) -> str:
+        return f"MovingBox(shape=({self.size},))"
+
+    def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.lower, self.upper
+
+    def bounded_flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self._bounded
+
+    def interior_flat(self) -> np.ndarray:
+        if isinstance(self.lower, np.ndarray):
+            return super().interior_flat()
+        below, above, _ = self._bounded
+        low, high = jnp.where(below, self.lower, 0.0), jnp.where(above, self.upper, 0.0)
+        cases = [below & above, below, above]
+        return jnp.select(cases, [low + 0.5 * (high - low), low + 1.0, high - 1.0], default=0.0)
 
 
 class Reals(Box):
@@ -358,7 +389,15 @@ class Product(ConvexSet):
 
     def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
         pairs = [part.bounds_flat() for part in self._parts]
-        return np.concatenate([low for low, _ in pairs]), np.concatenate([high for _, high in pairs])
+        return _joined([low for low, _ in pairs]), _joined([high for _, high in pairs])
+
+    def bounded_flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        parts = [part.bounded_flat() for part in self._parts]
+        return (
+            np.concatenate([below for below, _, _ in parts]),
+            np.concatenate([above for _, above, _ in parts]),
+            np.concatenate([free for _, _, free in parts]),
+        )
 
     def inequality_flat(self, point: Array) -> Array:
         return self._each("inequality_flat", point)
@@ -370,7 +409,12 @@ class Product(ConvexSet):
         return self._each("project_flat", point)
 
     def interior_flat(self) -> np.ndarray:
-        return np.concatenate([part.interior_flat() for part in self._parts])
+        return _joined([part.interior_flat() for part in self._parts])
 
     def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
         return np.concatenate([part.sample_flat(generator) for part in self._parts])
+
+
+def _joined(parts: list[Any]) -> Any:
+    """One vector; traced where a part is."""
+    return (np if all(isinstance(part, np.ndarray) for part in parts) else jnp).concatenate(parts)

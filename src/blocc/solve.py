@@ -18,13 +18,13 @@ import numpy as np
 from blocc.checkpoint import open_journal
 from blocc.errors import OptionError
 from blocc.journal import Journal
+from blocc.legs import Legs
 from blocc.options import Options, make_options
-from blocc.outer.monitor import interruptible
+from blocc.outer.monitor import StopRequest, interruptible
 from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
 from blocc.result import MultiResult, Result
-from blocc.run import Callback, Report, Run
-from blocc.scaling import Scaling, scaling_of
+from blocc.run import Callback, Report
 from blocc.sets import PyTree
 
 
@@ -61,14 +61,9 @@ def solve(
     settings = make_options(preset, options)
     start, report = start_in(problem, x0), _reporter(progress)
     journal = files.journal(problem, settings, start)
-    scaling = _scaling(problem, settings, start)
-    if scaling is not None:
-        problem, start = scaling.problem, scaling.inward(start)
-        callback, report = scaling.callback(callback), scaling.report(report)
-    run = Run(problem, settings, callback, report, journal)
-    with double_precision(), interruptible(run.monitor), _closing(run.monitor.report), closing(journal):
-        result = run.single(start)
-        result = result if scaling is None else scaling.restore(result)
+    request = StopRequest()
+    with double_precision(), interruptible(request), _closing(report), closing(journal):
+        result = Legs(problem, settings, callback, report, journal, request).single(start)
     return _remarked(result, journal)
 
 
@@ -90,7 +85,7 @@ def _by_other_method(
         described = {"method": method, **vars(run.options), **run.method.given, **run.method.counts}
         run = run.continuing(files.journal(problem, described, start))
     journal = run.monitor.journal
-    with double_precision(), interruptible(run.monitor), _closing(run.monitor.report), closing(journal):
+    with double_precision(), interruptible(run.monitor.request), _closing(run.monitor.report), closing(journal):
         result = run.run(start)
     return _remarked(result, journal)
 
@@ -133,21 +128,10 @@ def solve_many(
             raise OptionError("x0s is empty: give at least one start")
         points = np.stack([start_in(problem, x0, name=f"x0s[{index}]") for index, x0 in enumerate(x0s)])
     journal = _Files(checkpoint, resume, checkpoint_seconds).journal(problem, settings, points)
-    scaling, report = _scaling(problem, settings, points.mean(axis=0)), _reporter(progress)
-    if scaling is not None:
-        problem, points = scaling.problem, scaling.inward(points)
-        callback, report = scaling.callback(callback), scaling.report(report)
-    run = Run(problem, settings, callback, report, journal)
-    with double_precision(), interruptible(run.monitor), _closing(run.monitor.report), closing(journal):
-        found = run.many(points)
-        if scaling is not None:
-            found = replace(found, results=tuple(scaling.restore(result) for result in found.results))
+    request, report = StopRequest(), _reporter(progress)
+    with double_precision(), interruptible(request), _closing(report), closing(journal):
+        found = Legs(problem, settings, callback, report, journal, request).many(points)
     return replace(found, results=tuple(_remarked(result, journal) for result in found.results))
-
-
-def _scaling(problem: BilevelProblem, settings: Options, start: np.ndarray) -> Scaling | None:
-    """Better units for this run; a gamma or a step given by hand is meant in the user's."""
-    return scaling_of(problem, start) if settings.gamma == "auto" else None
 
 
 class _Files(NamedTuple):
@@ -177,6 +161,7 @@ def _check(problem: Any, callback: Any) -> None:
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
     if callback is not None and not callable(callback):
         raise OptionError(f"callback must be a function of the state, got {type(callback).__name__}")
+    problem.renew()  # values that its functions have captured may have changed since they were compiled
 
 
 def start_in(problem: BilevelProblem, x0: PyTree | None, name: str = "x0") -> np.ndarray:

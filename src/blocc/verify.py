@@ -1,7 +1,9 @@
-"""Is a result true? Everything it claims is recomputed from the problem's functions, and compared.
+"""Is a result true? Everything it claims is recomputed from the problem's functions and (x, y), and compared.
 
-The solver that produced the result is not asked. A result that says ``CONVERGED`` must also meet the tolerance in the
-recomputed numbers; any other status claims nothing but its numbers.
+Nothing else in the result is believed: not its tolerance, not its multipliers, not the units or the method it was made
+with. The follower is solved again by another solver, y is judged with multipliers of the verifier's own, and probes
+around x look for a better one. A result that says ``CONVERGED`` must pass all of it; any other status claims nothing
+but its numbers.
 """
 
 from __future__ import annotations
@@ -14,58 +16,59 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc.errors import BloccError, OptionError
-from blocc.outer.continuation import Goal
-from blocc.penalty import Leader, no_leader
+from blocc.inner.auto import general_oracles
+from blocc.judge.second_opinion import SecondOpinion
+from blocc.judge.verdict import Judge, Verdict, below_tolerance
+from blocc.lagrangian import Multipliers, figures
+from blocc.outer.function import PenaltyFunction
+from blocc.outer.monitor import Monitor, inner_residual
+from blocc.penalty import no_leader
 from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
-from blocc.recompute import Penalty, gain_at, in_units, kkt, penalty_at, slope_at, solve_below
 from blocc.result import Result, Status
-from blocc.scaling import Units, slope_ratio, units_of
 from blocc.verification import Check, Verification
 
+#: The verifier's own tolerance, whatever the result was made with.
+TOLERANCE = 1e-5
 #: Values of the same function at the same point agree to this, relative to their size.
 _SAME = 1e-9
 _INSIDE = 1e-7
-#: Powers of two by which the units of a run, chosen at its start, may differ from those at its end.
-_FAR = 20.0
 
 
-def verify(problem: BilevelProblem, result: Result, tolerance: float | None = None) -> Verification:
+def verify(problem: BilevelProblem, result: Result, tolerance: float = TOLERANCE) -> Verification:
     """Recompute everything that ``result`` claims about ``problem``, and say which claims hold.
 
-    ``tolerance`` is relative, as in :class:`~blocc.options.Options`; by default the one the result was made with.
+    ``tolerance`` has the meaning that it has in :class:`~blocc.options.Options`, and is never taken from the result.
     """
     if not isinstance(problem, BilevelProblem):
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
     if not isinstance(result, Result):
         raise OptionError(f"result must be a Result, got {type(result).__name__}")
-    wanted = result.settings.get("tolerance", 1e-5) if tolerance is None else tolerance
-    if isinstance(wanted, bool) or not isinstance(wanted, (int, float)) or not 0.0 < wanted < np.inf:
-        raise OptionError(f"tolerance must be a positive number, got {wanted!r}")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0.0 < tolerance < np.inf:
+        raise OptionError(f"tolerance must be a positive number, got {tolerance!r}")
     with double_precision():
-        return _Verifier(problem, result, float(wanted)).run()
+        return _Verifier(problem, result, float(tolerance)).run()
 
 
 class _Verifier:
     """Collects the checks of one result."""
 
     def __init__(self, problem: BilevelProblem, result: Result, tolerance: float) -> None:
-        self.problem, self.flat, self.result = problem, problem.flat, result
-        self.goal = Goal(tolerance=tolerance)
+        self.problem, self.flat, self.result, self.tolerance = problem, problem.flat, result, tolerance
         self.converged = result.status is Status.CONVERGED
-        self.other_method = "method" in result.settings
         self.checks: list[Check] = []
 
     def run(self) -> Verification:
         if self._shapes():
             self._sets()
             self._values()
-            self._lower_level()
-            self._penalty()
+            self._residuals()
+            if np.isfinite(self.x).all() and np.isfinite(self.y).all():
+                self._judge()
         if self.converged:
             wrong = [check.name for check in self.checks if not check.ok]
             self._add("status", "converged", f"not: {', '.join(wrong)}" if wrong else "converged", not wrong)
-        return Verification(self.result.name, self.goal.tolerance, tuple(self.checks), self.converged)
+        return Verification(self.result.name, self.tolerance, tuple(self.checks), self.converged)
 
     def _add(self, name: str, claimed: Any, recomputed: Any, ok: bool | None, note: str = "") -> None:
         plain = lambda value: value if isinstance(value, str) else float(value)  # noqa: E731
@@ -79,42 +82,20 @@ class _Verifier:
             self.x = _flatten(problem.x_set.template, result.x, "x")
             self.y = _flatten(problem.y_set.template, result.y, "y")
             self.y_penalty = _flatten(problem.y_set.template, result.y_penalty, "y_penalty")
-            parts = [
-                _flatten(problem.unravel_multipliers(name, np.zeros(size)), prices, f"multipliers.{name}")
-                for name, size, prices in (
-                    ("inequality", self.flat.n_inequality, result.multipliers.inequality),
-                    ("equality", self.flat.n_equality, result.multipliers.equality),
+            self.prices = Multipliers(
+                *(
+                    _flatten(problem.unravel_multipliers(name, np.zeros(size)), prices, f"multipliers.{name}")
+                    for name, size, prices in (
+                        ("inequality", self.flat.n_inequality, result.multipliers.inequality),
+                        ("equality", self.flat.n_equality, result.multipliers.equality),
+                    )
                 )
-            ]
+            )
         except BloccError as error:
             self._add("shapes", "those of the problem", str(error), False)
             return False
-        self.prices: tuple[np.ndarray, np.ndarray] = (parts[0], parts[1])
         self._add("shapes", "those of the problem", "the same", True)
-        self._units()
         return True
-
-    def _units(self) -> None:
-        """The problem in the units it was solved in; tolerances are relative to those."""
-        told = self.result.settings.get("units")
-        self.work, self.units = self.problem, None
-        self.at = (self.x, self.y, *self.prices)
-        if told is None:
-            return
-        try:
-            units = Units(**{name: np.asarray(part, dtype=np.float64) for name, part in told.items()})
-            work = in_units(self.problem, units)
-        except (TypeError, ValueError, AttributeError) as error:
-            self._add("units", "those of the run", f"unusable: {error}", False)
-            return
-        # Units that have nothing to do with the problem could make any slope look small.
-        expected = units_of(self.flat, self.x)
-        away = abs(float(np.log2(units.upper)) - (0.0 if expected is None else float(np.log2(expected.upper))))
-        self._add("units", "those of the run", "plausible" if away <= _FAR else "far from the problem's", away <= _FAR)
-        self.work, self.units = work, units
-        mu, nu = self.prices
-        prices = (mu * units.lower / units.inequality, nu * units.lower / units.equality)
-        self.at = (self.x / units.x, self.y / units.y, *prices)
 
     def _sets(self) -> None:
         for name, point, convex_set in (("x", self.x, self.flat.x_set), ("y", self.y, self.flat.y_set)):
@@ -127,9 +108,9 @@ class _Verifier:
             allowed = name == "y" and not self.converged and away <= 2.0 * self.result.certificate.feasibility + _INSIDE
             self._add(f"{name} in its set", "member", f"{away:.1e} away", within or allowed)
 
-    # --- values -------------------------------------------------------------------------------------------------
+    # --- numbers ------------------------------------------------------------------------------------------------
     def _values(self) -> None:
-        r, flat = self.result, self.flat
+        r, flat, c = self.result, self.flat, self.result.certificate
         cases: tuple[tuple[str, float, Callable[..., Any], np.ndarray], ...] = (
             ("upper value", r.upper_value, flat.upper, self.y),
             ("lower value", r.lower_value, flat.lower, self.y),
@@ -139,108 +120,128 @@ class _Verifier:
             found = float(function(jnp.asarray(self.x), jnp.asarray(y)))
             self._add(name, claimed, found, _same(claimed, found, _SAME * (1.0 + abs(claimed))))
         size = _SAME * (1.0 + _largest(self.y) + _largest(self.y_penalty))
-        self.distance = float(np.linalg.norm(self.y_penalty - self.y))
+        distance = float(np.linalg.norm(self.y_penalty - self.y))
+        self._add("||yF - y||", c.distance, distance, _same(c.distance, distance, size))
+        rows = np.asarray(self.flat.upper_inequality(jnp.asarray(self.x), jnp.asarray(self.y)))
+        violated = float(np.max(rows, initial=0.0))
         self._add(
-            "||yF - y||", r.certificate.distance, self.distance, _same(r.certificate.distance, self.distance, size)
+            "leader's constraint",
+            c.leader_violation,
+            violated,
+            _same(c.leader_violation, violated, _SAME * (1.0 + violated)),
         )
 
-    # --- the follower -------------------------------------------------------------------------------------------
-    def _lower_level(self) -> None:
-        c = self.result.certificate
-        found = kkt(self.flat, self.x, self.y, *self.prices)
-        judged = found if self.units is None else kkt(self.work.flat, *self.at)
-        # Large prices magnify rounding in the gradient of the Lagrangian; beyond 100 they count in the scale.
-        prices = np.concatenate(self.at[2:])
-        steep = max(1.0, float(np.abs(prices).mean()) / 100.0) if prices.size else 1.0
-        allowed = max(1e-6, self.goal.tolerance) * (1.0 + _largest(self.at[1]))
-        for name, scale in (("stationarity", steep), ("feasibility", 1.0), ("complementarity", 1.0)):
-            claimed, value = getattr(c, name), getattr(found, name)
-            blur = found.noise + 1e-6 * abs(value)
-            small = not self.converged or getattr(judged, name) <= allowed * scale
-            self._add(f"lower level: {name}", claimed, value, small and _same(claimed, value, blur))
-        violated = float(np.max(self.flat.upper_inequality(jnp.asarray(self.x), jnp.asarray(self.y)), initial=0.0))
-        limit = self.goal.leader_tolerance * (1.0 + _largest(self.x))
-        fits = _same(c.leader_violation, violated, _SAME * (1.0 + violated))
-        self._add(
-            "leader's constraint", c.leader_violation, violated, fits and (not self.converged or violated <= limit)
-        )
+    def _residuals(self) -> None:
+        """The certificate's residuals, by their definition and with the result's own multipliers."""
+        c, flat = self.result.certificate, self.flat
+        found = figures(flat, self.x, self.y, self.prices).residuals
+        noise = 1e-11 * (1.0 + _largest(self.y) + sum(_largest(part) for part in self.prices))
+        for name in ("stationarity", "feasibility", "complementarity"):
+            claimed, value = float(getattr(c, name)), float(getattr(found, name))
+            self._add(f"lower level: {name}", claimed, value, _same(claimed, value, noise + 1e-6 * abs(value)))
+
+    # --- is it the answer? --------------------------------------------------------------------------------------
+    def _judge(self) -> None:
+        judge = Judge.of(self.problem, lambda x: None)
+        first = judge.polished(self.x, self.y) if judge.dense else None
+        sizes = np.maximum(1.0, np.abs(self.y)) if first is None else first.sizes.y
+        scale = max(1.0, abs(self.result.lower_value)) if first is None else float(np.max(first.slope, initial=1e-300))
+        second = SecondOpinion(self.flat, self.y, sizes, scale)
         if self.converged:
-            self._minimiser()
+            self._minimiser(second, scale)
+        judge = Judge.of(self.problem, second.answer, self.tolerance)
+        residual = max(float(getattr(self.result.certificate, n)) for n in ("stationarity", "feasibility"))
+        verdict = judge.examine(
+            self.x,
+            self.y,
+            residual=residual / (1.0 + _largest(self.y)),
+            downhill=None,
+            probes=self.converged,
+            polishing=False,
+        )
+        self._lower_level(verdict)
+        self._leader(verdict)
+        self._penalty(verdict)
 
-    def _minimiser(self) -> None:
+    def _minimiser(self, second: SecondOpinion, scale: float) -> None:
         """Whether y is the follower's answer, by a solver of another family."""
-        unit = 1.0 if self.units is None else float(self.units.lower)
+        found = second.best(self.x)
         claimed = self.result.lower_value
-        found = solve_below(self.work.flat, *self.at[:2])
         if found is None:
             self._add("y minimises g", claimed, "no second opinion", None)
             return
         # A point that violates its constraints a little is worth that much times their prices less.
-        slack = found.violation * float(sum(np.abs(part).sum() for part in self.at[2:]))
-        allowed = max(1e-6, self.goal.tolerance) * (1.0 + abs(found.value)) + slack
-        better = claimed * unit - found.value
-        self._add("y minimises g", claimed, found.value / unit, better <= allowed, found.solver)
+        prices = sum(float(np.abs(part).sum()) for part in self.prices)
+        slack = found.violation * min(prices, 1e3 * scale)
+        allowed = 10.0 * below_tolerance(self.tolerance) * scale + slack + 1e-12 * abs(claimed)
+        self._add("y minimises g", claimed, found.value, claimed - found.value <= allowed, found.solver)
 
-    # --- the leader ---------------------------------------------------------------------------------------------
-    def _leader(self) -> Leader | None:
-        """Multipliers of the leader's own constraints; None where the result does not tell."""
-        told = self.result.settings.get("leader")
-        if self.flat.n_upper_inequality and told is not None:
-            multipliers, penalty = np.asarray(told["multipliers"], float), np.asarray(told["penalty"], float)
-            if multipliers.shape != (self.flat.n_upper_inequality,) or (multipliers < 0.0).any() or not penalty > 0.0:
-                return None
-            return Leader(multipliers, penalty)
-        if self.flat.n_upper_inequality and not self.other_method and self.result.settings.get("outer") != "pgd":
-            return None
-        found: Leader = jax.device_get(no_leader(self.flat))
-        return found
-
-    def _penalty(self) -> None:
-        r, c = self.result, self.result.certificate
-        leader = self._leader()
-        used = r.settings.get("inner", "auto")
-        gamma = r.gamma if self.units is None else r.gamma * float(self.units.upper / self.units.lower)
-        usable = np.isfinite(self.x).all() and gamma > 0.0
-        found = penalty_at(self.work, self.at[0], gamma, leader, self.goal, used) if usable and leader else None
-        if found is None or leader is None:
-            why = "no second opinion" if leader is not None else "the leader's multipliers are not told"
-            for name, claimed in (("penalty gap", c.penalty_gap), ("stationarity of x", c.stationarity_x)):
-                self._add(name, claimed, why, None)
+    def _lower_level(self, verdict: Verdict) -> None:
+        """Residuals relative to natural sizes, with multipliers of the verifier's own."""
+        if verdict.reply is None or not self.converged:
             return
-        self._gap(found)
-        self._stationarity(found, leader)
+        allowed = below_tolerance(self.tolerance)
+        for name in ("stationarity", "feasibility"):
+            value = getattr(verdict.reply, name)
+            self._add(f"y answers x: {name}", f"within {allowed:.0e}", value, value <= allowed, "own multipliers")
+        self._add(
+            "G(x, y) <= 0", f"within {allowed:.0e}", verdict.value.violation, verdict.admissible, "relative to its rows"
+        )
 
-    def _gap(self, found: Penalty) -> None:
-        r, x, y = self.result, *self.at[:2]
-        unit = 1.0 if self.units is None else float(self.units.upper)
-        upper = float(self.work.flat.upper(jnp.asarray(x), jnp.asarray(y)))
-        gap, allowed = upper - float(found.evaluation.value), self.goal.tolerance * (1.0 + abs(upper))
-        ok = _same(r.certificate.penalty_gap * unit, gap, allowed)
-        if self.converged and r.settings.get("gamma") == "auto":
-            distance = self.distance
-            if self.units is not None:
-                distance = float(np.linalg.norm(self.y_penalty / self.units.y - y))
-            size = 1.0 + float(np.linalg.norm(y))
-            ok = ok and abs(gap) <= 1.01 * allowed and distance <= 10.1 * self.goal.tolerance * size
-        self._add("penalty gap", r.certificate.penalty_gap, gap / unit, ok, found.solver)
+    def _leader(self, verdict: Verdict) -> None:
+        """Whether x is stationary for f(x, y(x)), and whether the certificate says so truthfully."""
+        c = self.result.certificate
+        sound = np.isfinite(c.radius) and c.radius >= 0.0
+        self._add("radius", c.radius, "a length" if sound else "no length", sound)
+        slope = verdict.slope
+        if slope is not None:
+            found = _largest(slope.left)
+            unit = float(np.max(slope.scale / np.maximum(verdict.reply.sizes.x, 1e-300))) if verdict.reply else 1.0
+            noise = 2.0 * self.tolerance * unit
+            honest = _same(c.stationarity_x, found, noise + 0.1 * abs(found)) if c.radius == 0.0 or sound else False
+            if not self.converged:  # what was not judged to the end may tell a larger slope, never a smaller one
+                honest = honest or c.stationarity_x >= found
+            small = not self.converged or slope.stationarity <= self.tolerance * 1.5
+            self._add("stationarity of x", c.stationarity_x, found, honest and small, "derivative of f(x, y(x))")
+        elif self.converged:
+            honest = bool(np.isfinite(c.stationarity_x)) and c.stationarity_x >= 0.0
+            limit = 2.0 * verdict.probed.steepest + 10.0 * self.tolerance * verdict.scale / float(
+                np.min(verdict.reply.sizes.x) if verdict.reply is not None else 1.0
+            )
+            honest = honest and c.stationarity_x <= limit
+            self._add("stationarity of x", c.stationarity_x, verdict.probed.steepest, honest, "probes around x")
+        if self.converged:
+            gain = verdict.probed.gain if verdict.probed.better is not None else 0.0
+            note = f"{verdict.probed.asked} probes"
+            ok = None if verdict.probed.asked == 0 and self._movable() else verdict.probed.better is None
+            self._add("no better x nearby", "none", f"gain {gain:.2g}" if gain else "none", ok, note)
+            if verdict.unbounded:
+                self._add("bounded", "a minimum", "f falls for ever along a ray", False)
 
-    def _stationarity(self, found: Penalty, leader: Leader) -> None:
-        c, e = self.result.certificate, found.evaluation
-        wanted = self.goal.slope(e, self.goal.tolerance)
-        slope = slope_at(found, leader, self.goal, 0.0 if self.other_method else c.radius)
-        if self.other_method and slope.size > wanted and self.converged:
-            slope, wanted = gain_at(found, leader, self.goal), self.goal.tolerance * (1.0 + abs(float(e.value)))
-        noise = 10.0 * self.goal.finest * float(e.gamma)
-        # Below the tolerance numbers may differ: they are made of inner solutions, magnified by gamma.
-        unit = 1.0
-        if self.units is not None:
-            unit = slope_ratio(self.result.upper_value * float(self.units.upper), self.units)
-        claimed = c.stationarity_x / unit
-        fits = _same(claimed, slope.size, 2.0 * wanted + noise + 0.05 * abs(slope.size))
-        honest = fits or (slope.size <= claimed) or self.other_method
-        small = slope.size <= 1.5 * wanted + noise
-        ok = honest and (small or not self.converged)
-        self._add("stationarity of x", c.stationarity_x, slope.size * unit, ok, slope.how)
+    def _penalty(self, verdict: Verdict) -> None:
+        """F_gamma at x, by an oracle from a cold start: no part of what makes a success, but a number that is told.
+
+        The augmented Lagrangian of a leader's own constraints has multipliers that a result does not tell.
+        """
+        r, gamma = self.result, self.result.gamma
+        if self.flat.n_upper_inequality or "method" in r.settings or r.settings.get("outer") == "pgd" or not gamma > 0:
+            return
+        oracles = [self.problem.oracle] if self.problem.oracle is not None else list(general_oracles(self.flat))[::-1]
+        wanted = 0.1 * self.tolerance * verdict.scale
+        for oracle in oracles:
+            function = PenaltyFunction(self.flat, (oracle,), self.problem.cache, Monitor(self.problem.x_set.unravel))
+            found = function(self.x, gamma, jax.device_get(no_leader(self.flat)), 1e-12)
+            # gamma magnifies what the inner solutions leave over.
+            if found.usable and max(gamma, 1.0) * inner_residual(found) <= wanted:
+                upper = float(self.flat.upper(jnp.asarray(self.x), jnp.asarray(self.y)))
+                gap, claimed = upper - float(found.value), r.certificate.penalty_gap
+                ok = _same(claimed, gap, 10.0 * self.tolerance * verdict.scale + 1e-3 * abs(gap))
+                self._add("penalty gap", claimed, gap, ok, type(oracle).__name__)
+                return
+
+    def _movable(self) -> bool:
+        low, high = self.flat.x_set.bounds_flat()
+        return bool((high > low).any())
 
 
 def _largest(vector: np.ndarray) -> float:

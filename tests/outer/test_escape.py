@@ -122,7 +122,5 @@ def test_a_wall_on_a_simplex_is_certified_honestly() -> None:
         y_set=Box(-1.0, 0.0),
     )
     result = solve(problem, np.array([1.0, 0.0, 0.0]))
-    along = abs(2.0 * (result.x[1] - 0.1)) / 2.0  # largest entry of the slope along the wall, within the simplex
-    assert result.certificate.stationarity_x >= 0.5 * along - 1e-9
-    if result.success:
-        np.testing.assert_allclose(result.x, [0.4, 0.1, 0.5], atol=1e-4)
+    assert result.success
+    np.testing.assert_allclose(result.x, [0.4, 0.1, 0.5], atol=1e-4)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -51,11 +52,24 @@ def elastic(flat: FlatProblem) -> FlatProblem:
     )
 
 
-def violation(flat: FlatProblem, oracle: InnerOracle, x: Array, tolerance: Array) -> Violation:
-    """Solve the elastic problem at ``x``. Pure and traceable."""
+def violation(
+    flat: FlatProblem,
+    oracle: InnerOracle,
+    x: Array,
+    tolerance: Array,
+    begin: Array | None = None,
+    known: Array | None = None,
+) -> Violation:
+    """Solve the elastic problem at ``x``, from y = ``begin`` where ``known``. Pure and traceable."""
     extended = elastic(flat)
     w = weights(extended)
-    solution = oracle.solve(extended, x, w, oracle.cold(extended), tolerance)
+    start = oracle.cold(extended)
+    begin_at = getattr(oracle, "begin_at", None)
+    if begin is not None and known is not None and begin_at is not None:
+        worst = jnp.max(flat.inequality(x, begin), initial=0.0) + jnp.max(jnp.abs(flat.equality(x, begin)), initial=0.0)
+        other = begin_at(extended, jnp.append(begin, 1.0 + worst))
+        start = jax.tree.map(lambda new, old: jnp.where(known, new, old), other, start)
+    solution = oracle.solve(extended, x, w, start, tolerance)
     r = solution.residuals
     solved = jnp.maximum(r.stationarity, jnp.maximum(r.feasibility, r.complementarity)) <= 1e-5
     gradient = gradient_x(extended, x, solution.y, solution.multipliers, w)

@@ -57,8 +57,8 @@ def sizes(flat: FlatProblem) -> tuple[int, int]:
 class Bounds:
     """The bounds of Y, with masks instead of infinities; ``free`` is 0 where lower == upper."""
 
-    lower: np.ndarray
-    upper: np.ndarray
+    lower: Array
+    upper: Array
     has_lower: np.ndarray
     has_upper: np.ndarray
     free: np.ndarray
@@ -67,21 +67,21 @@ class Bounds:
     def of(cls, flat: FlatProblem) -> Bounds:
         """The bounds of the follower's set."""
         low, high = flat.y_set.bounds_flat()
-        free = high > low
-        has_lower, has_upper = np.isfinite(low) & free, np.isfinite(high) & free
+        below, above, free = flat.y_set.bounded_flat()
+        has_lower, has_upper = below & free, above & free
         return cls(low, high, has_lower.astype(float), has_upper.astype(float), free.astype(float))
 
     def distances(self, y: Array) -> tuple[Array, Array]:
         """Distance to the lower and to the upper bound, 1 where there is none."""
-        below = jnp.where(self.has_lower > 0, y - np.where(self.has_lower > 0, self.lower, 0.0), 1.0)
-        above = jnp.where(self.has_upper > 0, np.where(self.has_upper > 0, self.upper, 0.0) - y, 1.0)
+        below = jnp.where(self.has_lower > 0, y - jnp.where(self.has_lower > 0, self.lower, 0.0), 1.0)
+        above = jnp.where(self.has_upper > 0, jnp.where(self.has_upper > 0, self.upper, 0.0) - y, 1.0)
         return below, above
 
     def push_inside(self, y: Array) -> Array:
         """Move y strictly inside the bounds: by 1e-2, or a hundredth of the width where that is less."""
-        with np.errstate(invalid="ignore"):
-            width = np.where((self.has_lower > 0) & (self.has_upper > 0), self.upper - self.lower, np.inf)
-        margin = np.where(self.free > 0, np.minimum(1e-2, 1e-2 * width), 0.0)
+        both = (self.has_lower > 0) & (self.has_upper > 0)
+        width = jnp.where(both, jnp.where(both, self.upper, 1.0) - jnp.where(both, self.lower, 0.0), jnp.inf)
+        margin = jnp.where(self.free > 0, jnp.minimum(1e-2, 1e-2 * width), 0.0)
         return jnp.clip(y, self.lower + margin, self.upper - margin)
 
 
@@ -101,6 +101,8 @@ def scale(flat: FlatProblem, x: Array, w: Weights, start: Array) -> Scaled:
     def factor(size: Array) -> Array:
         return limit / jnp.maximum(limit, jnp.where(jnp.isfinite(size), size, 0.0))
 
+    base = raw_objective(start)
+    base = jnp.where(jnp.isfinite(base), base, 0.0)  # a constant in the objective must not loosen relative tolerances
     n_c, n_e = sizes(flat)
     objective_scale = factor(jnp.max(jnp.abs(jax.grad(raw_objective)(start)), initial=0.0))
     inequality_scale = factor(jnp.max(jnp.abs(dense_jacobian(raw_inequality, n_c)(start)), axis=1, initial=0.0))
@@ -110,12 +112,12 @@ def scale(flat: FlatProblem, x: Array, w: Weights, start: Array) -> Scaled:
     offset = raw_equality(start) * equality_scale - matrix @ start
 
     def lagrangian(y: Array, inequality: Array, equality: Array) -> Array:
-        value = objective_scale * raw_objective(y) + jnp.dot(equality, matrix @ y)
+        value = objective_scale * (raw_objective(y) - base) + jnp.dot(equality, matrix @ y)
         return value + (jnp.dot(inequality * inequality_scale, raw_inequality(y)) if n_c else 0.0)
 
     return Scaled(
         gradient=jax.grad(lagrangian),
-        objective=lambda y: objective_scale * raw_objective(y),
+        objective=lambda y: objective_scale * (raw_objective(y) - base),
         inequality=lambda y: inequality_scale * raw_inequality(y),
         equality=lambda y: matrix @ y + offset,
         equality_matrix=matrix,

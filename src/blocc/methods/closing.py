@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from blocc import conclude
+from blocc.judge.verdict import Judge, Verdict
 from blocc.outer import continuation, walls
 from blocc.outer.monitor import Stop, StopReason
 from blocc.outer.stage import Outcome, measure
@@ -45,6 +46,12 @@ def close(run: MethodRun, x: np.ndarray, y: np.ndarray, stop: StopReason | None)
     status, message = _judge(run, outcome, stop)
     if status is Status.CONVERGED or stop is None:
         outcome, status, message = _probe(run, outcome, status, message)
+    verdict = _verdict(run, evaluation)
+    if verdict is not None and status in (Status.CONVERGED, Status.STALLED, Status.ITERATION_LIMIT):
+        if verdict.certified:
+            status, message = Status.CONVERGED, "x is a stationary point of f(x, y(x)), and y is the follower's answer."
+        elif status is Status.CONVERGED and not verdict.holds:
+            status, message = Status.STALLED, f"Method {run.method.name!r} stopped here, but {verdict.objection()}."
     result = conclude.result(
         run.problem,
         outcome,
@@ -64,13 +71,34 @@ def close(run: MethodRun, x: np.ndarray, y: np.ndarray, stop: StopReason | None)
         },
     )
     own = run.problem.y_set.unravel(np.asarray(y))
+    result = replace(result, y_penalty=jax.tree.map(np.asarray, own), upper_value_penalty=run.upper(x, y))
+    if verdict is not None:
+        return conclude.with_verdict(run.problem, result, verdict, 0.0 if verdict.slope is not None else outcome.radius)
     distance = float(np.linalg.norm(np.asarray(y) - np.asarray(evaluation.answer)))
-    return replace(
-        result,
-        y_penalty=jax.tree.map(np.asarray, own),
-        upper_value_penalty=run.upper(x, y),
-        certificate=replace(result.certificate, distance=distance),
-    )
+    return replace(result, certificate=replace(result.certificate, distance=distance))
+
+
+def _verdict(run: MethodRun, evaluation: Evaluation) -> Verdict | None:
+    """The judge's word on the method's x, with the follower's exact answer there."""
+    if not evaluation.usable:
+        return None
+    gamma, leader = float(evaluation.gamma), jax.device_get(no_leader(run.flat))
+
+    def answer(x: np.ndarray) -> np.ndarray | None:
+        found = run.function(x, gamma, leader, run.goal.inner(gamma, final=True))
+        return np.asarray(found.answer) if found.usable else None
+
+    judge = Judge.of(run.problem, answer, run.options.tolerance, run.options.seed)
+    run.monitor.time_limit = run.monitor.elapsed() + PROBE_SECONDS
+    try:
+        return judge.examine(
+            np.asarray(evaluation.x),
+            np.asarray(evaluation.answer),
+            residual=conclude.lower_residual(evaluation),
+            downhill=np.asarray(evaluation.gradient),
+        )
+    except Stop:
+        return None
 
 
 def _judge(run: MethodRun, outcome: Outcome, stop: StopReason | None) -> tuple[Status, str]:

@@ -26,10 +26,11 @@ class Goal:
     """What counts as done, in numbers relative to the problem's size."""
 
     tolerance: float = 1e-5
-    leader_tolerance: float = 1e-5  #: of the leader's own constraints, relative to the size of x
+    leader_tolerance: float = 1e-6  #: of the leader's own constraints
     max_iterations: int = 500  #: of each stage
     inner_tolerance: float | None = None  #: None: tied to gamma
     finest: float = 1e-12  #: accuracy that can be asked of an inner solution
+    origin: float = 0.0  #: f where the descent began: a constant added to f must not loosen anything
 
     def inner(self, gamma: float, final: bool = False) -> float:
         """Accuracy of the inner solutions: tight enough that gamma cannot magnify the error, tighter at the end."""
@@ -41,8 +42,8 @@ class Goal:
         return float(np.clip(0.1 * wanted / max(gamma, 1.0), self.finest, 1e-8))
 
     def scale(self, evaluation: Evaluation) -> float:
-        """Size of the upper objective, by which gaps and gradients are measured."""
-        return 1.0 + abs(evaluation.upper_value)
+        """What the upper objective has varied by, by which gaps and gradients are measured."""
+        return 1.0 + abs(evaluation.upper_value - self.origin)
 
     def exact(self, evaluation: Evaluation) -> bool:
         """Whether the penalty is closed: yF and the follower's answer agree, and so do F and f."""
@@ -65,8 +66,8 @@ class Goal:
         return evaluation.violation <= self.leader_allowance(evaluation)
 
     def leader_allowance(self, evaluation: Evaluation) -> float:
-        """How far the leader's own constraints may be violated."""
-        return self.leader_tolerance * (1.0 + float(np.max(np.abs(evaluation.x), initial=0.0)))
+        """How far the leader's own constraints may be violated: rounding of very large variables apart, a constant."""
+        return self.leader_tolerance * max(1.0, 1e-6 * float(np.max(np.abs(evaluation.x), initial=0.0)))
 
 
 def first_gamma(function: PenaltyFunction, x: np.ndarray, leader: Leader, goal: Goal) -> Evaluation:

@@ -28,7 +28,7 @@ def escape(
     """A point lower than a stationary one, if there is one beside it: then that one is a saddle or a maximum."""
     e = outcome.evaluation
     gamma, size = float(e.gamma), 1.0 + float(np.max(np.abs(e.x), initial=0.0))
-    scale = 1.0 + abs(e.upper_value)
+    scale = 1.0 + 1e-6 * abs(e.upper_value)  # rounding of a large constant in f; anything more would hide descents
     generator = np.random.default_rng(function.seed)
     for radius in (_NEAR, _NEAR, _FAR):
         offset = radius * size * generator.uniform(-1.0, 1.0, e.x.size)

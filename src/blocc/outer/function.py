@@ -44,6 +44,13 @@ def projector(convex_set: ConvexSet, cache: dict[Any, Any]) -> Any:
     return lambda point: np.asarray(cache["project"](jnp.asarray(point)))
 
 
+def beside_the_middle(flat: FlatProblem) -> np.ndarray:
+    """A point of Y near its middle, and off it in every coordinate by another length."""
+    middle = np.asarray(flat.y_set.interior_flat())
+    steps = 0.1 * (1.0 + np.abs(middle)) * (1.0 + np.arange(middle.size) % 7 / 10.0)
+    return np.asarray(flat.y_set.project_flat(jnp.asarray(middle + steps)))
+
+
 def stationarity(project: Any, x: np.ndarray, gradient: np.ndarray) -> float:
     """Zero exactly where no feasible direction descends: the projected step, or what X cut off from its promise.
 
@@ -180,15 +187,19 @@ class PenaltyFunction:
             return self._violation[1]  # whoever finds a point infeasible asks for the wall's normal next
         oracle = general_oracles(self.flat)[0]  # a problem's own oracle knows nothing of the elastic problem
         arguments = (self.flat.data, jnp.asarray(x), jnp.asarray(1e-9, jnp.float64))
+        middle = (jnp.asarray(self.flat.y_set.interior_flat()), jnp.asarray(False))
         key = ("violation", oracle)
         if key not in self.flat.shared:
 
-            def function(data: Any, point: Array, tolerance: Array) -> Violation:
-                return violation(self.flat.bind(data), oracle, point, tolerance)
+            def function(data: Any, point: Array, tolerance: Array, begin: Array, known: Array) -> Violation:
+                return violation(self.flat.bind(data), oracle, point, tolerance, begin, known)
 
-            self.flat.shared[key], seconds = compile_ahead(function, *arguments)
+            self.flat.shared[key], seconds = compile_ahead(function, *arguments, *middle)
             self.compile_seconds += seconds
-        found: Violation = jax.device_get(self.flat.shared[key](*arguments))
+        found: Violation = jax.device_get(self.flat.shared[key](*arguments, *middle))
+        if not found.solved and hasattr(oracle, "begin_at"):  # a function may have no derivative in the middle of Y
+            beside = (jnp.asarray(beside_the_middle(self.flat)), jnp.asarray(True))
+            found = jax.device_get(self.flat.shared[key](*arguments, *beside))
         self._violation = np.array(x), found
         return found
 
@@ -231,6 +242,14 @@ class PenaltyFunction:
         start = begin_at(self.flat, found.y)
         return jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), start)
 
+    def _elsewhere(self, failed: Evaluation, oracle: InnerOracle, position: int) -> Any | None:
+        """A start away from the middle of Y, where a function has no derivative (a norm at its origin)."""
+        begin_at = getattr(oracle, "begin_at", None)
+        if begin_at is None or position > 0 or int(failed.follower.code) != InnerCode.NOT_FINITE:
+            return None
+        start = begin_at(self.flat, beside_the_middle(self.flat))
+        return jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), start)
+
     def wall(self, x: np.ndarray) -> Wall | None:
         """The wall before an ``x`` where the follower has no answer, as the violation's linear model tells it."""
         if self.flat.n_inequality + self.flat.n_equality == 0:
@@ -244,9 +263,10 @@ class PenaltyFunction:
     @property
     def advance(self) -> Any:
         """One compiled step of the spectral method's state machine over X."""
-        if "advance" not in self.flat.shared:  # it uses X alone, never the data
-            self.flat.shared["advance"] = jax.jit(partial(spectral.advance, self.flat))
-        return self.flat.shared["advance"]
+        flat = self.flat
+        if "advance" not in flat.shared:
+            flat.shared["advance"] = jax.jit(lambda data, *state: spectral.advance(flat.bind(data), *state))
+        return partial(flat.shared["advance"], flat.data)
 
     def leader_constraint(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The leader's own constraint G(x, y), flat."""
@@ -292,6 +312,8 @@ class PenaltyFunction:
                 # f may have no value in the middle of Y, and has one where the follower answers: begin there.
                 begin = jax.tree.map(lambda leaf: jnp.stack([leaf[0], leaf[0]]), candidate.warm)
                 candidate = self._evaluate(oracle, x, gamma, leader, tolerance, begin)
+            if not candidate.usable and (elsewhere := self._elsewhere(candidate, oracle, position)) is not None:
+                candidate = self._evaluate(oracle, x, gamma, leader, tolerance, elsewhere)
             if not candidate.usable and (inside := self._inside(candidate, oracle, position, x)) is not None:
                 candidate = self._evaluate(oracle, x, gamma, leader, tolerance, inside)
             if candidate.usable:

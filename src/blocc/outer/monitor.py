@@ -69,8 +69,8 @@ def inner_residual(evaluation: Evaluation) -> float:
 
 
 @dataclass
-class Wish:
-    """The user's wish to stop, by Ctrl-C or a callback; the runs of many starts share one."""
+class StopRequest:
+    """A request to stop, by Ctrl-C or a callback; all legs of a run, and the runs of many starts, share one."""
 
     reason: StopReason | None = None
 
@@ -87,7 +87,7 @@ class Monitor:
     rows: list[HistoryRow] = field(default_factory=list)
     best: Evaluation | None = None
     position: np.ndarray | None = None  #: x of the last iteration
-    wish: Wish = field(default_factory=Wish)
+    request: StopRequest = field(default_factory=StopRequest)
     iterations: int = 0
     journal: Journal = field(default_factory=Journal)  #: what an earlier sitting of the same run has computed
     closing: bool = False  #: the last evaluations of a run, which nothing stops
@@ -105,7 +105,7 @@ class Monitor:
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C was pressed and is yet to be heeded."""
-        return self.wish.reason is StopReason.INTERRUPTED and not self.closing
+        return self.request.reason is StopReason.INTERRUPTED and not self.closing
 
     def close(self) -> None:
         """What follows makes a result of what was found: no limit holds, and nobody is told."""
@@ -113,8 +113,8 @@ class Monitor:
 
     def check_time(self) -> None:
         """Raise :class:`Stop` when the time is over or Ctrl-C was pressed. Called at every evaluation."""
-        if self.wish.reason is not None and not self.closing:
-            raise Stop(self.wish.reason)
+        if self.request.reason is not None and not self.closing:
+            raise Stop(self.request.reason)
         if self.time_limit is not None and self.elapsed() > self.time_limit:
             raise Stop(StopReason.TIME_LIMIT)
 
@@ -161,7 +161,7 @@ class Monitor:
         if self.report is not None:
             self.report(self.iterations, row)
         if self.callback is not None and self.callback(State(self.unravel(x), self.iterations, row)):
-            self.wish.reason = StopReason.CALLBACK
+            self.request.reason = StopReason.CALLBACK
         self.check_time()
 
     def log(self) -> Log:
@@ -177,7 +177,7 @@ class Monitor:
 
 
 @contextmanager
-def interruptible(monitor: Monitor) -> Iterator[None]:
+def interruptible(request: StopRequest) -> Iterator[None]:
     """Turn the first Ctrl-C into an orderly stop at the next evaluation; the second one interrupts as usual.
 
     Inside compiled code and JAX's own callbacks a KeyboardInterrupt can be swallowed, a flag cannot. Only Python's
@@ -189,9 +189,9 @@ def interruptible(monitor: Monitor) -> Iterator[None]:
         return
 
     def handler(number: int, frame: Any) -> None:
-        if monitor.wish.reason is StopReason.INTERRUPTED:
+        if request.reason is StopReason.INTERRUPTED:
             signal.default_int_handler(number, frame)
-        monitor.wish.reason = StopReason.INTERRUPTED
+        request.reason = StopReason.INTERRUPTED
 
     signal.signal(signal.SIGINT, handler)
     try:

@@ -108,11 +108,14 @@ def load_result(path: str | Path) -> Result:
         plain = {name: _decode(content[name], arrays) for name in _PLAIN}
         certificate = _decode(content["certificate"], arrays)
         _check_types(plain, _TYPES)
+        exact = certificate.pop("exact", False)
         _check_types(certificate, dict.fromkeys(certificate, (int, float)))
+        if not isinstance(exact, bool):
+            raise TypeError(f"exact is {shown(exact)}")
         return Result(
             **plain,
             status=Status(content["status"]),
-            certificate=Certificate(**certificate),
+            certificate=Certificate(**certificate, exact=exact),
             multipliers=Multipliers(**_decode(content["multipliers"], arrays)),
             history=_history(document["history"]["columns"], arrays[document["history"]["array"]]),
         )

@@ -90,7 +90,7 @@ def design_network(
         "preset": preset,
         "tolerance": tolerance,
     }
-    with double_precision(), single_blas_thread(), interruptible(monitor):
+    with double_precision(), single_blas_thread(), interruptible(monitor.request):
         run = _Run(model or DesignModel(network), limits, level, monitor, settings)
         return run.all(seed, starts, x0, max_iterations or PAPER_ITERATIONS)
 

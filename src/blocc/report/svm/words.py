@@ -83,7 +83,9 @@ def _values(summary: dict[str, Any]) -> list[str]:
 
 def _certificate(summary: dict[str, Any]) -> list[str]:
     # What is not finite was written as null.
-    numbers = {name: float("nan") if value is None else value for name, value in summary["certificate"].items()}
+    numbers: dict[str, Any] = {
+        name: float("nan") if value is None else value for name, value in summary["certificate"].items()
+    }
     return [f"    {line}" for line in str(Certificate(**numbers)).splitlines()]
 
 

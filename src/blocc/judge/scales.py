@@ -1,0 +1,49 @@
+"""What is small? The natural sizes by which the judge measures, from the derivatives at the answer itself.
+
+The size of a variable is the unit in which the derivatives of all functions at (x, y) are closest to one
+(:mod:`blocc.balance`), and never more than ``max(1, |z|)``. A row ``c(x, y)`` is measured by ``sum |dc/dz| size``: what
+it changes by when all variables move by their sizes. So multiplying a function by a number, adding a constant to an
+objective, or choosing other units for a variable changes no judgement.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocc.balance import balance
+from blocc.derivatives import Local
+from blocc.problem import FlatProblem
+
+#: Rounding of a row, relative to the sum of its terms.
+ROUNDING = 1e-13
+
+
+class Sizes(NamedTuple):
+    """Natural sizes of the variables at one point."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+    @property
+    def both(self) -> np.ndarray:
+        """Those of x and y in one vector."""
+        return np.concatenate([self.x, self.y])
+
+
+def sizes_at(flat: FlatProblem, found: Local, x: np.ndarray, y: np.ndarray) -> Sizes:
+    """Sizes of the variables around (x, y)."""
+    logarithms = balance(flat, found)
+    return Sizes(_capped(np.exp2(logarithms.x), x), _capped(np.exp2(logarithms.y), y))
+
+
+def _capped(unit: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """No more than the larger of one and |z|; no less than what rounding leaves of z."""
+    return np.clip(unit, 1e-6 * np.abs(z), np.maximum(1.0, np.abs(z)))
+
+
+def row_sizes(jacobian: np.ndarray, sizes: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """What each row changes by when all variables move by their sizes, and not less than its rounding allows."""
+    slopes = np.abs(jacobian)
+    return np.maximum(slopes @ sizes, 1e6 * ROUNDING * (slopes @ np.abs(z)))
