@@ -14,19 +14,22 @@ import scipy
 from blocc.curvature import curvature_of
 from blocc.inner.protocol import InnerCode
 from blocc.judge.verdict import Verdict
-from blocc.lagrangian import Multipliers, figures
+from blocc.lagrangian import Multipliers, figures, zero_multipliers
 from blocc.outer.continuation import Goal
 from blocc.outer.function import PenaltyFunction, beside_the_middle
 from blocc.outer.monitor import HistoryRow, StopReason
 from blocc.outer.stage import Outcome, runs_away
 from blocc.penalty import Evaluation
+from blocc.precision import double_precision
 from blocc.problem import BilevelProblem, FlatProblem
 from blocc.result import Certificate, History, Result, Status
+from blocc.smoothing import WIDTHS, named
 from blocc.version import __version__
 
 STOPPED: dict[StopReason, tuple[Status, str]] = {
     StopReason.CALLBACK: (Status.STOPPED, "The callback asked to stop; this is the best point so far."),
     StopReason.TIME_LIMIT: (Status.TIME_LIMIT, "The time limit was reached; this is the best point so far."),
+    StopReason.BUDGET: (Status.STALLED, "No point with an answer of the follower was found."),
     StopReason.INTERRUPTED: (Status.INTERRUPTED, "Interrupted; this is the best point so far."),
 }
 
@@ -199,6 +202,36 @@ def with_verdict(problem: BilevelProblem, result: Result, verdict: Verdict, radi
         upper_value=value.upper,
         lower_value=float(told.lower),
         certificate=certificate,
+    )
+
+
+def restated(problem: BilevelProblem, result: Result, kinks: dict[str, set[str]]) -> Result:
+    """A result of the problem with rounded corners, with the values of the user's own functions."""
+    flat = problem.flat
+    with double_precision():
+        x, y, y_penalty = (
+            within.ravel(point)
+            for within, point in (
+                (problem.x_set, result.x),
+                (problem.y_set, result.y),
+                (problem.y_set, result.y_penalty),
+            )
+        )
+        told = figures(flat, x, y, zero_multipliers(flat))
+        penalised = figures(flat, x, y_penalty, zero_multipliers(flat))
+    upper = float(told.upper)
+    certificate = replace(
+        result.certificate,
+        penalty_gap=result.certificate.penalty_gap + upper - result.upper_value,
+        leader_violation=float(np.max(told.upper_inequality, initial=0.0)),
+    )
+    return replace(
+        result,
+        upper_value=upper,
+        lower_value=float(told.lower),
+        upper_value_penalty=float(penalised.upper),
+        certificate=certificate,
+        message=f"{result.message} Corners were rounded off by {WIDTHS[-1]:.0e}: {named(kinks)}.",
     )
 
 

@@ -99,8 +99,18 @@ def _local(problem: FlatProblem, data: PyTree, x: Array, y: Array, mu: Array, nu
     return Local._make([*found, bend])
 
 
+def wide(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> Local:
+    """Derivatives to measure by: those of the easiest problem that leads to this one (corners rounded widely)."""
+    return local(flat, x, y, data=flat.data if flat.easier is None else flat.easier(flat.data)[0])
+
+
 def local(
-    flat: FlatProblem, x: np.ndarray, y: np.ndarray, mu: np.ndarray | None = None, nu: np.ndarray | None = None
+    flat: FlatProblem,
+    x: np.ndarray,
+    y: np.ndarray,
+    mu: np.ndarray | None = None,
+    nu: np.ndarray | None = None,
+    data: PyTree | None = None,
 ) -> Local:
     """Derivatives at (x, y), with ``mu`` and ``nu`` (default: zero) as weights of the constraints' Hessian."""
     n_inequality, n_equality = row_counts(flat)
@@ -108,7 +118,7 @@ def local(
         jnp.zeros(size) if given is None else jnp.asarray(given)
         for given, size in ((mu, n_inequality), (nu, n_equality))
     ]
-    arguments = (flat.data, jnp.asarray(x), jnp.asarray(y), *prices)
+    arguments = (flat.data if data is None else data, jnp.asarray(x), jnp.asarray(y), *prices)
     if "local" not in flat.shared:
         flat.shared["local"], _ = compile_ahead(partial(_local, flat), *arguments)
     return jax.device_get(flat.shared["local"](*arguments))

@@ -114,13 +114,13 @@ def _solved(solution: InnerSolution, value: Array) -> Array:
 def _excess(flat: FlatProblem, x: Array, follower: InnerSolution, penalised: InnerSolution) -> Array:
     """How far yF is from a minimiser of g over Y(x), given the follower's multipliers.
 
-    Lengths are relative to the size of y, slopes to the largest slope of g among yF, yg and the middle of Y.
+    Lengths are relative to the size of y, slopes to the largest slope of g at yF and at points of Y around it.
     """
-    slopes = jax.vmap(jax.grad(lambda y: flat.lower(x, y)))
-    points = jnp.stack([penalised.y, follower.y, jnp.asarray(flat.y_set.interior_flat())])
-    found = slopes(points)
-    largest = jnp.max(jnp.where(jnp.isfinite(found), jnp.abs(found), 0.0), initial=0.0)
     size = 1.0 + jnp.max(jnp.abs(penalised.y), initial=0.0)
+    steps = size * (1.0 + np.arange(flat.n_y) % 7 / 10.0)
+    points = [penalised.y, flat.y_set.project_flat(penalised.y + steps), flat.y_set.project_flat(penalised.y - steps)]
+    found = jax.vmap(jax.grad(lambda y: flat.lower(x, y)))(jnp.stack(points))
+    largest = jnp.max(jnp.where(jnp.isfinite(found), jnp.abs(found), 0.0), initial=0.0)
     unit = jnp.where(largest > 0.0, largest, 1.0)
     slope = gradient_y(flat, x, penalised.y, follower.multipliers, weights(flat)) / unit
     inside = flat.y_set.project_flat(penalised.y)

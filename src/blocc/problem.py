@@ -55,6 +55,7 @@ class FlatProblem:
     data: PyTree = ()
     shared: dict[Any, Any] = field(default_factory=dict, repr=False)
     rebind: Callable[[PyTree], FlatProblem] | None = None  #: builds this problem over other data
+    easier: Callable[[PyTree], list[PyTree]] | None = None  #: other data that lead to these, the easiest first
 
     def bind(self, data: PyTree) -> FlatProblem:
         """The same problem over ``data``, which may be traced."""

@@ -82,8 +82,19 @@ class Run:
             self.goal = replace(self.goal, origin=first.upper_value)
             last, self.leader = self._descend(first, leader)
         except (Stop, KeyboardInterrupt) as stop:
+            if reason_of(stop) is StopReason.BUDGET and self.monitor.best is not None:
+                return self._exhausted()
             return self.stopped(reason_of(stop), last, x, leader)
+        finally:
+            self.monitor.budget = np.inf  # what follows is the judge's
         return self.conclude_at(last, *self._judge(last))
+
+    def _exhausted(self) -> Result:
+        """The best point so far of a leg that has made as many evaluations as it may."""
+        best = self.monitor.best
+        assert best is not None
+        outcome = Outcome(best, measure(self.function, best), 0.0, limited=True)
+        return self.conclude_at(outcome, Status.STALLED, f"{self.monitor.spent} evaluations brought no answer.")
 
     def _descend(self, first: Evaluation, leader: Leader) -> tuple[Outcome, Leader]:
         if self.options.outer == "pgd":

@@ -14,13 +14,14 @@ import jax
 import numpy as np
 
 from blocc.balance import Units, balance
-from blocc.derivatives import LARGEST, Local, local, size_of
+from blocc.derivatives import LARGEST, Local, size_of, wide
 from blocc.lagrangian import Multipliers, figures
+from blocc.moving_box import MovingBox
 from blocc.outer.monitor import HistoryRow, State
 from blocc.precision import double_precision
 from blocc.problem import BilevelProblem, FlatProblem
 from blocc.result import History, Result
-from blocc.sets import Box, ConvexSet, MovingBox
+from blocc.sets import Box, ConvexSet
 
 Array = Any
 PyTree = Any
@@ -63,7 +64,7 @@ def renewed(flat: FlatProblem, x: np.ndarray, y: np.ndarray, units: Units | None
 def _found(flat: FlatProblem, x: np.ndarray, y: np.ndarray | None) -> Local | None:
     if size_of(flat) > LARGEST:
         return None
-    found = local(flat, x, flat.y_set.interior_flat() if y is None else y)
+    found = wide(flat, x, flat.y_set.interior_flat() if y is None else y)
     return found if found.finite else None
 
 
@@ -249,15 +250,20 @@ class _Data(NamedTuple):
     bounds: tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  #: of X and Y, in these units
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _InUnits(BilevelProblem):
     """A problem over flat vectors whose sets, where they are boxes, are part of its data."""
+
+    within: FlatProblem | None = None  #: the same in the user's units
 
     def _flat_over(self, data: PyTree) -> FlatProblem:
         moved = [
             MovingBox(low, high, within.bounded_flat()) if within.is_box else within
             for within, (low, high) in zip((self.x_set, self.y_set), data.bounds, strict=True)
         ]
-        return replace(super()._flat_over(data), x_set=moved[0], y_set=moved[1])
+        easier = self.within.easier if self.within is not None else None
+        leading = None if easier is None else lambda now: [now._replace(given=given) for given in easier(now.given)]
+        return replace(super()._flat_over(data), x_set=moved[0], y_set=moved[1], easier=leading)
 
 
 def _in_units(problem: BilevelProblem, units: Units) -> BilevelProblem:
@@ -291,5 +297,6 @@ def _in_units(problem: BilevelProblem, units: Units) -> BilevelProblem:
             y_set=sets[1],
             data=data,
             name=problem.name,
+            within=flat,
         )
     return flat.shared["in units"].with_data(data)

@@ -180,32 +180,6 @@ class Box(ConvexSet):
         return inside
 
 
-class MovingBox(Box):
-    """A box over flat vectors whose bounds are data: they may be traced, and which of them are finite is fixed."""
-
-    def __init__(self, lower: Array, upper: Array, bounded: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
-        self.lower, self.upper, self._bounded = lower, upper, bounded
-        self.size = len(bounded[0])
-        self.template = np.zeros(self.size)
-
-    def __repr__(self) -> str:
-        return f"MovingBox(shape=({self.size},))"
-
-    def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.lower, self.upper
-
-    def bounded_flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self._bounded
-
-    def interior_flat(self) -> np.ndarray:
-        if isinstance(self.lower, np.ndarray):
-            return super().interior_flat()
-        below, above, _ = self._bounded
-        low, high = jnp.where(below, self.lower, 0.0), jnp.where(above, self.upper, 0.0)
-        cases = [below & above, below, above]
-        return jnp.select(cases, [low + 0.5 * (high - low), low + 1.0, high - 1.0], default=0.0)
-
-
 class Reals(Box):
     """All arrays of a shape: no constraint at all. ``Reals()`` is the real line, ``Reals(3)`` is R^3."""
 

@@ -7,7 +7,7 @@ a sentence, never an answer that looks like success.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocc.checkpoint import open_journal
+from blocc.conclude import restated
 from blocc.errors import OptionError
 from blocc.journal import Journal
+from blocc.leg import ENDED
 from blocc.legs import Legs
 from blocc.options import Options, make_options
 from blocc.outer.monitor import StopRequest, interruptible
@@ -26,6 +28,7 @@ from blocc.problem import BilevelProblem
 from blocc.result import MultiResult, Result
 from blocc.run import Callback, Report
 from blocc.sets import PyTree
+from blocc.smoothing import kinks_of, named, smoothed
 
 
 def solve(
@@ -63,8 +66,44 @@ def solve(
     journal = files.journal(problem, settings, start)
     request = StopRequest()
     with double_precision(), interruptible(request), _closing(report), closing(journal):
-        result = Legs(problem, settings, callback, report, journal, request).single(start)
+
+        def legs(target: BilevelProblem) -> Legs:
+            return Legs(target, settings, callback, report, journal, request)
+
+        result = _judged(problem, settings, legs, start)
     return _remarked(result, journal)
+
+
+def _judged(
+    problem: BilevelProblem, settings: Options, legs: Callable[[BilevelProblem], Legs], start: np.ndarray
+) -> Result:
+    """One start; functions with kinks in y are tried with rounded corners as well."""
+    plain: Result | None = None
+    for rounded in _rounding(problem, settings):
+        if not rounded:
+            plain = result = legs(problem).single(start)
+        else:
+            result = restated(problem, legs(smoothed(problem)).single(start), kinks_of(problem))
+        if result.success or result.status in ENDED:
+            return result
+    assert plain is not None
+    return plain if not kinks_of(problem) else replace(plain, message=f"{plain.message} {_advice(problem)}")
+
+
+def _rounding(problem: BilevelProblem, settings: Options) -> tuple[bool, ...]:
+    """With rounded corners or without, in the order of their promise."""
+    own_way = problem.oracle is not None or isinstance(settings.gamma, float) or settings.outer == "pgd"
+    kinks = {} if own_way else kinks_of(problem)
+    if not kinks:
+        return (False,)
+    return (True, False) if set().union(*kinks.values()) - {"where"} else (False, True)
+
+
+def _advice(problem: BilevelProblem) -> str:
+    return (
+        f"These functions have kinks in y, which may be why: {named(kinks_of(problem))}. Where one is convex, a "
+        "variable t of the follower's with t >= z and t >= -z can stand for abs(z)."
+    )
 
 
 def _by_other_method(
@@ -130,7 +169,12 @@ def solve_many(
     journal = _Files(checkpoint, resume, checkpoint_seconds).journal(problem, settings, points)
     request, report = StopRequest(), _reporter(progress)
     with double_precision(), interruptible(request), _closing(report), closing(journal):
-        found = Legs(problem, settings, callback, report, journal, request).many(points)
+        rounded = _rounding(problem, settings)[0]
+        target = smoothed(problem) if rounded else problem
+        found = Legs(target, settings, callback, report, journal, request).many(points)
+        if rounded:
+            kinks = kinks_of(problem)
+            found = replace(found, results=tuple(restated(problem, result, kinks) for result in found.results))
     return replace(found, results=tuple(_remarked(result, journal) for result in found.results))
 
 

@@ -36,6 +36,12 @@ class Verification:
         """The claims that do not hold or, for a result that claims success, could not be checked."""
         return tuple(check for check in self.checks if check.ok is False or (check.ok is None and self.success))
 
+    def __getitem__(self, name: str) -> Check:
+        for check in self.checks:
+            if check.name == name:
+                return check
+        raise KeyError(name)
+
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values."""
         checks = [asdict(check) for check in self.checks]

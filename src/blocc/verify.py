@@ -17,6 +17,7 @@ import numpy as np
 
 from blocc.errors import BloccError, OptionError
 from blocc.inner.auto import general_oracles
+from blocc.judge.follower import Reply
 from blocc.judge.second_opinion import SecondOpinion
 from blocc.judge.verdict import Judge, Verdict, below_tolerance
 from blocc.lagrangian import Multipliers, figures
@@ -24,8 +25,9 @@ from blocc.outer.function import PenaltyFunction
 from blocc.outer.monitor import Monitor, inner_residual
 from blocc.penalty import no_leader
 from blocc.precision import double_precision
-from blocc.problem import BilevelProblem
+from blocc.problem import BilevelProblem, FlatProblem
 from blocc.result import Result, Status
+from blocc.smoothing import kinks_of, smoothed
 from blocc.verification import Check, Verification
 
 #: The verifier's own tolerance, whatever the result was made with.
@@ -47,14 +49,19 @@ def verify(problem: BilevelProblem, result: Result, tolerance: float = TOLERANCE
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0.0 < tolerance < np.inf:
         raise OptionError(f"tolerance must be a positive number, got {tolerance!r}")
     with double_precision():
-        return _Verifier(problem, result, float(tolerance)).run()
+        found = _Verifier(problem, result, float(tolerance), problem.flat).run()
+        if found.ok or not kinks_of(problem):
+            return found
+        # At a kink no derivative vanishes: residuals are those of the functions with their corners rounded off.
+        return _Verifier(problem, result, float(tolerance), smoothed(problem).flat).run()
 
 
 class _Verifier:
     """Collects the checks of one result."""
 
-    def __init__(self, problem: BilevelProblem, result: Result, tolerance: float) -> None:
+    def __init__(self, problem: BilevelProblem, result: Result, tolerance: float, smooth: FlatProblem) -> None:
         self.problem, self.flat, self.result, self.tolerance = problem, problem.flat, result, tolerance
+        self.smooth = smooth  #: the problem whose derivatives count
         self.converged = result.status is Status.CONVERGED
         self.checks: list[Check] = []
 
@@ -133,8 +140,8 @@ class _Verifier:
 
     def _residuals(self) -> None:
         """The certificate's residuals, by their definition and with the result's own multipliers."""
-        c, flat = self.result.certificate, self.flat
-        found = figures(flat, self.x, self.y, self.prices).residuals
+        c = self.result.certificate
+        found = figures(self.smooth, self.x, self.y, self.prices).residuals
         noise = 1e-11 * (1.0 + _largest(self.y) + sum(_largest(part) for part in self.prices))
         for name in ("stationarity", "feasibility", "complementarity"):
             claimed, value = float(getattr(c, name)), float(getattr(found, name))
@@ -142,14 +149,14 @@ class _Verifier:
 
     # --- is it the answer? --------------------------------------------------------------------------------------
     def _judge(self) -> None:
-        judge = Judge.of(self.problem, lambda x: None)
+        judge = Judge.over(self.smooth, self.problem.cache, lambda x: None)
         first = judge.polished(self.x, self.y) if judge.dense else None
         sizes = np.maximum(1.0, np.abs(self.y)) if first is None else first.sizes.y
         scale = max(1.0, abs(self.result.lower_value)) if first is None else float(np.max(first.slope, initial=1e-300))
-        second = SecondOpinion(self.flat, self.y, sizes, scale)
+        second = SecondOpinion(self.smooth, self.y, sizes, scale)
         if self.converged:
-            self._minimiser(second, scale)
-        judge = Judge.of(self.problem, second.answer, self.tolerance)
+            self._minimiser(second, scale, first)
+        judge = Judge.over(self.smooth, self.problem.cache, second.answer, self.tolerance)
         residual = max(float(getattr(self.result.certificate, n)) for n in ("stationarity", "feasibility"))
         verdict = judge.examine(
             self.x,
@@ -163,7 +170,7 @@ class _Verifier:
         self._leader(verdict)
         self._penalty(verdict)
 
-    def _minimiser(self, second: SecondOpinion, scale: float) -> None:
+    def _minimiser(self, second: SecondOpinion, scale: float, judged: Reply | None) -> None:
         """Whether y is the follower's answer, by a solver of another family."""
         found = second.best(self.x)
         claimed = self.result.lower_value
@@ -171,8 +178,8 @@ class _Verifier:
             self._add("y minimises g", claimed, "no second opinion", None)
             return
         # A point that violates its constraints a little is worth that much times their prices less.
-        prices = sum(float(np.abs(part).sum()) for part in self.prices)
-        slack = found.violation * min(prices, 1e3 * scale)
+        prices = 0.0 if judged is None else float(np.abs(judged.mu).sum() + np.abs(judged.nu).sum())
+        slack = found.violation * prices
         allowed = 10.0 * below_tolerance(self.tolerance) * scale + slack + 1e-12 * abs(claimed)
         self._add("y minimises g", claimed, found.value, claimed - found.value <= allowed, found.solver)
 
@@ -196,7 +203,7 @@ class _Verifier:
         slope = verdict.slope
         if slope is not None:
             found = _largest(slope.left)
-            unit = float(np.max(slope.scale / np.maximum(verdict.reply.sizes.x, 1e-300))) if verdict.reply else 1.0
+            unit = float(np.max(slope.scale / slope.sizes))
             noise = 2.0 * self.tolerance * unit
             honest = _same(c.stationarity_x, found, noise + 0.1 * abs(found)) if c.radius == 0.0 or sound else False
             if not self.converged:  # what was not judged to the end may tell a larger slope, never a smaller one

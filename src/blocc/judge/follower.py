@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from blocc.derivatives import Local, local
+from blocc.derivatives import Local, local, wide
 from blocc.judge.scales import Sizes, row_sizes, sizes_at
 from blocc.problem import FlatProblem
 
 #: Rows are touched that have no more slack than this, relative to their size.
 TOUCHED = 1e-6
+_SOLVED = 1e-12  #: below this ratio answers differ by rounding, and the one on its rows is preferred
 _ROUNDS = 8  #: changes of the set of touched rows in one polish
 _NEWTON = 80  #: steps on one set of rows; a follower of power p needs many, for its Newton steps shrink by (p-2)/(p-1)
 
@@ -41,6 +42,7 @@ class Reply(NamedTuple):
     nu: np.ndarray  #: of the equalities (coupled ones first)
     bound: np.ndarray  #: of the finite bounds of Y
     local: Local
+    wide: Local  #: the same to measure by; another one only where functions have rounded corners
     sizes: Sizes
     rows: Rows
     slope: np.ndarray  #: scale of dg/dy, one for each variable, times its size
@@ -75,9 +77,10 @@ def all_rows(flat: FlatProblem, found: Local, sizes: Sizes, x: np.ndarray, y: np
 def reply(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> Reply | None:
     """Judge y as the follower's answer at x; None where functions or derivatives are not finite."""
     found = local(flat, x, y)
-    if not found.finite:
+    broad = found if flat.easier is None else wide(flat, x, y)
+    if not (found.finite and broad.finite):
         return None
-    return _judged(flat, x, y, found, sizes_at(flat, found, x, y))
+    return _judged(flat, x, y, found, broad)
 
 
 def _slope_scale(flat: FlatProblem, found: Local, sizes: Sizes) -> np.ndarray:
@@ -89,9 +92,9 @@ def _slope_scale(flat: FlatProblem, found: Local, sizes: Sizes) -> np.ndarray:
     return np.maximum(own, 1e-12 * float(np.max(own, initial=0.0))) + 1e-300
 
 
-def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, sizes: Sizes) -> Reply:
-    n_x = flat.n_x
-    rows, slope = all_rows(flat, found, sizes, x, y), _slope_scale(flat, found, sizes)
+def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, broad: Local) -> Reply:
+    n_x, sizes = flat.n_x, sizes_at(flat, broad, x, y)
+    rows, slope = all_rows(flat, found, sizes, x, y), _slope_scale(flat, broad, sizes)
     equality = found.equality_jacobian[:, n_x:]
     equality_size = row_sizes(found.equality_jacobian, sizes.both, np.concatenate([x, y]))
     touched = np.flatnonzero(rows.value >= -TOUCHED * np.maximum(rows.size, 1e-300))
@@ -126,6 +129,7 @@ def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, sizes
         nu=nu,
         bound=held[rows.n_general :],
         local=found,
+        wide=broad,
         sizes=sizes,
         rows=rows,
         slope=slope,
@@ -211,7 +215,7 @@ def polish(flat: FlatProblem, r: Reply) -> Reply:
         after = reply(flat, r.x, moved)
         if after is None:
             return best
-        if after.worst < best.worst:
+        if after.worst <= max(best.worst, _SOLVED):
             best = after
         negative = prices < -1e-9 * np.max(np.abs(prices), initial=0.0)
         broken = np.flatnonzero(after.rows.value > (-1e-9 if cut else 1e-9) * after.rows.size)
@@ -240,7 +244,7 @@ def _newton(flat: FlatProblem, r: Reply, held: np.ndarray) -> tuple[np.ndarray, 
             y=y,
             local=found,
             rows=all_rows(flat, found, sizes, r.x, y),
-            slope=_slope_scale(flat, found, sizes),
+            slope=_slope_scale(flat, found, sizes) if flat.easier is None else r.slope,
         )
         system = kkt_system(flat, at, found, held)
         right = -np.concatenate([system.unit * found.lower_gradient[n_x:], system.row_unit * system.value])

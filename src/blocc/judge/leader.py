@@ -29,6 +29,7 @@ class Slope(NamedTuple):
     """The derivative of phi at a regular answer."""
 
     gradient: np.ndarray  #: of phi
+    sizes: np.ndarray  #: of x: such that y, too, moves by no more than its sizes
     scale: np.ndarray  #: of the terms that the gradient is made of, times the sizes of x
     constraint: np.ndarray  #: Jacobian of G(x, y(x))
     stationarity: float  #: ratio: what bounds, X and G cannot take of the gradient, relative to ``scale``
@@ -69,18 +70,22 @@ def _slope(flat: FlatProblem, r: Reply, found: Local, held: np.ndarray, touched:
     right = -np.concatenate([system.unit[:, None] * bend, system.row_unit[:, None] * system.jacobian_x])
     change = system.unit[:, None] * np.linalg.solve(system.matrix, right)[:n_y]
     both = np.concatenate([np.eye(n_x), change])
+    with np.errstate(divide="ignore"):
+        sizes = np.minimum(r.sizes.x, np.min(r.sizes.y[:, None] / np.abs(change), axis=0, initial=np.inf))
+    sizes = np.maximum(sizes, 1e-6 * np.abs(r.x))
     gradient = both.T @ found.upper_gradient
-    terms = np.abs(both).T @ np.abs(found.upper_gradient) * r.sizes.x
-    curved = np.abs(both).T @ np.abs(found.upper_hessian) @ np.abs(both)
-    scale = terms + np.diag(curved) * r.sizes.x**2
+    measure = found if r.wide is r.local else r.wide
+    terms = np.abs(both).T @ np.abs(measure.upper_gradient) * sizes
+    curved = np.abs(both).T @ np.abs(measure.upper_hessian) @ np.abs(both)
+    scale = terms + np.diag(curved) * sizes**2
     # Where f hardly changes with x at all (a plateau), gradients are rounding: f's other terms tell how much of it.
-    size = r.sizes.both
-    whole = float(np.abs(found.upper_gradient) @ size + size @ np.abs(found.upper_hessian) @ size)
+    size = np.concatenate([sizes, r.sizes.y])
+    whole = float(np.abs(measure.upper_gradient) @ size + size @ np.abs(measure.upper_hessian) @ size)
     scale = np.maximum(scale, _ROUNDING * whole) + 1e-300
     constraint = found.upper_inequality_jacobian @ both
-    left = _left(flat, r, gradient, constraint, scale, touched)
-    ratio = float(np.max(np.abs(left) * r.sizes.x / scale, initial=0.0))
-    return Slope(gradient, scale, constraint, ratio, left, change)
+    left = _left(flat, r, gradient, constraint, sizes, scale, touched)
+    ratio = float(np.max(np.abs(left) * sizes / scale, initial=0.0))
+    return Slope(gradient, sizes, scale, constraint, ratio, left, change)
 
 
 def _left(
@@ -88,11 +93,12 @@ def _left(
     r: Reply,
     gradient: np.ndarray,
     constraint: np.ndarray,
+    sizes: np.ndarray,
     scale: np.ndarray,
     tolerance: float,
 ) -> np.ndarray:
     """What the normals of X and of active G cannot take of the gradient, each with a price of the right sign."""
-    found, sizes = r.local, r.sizes.x
+    found = r.local
     low, high = flat.x_set.bounds_flat()
     identity = np.eye(flat.n_x)
     normals = [-identity[r.x - low <= tolerance * sizes], identity[high - r.x <= tolerance * sizes]]

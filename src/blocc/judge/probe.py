@@ -17,8 +17,8 @@ DISTANCES = (1e-1, 1e-2, 1e-3)
 FINE = (*DISTANCES, 1e-4, 1e-5, 1e-6)
 #: Largest dimension in which every coordinate is probed in both directions.
 _ALL_COORDINATES = 8
-#: What rounding and the follower's accuracy may feign, relative to the scale of f.
-_NOISE = 1e-9
+#: What rounding and the follower's accuracy may feign, relative to the scale of f in x, and in x and y.
+_NOISE, _ROUNDING = 1e-9, 1e-13
 
 
 class Value(NamedTuple):
@@ -40,7 +40,7 @@ class Probed(NamedTuple):
     better: Value | None  #: the best point that gains more than it may
     gain: float  #: of that point
     steepest: float  #: largest gain per distance among all probes, in the user's units; 0 where nothing gains
-    flat: bool  #: neither the value nor the follower's answer changes at any probe
+    flat: tuple[int, ...]  #: coordinates of x along which neither the value nor the follower's answer changes
     asked: int
 
 
@@ -75,14 +75,20 @@ def probe(
     seed: int = 0,
     most: int = 40,
     distances: tuple[float, ...] = DISTANCES,
+    whole: float = 0.0,
 ) -> Probed:
-    """Look around ``here``. A gain counts beyond ``tolerance * scale * distance`` and the noise of the values."""
+    """Look around ``here``. A gain counts beyond ``tolerance * scale * distance`` and the noise of the values.
+
+    ``scale`` is what f changes by when x moves by its sizes, ``whole`` the same when y moves too.
+    """
     generator = np.random.default_rng(seed)
-    floor = max(_NOISE * scale, 4e-16 * abs(here.upper))
+    floor = max(_NOISE * scale, _ROUNDING * whole, 4e-16 * abs(here.upper))
     better: Value | None = None
     best_gain, steepest, count = 0.0, 0.0, 0
-    still = True
+    still: dict[int, bool] = {}  # by coordinate
     for direction in directions(here.x.size, sizes, downhill, generator, most):
+        along = np.flatnonzero(direction)
+        axis = int(along[0]) if len(along) == 1 else -1
         for distance in distances:
             point = project(here.x + distance * direction)
             moved = float(np.max(np.abs(point - here.x) / sizes, initial=0.0))
@@ -91,17 +97,19 @@ def probe(
             found = ask(point)
             count += 1
             if found is None or found.violation > max(allowed_violation, here.violation):
-                still = False
+                still[axis] = False
                 continue
             gain = here.upper - found.upper
-            still = still and abs(gain) <= floor and bool(np.max(np.abs(found.y - here.y), initial=0.0) <= 1e-9)
+            same = abs(gain) <= floor and bool(np.max(np.abs(found.y - here.y), initial=0.0) <= 1e-9)
+            still[axis] = still.get(axis, True) and same
             if gain > floor:
                 steepest = max(steepest, gain / float(np.linalg.norm(point - here.x)))
             if gain > max(tolerance * scale * distance, floor) and gain > best_gain:
                 if distance == distances[0] and not _same_valley(ask, here, point, floor):
                     continue
                 better, best_gain = found, gain
-    return Probed(better, best_gain, steepest, still and count > 0, count)
+    flat = tuple(sorted(index for index, kept in still.items() if kept and index >= 0))
+    return Probed(better, best_gain, steepest, flat, count)
 
 
 def _same_valley(ask: Ask, here: Value, point: np.ndarray, floor: float) -> bool:

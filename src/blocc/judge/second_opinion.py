@@ -37,7 +37,7 @@ class SecondOpinion:
     """Solves the lower level at any x, in variables and an objective of the given sizes."""
 
     def __init__(self, flat: FlatProblem, y: np.ndarray, sizes: np.ndarray, scale: float) -> None:
-        self.flat, self.y, self.sizes, self.scale = flat, y, sizes, scale
+        self.flat, self.y, self.sizes, self.scale = flat, y, sizes, max(scale, 1e-30)
         within = flat.y_set
         self._value = jax.jit(jax.value_and_grad(lambda x, z: flat.lower(x, z), argnums=1))
         parts = {
@@ -59,10 +59,14 @@ class SecondOpinion:
 
     def best(self, x: np.ndarray, starts: tuple[np.ndarray, ...] | None = None) -> Below | None:
         """The smallest g that was found; None where no feasible point was."""
-        found = self._by_scipy(x, starts) if self.flat.n_y <= SCIPY_LARGEST else None
-        return found if found is not None else self._by_oracle(x)
+        found, ended = self._by_scipy(x, starts) if self.flat.n_y <= SCIPY_LARGEST else (None, False)
+        if found is not None and ended:
+            return found
+        other = self._by_oracle(x)  # SLSQP gives up on dependent rows, for instance
+        return other if found is None or (other is not None and other.value < found.value) else found
 
-    def _by_scipy(self, x: np.ndarray, starts: tuple[np.ndarray, ...] | None) -> Below | None:
+    def _by_scipy(self, x: np.ndarray, starts: tuple[np.ndarray, ...] | None) -> tuple[Below | None, bool]:
+        """The best of several runs, and whether any of them came to its own end."""
         at, sizes, scale = jnp.asarray(x), self.sizes, self.scale
         if starts is None:
             generator = np.random.default_rng(0)
@@ -83,6 +87,7 @@ class SecondOpinion:
             for kind, (rows, slopes) in self._rows.items()
         ]
         best: Below | None = None
+        finished = False
         for start in starts:
             ended = minimize(
                 objective,
@@ -93,6 +98,7 @@ class SecondOpinion:
                 constraints=constraints,
                 options={"ftol": 1e-15, "maxiter": 500},
             )
+            finished = finished or bool(ended.success)
             point = np.clip(ended.x * sizes, low, high)
             if not np.isfinite(point).all():
                 continue
@@ -101,7 +107,7 @@ class SecondOpinion:
             feasible = violation <= 1e-7 * (1.0 + float(np.max(np.abs(point), initial=0.0)))
             if feasible and np.isfinite(height) and (best is None or height < best.value):
                 best = Below(point, height, violation, "SciPy's SLSQP")
-        return best
+        return best, finished
 
     def violation(self, x: np.ndarray, y: np.ndarray) -> float:
         """Largest violation of a constraint of the follower."""

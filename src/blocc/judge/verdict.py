@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,12 @@ def below_tolerance(tolerance: float) -> float:
     return float(np.clip(0.1 * tolerance, 1e-9, 1e-3))
 
 
+def whole_scale(judged: Reply) -> float:
+    """What f changes by when x and y move by their sizes."""
+    found, both = judged.wide, judged.sizes.both
+    return float(np.abs(found.upper_gradient) @ both + 0.5 * both @ np.abs(found.upper_hessian) @ both) + 1e-300
+
+
 class Verdict(NamedTuple):
     """What was found out about (x, y)."""
 
@@ -47,7 +53,12 @@ class Verdict(NamedTuple):
     admissible: bool  #: the leader's own constraints hold
     first_order: bool | None  #: x is stationary by the derivative of phi; None where that says nothing
     unbounded: bool
-    scale: float  #: of f around the answer
+    scale: float  #: what f changes by when x moves by its sizes
+
+    @property
+    def unit(self) -> float:
+        """The same, and on a plateau, where that is nothing, a little of what f changes by when y moves too."""
+        return self.scale if self.reply is None else max(self.scale, 1e-6 * whole_scale(self.reply))
 
     @property
     def certified(self) -> bool:
@@ -102,7 +113,18 @@ class Judge:
         seed: int = 0,
     ) -> Judge:
         """A judge of a problem's answers; the number of probes is what its size allows."""
-        flat = problem.flat
+        return cls.over(problem.flat, problem.cache, answer, tolerance, seed)
+
+    @classmethod
+    def over(
+        cls,
+        flat: FlatProblem,
+        cache: dict[Any, Any],
+        answer: Callable[[np.ndarray], np.ndarray | None],
+        tolerance: float = 1e-5,
+        seed: int = 0,
+    ) -> Judge:
+        """The same over flat vectors."""
         nothing = zero_multipliers(flat)
 
         def values(x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
@@ -110,7 +132,7 @@ class Judge:
             return float(found.upper), np.asarray(found.upper_inequality)
 
         most = 40 if flat.n_y + flat.n_x <= _ALL_PROBES else 4
-        return cls(flat, answer, projector(flat.x_set, problem.cache), values, tolerance, seed, most)
+        return cls(flat, answer, projector(flat.x_set, cache), values, tolerance, seed, most)
 
     @property
     def dense(self) -> bool:
@@ -171,11 +193,12 @@ class Judge:
         below = residual <= 10.0 * allowed if judged is None else judged.worst <= allowed
         slope = slope_at(self.flat, judged, self.tolerance) if judged is not None and below else None
         first_order = None if slope is None else bool(slope.stationarity <= self.tolerance)
-        if first_order is False and slope is not None and probes and self._kink(here, slope, judged):
+        if first_order is False and slope is not None and probes and self._kink(here, slope):
             first_order, slope = None, None
         sizes = np.maximum(1.0, np.abs(x)) if judged is None else judged.sizes.x
+        sizes = sizes if slope is None else slope.sizes
         scale = self._scale(here, judged, slope, downhill, sizes)
-        nothing = Probed(None, 0.0, 0.0, False, 0)
+        nothing = Probed(None, 0.0, 0.0, (), 0)
         admissible = here.violation <= allowed
         if not (below and np.isfinite(here.upper)):
             return Verdict(here, judged, slope, nothing, below, admissible, first_order, False, scale)
@@ -194,6 +217,7 @@ class Judge:
                 self.seed,
                 self.most_probes,
                 DISTANCES if first_order or judged is None else FINE,
+                0.0 if judged is None else whole_scale(judged),
             )
         unbounded = False
         moved = None if start is None else x - start
@@ -208,15 +232,15 @@ class Judge:
             unbounded = falls_for_ever(self.ask, self.project, here, ray, sizes, floor)
         return Verdict(here, judged, slope, probed, below, admissible, first_order, unbounded, scale)
 
-    def _kink(self, here: Value, slope: Slope, judged: Reply | None) -> bool:
+    def _kink(self, here: Value, slope: Slope) -> bool:
         """Whether f does not fall as the derivative at x says: then x is at a kink, and the derivative says nothing.
 
         Looked for where the derivative is far from small, at a third of the distance that a curvature of the size of
         f's own would put the minimum at.
         """
-        if judged is None or slope.stationarity < _SMALL_SLOPE:
+        if slope.stationarity < _SMALL_SLOPE:
             return False
-        size = judged.sizes.x
+        size = slope.sizes
         weighted = -slope.left * size / slope.scale  # ratios, so that no entry exceeds slope.stationarity
         for share in (0.3, 0.03):
             found = self.ask(self.project(here.x + share * size * weighted))
@@ -243,8 +267,7 @@ class Judge:
         if slope is not None:
             return float(np.max(slope.scale))
         if judged is not None:
-            found, both = judged.local, judged.sizes.both
-            return float(np.abs(found.upper_gradient) @ both + 0.5 * both @ np.abs(found.upper_hessian) @ both) + 1e-300
+            return whole_scale(judged)
         if downhill is not None:
             return float(np.max(np.abs(downhill) * sizes, initial=0.0)) + 1e-3 * (1.0 + abs(here.upper))
         return 1.0 + abs(here.upper)

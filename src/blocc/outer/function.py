@@ -167,7 +167,7 @@ class PenaltyFunction:
 
             self.flat.shared[key], seconds = compile_ahead(function, self.flat.data, *arguments)
             self.compile_seconds += seconds
-        return partial(self.flat.shared[key], self.flat.data)
+        return self.flat.shared[key]
 
     def _evaluate(
         self, oracle: InnerOracle, x: np.ndarray, gamma: float, leader: Leader, tolerance: float, warm: Any
@@ -175,7 +175,11 @@ class PenaltyFunction:
         finest = getattr(oracle, "finest", 0.0)
         numbers = (jnp.asarray(gamma, jnp.float64), jax.tree.map(jnp.asarray, leader), warm)
         arguments = (jnp.asarray(x), *numbers, jnp.asarray(max(tolerance, finest), jnp.float64))
-        found = self._compiled(oracle, *arguments)(*arguments)
+        compiled = self._compiled(oracle, *arguments)
+        for data in () if self.flat.easier is None else self.flat.easier(self.flat.data):
+            near = compiled(data, *arguments)  # leads to the problem proper: its answer is where that one begins
+            arguments = (*arguments[:3], near.warm, arguments[4])
+        found = compiled(self.flat.data, *arguments)
         keep = found.warm
         found = jax.device_get(found._replace(warm=()))
         self.inner_iterations += int(found.follower.iterations) + int(found.penalised.iterations)
@@ -185,6 +189,7 @@ class PenaltyFunction:
         """The smallest violation of the coupled constraints that the follower can reach at ``x``, and its gradient."""
         if self._violation is not None and np.array_equal(self._violation[0], x):
             return self._violation[1]  # whoever finds a point infeasible asks for the wall's normal next
+        self.monitor.spend()
         oracle = general_oracles(self.flat)[0]  # a problem's own oracle knows nothing of the elastic problem
         arguments = (self.flat.data, jnp.asarray(x), jnp.asarray(1e-9, jnp.float64))
         middle = (jnp.asarray(self.flat.y_set.interior_flat()), jnp.asarray(False))
@@ -274,7 +279,7 @@ class PenaltyFunction:
 
     def __call__(self, x: np.ndarray, gamma: float, leader: Leader, tolerance: float) -> Evaluation:
         """Evaluate at ``x``; the warm starts come from the last usable evaluation."""
-        self.monitor.check_time()
+        self.monitor.spend()
         if self.evaluations == 0:
             self.start_size = 1.0 + float(np.max(np.abs(x), initial=0.0))
         self.evaluations += 1

@@ -44,6 +44,7 @@ class StopReason(Enum):
     CALLBACK = "callback"
     TIME_LIMIT = "time limit"
     INTERRUPTED = "interrupted"
+    BUDGET = "budget"  #: enough evaluations for one leg of a run: other ways are more promising
 
 
 class Stop(Exception):
@@ -90,6 +91,8 @@ class Monitor:
     request: StopRequest = field(default_factory=StopRequest)
     iterations: int = 0
     journal: Journal = field(default_factory=Journal)  #: what an earlier sitting of the same run has computed
+    budget: float = np.inf  #: evaluations that this leg may make
+    spent: int = 0
     closing: bool = False  #: the last evaluations of a run, which nothing stops
     _stride: int = 1
 
@@ -117,6 +120,13 @@ class Monitor:
             raise Stop(self.request.reason)
         if self.time_limit is not None and self.elapsed() > self.time_limit:
             raise Stop(StopReason.TIME_LIMIT)
+
+    def spend(self) -> None:
+        """One evaluation more; raises :class:`Stop` where that is too many for this leg."""
+        self.check_time()
+        self.spent += 1
+        if self.spent > self.budget:
+            raise Stop(StopReason.BUDGET)
 
     def consider(self, evaluation: Evaluation) -> None:
         """Keep the usable point with the best upper value at the exact lower-level answer."""
