@@ -35,8 +35,9 @@ class Attempts:
         self.problem, self.flat, self.options, self.leg = problem, problem.flat, options, leg
 
     def plan(self, leg: Leg) -> list[str]:
-        """What to try in turn; a penalty that no gamma closes leaves only the descent of f(x, y(x)) itself."""
-        if leg.verdict is not None and not leg.run.goal.exact(leg.evaluation) and leg.gamma >= _HOPELESS:
+        """What to try in turn; a penalty that no gamma closes, or that took too long, leaves f(x, y(x)) itself."""
+        closed = leg.gamma < _HOPELESS or leg.run.goal.exact(leg.evaluation)
+        if not closed or leg.run.exhausted:
             return ["leave", "refine", "value", "fitting", "own"]
         return ["leave", "refine", "fitting", "own", "value"]
 

@@ -61,10 +61,13 @@ def size_of(flat: FlatProblem) -> int:
 
 def row_counts(flat: FlatProblem) -> tuple[int, int]:
     """Number of inequalities and equalities of the follower, those of Y that are no bounds included."""
-    point = jax.ShapeDtypeStruct((flat.n_y,), jnp.float64)
-    n_set = jax.eval_shape(flat.y_set.inequality_flat, point).shape[0]
-    n_affine = jax.eval_shape(flat.y_set.equality_flat, point).shape[0]
-    return flat.n_inequality + n_set, flat.n_equality + n_affine
+    if "row counts" not in flat.shared:
+        point = jax.ShapeDtypeStruct((flat.n_y,), jnp.float64)
+        n_set = jax.eval_shape(flat.y_set.inequality_flat, point).shape[0]
+        n_affine = jax.eval_shape(flat.y_set.equality_flat, point).shape[0]
+        flat.shared["row counts"] = flat.n_inequality + n_set, flat.n_equality + n_affine
+    found: tuple[int, int] = flat.shared["row counts"]
+    return found
 
 
 def _local(problem: FlatProblem, data: PyTree, x: Array, y: Array, mu: Array, nu: Array) -> Local:

@@ -32,7 +32,7 @@ from blocc.value_descent import LARGEST_DIMENSION
 
 _MOST_LEGS = 8
 #: Evaluations of one leg of a small problem: beyond it a descent of f(x, y(x)) itself is the better way.
-_BUDGET = 2500
+_BUDGET = 1500
 _VIOLATED = 1e-3  #: violations of the leader's constraints, relative to their rows, beyond which nothing is close
 _FAR = 100.0  #: sizes of the start, beyond which an answer is asked whether it runs off
 

@@ -67,6 +67,7 @@ class Run:
         self._minimal: dict[Any, bool] = {}
         self.leader: Leader | None = None  #: multipliers of the leader's own constraints where the run ended
         self.outcome: Outcome | None = None  #: where the run ended
+        self.exhausted = False  #: it made as many evaluations as it may
         self.lanes: list[Outcome] = []  #: where each of many starts ended
 
     # --- one start ----------------------------------------------------------------------------------------------
@@ -93,6 +94,7 @@ class Run:
         """The best point so far of a leg that has made as many evaluations as it may."""
         best = self.monitor.best
         assert best is not None
+        self.exhausted = True
         outcome = Outcome(best, measure(self.function, best), 0.0, limited=True)
         return self.conclude_at(outcome, Status.STALLED, f"{self.monitor.spent} evaluations brought no answer.")
 

@@ -19,6 +19,8 @@ FINE = (*DISTANCES, 1e-4, 1e-5, 1e-6)
 _ALL_COORDINATES = 8
 #: What rounding and the follower's accuracy may feign, relative to the scale of f in x, and in x and y.
 _NOISE, _ROUNDING = 1e-9, 1e-13
+#: The same where phi has no derivative, in tolerances.
+_NOISE_AT_KINKS = 1e-2
 
 
 class Value(NamedTuple):
@@ -82,7 +84,8 @@ def probe(
     ``scale`` is what f changes by when x moves by its sizes, ``whole`` the same when y moves too.
     """
     generator = np.random.default_rng(seed)
-    floor = max(_NOISE * scale, _ROUNDING * whole, 4e-16 * abs(here.upper))
+    noise = _NOISE if distances is DISTANCES else max(_NOISE, _NOISE_AT_KINKS * tolerance)
+    floor = max(noise * scale, _ROUNDING * whole, 4e-16 * abs(here.upper))
     better: Value | None = None
     best_gain, steepest, count = 0.0, 0.0, 0
     still: dict[int, bool] = {}  # by coordinate
