@@ -26,7 +26,10 @@ KINKED = {
 }
 
 
-@pytest.mark.parametrize("name", list(KINKED))
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("maximum", "relu", "minimum")]
+
+
+@pytest.mark.parametrize("name", ["abs", "where", *SLOW])
 def test_kinks_are_found_and_followed(name: str) -> None:
     """y = x while |x| stays below ten, whatever the kink is written with."""
     lower, kinds = KINKED[name]

@@ -43,6 +43,18 @@ def infeasible(violation: float) -> tuple[Status, str]:
     )
 
 
+#: A follower whose constraints leave less room than this has no Slater point, for a solver.
+NO_ROOM = 1e-7
+
+
+def no_slater(value: float) -> str:
+    """That the follower's feasible set has no interior, in words."""
+    return (
+        "no point satisfies the follower's inequalities strictly (no Slater point): the smallest value that the "
+        f"largest of them can have at x is {value:.1e}"
+    )
+
+
 def name_nonfinite(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> str | None:
     """Which user function is NaN or infinite at (x, y), in value or in derivative."""
     at_x, at_y = jnp.asarray(x), jnp.asarray(y)
@@ -88,6 +100,8 @@ def explain_failure(flat: FlatProblem, function: PenaltyFunction, first: Evaluat
         )
     if bool(first.penalised.concave):
         return Status.NOT_CONVEX, gamma_too_small(flat, first)
+    if flat.n_inequality and abs(room := float(function.violation(first.x).value)) <= NO_ROOM:
+        return Status.STALLED, f"The lower level could not be solved at the start: {no_slater(room)}."
     return Status.STALLED, "The lower level could not be solved at the start; problem.check(x0) may tell why."
 
 

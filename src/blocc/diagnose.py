@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc.conclude import name_nonfinite
+from blocc.conclude import NO_ROOM, name_nonfinite, no_slater
 from blocc.convexity import jensen
 from blocc.curvature import curvature_of, feasible_samples
 from blocc.inner.auto import choose_oracles
@@ -158,21 +158,28 @@ class _Checker:
             if violation.solved and violation.value > 1e-9:
                 words = f"infeasible: the follower's smallest constraint violation at x is {float(violation.value):.3g}"
                 return Finding(name, False, words, float(violation.value))
+            if violation.solved and violation.value > -NO_ROOM:
+                return Finding(name, False, no_slater(float(violation.value)), float(violation.value))
         return Finding(name, False, "no solution of the lower level was found: unbounded, or not convex")
 
     def _convex(self, samples: list[np.ndarray]) -> tuple[Finding, float]:
         curvature = curvature_of(lambda z: self.flat.lower(self.at, z))
         ends = np.array([curvature(point) for point in samples])
         smallest, largest = float(np.nanmin(ends[:, 0])), float(np.nanmax(np.abs(ends)))
+        self.vanishes = smallest < 1e-3 * float(np.nanmax(ends[:, 0]))  # flatter at some points than at others
         convex = smallest >= -1e-7 * (1.0 + largest)
         words = f"smallest curvature of lower in y over {len(samples)} feasible points: {smallest:.3g}"
         return Finding("lower convex in y", convex, words, smallest), smallest
 
     def _strongly_convex(self, modulus: float) -> Finding:
-        strong = modulus > 1e-8
+        strong = modulus > 1e-8 and not self.vanishes
         if strong:
             return Finding("strongly convex", True, f"modulus about {modulus:.3g}", modulus)
         words = "not strongly convex: y may not be unique; blocc then reports the answer best for the leader"
+        if modulus > -1e-8 and self.vanishes:
+            words = (
+                "not strongly convex: the curvature of lower vanishes near the answer, as that of a fourth power does"
+            )
         return Finding("strongly convex", None, words, max(modulus, 0.0))
 
     def _rules(self, y: np.ndarray) -> list[Finding]:

@@ -11,7 +11,7 @@ from blocc.balance import Units
 from blocc.judge.verdict import Judge, Verdict
 from blocc.options import Options
 from blocc.outer.stage import Outcome
-from blocc.penalty import Evaluation, Leader, no_leader
+from blocc.penalty import Evaluation, Leader, answer_of, no_leader
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
 from blocc.run import Run
@@ -72,10 +72,8 @@ class Leg:
 
     def answer(self, x: np.ndarray) -> np.ndarray | None:
         """The follower's answer at a flat x, in the user's units."""
-        found = self.evaluate(x)
-        if not found.usable:
-            return None
-        return np.asarray(found.answer) * (1.0 if self.scaling is None else self.scaling.units.y)
+        found = answer_of(self.evaluate(x))
+        return None if found is None else found * (1.0 if self.scaling is None else self.scaling.units.y)
 
     def judge(self, problem: BilevelProblem, options: Options) -> Judge:
         """A judge who asks this leg's oracles for the follower's answers."""

@@ -87,6 +87,13 @@ class Evaluation(NamedTuple):
         return self.upper_value - float(self.value)
 
 
+def answer_of(evaluation: Evaluation) -> np.ndarray | None:
+    """The follower's answer, also where the penalised problem could not be solved; None where there is none."""
+    if evaluation.usable:
+        return np.asarray(evaluation.answer)
+    return np.asarray(evaluation.follower.y) if int(evaluation.follower.code) == InnerCode.CONVERGED else None
+
+
 def no_leader(flat: FlatProblem) -> Leader:
     """No multiplier on the leader's constraints yet."""
     return Leader(jnp.zeros(flat.n_upper_inequality), jnp.asarray(10.0))

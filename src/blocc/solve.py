@@ -16,16 +16,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocc.checkpoint import open_journal
-from blocc.conclude import restated
+from blocc.conclude import NO_ROOM, restated
 from blocc.errors import OptionError
+from blocc.inner.auto import choose_oracles
 from blocc.journal import Journal
 from blocc.leg import ENDED
 from blocc.legs import Legs
 from blocc.options import Options, make_options
-from blocc.outer.monitor import StopRequest, interruptible
+from blocc.outer.function import PenaltyFunction
+from blocc.outer.monitor import Monitor, StopRequest, interruptible
 from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
-from blocc.result import MultiResult, Result
+from blocc.relaxing import AMOUNTS, agreed, relaxed
+from blocc.result import MultiResult, Result, Status
 from blocc.run import Callback, Report
 from blocc.sets import PyTree
 from blocc.smoothing import kinks_of, named, smoothed
@@ -87,7 +90,20 @@ def _judged(
         if result.success or result.status in ENDED:
             return result
     assert plain is not None
+    if _without_room(problem, settings, plain):
+        return agreed(*(legs(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
     return plain if not kinks_of(problem) else replace(plain, message=f"{plain.message} {_advice(problem)}")
+
+
+def _without_room(problem: BilevelProblem, settings: Options, plain: Result) -> bool:
+    """Whether a run came to nothing because the follower's inequalities leave no room where it ended."""
+    given = problem.oracle is not None or not isinstance(settings.gamma, str)
+    if given or problem.inequality is None or plain.status not in (Status.STALLED, Status.INFEASIBLE, Status.UNBOUNDED):
+        return False
+    monitor = Monitor(problem.x_set.unravel)
+    function = PenaltyFunction(problem.flat, choose_oracles(problem, "auto"), problem.cache, monitor)
+    found = function.violation(problem.x_set.ravel(plain.x))
+    return bool(found.solved) and abs(float(found.value)) <= NO_ROOM
 
 
 def _rounding(problem: BilevelProblem, settings: Options) -> tuple[bool, ...]:

@@ -208,7 +208,7 @@ class _Verifier:
             honest = _same(c.stationarity_x, found, noise + 0.1 * abs(found)) if c.radius == 0.0 or sound else False
             if not self.converged:  # what was not judged to the end may tell a larger slope, never a smaller one
                 honest = honest or c.stationarity_x >= found
-            small = not self.converged or slope.stationarity <= self.tolerance * 1.5
+            small = not self.converged or verdict.first_order is not False
             self._add("stationarity of x", c.stationarity_x, found, honest and small, "derivative of f(x, y(x))")
         elif self.converged:
             honest = bool(np.isfinite(c.stationarity_x)) and c.stationarity_x >= 0.0

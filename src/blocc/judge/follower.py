@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
 
 from blocc.derivatives import Local, local, wide
+from blocc.judge.fit import nonnegative_fit
 from blocc.judge.scales import Sizes, row_sizes, sizes_at
 from blocc.problem import FlatProblem
 
@@ -80,7 +80,34 @@ def reply(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> Reply | None:
     broad = found if flat.easier is None else wide(flat, x, y)
     if not (found.finite and broad.finite):
         return None
-    return _judged(flat, x, y, found, broad)
+    judged = _judged(flat, x, y, found, broad)
+    return judged._replace(stationarity=np.inf) if _underflows(flat, judged) else judged
+
+
+def _underflows(flat: FlatProblem, r: Reply) -> bool:
+    """Whether g has no slope at y only because numbers cannot be as small as it is: exp(-y) far out has no minimum.
+
+    Between the middle of Y and y lies the point where the slope becomes exactly zero. That of a function which is flat
+    from some point on goes to zero before it; one that underflows ends at the smallest number there is.
+    """
+    n_x, middle = flat.n_x, flat.y_set.interior_flat()
+    none = (r.local.lower_gradient[n_x:] == 0.0) & (r.local.lower_hessian[n_x:, n_x:] == 0.0).all(axis=1)
+    if not none.any():
+        return False
+    at_middle = np.abs(local(flat, r.x, middle).lower_gradient[n_x:])
+    suspects = none & (at_middle > 0.0)
+    if not suspects.any():
+        return False
+    near, far = 0.0, 1.0
+    slope = at_middle
+    for _ in range(60):
+        half = 0.5 * (near + far)
+        found = np.abs(local(flat, r.x, middle + half * (r.y - middle)).lower_gradient[n_x:])
+        if (found[suspects] > 0.0).any():
+            near, slope = half, found
+        else:
+            far = half
+    return bool((slope[suspects] < 1e-200).all())
 
 
 def _slope_scale(flat: FlatProblem, found: Local, sizes: Sizes) -> np.ndarray:
@@ -98,28 +125,16 @@ def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, broad
     equality = found.equality_jacobian[:, n_x:]
     equality_size = row_sizes(found.equality_jacobian, sizes.both, np.concatenate([x, y]))
     touched = np.flatnonzero(rows.value >= -TOUCHED * np.maximum(rows.size, 1e-300))
-    weight = sizes.y / slope
-    row_unit = _lengths(rows.jacobian[touched], weight)
-    equality_unit = _lengths(equality, weight)
-    columns = np.concatenate(
-        [
-            rows.jacobian[touched] / row_unit[:, None],
-            equality / equality_unit[:, None],
-            -equality / equality_unit[:, None],
-        ]
-    )
-    target = -weight * found.lower_gradient[n_x:]
-    prices = np.zeros(len(columns))
-    if len(columns):
-        try:
-            prices, _ = nnls((columns * weight).T, target, maxiter=20 * len(columns) + 100)
-        except RuntimeError:  # too many steps: the plain fit, cut at zero
-            prices = np.maximum(np.linalg.lstsq((columns * weight).T, target, rcond=None)[0], 0.0)
-    held = np.zeros(len(rows.value))
-    held[touched] = prices[: len(touched)] / row_unit
-    count = len(equality)
-    nu = (prices[len(touched) : len(touched) + count] - prices[len(touched) + count :]) / equality_unit
-    left = found.lower_gradient[n_x:] + rows.jacobian.T @ held + equality.T @ nu
+    gradient, normals = found.lower_gradient[n_x:], np.concatenate([rows.jacobian[touched], equality])
+    largest = float(np.max(slope, initial=0.0))
+    # A variable that g hardly knows is measured by the priced rows it is in, which cancel; never by more than g itself.
+    # The first fit finds those prices, the second the ones that count.
+    prices = _fit(gradient, normals, len(touched), sizes.y / largest)
+    slope = np.maximum(slope, np.minimum(np.abs(normals).T @ np.abs(prices) * sizes.y, largest))
+    prices = _fit(gradient, normals, len(touched), sizes.y / slope)
+    held, nu = np.zeros(len(rows.value)), prices[len(touched) :]
+    held[touched] = prices[: len(touched)]
+    left = gradient + rows.jacobian.T @ held + equality.T @ nu
     violated = np.concatenate([np.maximum(rows.value, 0.0), np.abs(found.equality)])
     size = np.maximum(np.concatenate([rows.size, equality_size]), 1e-300)
     return Reply(
@@ -133,16 +148,22 @@ def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, broad
         sizes=sizes,
         rows=rows,
         slope=slope,
-        stationarity=float(np.max(np.abs(left) * weight, initial=0.0)),
+        stationarity=float(np.max(np.abs(left) * sizes.y / slope, initial=0.0)),
         feasibility=float(np.max(violated / size, initial=0.0)),
         stationarity_raw=float(np.max(np.abs(left), initial=0.0)),
         feasibility_raw=float(np.max(violated, initial=0.0)),
     )
 
 
-def _lengths(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(rows * weight, axis=1)
-    return np.where(lengths > 0.0, lengths, 1.0)
+def _fit(gradient: np.ndarray, normals: np.ndarray, signed: int, weight: np.ndarray) -> np.ndarray:
+    """Prices of the rows, the first ``signed`` of them nonnegative, that leave least of the weighted gradient."""
+    lengths = np.linalg.norm(normals * weight, axis=1)
+    unit = np.where(lengths > 0.0, lengths, 1.0)
+    columns = normals * weight / unit[:, None]
+    found = nonnegative_fit(np.concatenate([columns, -columns[signed:]]).T, -weight * gradient)
+    prices = found[: len(normals)]
+    prices[signed:] -= found[len(normals) :]
+    return prices / unit
 
 
 class Newton(NamedTuple):

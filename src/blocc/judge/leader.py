@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
 
 from blocc.derivatives import Local, local
+from blocc.judge.fit import nonnegative_fit
 from blocc.judge.follower import TOUCHED, Reply, held_rows, kkt_system
 from blocc.judge.scales import row_sizes
 from blocc.problem import FlatProblem
@@ -115,8 +115,5 @@ def _left(
     weight = sizes / scale
     lengths = np.linalg.norm(rows * weight, axis=1)
     rows = rows / np.where(lengths > 0.0, lengths, 1.0)[:, None]
-    try:
-        prices, _ = nnls((rows * weight).T, -weight * gradient, maxiter=20 * len(rows) + 100)
-    except RuntimeError:
-        return gradient
+    prices = nonnegative_fit((rows * weight).T, -weight * gradient)
     return gradient + rows.T @ prices

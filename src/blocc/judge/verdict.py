@@ -192,7 +192,7 @@ class Judge:
         here = self.value(x, y if judged is None else judged.y, judged)
         below = residual <= 10.0 * allowed if judged is None else judged.worst <= allowed
         slope = slope_at(self.flat, judged, self.tolerance) if judged is not None and below else None
-        first_order = None if slope is None else bool(slope.stationarity <= self.tolerance)
+        first_order = None if slope is None else bool(slope.stationarity <= self.resolution(here.upper, slope))
         if first_order is False and slope is not None and probes and self._kink(here, slope):
             first_order, slope = None, None
         sizes = np.maximum(1.0, np.abs(x)) if judged is None else judged.sizes.x
@@ -250,6 +250,11 @@ class Judge:
             if here.upper - found.upper > 0.1 * predicted:
                 return False
         return True
+
+    def resolution(self, upper: float, slope: Slope) -> float:
+        """What the stationarity of x may be: the tolerance, or what rounding of a large f lets values tell."""
+        rounding = 4e-16 * abs(upper) / float(np.max(slope.scale))
+        return max(self.tolerance, min(2.0 * float(np.sqrt(rounding)), 1e-3))
 
     def gradient(self, x: np.ndarray) -> tuple[Value, np.ndarray, np.ndarray] | None:
         """f, its derivative and that of G along y(x), at x; None where y(x) has none."""

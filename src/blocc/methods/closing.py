@@ -17,7 +17,7 @@ from blocc.judge.verdict import Judge, Verdict
 from blocc.outer import continuation, walls
 from blocc.outer.monitor import Stop, StopReason
 from blocc.outer.stage import Outcome, measure
-from blocc.penalty import Evaluation, no_leader
+from blocc.penalty import Evaluation, answer_of, no_leader
 from blocc.result import Result, Status
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ def _verdict(run: MethodRun, evaluation: Evaluation) -> Verdict | None:
     gamma, leader = float(evaluation.gamma), jax.device_get(no_leader(run.flat))
 
     def answer(x: np.ndarray) -> np.ndarray | None:
-        found = run.function(x, gamma, leader, run.goal.inner(gamma, final=True))
-        return np.asarray(found.answer) if found.usable else None
+        return answer_of(run.function(x, gamma, leader, run.goal.inner(gamma, final=True)))
 
     judge = Judge.of(run.problem, answer, run.options.tolerance, run.options.seed)
     run.monitor.time_limit = run.monitor.elapsed() + PROBE_SECONDS

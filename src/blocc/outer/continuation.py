@@ -42,8 +42,8 @@ class Goal:
         return float(np.clip(0.1 * wanted / max(gamma, 1.0), self.finest, 1e-8))
 
     def scale(self, evaluation: Evaluation) -> float:
-        """What the upper objective has varied by, by which gaps and gradients are measured."""
-        return 1.0 + abs(evaluation.upper_value - self.origin)
+        """Size of the upper objective, or what it has varied by if that is less, to measure gaps and gradients by."""
+        return 1.0 + min(abs(evaluation.upper_value), abs(evaluation.upper_value - self.origin))
 
     def exact(self, evaluation: Evaluation) -> bool:
         """Whether the penalty is closed: yF and the follower's answer agree, and so do F and f."""

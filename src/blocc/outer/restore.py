@@ -12,15 +12,22 @@ from blocc.outer.function import PenaltyFunction
 FEASIBLE = 1e-9
 
 
+#: How far inside the follower's feasibility a start is moved, in units of its constraints.
+_MARGIN = 1e-3
+
 #: Random points of X that are tried where the descent from the start ends too high.
 _OTHERS = 4
 
 
 def restore(function: PenaltyFunction, x: np.ndarray) -> tuple[np.ndarray, float]:
-    """Descend the follower's smallest violation from ``x``; returns the best point and its violation.
+    """The nearest point with an answer, as far as the violation's linear models lead; returns it and its violation.
 
-    The violation need not be convex in x, and x may even be where it is largest: other starts follow where need be.
+    Where they lead nowhere, the violation is descended from ``x``. It need not be convex in x, and x may even be where
+    it is largest: other starts follow where need be.
     """
+    best, smallest = _nearest(function, x)
+    if smallest <= FEASIBLE:
+        return best, smallest
     best, smallest = _descend(function, x)
     generator = np.random.default_rng(function.seed)
     for _ in range(_OTHERS):
@@ -30,6 +37,22 @@ def restore(function: PenaltyFunction, x: np.ndarray) -> tuple[np.ndarray, float
         if violated < smallest:
             best, smallest = other, violated
     return best, smallest
+
+
+def _nearest(function: PenaltyFunction, x: np.ndarray, max_iterations: int = 30) -> tuple[np.ndarray, float]:
+    """Newton steps towards the edge of feasibility, each as short as the violation's linear model allows."""
+    point, value = x, np.inf
+    for _ in range(max_iterations):
+        found = function.violation(point)
+        slope = np.asarray(found.gradient)
+        length = float(slope @ slope)
+        if not found.solved or (value := float(found.value)) <= FEASIBLE or length < 1e-24:
+            break
+        following = function.project(point - 1.05 * (value + _MARGIN) / length * slope)
+        if not np.any(following != point):
+            break
+        point = following
+    return point, value
 
 
 def _descend(function: PenaltyFunction, x: np.ndarray, max_iterations: int = 200) -> tuple[np.ndarray, float]:

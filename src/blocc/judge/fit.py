@@ -1,0 +1,38 @@
+"""Nonnegative least squares, as exactly as the numbers allow: whether multipliers of the right sign explain a slope."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+from scipy.optimize import lsq_linear, nnls
+
+
+def nonnegative_fit(columns: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Weights >= 0 that bring ``columns @ weights`` closest to ``target``; the best of two solvers, refined."""
+    count = columns.shape[1]
+    if count == 0:
+        return np.zeros(0)
+    candidates = [np.zeros(count)]
+    with suppress(RuntimeError):  # too many steps
+        candidates.append(nnls(columns, target, maxiter=20 * count + 100)[0])
+    small = 1e-12 * float(np.linalg.norm(target))
+    if _error(columns, target, candidates[-1]) > small:
+        candidates.append(lsq_linear(columns, target, bounds=(0.0, np.inf), method="bvls", tol=1e-15).x)
+    refined = [_refined(columns, target, weights) for weights in candidates]
+    return min([*candidates, *refined], key=lambda weights: _error(columns, target, weights))
+
+
+def _refined(columns: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The plain fit over the columns in use; as it is where that asks for a negative weight."""
+    used = weights > 0.0
+    if not used.any():
+        return weights
+    fitted = np.linalg.lstsq(columns[:, used], target, rcond=None)[0]
+    found = np.zeros_like(weights)
+    found[used] = fitted
+    return found if (found >= 0.0).all() else weights
+
+
+def _error(columns: np.ndarray, target: np.ndarray, weights: np.ndarray) -> float:
+    return float(np.linalg.norm(columns @ weights - target))

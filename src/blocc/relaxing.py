@@ -1,0 +1,72 @@
+"""A follower without room: its inequalities relaxed by a small amount, and what that says about the problem proper.
+
+Where no point satisfies all inequalities strictly (no Slater point) multipliers may have no bound, or not exist, and
+no solver of Newton's kind comes to an end. Relaxing every inequality by ``amount``, in the user's units, gives the
+follower room. The answers tend to that of the problem proper as the amount goes to zero, perhaps only like its root:
+so two amounts are tried, and the answer counts where they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from blocc.problem import BilevelProblem
+from blocc.result import Result, Status
+
+PyTree = Any
+
+AMOUNTS = (1e-6, 1e-8)
+#: Values of f at both amounts agree within this share of what f differs by between the relaxed answer and the start's.
+_AGREE = 1e-4
+
+
+def relaxed(problem: BilevelProblem, amount: float) -> BilevelProblem:
+    """The same problem with ``inequality(x, y) <= amount``."""
+    flat = problem.flat
+    given = () if problem.data is None else problem.data
+    if "relaxed" not in flat.shared:
+
+        def own(name: str) -> Callable[..., Any] | None:
+            function = getattr(problem, name)
+            if function is None:
+                return None
+            bare = problem.data is None
+            return lambda x, y, data: function(x, y) if bare else function(x, y, data[0])
+
+        original = own("inequality")
+        assert original is not None
+
+        def inequality(x: PyTree, y: PyTree, data: PyTree) -> PyTree:
+            return jax.tree.map(lambda leaf: leaf - data[1], original(x, y, data))
+
+        parts = {name: own(name) for name in ("upper", "lower", "equality", "upper_inequality")}
+        flat.shared["relaxed"] = BilevelProblem(
+            **parts,  # type: ignore[arg-type]
+            inequality=inequality,
+            x_set=problem.x_set,
+            y_set=problem.y_set,
+            data=(given, np.asarray(AMOUNTS[-1])),
+            name=problem.name,
+        )
+    return flat.shared["relaxed"].with_data((given, np.asarray(amount)))
+
+
+def agreed(wide: Result, narrow: Result) -> Result:
+    """The answer at the smaller amount, a success only where both amounts have the same one."""
+    amount = AMOUNTS[-1]
+    note = (
+        f"No point satisfies the follower's inequalities strictly (no Slater point): they were relaxed by {amount:.0e}"
+    )
+    size = max(abs(wide.upper_value), abs(narrow.upper_value), 1e-300)
+    same = abs(wide.upper_value - narrow.upper_value) <= _AGREE * size
+    if narrow.success and wide.success and same:
+        return replace(narrow, message=f"{narrow.message} {note}.")
+    words = (
+        f"{note}, and the answer still depends on that: f is {wide.upper_value:.6g} when relaxed by {AMOUNTS[0]:.0e}."
+    )
+    return replace(narrow, status=Status.STALLED, message=words)
