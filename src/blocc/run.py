@@ -115,11 +115,15 @@ class Run:
             return outcome, reached
         return other, leader
 
-    def _rank(self, outcome: Outcome) -> tuple[bool, float]:
-        """Successful first, then by what the leader gets (up to the tolerance, so that ties keep the first)."""
+    def _rank(self, outcome: Outcome) -> tuple[bool, int, bool]:
+        """Admissible first, then by what the leader gets; finished ones first where that ties.
+
+        What is not finished yet can be: a better value at the follower's exact answer is worth more.
+        """
         e, goal = outcome.evaluation, self.goal
-        good = bool(e.usable) and goal.stationary(outcome) and goal.exact(e) and goal.admissible(e)
-        return not good, round(e.upper_value / (goal.tolerance * goal.scale(e)))
+        good = bool(e.usable) and goal.stationary(outcome) and goal.exact(e)
+        value = round((e.upper_value - goal.origin) / (100.0 * goal.tolerance * goal.scale(e)))
+        return not (bool(e.usable) and goal.admissible(e)), value, not good
 
     def _first(self, x: np.ndarray, leader: Leader) -> tuple[Evaluation, tuple[Status, str] | None]:
         """A usable evaluation to start from, or the status and message that explain why there is none."""
