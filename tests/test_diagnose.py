@@ -216,3 +216,24 @@ def test_a_flat_direction_is_no_failure_but_may_be_hopeless():
 def test_the_configuration_of_jax_stays(good):
     assert good.ok
     assert jnp.zeros(1).dtype == (jnp.float64 if jax.config.jax_enable_x64 else jnp.float32)
+
+
+def test_a_fourth_power_is_not_strongly_convex() -> None:
+    problem = BilevelProblem(
+        upper=lambda x, y: x**2 + y**2, lower=lambda x, y: (y - x) ** 4, x_set=Box(-5.0, 5.0), y_set=Reals()
+    )
+    finding = problem.check(2.0)["strongly convex"]
+    assert finding.ok is None
+    assert "vanishes" in finding.words
+
+
+def test_a_missing_slater_point_is_worded_as_such() -> None:
+    problem = BilevelProblem(
+        upper=lambda x, y: x**2 + y,
+        lower=lambda x, y: (y - 1.0) ** 2,
+        inequality=lambda x, y: y**2,
+        x_set=Box(-2.0, 2.0),
+        y_set=Reals(),
+    )
+    finding = problem.check(0.5)["lower level solvable"]
+    assert finding.ok or "Slater" in finding.words

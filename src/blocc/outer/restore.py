@@ -14,6 +14,7 @@ FEASIBLE = 1e-9
 
 #: How far inside the follower's feasibility a start is moved, in units of its constraints.
 _MARGIN = 1e-3
+_HALVINGS = 8
 
 #: Random points of X that are tried where the descent from the start ends too high.
 _OTHERS = 4
@@ -41,7 +42,7 @@ def restore(function: PenaltyFunction, x: np.ndarray) -> tuple[np.ndarray, float
 
 def _nearest(function: PenaltyFunction, x: np.ndarray, max_iterations: int = 30) -> tuple[np.ndarray, float]:
     """Newton steps towards the edge of feasibility, each as short as the violation's linear model allows."""
-    point, value = x, np.inf
+    point, before, value = x, x, np.inf
     for _ in range(max_iterations):
         found = function.violation(point)
         slope = np.asarray(found.gradient)
@@ -51,7 +52,17 @@ def _nearest(function: PenaltyFunction, x: np.ndarray, max_iterations: int = 30)
         following = function.project(point - 1.05 * (value + _MARGIN) / length * slope)
         if not np.any(following != point):
             break
-        point = following
+        before, point = point, following
+    if value > FEASIBLE:
+        return point, value
+    # The last step may have gone far beyond the edge: halve it while the follower has some room.
+    for _ in range(_HALVINGS):
+        middle = function.project(0.5 * (before + point))
+        found = function.violation(middle)
+        if found.solved and float(found.value) <= -0.1 * _MARGIN:
+            point, value = middle, float(found.value)
+        else:
+            before = middle
     return point, value
 
 
