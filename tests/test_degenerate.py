@@ -131,6 +131,7 @@ def test_units_do_not_matter(power: int) -> None:
     assert seen[-1] * big == pytest.approx(3.0, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_units_do_not_matter_to_many_starts() -> None:
     problem, big, stretch = in_odd_units(6)
     found = solve_many(problem, np.array([[4.0 / big], [1.0 / big], [2.5 / big]]))
