@@ -11,8 +11,8 @@ import sys
 import jax
 
 from blocc import solve, solve_many
-from blocc.applications.textbook import known_problem
-from blocc.applications.toy import toy_problem
+from blocc.problems.textbook import known_problem
+from blocc.problems.toy import toy_problem
 
 NAMES = ("shared_optimum", "water_filling_1000", "obstacle_control_1000", "budget_10000", "obstacle_control_10000")
 

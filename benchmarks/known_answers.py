@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc import Result, solve
-from blocc.applications.textbook import KnownProblem, known_problems
+from blocc.problems.textbook import KnownProblem, known_problems
 
 TOLERANCE = 1e-4
 

@@ -4,7 +4,7 @@
 
 Two sweeps of a lower level with dense affine constraints: d_y variables with 10 constraints, and d_c constraints on 10
 variables (equalities, fewer than variables, for AiPOD). The measurement is that of ``blocc reproduce complexity``; see
-``blocc.experiments.paper.complexity_costs``.
+``reproduction.complexity_costs``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from blocc.experiments.item import Findings
-from blocc.experiments.paper.complexity import STUDIES, run_sweep
-from blocc.experiments.paper.complexity_costs import METHODS, SIZES
-from blocc.report.paper.complexity import draw
+from blocc.studies.item import Findings
+from reproduction.complexity import STUDIES, run_sweep
+from reproduction.complexity_costs import METHODS, SIZES
+from reproduction.pictures.complexity import draw
 
 
 def print_sweep(axis: str, most: int) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-from blocc.applications import toy
+from blocc.problems import toy
 
 GAMMA, STEP, TOLERANCE = 5.0, 0.01, 1e-5
 #: An inner error is magnified by gamma and by the slopes of the toy on its way into grad F.

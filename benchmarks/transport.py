@@ -15,14 +15,14 @@ import cvxpy as cp
 import jax
 import numpy as np
 
-from blocc.applications.transport import interior_point
-from blocc.applications.transport.design import design_network
-from blocc.applications.transport.files import read_network
-from blocc.applications.transport.flows import group_by_origin
-from blocc.applications.transport.model import DesignModel
-from blocc.compilation import compile_ahead
-from blocc.precision import double_precision
-from blocc.threads import single_blas_thread
+from blocc._lib.compiled import compile_ahead
+from blocc._lib.precision import double_precision
+from blocc._lib.threads import single_blas_thread
+from blocc.transport.design.design_network import design_network
+from blocc.transport.design.model import DesignModel
+from blocc.transport.network.files import read_network
+from blocc.transport.travellers import assignment as interior_point
+from blocc.transport.travellers.flows import group_by_origin
 
 PAPER = {"three": (1.71, 20.0), "nine": (11.04, 868.0), "seville": (138.78, 67_000.0)}
 

@@ -13,8 +13,8 @@ import resource
 
 import jax
 
-from blocc.applications.transport.design import design_network
-from blocc.applications.transport.generate import grid_network
+from blocc.transport.design.design_network import design_network
+from blocc.transport.network.generators import grid_network
 
 GRIDS = {25: (5, 5), 50: (5, 10), 100: (10, 10)}
 

@@ -22,26 +22,26 @@ import h5py
 import numpy as np
 
 from blocc import BilevelProblem, Box, Product, Reals
-from blocc.applications.svm.data import read_samples
-from blocc.applications.transport.files import read_network, write_network
-from blocc.applications.transport.readers.omx import read_omx
-from blocc.applications.transport.readers.rules import FillRules
-from blocc.checkpoint import Identity, array_digest, pack, read_checkpoint
-from blocc.cli_sweep import read_wishes
-from blocc.experiments.compute import Outcome
-from blocc.experiments.encoding import encode
-from blocc.experiments.store import Store
-from blocc.experiments.study import Study
-from blocc.experiments.sweep import read_sweep
-from blocc.fingerprint import Fingerprint
-from blocc.journal import Entry, Kept, Log, Pages
+from blocc.cli.studies import read_wishes
 from blocc.lagrangian import Multipliers
-from blocc.loading import parse_x0
 from blocc.outer.monitor import HistoryRow
+from blocc.problems.loading import parse_x0
 from blocc.report.storage import digest, load_result, save_result
-from blocc.report.study.reading import read_report
-from blocc.report.transport.tables import design_document, read_design_json
+from blocc.report.study.study_reading import read_report
+from blocc.report.transport.design_tables import design_document, read_design_json
 from blocc.result import Certificate, History, Result, Status
+from blocc.resume.file import Identity, array_digest, pack, read_checkpoint
+from blocc.resume.fingerprint import Fingerprint
+from blocc.resume.recording import Entry, Kept, Log, Pages
+from blocc.studies.compute import Outcome
+from blocc.studies.encoding import encode
+from blocc.studies.store import Store
+from blocc.studies.study import Study
+from blocc.studies.sweep import read_sweep
+from blocc.svm.data.samples import read_samples
+from blocc.transport.network.files import read_network, write_network
+from blocc.transport.network.readers.omx import read_omx
+from blocc.transport.network.readers.rules import FillRules
 from transport_designs import fake_design, small_network
 
 Files = dict[str, bytes]

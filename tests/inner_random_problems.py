@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.precision import double_precision
 from blocc.lagrangian import weights
-from blocc.precision import double_precision
 from blocc.problem import BilevelProblem, FlatProblem
 from blocc.sets import Box, ConvexSet, Reals, Simplex
 

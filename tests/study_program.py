@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
-from blocc.experiments.engine import Progress, run_study
-from blocc.experiments.study import Study
+from blocc.studies.engine import Progress, run_study
+from blocc.studies.study import Study
 
 
 def say(progress: Progress) -> None:

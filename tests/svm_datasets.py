@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from blocc.applications.svm.data import LabelledData, read_libsvm
+from blocc.svm.data.samples import LabelledData, read_libsvm
 
 FOLDER = Path(__file__).resolve().parents[1].parent / "shared" / "datasets"
 

@@ -23,11 +23,11 @@ import numpy as np
 import pytest
 
 from blocc import BilevelProblem, Box, Reals, solve, solve_many
-from blocc.applications.svm.estimator import BilevelSVC
-from blocc.applications.transport.design import design_network
-from blocc.applications.transport.files import read_network
-from blocc.threads import single_blas_thread
-from blocc.writing import write_atomically
+from blocc._lib.threads import single_blas_thread
+from blocc._lib.writing import write_atomically
+from blocc.svm.estimator import BilevelSVC
+from blocc.transport.design.design_network import design_network
+from blocc.transport.network.files import read_network
 
 
 def make_problem(goal: float = 1.0) -> BilevelProblem:
@@ -248,7 +248,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 
 from blocc import solve
-from blocc.applications.toy import toy_problem
+from blocc.problems.toy import toy_problem
 
 
 def one_run(start):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from blocc import BilevelProblem, Box, Reals, Status, solve, solve_many
-from blocc.verify import verify
+from blocc.judge.verify import verify
 
 SLACK = np.array([100.0, 100.0, 100.0, 100.0])
 IDENTITY, NOTHING = np.eye(2), np.zeros((4, 2))

@@ -29,11 +29,11 @@ import pytest
 
 import blocc
 import blocc.svm
-from blocc.applications.transport.design import design_network
-from blocc.applications.transport.design_result import Assignment, Design, Start, WhatIf
-from blocc.applications.transport.readers.rules import FillRules
-from blocc.cli import EXIT_CODES
+from blocc.cli.main import EXIT_CODES
 from blocc.svm import BilevelSVC
+from blocc.transport.design.design_network import design_network
+from blocc.transport.design.design_result import Assignment, Design, Start, WhatIf
+from blocc.transport.network.readers.rules import FillRules
 
 ROOT = Path(__file__).parents[1]
 PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if page.exists()]
@@ -116,7 +116,7 @@ def run_console(block: Block, where: str) -> None:
         words = shlex.split(command, comments=True)
         if words[0] != "blocc":
             continue
-        call = [sys.executable, "-m", "blocc.cli", *words[1:]]
+        call = [sys.executable, "-m", "blocc.cli.main", *words[1:]]
         # Compiled as for a reader: with other roundings a run may end with other words.
         environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
         done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False, env=environment)

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from blocc.applications.transport.files import read_network, write_network
-from blocc.experiments.item import Findings, Observation, Table
-from blocc.experiments.study import Study
 from blocc.report.storage import cell_text, csv_text
-from blocc.report.study.page import study_page
-from blocc.report.study.tables import markdown_findings, markdown_rows, study_files
-from blocc.report.study.views import ItemView, Report, StudyView
-from blocc.report.transport.figures import picture_files
-from blocc.report.transport.page import report_page
-from blocc.report.transport.tables import geojson, write_design
+from blocc.report.study.study_page import study_page
+from blocc.report.study.study_tables import markdown_findings, markdown_rows, study_files
+from blocc.report.study.study_views import ItemView, Report, StudyView
+from blocc.report.transport.design_figures import picture_files
+from blocc.report.transport.design_page import report_page
+from blocc.report.transport.design_tables import geojson, write_design
+from blocc.studies.item import Findings, Observation, Table
+from blocc.studies.study import Study
+from blocc.transport.network.files import read_network, write_network
 from browser import needs_browser, visit
 from transport_designs import fake_design, small_network
 

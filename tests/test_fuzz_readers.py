@@ -20,20 +20,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from blocc import archive
-from blocc.applications.svm import data as svm_data
-from blocc.applications.svm.data import read_samples
-from blocc.applications.transport.files import read_network
-from blocc.applications.transport.readers import omx
-from blocc.applications.transport.readers.omx import read_omx
+from blocc._lib import archive
+from blocc._lib.writing import write_atomically
 from blocc.errors import BloccError
-from blocc.experiments.store import Store
-from blocc.experiments.study import Study
-from blocc.experiments.sweep import read_sweep
-from blocc.loading import InputError
+from blocc.problems.loading import InputError
 from blocc.report.storage import StorageError, load_result, save_result
-from blocc.report.study.reading import read_report
-from blocc.writing import write_atomically
+from blocc.report.study.study_reading import read_report
+from blocc.studies.store import Store
+from blocc.studies.study import Study
+from blocc.studies.sweep import read_sweep
+from blocc.svm.data import samples as svm_data
+from blocc.svm.data.samples import read_samples
+from blocc.transport.network.files import read_network
+from blocc.transport.network.readers import omx
+from blocc.transport.network.readers.omx import read_omx
 from fuzz_inputs import READERS, Reader, mutated, noise, put, resealed, saved_result
 
 #: Processor seconds that one small input may take; the slowest takes a tenth of that. Other programs do not count.

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from blocc import solve
-from blocc.applications.textbook import KnownProblem, known_problem, known_problems
+from blocc.problems.textbook import KnownProblem, known_problem, known_problems
 from selections import few
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))

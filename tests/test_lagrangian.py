@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from blocc.compilation import compile_ahead
+from blocc._lib.compiled import compile_ahead
+from blocc._lib.precision import double_precision
 from blocc.lagrangian import (
     Multipliers,
     Weights,
@@ -23,7 +24,6 @@ from blocc.lagrangian import (
     weights,
     zero_multipliers,
 )
-from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, Reals
 from inner_random_problems import chain_problem

@@ -57,7 +57,7 @@ def modules() -> set[str]:
 
 
 def data_files() -> set[str]:
-    return {"blocc/py.typed", *(f"blocc/applications/transport/data/{name}.json" for name in NETWORKS)}
+    return {"blocc/py.typed", *(f"blocc/transport/network/data/{name}.json" for name in NETWORKS)}
 
 
 def test_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
@@ -105,7 +105,7 @@ def test_wheel_installs_and_runs(built: Path, tmp_path: Path) -> None:
     assert Path(file).is_relative_to(site)
     assert found == PROJECT["project"]["version"]
     assert call(str(tmp_path / "env" / "bin" / "blocc"), "--version").strip() == f"blocc {found}"
-    read = "from blocc.applications.transport.files import read_network; print(read_network('nine').n_nodes)"
+    read = "from blocc.transport.network.files import read_network; print(read_network('nine').n_nodes)"
     assert call(str(python), "-c", read).strip() == "9"
 
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blocc.compilation import compile_ahead
+from blocc._lib.compiled import compile_ahead
+from blocc._lib.precision import double_precision
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.protocol import InnerCode
 from blocc.lagrangian import gradient_x, weights, zero_multipliers
 from blocc.penalty import Leader, cold_pair, evaluate, no_leader
-from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, Reals
 from selections import few

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from blocc import solve
+from blocc._lib.precision import double_precision
 from blocc.errors import ProblemError
-from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
 from blocc.sets import Ball, Box, Product, Reals, Simplex
 

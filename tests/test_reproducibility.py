@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from blocc import solve
-from blocc.applications.svm.data import LabelledData, split_indices
-from blocc.applications.svm.estimator import BilevelSVC
-from blocc.applications.transport.design import design_network
-from blocc.applications.transport.files import read_network
-from blocc.compare import compare
-from blocc.report.compare import describe_comparison
+from blocc.methods.compare import compare
+from blocc.report.comparison import describe_comparison
 from blocc.report.storage import describe, load_result
-from blocc.report.svm.parts import SplitData
-from blocc.report.svm.summary import fit_summary
-from blocc.report.transport.tables import design_document
+from blocc.report.svm.svm_parts import SplitData
+from blocc.report.svm.svm_summary import fit_summary
+from blocc.report.transport.design_tables import design_document
+from blocc.svm.data.samples import LabelledData, split_indices
+from blocc.svm.estimator import BilevelSVC
+from blocc.transport.design.design_network import design_network
+from blocc.transport.network.files import read_network
 from test_concurrency import make_problem
 
 VERSIONS = {"blocc", "jax", "numpy", "scipy", "python", "platform"}
@@ -31,7 +31,7 @@ import hashlib, sys
 sys.path.insert(0, {tests!r})
 import numpy as np
 from blocc import solve, solve_many
-from blocc.compare import compare
+from blocc.methods.compare import compare
 from test_concurrency import designed, fitted, make_problem
 
 def digest(*parts):

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from blocc._lib.precision import double_precision
 from blocc.errors import ProblemError
-from blocc.precision import double_precision
 from blocc.sets import AffineSubspace, Ball, Box, Halfspace, Product, Reals, Simplex
 
 SETS = {

@@ -25,8 +25,8 @@ from blocc import (
     solve,
     solve_many,
 )
-from blocc.applications.toy import toy_problem
 from blocc.problem import FlatProblem
+from blocc.problems.toy import toy_problem
 
 
 def problem(**changes: Any) -> BilevelProblem:
@@ -220,7 +220,7 @@ def test_batch_agrees_with_single_starts(toy: BilevelProblem) -> None:
     starts = np.linspace(0.1, 2.9, 7)
     many = solve_many(toy, starts)
     assert all(result.success for result in many.results)
-    from blocc.applications.toy import local_minimisers
+    from blocc.problems.toy import local_minimisers
 
     minimisers = local_minimisers()
     for x in many.x:
@@ -418,10 +418,10 @@ def test_every_oracle_can_drive_the_outer_loop(inner: str) -> None:
 
 def test_oracles_fall_back() -> None:
     """The first oracle gives up at once; the answer comes from the next one and is counted as such."""
-    from blocc.outer.function import PenaltyFunction
+    from blocc._lib.precision import double_precision
+    from blocc.outer.evaluator import PenaltyFunction
     from blocc.outer.monitor import Monitor
     from blocc.penalty import no_leader
-    from blocc.precision import double_precision
 
     class Failing(InteriorPoint):
         def solve(self, *arguments: Any) -> Any:

@@ -7,16 +7,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from blocc.applications.transport import interior_point, prices
-from blocc.applications.transport.flows import group_by_origin
-from blocc.applications.transport.generate import random_network
-from blocc.applications.transport.graph import Graph, graph_of
-from blocc.applications.transport.interior_point import LowerLevel
-from blocc.applications.transport.network import TransportNetwork
-from blocc.applications.transport.newton_system import Point
-from blocc.applications.transport.prices import Assignment, Prices
-from blocc.compilation import compile_ahead
-from blocc.precision import double_precision
+from blocc._lib.compiled import compile_ahead
+from blocc._lib.precision import double_precision
+from blocc.transport.design import prices
+from blocc.transport.design.prices import Assignment, Prices
+from blocc.transport.network.generators import random_network
+from blocc.transport.network.network import TransportNetwork
+from blocc.transport.travellers import assignment as interior_point
+from blocc.transport.travellers.assignment import LowerLevel
+from blocc.transport.travellers.flows import group_by_origin
+from blocc.transport.travellers.graph import Graph, graph_of
+from blocc.transport.travellers.origin_blocks import Point
 
 TOLERANCE = 1e-11
 

@@ -10,10 +10,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from blocc.applications.transport.design_result import Assignment, Design, Start, WhatIf
-from blocc.applications.transport.network import TransportNetwork
 from blocc.outer.monitor import HistoryRow
 from blocc.result import Certificate, History, Status
+from blocc.transport.design.design_result import Assignment, Design, Start, WhatIf
+from blocc.transport.network.network import TransportNetwork
 
 
 def small_network(labels: tuple[str, ...] = ("North", "Centre", "South", "East"), **changes: Any) -> TransportNetwork:

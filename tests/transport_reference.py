@@ -8,7 +8,7 @@ from typing import NamedTuple
 import cvxpy as cp
 import numpy as np
 
-from blocc.applications.transport.network import TransportNetwork
+from blocc.transport.network.network import TransportNetwork
 
 
 def tolerances(wanted: float, least: float) -> dict[str, float]:

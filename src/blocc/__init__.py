@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+from blocc._lib.version import __version__
 from blocc.errors import BloccError, OptionError, ProblemError
+from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
-from blocc.inner.maxmin import MaxMin
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.options import Options
 from blocc.outer.monitor import State
@@ -16,7 +17,6 @@ from blocc.problem import BilevelProblem
 from blocc.result import Certificate, History, MultiResult, Result, Status
 from blocc.sets import AffineSubspace, Ball, Box, ConvexSet, Halfspace, Product, Reals, Simplex
 from blocc.solve import solve, solve_many
-from blocc.version import __version__
 
 __all__ = [
     "AffineSubspace",

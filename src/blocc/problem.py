@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.tracing import Traced, digest_of_arrays, trace
 from blocc.errors import ProblemError
 from blocc.sets import ConvexSet, PyTree
-from blocc.tracing import Traced, digest_of_arrays, trace
 
 if TYPE_CHECKING:
-    from blocc.diagnose import CheckReport
+    from blocc.judge.check import CheckReport
 
 Array = Any
 Function = Callable[..., Any]
@@ -293,9 +293,9 @@ class BilevelProblem(_Memory):
     def check(self, x: PyTree | None = None, seed: int = 0) -> CheckReport:
         """Probe numerically, near ``x``, whether the method's assumptions hold, and report it in words.
 
-        A convenience for :func:`blocc.diagnose.check`, which stands further down the line of rooms.
+        A convenience for :func:`blocc.judge.check.check`, which stands further down the line of rooms.
         """
-        from blocc.diagnose import check
+        from blocc.judge.check import check
 
         self.renew()
         return check(self, x, seed=seed)

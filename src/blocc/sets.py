@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc.arguments import as_float_array, as_number, as_shape
+from blocc._lib.checks import as_float_array, as_number, as_shape
+from blocc._lib.precision import double_precision
 from blocc.errors import ProblemError
-from blocc.precision import double_precision
 
 Array = Any
 PyTree = Any

@@ -15,23 +15,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocc.checkpoint import open_journal
-from blocc.conclude import NO_ROOM, restated
+from blocc._lib.precision import double_precision
 from blocc.errors import OptionError
-from blocc.inner.auto import choose_oracles
-from blocc.journal import Journal
-from blocc.leg import ENDED
-from blocc.legs import Legs
+from blocc.inner.choice import choose_oracles
 from blocc.options import Options, make_options
-from blocc.outer.function import PenaltyFunction
+from blocc.outer.evaluator import PenaltyFunction
 from blocc.outer.monitor import Monitor, StopRequest, interruptible
-from blocc.precision import double_precision
+from blocc.outer.nonsmooth.relaxation import AMOUNTS, agreed, relaxed
+from blocc.outer.nonsmooth.smoothing import kinks_of, named, smoothed
 from blocc.problem import BilevelProblem
-from blocc.relaxing import AMOUNTS, agreed, relaxed
 from blocc.result import MultiResult, Result, Status
-from blocc.run import Callback, Report
+from blocc.resume.file import open_journal
+from blocc.resume.recording import Journal
+from blocc.run.conclude import NO_ROOM, restated
+from blocc.run.descents import Callback, Report
+from blocc.run.phase import ENDED
+from blocc.run.phases import Legs
 from blocc.sets import PyTree
-from blocc.smoothing import kinks_of, named, smoothed
 
 
 def solve(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blocc.compilation import compile_ahead
+from blocc._lib.compiled import compile_ahead
+from blocc._lib.precision import double_precision
 from blocc.inner.elastic import elastic, violation
 from blocc.inner.interior_point import InteriorPoint
-from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
 from blocc.sets import Ball, Box, Reals, Simplex
 from inner_random_problems import infeasible_problems, random_problem

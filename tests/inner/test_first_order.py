@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from blocc.inner.maxmin import MaxMin
+from blocc._lib.precision import double_precision
+from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerCode
 from blocc.lagrangian import weights
-from blocc.precision import double_precision
 from inner_random_problems import FAMILIES, random_problem, solver
 
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from blocc.compilation import compile_ahead
+from blocc._lib.compiled import compile_ahead
+from blocc._lib.precision import double_precision
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.protocol import InnerCode, InnerOracle
 from blocc.lagrangian import weights
-from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
 from blocc.sets import Ball, Box, Halfspace, Product, Reals, Simplex
 from inner_random_problems import FAMILIES, infeasible_problems, lower_level, random_problem, unbounded_problems

@@ -15,9 +15,9 @@ import pytest
 from scipy.optimize import lsq_linear
 
 from blocc import BilevelProblem, Box, Reals, solve
-from blocc.derivatives import wide
+from blocc._lib.precision import double_precision
+from blocc.judge.derivatives import wide
 from blocc.judge.scales import sizes_at
-from blocc.precision import double_precision
 
 TOLERANCE = 1e-5
 

@@ -10,9 +10,9 @@ import pytest
 
 import blocc
 from blocc import BilevelProblem, Box, Reals, Status
-from blocc.applications.textbook import known_problem
 from blocc.errors import OptionError, ProblemError
 from blocc.methods.registry import METHODS, NAMES, make_method
+from blocc.problems.textbook import known_problem
 from selections import few
 
 #: Small problems of the collection, and the methods that are expected to solve them.

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from blocc import BilevelProblem, Box, Reals
-from blocc.applications.svm.formulation import svm_problem
+from blocc._lib.precision import double_precision
 from blocc.methods import projection
 from blocc.methods.projection import project, projector
-from blocc.precision import double_precision
+from blocc.svm.svm_problem import svm_problem
 from selections import few
 
 N_X, N_Y, ROWS = 4, 5, 8

@@ -15,9 +15,9 @@ import pytest
 from scipy.optimize import root
 
 import methods_reference as reference
+from blocc._lib.precision import double_precision
 from blocc.methods.gam import active_gradient, minimum_norm
 from blocc.methods.registry import make_method
-from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
 from bvfsm_reference import bvfsm
 from methods_problems import BLOCC_PROBLEMS, NUMPY_PROBLEMS

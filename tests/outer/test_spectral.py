@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from blocc._lib.precision import double_precision
 from blocc.outer import spectral
-from blocc.precision import double_precision
 from blocc.problem import BilevelProblem
 from blocc.sets import Ball, Box, Reals, Simplex
 

@@ -16,9 +16,9 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from blocc import History, Result, Status
-from blocc.compare import Comparison, MethodRow, title_of
+from blocc.methods.compare import Comparison, MethodRow, title_of
 from blocc.outer.monitor import HistoryRow
-from blocc.report.compare import describe_comparison, markdown_table, plot_comparison, write_comparison
+from blocc.report.comparison import describe_comparison, markdown_table, plot_comparison, write_comparison
 from blocc.report.plots import PlotError
 from blocc.report.storage import StorageError
 from blocc.result import Certificate

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blocc.applications import toy
 from blocc.lagrangian import Multipliers
 from blocc.outer.monitor import HistoryRow
+from blocc.problems import toy
 from blocc.report.plots import PlotError, plot_result, plot_toy_surface
 from blocc.result import Certificate, History, MultiResult, Result, Status
 

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 from blocc.errors import BloccError
-from blocc.experiments.engine import Progress, run_study
-from blocc.experiments.item import Findings, Observation, Table
-from blocc.experiments.study import Study
 from blocc.report.plots import figure_image, new_figure
 from blocc.report.storage import write_files
-from blocc.report.study.figures import draw_study, main_parameter
-from blocc.report.study.page import study_page, write_page
-from blocc.report.study.progress import StudyLine, clock, describe
-from blocc.report.study.reading import read_report
-from blocc.report.study.summary import spread, summary_rows
-from blocc.report.study.tables import item_files, markdown_findings, study_files, table_csv
-from blocc.report.study.terminal import naming_columns, parts
-from blocc.report.study.views import ItemView, Report, StudyView
+from blocc.report.study.study_figures import draw_study, main_parameter
+from blocc.report.study.study_page import study_page, write_page
+from blocc.report.study.study_progress import StudyLine, clock, describe
+from blocc.report.study.study_reading import read_report
+from blocc.report.study.study_summary import spread, summary_rows
+from blocc.report.study.study_tables import item_files, markdown_findings, study_files, table_csv
+from blocc.report.study.study_terminal import naming_columns, parts
+from blocc.report.study.study_views import ItemView, Report, StudyView
+from blocc.studies.engine import Progress, run_study
+from blocc.studies.item import Findings, Observation, Table
+from blocc.studies.study import Study
 from browser import needs_browser, visit
 
 EVIL = "<script>alert(1)</script>"

@@ -15,16 +15,16 @@ import pytest
 
 pytest.importorskip("sklearn")
 
-from blocc.applications.svm.data import LabelledData, split_indices
-from blocc.applications.svm.estimator import BilevelSVC
 from blocc.errors import ProblemError
 from blocc.report.plots import PlotError
-from blocc.report.svm.figures import plot_accuracy, plot_losses, plot_margins, plot_splits
-from blocc.report.svm.parts import SplitData, answer_row, descents, running_seconds, stages
-from blocc.report.svm.summary import fit_summary, forgiven_rows, split_row, splits_summary
-from blocc.report.svm.tables import coefficient_rows, history_rows, margin_rows, prediction_rows, write_fit
-from blocc.report.svm.words import fit_text
+from blocc.report.svm.svm_figures import plot_accuracy, plot_losses, plot_margins, plot_splits
+from blocc.report.svm.svm_parts import SplitData, answer_row, descents, running_seconds, stages
+from blocc.report.svm.svm_summary import fit_summary, forgiven_rows, split_row, splits_summary
+from blocc.report.svm.svm_tables import coefficient_rows, history_rows, margin_rows, prediction_rows, write_fit
+from blocc.report.svm.svm_words import fit_text
 from blocc.result import History, Result
+from blocc.svm.data.samples import LabelledData, split_indices
+from blocc.svm.estimator import BilevelSVC
 
 
 def clouds(n: int = 60) -> LabelledData:

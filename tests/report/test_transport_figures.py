@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from blocc.errors import BloccError
-from blocc.report.transport.figures import plot_convergence, plot_demand, plot_map
-from blocc.report.transport.geometry import frame_network, label_box, link_curve, link_points, place_labels
-from blocc.report.transport.series import MOST_NODES, convergence, demand_matrices
-from blocc.report.transport.style import UTILISATION_SCALE, link_widths, number, shortened, utilisation_colour
+from blocc.report.transport.design_figures import plot_convergence, plot_demand, plot_map
+from blocc.report.transport.design_geometry import frame_network, label_box, link_curve, link_points, place_labels
+from blocc.report.transport.design_series import MOST_NODES, convergence, demand_matrices
+from blocc.report.transport.design_style import UTILISATION_SCALE, link_widths, number, shortened, utilisation_colour
 from transport_designs import fake_design, geographic_network, large_network, one_market, small_network
 
 
@@ -168,8 +168,8 @@ def test_missing_matplotlib_and_plotly_are_named() -> None:
         "import sys; sys.modules['matplotlib'] = None; sys.modules['matplotlib.figure'] = None\n"
         "sys.modules['plotly'] = None; sys.modules['plotly.offline'] = None\n"
         "from transport_designs import fake_design\n"
-        "from blocc.report.transport.figures import plot_map\n"
-        "from blocc.report.transport.page import report_page\n"
+        "from blocc.report.transport.design_figures import plot_map\n"
+        "from blocc.report.transport.design_page import report_page\n"
         "for make in (plot_map, report_page):\n"
         "    try: make(fake_design())\n"
         "    except ValueError as error: print(type(error).__name__, 'blocc[plot]' in str(error))\n"

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blocc.applications.transport.design_result import Design
 from blocc.errors import BloccError
-from blocc.report.transport.page import embedded, report_page, write_report
-from blocc.report.transport.page_charts import convergence_figure, demand_figure
-from blocc.report.transport.page_map import map_figure
-from blocc.report.transport.style import UTILISATION_SCALE
+from blocc.report.transport.design_page import embedded, report_page, write_report
+from blocc.report.transport.design_page_charts import convergence_figure, demand_figure
+from blocc.report.transport.design_page_map import map_figure
+from blocc.report.transport.design_style import UTILISATION_SCALE
 from blocc.result import Status
+from blocc.transport.design.design_result import Design
 from browser import needs_browser, visit
 from transport_designs import fake_design, geographic_network, large_network, one_market, small_network
 
@@ -79,7 +79,7 @@ def test_key_figures(design: Design, text: str) -> None:
 
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.CONVERGED])
 def test_only_converged_is_green(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blocc.report.transport.page._plotly", lambda: "")
+    monkeypatch.setattr("blocc.report.transport.design_page._plotly", lambda: "")
     found = re.search(r'class="badge (\w+)">([^<]+)<', report_page(fake_design(status=status)))
     assert found is not None
     assert found[1] in ("warn", "bad")

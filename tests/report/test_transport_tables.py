@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blocc.applications.transport.design_result import Design
 from blocc.errors import BloccError
-from blocc.report.transport.tables import read_design_json, write_design
+from blocc.report.transport.design_tables import read_design_json, write_design
 from blocc.result import History, Status
+from blocc.transport.design.design_result import Design
 from transport_designs import fake_design, geographic_network, one_market, small_network
 
 NAMES = [
@@ -131,7 +131,7 @@ def test_geojson_of_a_plane(design: Design, folder: Path) -> None:
 @pytest.fixture
 def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures take a second; most tests look at the tables."""
-    monkeypatch.setattr("blocc.report.transport.figures.picture_files", lambda design: {})
+    monkeypatch.setattr("blocc.report.transport.design_figures.picture_files", lambda design: {})
 
 
 @pytest.mark.usefixtures("_no_pictures")

@@ -26,8 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from blocc.errors import OptionError
-from blocc.inner.protocol import InnerCode, InnerSolution, finish
-from blocc.inner.steps import (
+from blocc.inner.first_order import (
     Point,
     chirp,
     constraints,
@@ -41,6 +40,7 @@ from blocc.inner.steps import (
     unstack,
     verdict,
 )
+from blocc.inner.protocol import InnerCode, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights, exactly, objective, zero_multipliers
 from blocc.problem import FlatProblem
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize
 
-from blocc.inner.auto import general_oracles
+from blocc.inner.choice import general_oracles
 from blocc.lagrangian import weights
 from blocc.problem import FlatProblem
 

@@ -1,7 +1,7 @@
 """The verdict on an answer (x, y): what holds at both levels, in the user's own units.
 
 What helped to find the answer is not asked: neither units nor tolerances nor multipliers of a run. The follower is
-judged by :mod:`blocc.judge.follower`, the leader by :mod:`blocc.judge.leader` where phi has a derivative and by
+judged by :mod:`blocc.judge.lower_level`, the leader by :mod:`blocc.judge.value_slope` where phi has a derivative and by
 :mod:`blocc.judge.probe` everywhere.
 """
 
@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocc.derivatives import LARGEST, size_of
-from blocc.judge.follower import Reply, polish, reply
-from blocc.judge.leader import Slope, slope_at
+from blocc.judge.derivatives import LARGEST, size_of
+from blocc.judge.lower_level import Reply, polish, reply
 from blocc.judge.probe import DISTANCES, FINE, Probed, Value, falls_for_ever, probe
 from blocc.judge.scales import row_sizes
+from blocc.judge.value_slope import Slope, slope_at
 from blocc.lagrangian import figures, zero_multipliers
-from blocc.outer.function import projector
+from blocc.outer.evaluator import projector
 from blocc.problem import BilevelProblem, FlatProblem
 
 #: A probe is trusted where the follower's answer there is accurate to this ratio.

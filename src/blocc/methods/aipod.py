@@ -14,8 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from blocc.methods.base import Demand, Numbers
 from blocc.methods.loop import Iteration
-from blocc.methods.protocol import Demand, Numbers
 from blocc.methods.size import Size
 from blocc.problem import FlatProblem
 

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from blocc.methods.loop import Iteration
-from blocc.methods.protocol import (
+from blocc.methods.base import (
     Demand,
     Numbers,
     clipped,
@@ -23,6 +22,7 @@ from blocc.methods.protocol import (
     positive_part,
     schedule,
 )
+from blocc.methods.loop import Iteration
 from blocc.methods.size import Size
 from blocc.problem import FlatProblem
 

@@ -20,8 +20,8 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from blocc.methods.base import Demand, Numbers, constraints, positive_part
 from blocc.methods.loop import Iteration
-from blocc.methods.protocol import Demand, Numbers, constraints, positive_part
 from blocc.methods.size import Size
 from blocc.problem import FlatProblem
 

@@ -6,8 +6,8 @@ from dataclasses import fields
 from typing import Any
 
 from blocc.errors import OptionError
+from blocc.methods.execute import Callback, MethodOptions, MethodRun, Report
 from blocc.methods.registry import make_method
-from blocc.methods.run import Callback, MethodOptions, MethodRun, Report
 from blocc.options import Options
 from blocc.problem import BilevelProblem
 

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc.methods.protocol import Demand, Method
+from blocc.methods.base import Demand, Method
 from blocc.methods.size import Size
-from blocc.outer.kinks import shortest_combination
+from blocc.outer.nonsmooth.gradient_sampling import shortest_combination
 from blocc.problem import FlatProblem
 
 Array = Any
@@ -116,7 +116,7 @@ class Gam(Method):
         return [{"alpha": 1.0, "epsilon": 0.1 * size.x, "shrink": 0.25, **self.given}]
 
     def drive(self, run: Any, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All iterations; ``run`` is the :class:`~blocc.methods.run.MethodRun` that solves, records and stops."""
+        """All iterations; ``run`` is the :class:`~blocc.methods.execute.MethodRun` that solves, records and stops."""
         flat = run.flat
         numbers = run.numbers = run.candidates(x, y)[0]
         sensitivity, gradient = _compiled(run)

@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc.compilation import compile_ahead
-from blocc.methods.protocol import Array, Method, Numbers, State
+from blocc._lib.compiled import compile_ahead
+from blocc.methods.base import Array, Method, Numbers, State
 from blocc.problem import FlatProblem
 
 if TYPE_CHECKING:
-    from blocc.methods.run import MethodRun
+    from blocc.methods.execute import MethodRun
 
 #: Rows of the history that a full run leaves.
 ROWS = 40

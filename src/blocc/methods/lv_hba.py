@@ -12,9 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from blocc.methods.loop import Iteration
-from blocc.methods.projection import Affine, project, projector
-from blocc.methods.protocol import (
+from blocc.methods.base import (
     Demand,
     Numbers,
     clipped,
@@ -23,6 +21,8 @@ from blocc.methods.protocol import (
     positive_part,
     schedule,
 )
+from blocc.methods.loop import Iteration
+from blocc.methods.projection import Affine, project, projector
 from blocc.methods.size import Size
 from blocc.problem import FlatProblem
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from blocc.inner.interior_point import InteriorPoint
 from blocc.lagrangian import weights
-from blocc.methods.protocol import constraints, is_inequality, positive_part
+from blocc.methods.base import constraints, is_inequality, positive_part
 from blocc.methods.requirements import is_affine
 from blocc.problem import FlatProblem
 from blocc.sets import Product

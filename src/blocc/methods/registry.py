@@ -9,11 +9,11 @@ import numpy as np
 
 from blocc.errors import OptionError
 from blocc.methods.aipod import Aipod, EAipod
+from blocc.methods.base import Method
 from blocc.methods.bic_gaffa import BicGaffa
 from blocc.methods.bvfsm import Bvfsm
 from blocc.methods.gam import Gam
 from blocc.methods.lv_hba import LvHba
-from blocc.methods.protocol import Method
 from blocc.methods.sflcb import Sflcb
 
 #: blocc's own method is not in this room; every other one is.

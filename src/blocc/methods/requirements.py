@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from blocc.errors import ProblemError
-from blocc.methods.protocol import Demand, Method, constraints
+from blocc.methods.base import Demand, Method, constraints
 from blocc.problem import FlatProblem
 
 Point = tuple[np.ndarray, np.ndarray]

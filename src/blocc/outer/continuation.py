@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from blocc.outer.descend import descend
-from blocc.outer.escape import escape
-from blocc.outer.function import PenaltyFunction
+from blocc.outer.descent import descend
+from blocc.outer.evaluator import PenaltyFunction
+from blocc.outer.nonsmooth.saddle_check import escape
 from blocc.outer.stage import Outcome, Stage, runs_away
 from blocc.penalty import Evaluation, Leader
 

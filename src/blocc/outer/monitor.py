@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocc.journal import CheckpointError, Journal, Log
 from blocc.penalty import Evaluation
+from blocc.resume.recording import CheckpointError, Journal, Log
 
 Array = Any
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocc.outer.function import PenaltyFunction, stationarity
+from blocc.outer.evaluator import PenaltyFunction, stationarity
 from blocc.penalty import Evaluation, Leader
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocc.applications.toy import LOWER, UPPER, ToyRun, true_value, upper_value
+from blocc._lib.writing import write_atomically
 from blocc.errors import BloccError
+from blocc.problems.toy import LOWER, UPPER, ToyRun, true_value, upper_value
 from blocc.result import Result
-from blocc.writing import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,7 +3,7 @@
 Both files are plain data: nothing in them is ever executed, so a result from a stranger is safe to load. Floats keep
 every bit. The JSON file carries the checksum of its companion, so that files that do not belong together are noticed,
 and a digest of everything it says, so that a later change is noticed. Both guard against accidents and careless edits:
-whoever recomputes them can still write what they like, and :func:`blocc.verify.verify` is there for that.
+whoever recomputes them can still write what they like, and :func:`blocc.judge.verify.verify` is there for that.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from blocc.archive import MOST_BYTES, unpack_arrays
+from blocc._lib.archive import MOST_BYTES, unpack_arrays
+from blocc._lib.reading import parse_json, read_limited, shown
+from blocc._lib.writing import write_atomically
 from blocc.errors import BloccError
 from blocc.lagrangian import Multipliers
 from blocc.outer.monitor import HistoryRow
-from blocc.reading import parse_json, read_limited, shown
 from blocc.result import Certificate, History, Result, Status
-from blocc.writing import write_atomically
 
 PyTree = Any
 

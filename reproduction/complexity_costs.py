@@ -1,0 +1,141 @@
+"""What one iteration of every method costs on a lower level of a given size: the measurement itself.
+
+The lower level has dense affine constraints: d_y variables and d_c constraints (equalities for AiPOD). Numbers are
+fixed; what is measured is the cost of a step, not how many steps are needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blocc._lib.compiled import compile_ahead
+from blocc._lib.precision import double_precision
+from blocc.inner.algorithm_2 import MaxMin
+from blocc.inner.choice import choose_oracles
+from blocc.methods import registry
+from blocc.methods.gam import active_gradient
+from blocc.outer.evaluator import PenaltyFunction
+from blocc.outer.monitor import Monitor
+from blocc.penalty import no_leader
+from blocc.problem import BilevelProblem
+from blocc.sets import Reals
+
+#: BLOCC as published: a step of Algorithm 1 with this many single-loop iterations of Algorithm 2 for each of its two
+#: inner problems. "blocc" is the package's own choice of an inner solver.
+PUBLISHED, INNER_STEPS = "algorithm-1", 100
+METHODS = ("blocc", PUBLISHED, *(name for name in registry.NAMES if name != "blocc"))
+AXES = ("d_y", "d_c")
+SIZES = (10, 30, 100, 300, 1_000, 3_000, 10_000)
+#: Sizes beyond which a method's dense matrices are hopeless on a small machine.
+DENSE = {"gam": 3_000, "aipod": 1_000, "e-aipod": 1_000, "lv-hba": 3_000}
+OTHER = 10  #: the size that does not grow
+#: AiPOD wants fewer equalities than variables: so many of each where the other one grows.
+AIPOD_ROWS, AIPOD_VARIABLES = 5, 600
+PATIENCE = 2.0  #: seconds of one iteration after which larger sizes are left out
+FIT_FROM = 100  #: overheads rule below
+
+UPPER_VARIABLES = 5
+
+
+def family(d_y: int, d_c: int, equality: bool) -> BilevelProblem:
+    """A strongly convex lower level with random dense constraints."""
+    generator = np.random.default_rng(0)
+    A = generator.standard_normal((d_c, d_y)) / np.sqrt(d_y)
+    B = generator.standard_normal((d_c, UPPER_VARIABLES))
+    C = generator.standard_normal((d_y, UPPER_VARIABLES)) / np.sqrt(UPPER_VARIABLES)
+    coupled: dict[str, Any] = (
+        {"equality": lambda x, y: A @ y - B @ x} if equality else {"inequality": lambda x, y: A @ y - B @ x - 1.0}
+    )
+    return BilevelProblem(
+        upper=lambda x, y: 0.5 * jnp.sum((y - 1.0) ** 2) + 0.5 * jnp.sum(x**2),
+        lower=lambda x, y: 0.5 * jnp.sum((y - C @ x) ** 2),
+        x_set=Reals(UPPER_VARIABLES),
+        y_set=Reals(d_y),
+        **coupled,
+    )
+
+
+def sweep(method: str, axis: str, sizes: Sequence[int]) -> list[tuple[int, float]]:
+    """Size and seconds of one iteration, while the method can and patience lasts."""
+    found: list[tuple[int, float]] = []
+    for size in sizes:
+        shape = shape_of(method, axis, size)
+        if shape is None or (found and found[-1][1] > PATIENCE):
+            break
+        found.append((size, cost(method, *shape)))
+    return found
+
+
+def shape_of(method: str, axis: str, size: int) -> tuple[int, int] | None:
+    """d_y and d_c of a sweep at one size; None where the method cannot."""
+    if size > DENSE.get(method, size):
+        return None
+    if "aipod" not in method:
+        return (size, OTHER) if axis == "d_y" else (OTHER, size)
+    if axis == "d_y":
+        return size, AIPOD_ROWS
+    return (AIPOD_VARIABLES, size) if 2 * size <= AIPOD_VARIABLES else None
+
+
+def exponent(found: Sequence[tuple[int, float]]) -> float | None:
+    """The slope of log seconds over log size, where overheads no longer rule; None for fewer than two sizes."""
+    large = [(size, seconds) for size, seconds in found if size >= FIT_FROM]
+    if len(large) < 2:
+        return None
+    sizes, seconds = np.log(np.array(large)).T
+    return float(np.polyfit(sizes, seconds, 1)[0])
+
+
+def cost(method: str, d_y: int, d_c: int) -> float:
+    """Seconds of one iteration, compilation apart."""
+    with double_precision():
+        if method in ("blocc", PUBLISHED):
+            return _evaluation(method, d_y, d_c)
+        problem = family(d_y, d_c, equality="aipod" in method)
+        flat = problem.flat
+        x, y = jnp.zeros(UPPER_VARIABLES), jnp.zeros(d_y)
+        if method == "gam":
+            point = (x, y, jnp.ones(d_c), jnp.arange(d_c) < min(d_c, d_y) // 2)
+            gradient, _ = compile_ahead(lambda a, b, mu, active: active_gradient(flat, a, b, mu, active), *point)
+            # An evaluation of F_gamma holds two inner solutions, of which GAM needs one.
+            return _evaluation("blocc", d_y, d_c) / 2.0 + per_call(gradient, *point)
+        chosen: Any = registry.make_method(method, "paper")
+        numbers = {key: jnp.asarray(value) for key, value in chosen.given.items()}
+        state = chosen.start(flat, x, y)
+
+        def several(state: Any) -> Any:
+            return jax.lax.fori_loop(0, 10, lambda k, s: chosen.step(flat, numbers, s, k), state)
+
+        return per_call(compile_ahead(several, state)[0], state) / 10.0
+
+
+@functools.cache
+def _evaluation(method: str, d_y: int, d_c: int) -> float:
+    """Seconds of F_gamma with its gradient, which a step of Algorithm 1 needs; once for BLOCC and GAM."""
+    inner = "auto" if method == "blocc" else MaxMin.single_loop(iterations=INNER_STEPS, primal_step=0.1, dual_step=0.1)
+    problem = family(d_y, d_c, equality=False)
+    flat = problem.flat
+    function = PenaltyFunction(flat, choose_oracles(problem, inner), problem.cache, Monitor(lambda point: point))
+    leader = jax.device_get(no_leader(flat))
+    # A step away from each other, as on the way of a descent.
+    places = itertools.cycle(0.5 * np.random.default_rng(1).standard_normal((7, UPPER_VARIABLES)))
+    return per_call(lambda: function(next(places), 10.0, leader, 1e-8).value)
+
+
+def per_call(function: Callable[..., Any], *arguments: Any) -> float:
+    """Median seconds of a compiled call."""
+    jax.block_until_ready(function(*arguments))
+    times: list[float] = []
+    while len(times) < 5 and sum(times) <= PATIENCE:
+        begun = time.perf_counter()
+        jax.block_until_ready(function(*arguments))
+        times.append(time.perf_counter() - begun)
+    return float(np.median(times))

@@ -1,0 +1,102 @@
+"""Rows out of the published scheme on the network of three nodes: where each run ended, and the way there."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from blocc.studies.study import Row
+from blocc.transport.design.model import DesignModel
+from blocc.transport.network.files import read_network
+from blocc.transport.network.network import TransportNetwork
+from reproduction.published_scheme import COUNTED_CAPACITY, RunState, counted_utility, run_published
+
+#: The authors call a run converged where its utility no longer changes by more than this.
+SETTLED = 1e-3
+NOTHING_BUILT, STILL_MOVING, AT_REST, CUT_OFF = "nothing built", "still moving", "settled", "inner loop did not end"
+
+
+@functools.cache
+def shared_model(network: str) -> DesignModel:
+    """One model for all cells of a process, so that each of its functions compiles once."""
+    return DesignModel(read_network(network))
+
+
+def run_cells(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """All cells in one batch; each has ``gamma``, ``eta``, ``seed``, and ``steps`` by eta, as JSON names it.
+
+    A cell with ``with_curves`` true also returns its way, for pictures.
+    """
+    model = shared_model("three")
+    network = model.network
+    steps = max(int(cell["steps"][f"{cell['eta']:g}"]) for cell in cells)
+    starts = np.stack([network.random_starts(1, cell["seed"])[0] for cell in cells])
+    gammas, etas = (np.array([cell[name] for cell in cells], dtype=np.float64) for name in ("gamma", "eta"))
+    seen, seconds, _ = run_published(network, starts, gammas, etas, steps)
+    return [_row(model, cell, index, seen, seconds, steps, len(cells)) for index, cell in enumerate(cells)]
+
+
+def _row(
+    model: DesignModel,
+    cell: Mapping[str, Any],
+    index: int,
+    seen: Sequence[RunState],
+    seconds: Sequence[float],
+    steps: int,
+    runs: int,
+) -> Row:
+    network = model.network
+    capacity = np.stack([state.capacity[index] for state in seen])
+    share = np.stack([state.sides.share[index] for state in seen])
+    flow = np.stack([state.sides.flow[index] for state in seen])
+    step = np.array([int(state.step[index]) for state in seen])
+    utility, penalised = (
+        np.array([counted_utility(network, *pair) for pair in zip(capacity, share[:, side], strict=True)])
+        for side in (0, 1)
+    )
+    lower = [_lower_value(network, share[:, side], flow[:, side]) for side in (0, 1)]
+    distance = np.linalg.norm(share[:, 1] - share[:, 0], axis=1)
+    moving = np.flatnonzero(np.abs(utility - utility[-1]) > SETTLED)
+    rest = int(moving[-1]) + 1 if len(moving) else 0
+    exact = model.capacities(capacity[-1], float(cell["gamma"]))
+    row = {
+        "utility": float(utility[-1]),
+        "utility_penalised": float(penalised[-1]),
+        "utility_exact": float(exact.utility),
+        "distance": float(distance[-1]),
+        "lower_gap": float(lower[1][-1] - lower[0][-1]),
+        "ended": _ending(capacity[-1], utility, int(step[-1]), steps),
+        "iterations": int(step[-1]),
+        "iterations_to_rest": int(step[min(rest, len(step) - 1)]),
+        "inner_iterations": int(seen[-1].inner[index]),
+        "seconds": seconds[-1] / runs,
+    }
+    if cell.get("with_curves"):
+        row["curves"] = {
+            "iteration": step.tolist(),
+            "upper_value": (-utility).tolist(),
+            "upper_value_penalised": (-penalised).tolist(),
+            "lower_gap": (lower[1] - lower[0]).tolist(),
+            "distance": distance.tolist(),
+        }
+        row["curve_seconds"] = [moment / runs for moment in seconds]
+    return row
+
+
+def _ending(capacity: np.ndarray, utility: np.ndarray, made: int, steps: int) -> str:
+    if made < steps:
+        return CUT_OFF
+    if (capacity < COUNTED_CAPACITY).all():
+        return NOTHING_BUILT
+    last = utility[-max(2, len(utility) // 10) :]
+    return AT_REST if float(np.ptp(last)) <= SETTLED else STILL_MOVING
+
+
+def _lower_value(network: TransportNetwork, share: np.ndarray, flow: np.ndarray) -> np.ndarray:
+    """g of shares and flows as the loops left them, row by row; every demand is 1."""
+    entropy = share * (np.log(share) - 1.0) + (1.0 - share) * (np.log1p(-share) - 1.0)
+    times = flow @ network.time + network.alternative_time * (1.0 - share) + entropy
+    return np.asarray(times.sum(axis=1))

@@ -1,0 +1,206 @@
+"""One random split of a data set, BLOCC's ways to choose its margins, and the row that any method's answer becomes.
+
+Every row tells the same: accuracy on the test samples, both objectives and the violation, at the follower's exact
+answer (yg) and at the method's own one (yF), how the run ended, and the way there.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocc.errors import OptionError
+from blocc.result import Status
+from blocc.studies.study import Row
+from blocc.svm.data.samples import LabelledData, proportional_sizes, read_libsvm, split_indices
+from blocc.svm.fitting import UNIFORM, FitOptions, fit_margins
+from blocc.svm.margins import CPenalty, MarginProblem, Scaling
+from blocc.svm.padded import Answer, Solvers
+from blocc.svm.svm_problem import scaled_problem
+
+FOLDER = "BLOCC_DATA"  #: the environment's name of the folder with data sets
+GAMMA, ETA = 12.0, 0.01  #: of the paper
+#: The paper stops when the upper objective's update is smaller than this.
+UPDATE = 1e-5
+MOST_POINTS = 60  #: of a curve
+#: The paper's formula leaves b free; the published code charges ||c|| and gives the follower b^2 / 2 as well.
+FORMULAS: dict[str, tuple[CPenalty, float]] = {"paper": ("squared", 0.0), "published code": ("norm", 1.0)}
+#: How a run of a fixed step can end, beside the package's own words.
+CONVERGED, WALL, LIMIT = "converged", "no answer ahead", Status.ITERATION_LIMIT.value
+
+
+@functools.cache
+def shared_samples(dataset: str) -> LabelledData:
+    """A data set, read once in each process."""
+    folder = Path(os.environ.get(FOLDER) or Path("..") / "shared" / "datasets")
+    path = folder / f"{dataset}.libsvm"
+    if not path.is_file():
+        raise OptionError(f"there is no {path}: fetch {dataset} in LIBSVM format, or name its folder in ${FOLDER}")
+    return read_libsvm(path)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Samples in three parts, the published start, and the price of c."""
+
+    train: tuple[np.ndarray, np.ndarray]  #: features and labels, -1 or 1
+    validation: tuple[np.ndarray, np.ndarray]
+    test: tuple[np.ndarray, np.ndarray]
+    start: np.ndarray
+    c_penalty: CPenalty = "squared"
+    intercept_weight: float = 0.0
+
+    @classmethod
+    def draw(cls, dataset: str, seed: int, c_penalty: CPenalty = "squared", intercept_weight: float = 0.0) -> Split:
+        """The split that a seed stands for, in the proportions of the published experiment."""
+        data = shared_samples(dataset)
+        train, validation = proportional_sizes(data.n_samples)
+        parts = split_indices(data.n_samples, train=train, validation=validation, seed=seed)
+        signs = np.where(data.y == data.classes[1], 1.0, -1.0)
+        start = np.random.default_rng(seed).uniform(*UNIFORM, train)
+        first, second, third = ((data.X[part], signs[part]) for part in parts)
+        return cls(first, second, third, start, c_penalty, intercept_weight)
+
+    @functools.cached_property
+    def problem(self) -> MarginProblem:
+        """The bilevel problem in the samples' own units."""
+        plain = Scaling(np.zeros(self.train[0].shape[1]), 1.0)
+        rows, validation = plain.rows(*self.train), plain.rows(*self.validation)
+        return MarginProblem(rows, validation, self.c_penalty, 1.0, self.intercept_weight)
+
+    @functools.cached_property
+    def _scaled(self) -> tuple[Solvers, Scaling]:
+        weights: dict[str, Any] = {
+            "c_penalty": self.c_penalty,
+            "c_weight": 1.0,
+            "intercept_weight": self.intercept_weight,
+        }
+        scaled, scaling = scaled_problem(*self.train, *self.validation, **weights)
+        return Solvers(scaled), scaling
+
+    def follower(self, c: np.ndarray, gamma: float | None = None) -> tuple[np.ndarray, np.ndarray, Answer]:
+        """The exact answer to margins ``c`` and its multipliers; with ``gamma`` the penalised one."""
+        solvers, scaling = self._scaled
+        found = solvers.follower(c, gamma=None if gamma is None else gamma / scaling.unit**2)
+        return scaling.back(found["y"]), (gamma or 1.0) * found["price"] / scaling.unit**2, found
+
+    def paper_value(self, c: np.ndarray, y: np.ndarray) -> float:
+        """The upper objective by the paper's formula, whatever was minimised."""
+        return self.problem.validation_loss(y) + 0.5 * float(c @ c)
+
+    def accuracy(self, y: np.ndarray) -> float:
+        """Share of the test samples that (w, b) puts on their side."""
+        features, labels = self.test
+        return float(np.mean((features @ y[:-1] + y[-1] > 0.0) == (labels > 0.0)))
+
+
+def has_no_answer(found: Answer) -> bool:
+    """Whether no classifier meets the margins."""
+    return bool(found["infeasible"]) and found.error > 1e-7
+
+
+@dataclass
+class Way:
+    """The points that a run has passed, of which a curve keeps a few."""
+
+    split: Split
+    iterations: list[int] = field(default_factory=list)
+    points: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+
+    def note(self, iteration: int, c: np.ndarray, y: np.ndarray) -> None:
+        """The run is at margins c with its own classifier y."""
+        self.iterations.append(iteration)
+        self.points.append((np.array(c), np.array(y)))
+
+    def curves(self) -> dict[str, list[Any]]:
+        """Accuracy and both objectives of the run's own classifier against its iterations."""
+        count = len(self.points)
+        # The first iterations change most: half of the points are spread evenly over their logarithms.
+        even = np.linspace(0, count - 1, MOST_POINTS // 2)
+        early = np.geomspace(1, max(count, 1), MOST_POINTS // 2) - 1
+        chosen: list[int] = sorted({int(place) for place in np.concatenate([even, early]).round()}) if count else []
+        kept = [self.points[index] for index in chosen]
+        return {
+            "iteration": [self.iterations[index] for index in chosen],
+            "accuracy": [self.split.accuracy(y) for _, y in kept],
+            "upper_value": _plain([self.split.paper_value(c, y) for c, y in kept]),
+            "lower_value": _plain([self.split.problem.lower(y) for _, y in kept]),
+        }
+
+
+def row_of(split: Split, c: np.ndarray, own: np.ndarray, way: Way, **columns: Any) -> Row:
+    """A run's answer, judged at the exact lower level."""
+    problem = split.problem
+    violation = float(np.max(1.0 - c - problem.rows @ own, initial=0.0))
+    exact, _, found = split.follower(c)
+    if has_no_answer(found):  # of a projection's rounding: the least margins that its own classifier meets
+        c = np.maximum(c, problem.forgiven(own))
+        exact, _, found = split.follower(c)
+    return {
+        "accuracy": split.accuracy(exact),
+        "accuracy_own": split.accuracy(own),
+        "upper_value": split.paper_value(c, exact),
+        "upper_value_own": split.paper_value(c, own),
+        "lower_value": problem.lower(exact),
+        "lower_gap": problem.lower(own) - problem.lower(exact),
+        "violation": violation,
+        "curves": way.curves(),
+        **columns,
+    }
+
+
+def run_default(dataset: str, price: str, seed: int) -> Row:
+    """The exact fit with the default price of c, or with the paper's; everything else as by default."""
+    options = FitOptions() if price == "default" else FitOptions("squared", 1.0)
+    split = Split.draw(dataset, seed)
+    fit = fit_margins((*split.train, *split.validation), options)
+    way = Way(split)
+    for iteration, y in enumerate(fit.path):
+        way.note(iteration, split.problem.forgiven(y), y)
+    return row_of(
+        split,
+        fit.result.x,
+        fit.result.y_penalty,
+        way,
+        ended=fit.result.status.value,
+        is_global=fit.is_global,
+        iterations=int(fit.result.counts["newton_steps"]),
+        seconds=fit.result.seconds["run"],
+    )
+
+
+def run_algorithm_one(dataset: str, formula: str, seed: int, max_steps: int) -> Row:
+    """Algorithm 1 with the paper's gamma and step, from the published start, on exact inner solutions."""
+    split = Split.draw(dataset, seed, *FORMULAS[formula])
+    split.follower(split.start)  # compiles, where this was not done before
+    way, began = Way(split), time.perf_counter()
+    c, last, ended = split.start, np.inf, LIMIT
+    here, own = c, np.zeros(split.problem.rows.shape[1])
+    for step in range(1, max_steps + 1):
+        _, prices, found = split.follower(c)
+        if has_no_answer(found):
+            ended = WALL
+            break
+        here = c
+        own, penalised_prices, _ = split.follower(c, GAMMA)
+        way.note(step, c, own)
+        value = split.problem.upper(c, own)
+        if abs(value - last) < UPDATE:
+            ended = CONVERGED
+            break
+        # Danskin: the constraints are 1 - c - rows y <= 0, and the lower objective does not see c.
+        slope = split.problem.price_slope(c) + GAMMA * prices - penalised_prices
+        last, c = value, np.maximum(c - ETA * slope, 0.0)
+    seconds = time.perf_counter() - began
+    return row_of(split, here, own, way, ended=ended, iterations=len(way.points), seconds=seconds)
+
+
+def _plain(values: Sequence[float]) -> list[float | None]:
+    return [float(value) if np.isfinite(value) else None for value in values]

@@ -1,0 +1,42 @@
+"""The rows of an item's studies at the reduced size, computed here and now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blocc._lib.version import __version__
+from blocc.studies.compute import compute_batch
+from blocc.studies.encoding import decode
+from blocc.studies.item import Findings, Item, Observation
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def quick_rows(item: Item) -> Rows:
+    """As the engine gives them to ``conclude``, through its own checks."""
+    found: Rows = {}
+    for study in item.studies(True):
+        rows: list[dict[str, Any]] = []
+        for index, batch in enumerate(study.batches()):
+            outcome = compute_batch(study.to_json(), index, __version__)
+            assert outcome.error is None, outcome.error
+            for cell, row in zip(batch, outcome.rows, strict=True):
+                rows.append({**cell.parameters, **decode(row), "status": "done", "error": None})
+        found[study.name] = rows
+    return found
+
+
+def observation(findings: Findings, beginning: str) -> Observation:
+    """The one whose statement begins so."""
+    (found,) = (one for one in findings.observations if one.statement.startswith(beginning))
+    return found
+
+
+def with_a_failure(rows: Rows) -> Rows:
+    """The same rows, but the first of every study has failed and lacks its columns."""
+    return {study: [{"status": "failed", "error": "no luck", **_grid(of[0])}, *of[1:]] for study, of in rows.items()}
+
+
+def _grid(row: dict[str, Any]) -> dict[str, Any]:
+    parameters = ("x", "preset", "eta", "gamma", "seed", "network", "steps")
+    return {name: row[name] for name in parameters if name in row}

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from paper_rows import Rows, observation, quick_rows, with_a_failure
+
+from blocc.problems.toy import local_minimisers
+from reproduction import gradient_of_v, toy_sensitivity, toy_surface
+from reproduction.pictures import gradient_of_v as draw_gradient
+from reproduction.pictures import toy_sensitivity as draw_sensitivity
+from reproduction.pictures import toy_surface as draw_surface
+
+ITEMS = (gradient_of_v.ITEM, toy_surface.ITEM, toy_sensitivity.ITEM)
+
+
+@pytest.fixture(scope="module")
+def gradient() -> Rows:
+    return quick_rows(gradient_of_v.ITEM)
+
+
+@pytest.fixture(scope="module")
+def surface() -> Rows:
+    return quick_rows(toy_surface.ITEM)
+
+
+@pytest.fixture(scope="module")
+def sensitivity() -> Rows:
+    return quick_rows(toy_sensitivity.ITEM)
+
+
+def test_the_gradient_without_multiplier_points_the_opposite_way(gradient: Rows) -> None:
+    findings = gradient_of_v.ITEM.conclude(gradient)
+    assert [one.holds for one in findings.observations] == [True, True]
+    for row in gradient[gradient_of_v.STUDY]:
+        x = row["x"]
+        assert row["y"] == pytest.approx(3 * x, abs=1e-7)
+        assert row["value"] == pytest.approx(x**2, abs=1e-7)
+        assert row["multiplier"] == pytest.approx(2 * x, abs=1e-7)
+    figures = draw_gradient.draw(gradient, findings)
+    assert [line.get_label() for line in figures["gradient"].axes[0].lines][3].startswith("$v(x)$")
+
+
+def test_every_start_of_the_toy_finds_a_local_minimum(surface: Rows) -> None:
+    findings = toy_surface.ITEM.conclude(surface)
+    assert findings.observations[0].holds is True
+    reached, speed = findings.tables
+    assert {line["local minimiser"] for line in reached.rows} <= {f"{x:.6f}" for x in local_minimisers()}
+    for name in ("paper's settings", "defaults"):
+        assert sum(line[f"{name}: starts"] for line in reached.rows) == 40
+    assert [line["starts"] for line in speed.rows] == [40, 40]
+    assert set(draw_surface.draw(surface, findings)) == {"paper", "default"}
+
+
+def test_a_start_that_misses_is_told(surface: Rows) -> None:
+    (rows,) = surface.values()
+    missed = {toy_surface.STUDY: [{**rows[0], "away": 0.5}, *rows[1:]]}
+    assert toy_surface.ITEM.conclude(missed).observations[0].holds is False
+
+
+def test_gamma_and_the_gap_of_the_toy(sensitivity: Rows) -> None:
+    findings = toy_sensitivity.ITEM.conclude(sensitivity)
+    assert observation(findings, "Larger gamma brings yF closer").holds is True
+    assert observation(findings, "The defaults leave no gap").holds is True
+    # The paper's second observation is about its inner loops: the number of steps of x is the same for all gamma.
+    assert observation(findings, "At a small fixed eta").holds is False
+    line = next(line for line in findings.tables[0].rows if (line["eta"], line["gamma"]) == ("1", "0.001"))
+    assert line["paper: gap"] == "0.023 ± 0.019"
+    assert line["paper: seconds"] == "7.118"
+    # Where eta makes x jump, the emulated scheme leaves a gap of the printed size.
+    gaps = [row["distance"] for row in sensitivity[toy_sensitivity.PAPER] if (row["eta"], row["gamma"]) == (1.0, 0.001)]
+    assert 0.005 < float(np.mean(gaps)) < 0.1
+    assert set(draw_sensitivity.draw(sensitivity, findings)) == {"gap"}
+
+
+def test_the_printed_gaps_are_those_of_the_paper() -> None:
+    source = Path(__file__).parents[3] / "shared" / "paper.tex"
+    if not source.is_file():
+        pytest.skip("the paper's source is not beside the repository")
+    text = source.read_text(encoding="utf-8").partition("Sensitivity analysis for the toy example")[2]
+    printed = re.findall(r"\$([\d.]+) \\pm ([\d.]+)\$", text.partition(r"\end{table}")[0])
+    flat = [toy_sensitivity.PUBLISHED[eta, gamma] for eta in toy_sensitivity.ETAS for gamma in toy_sensitivity.GAMMAS]
+    # Four gaps, then four times, for every eta.
+    gaps = [printed[8 * row + column] for row in range(5) for column in range(4)]
+    times = [printed[8 * row + 4 + column] for row in range(5) for column in range(4)]
+    assert [(float(mean), float(spread)) for mean, spread in gaps] == [cell[:2] for cell in flat]
+    assert [float(mean) for mean, _ in times] == [cell[2] for cell in flat]
+
+
+def test_failed_cells_leave_observations_open(gradient: Rows, surface: Rows, sensitivity: Rows) -> None:
+    for item, rows in zip(ITEMS, (gradient, surface, sensitivity), strict=True):
+        findings = item.conclude(with_a_failure(rows))
+        assert all(one.holds is None for one in findings.observations)
+        assert findings.tables[0].rows
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
+def test_full_size_is_the_papers(item: gradient_of_v.Item) -> None:
+    cells = sum(len(study.cells()) for study in item.studies(False))
+    assert cells == {"gradient_of_v": 40, "toy_surface": 400, "toy_sensitivity": 1000}[item.name]

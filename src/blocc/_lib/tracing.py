@@ -1,0 +1,140 @@
+"""What a function computes, as JAX sees it: the shapes it returns, and a digest of the program with all its numbers.
+
+Two functions with the same digest do the same operations in the same order on the same constants, wherever their
+arguments lie. The digest is the same in every process that uses the same version of JAX: names of variables, places in
+memory and lines of source are no part of it. What Python runs by itself (``jax.pure_callback``, rules of
+``custom_vjp``) counts by its name alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from blocc._lib.precision import double_precision
+
+PyTree = Any
+#: Parameters of operations that change no number: names of functions, and where they are to be computed.
+_IDLE = {"name", "ctx_mesh"}
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+
+
+class Traced(NamedTuple):
+    """A function that was traced."""
+
+    output: PyTree  #: shapes and dtypes of what it returns
+    digest: str
+
+
+def tracer() -> str:
+    """By what a program was traced: digests are to be compared only where this is the same."""
+    return f"jax {jax.__version__}, numpy {np.__version__}, {platform.machine()}"
+
+
+def trace(function: Callable[..., Any], *arguments: PyTree) -> Traced:
+    """Trace ``function`` in double precision, for arguments of these shapes.
+
+    JAX remembers functions that it has traced. This traces again, so that values which the function takes from its
+    surroundings are those of now; functions inside it that ``jax.jit`` wraps stay as JAX remembers them.
+    """
+    with double_precision():
+        anew = lambda *given: function(*given)  # noqa: E731 - JAX has never seen this one
+        program, output = jax.make_jaxpr(anew, return_shape=True)(*arguments)
+    writer = _Writer()
+    writer.put(_described(jax.tree.structure((arguments, output))))
+    writer.program(program)
+    return Traced(output, writer.digest())
+
+
+def digest_of_arrays(tree: PyTree) -> str:
+    """A digest of the structure of a pytree of arrays and of every bit in it."""
+    writer = _Writer()
+    leaves, structure = jax.tree.flatten(tree)
+    writer.put(_described(structure))
+    for leaf in leaves:
+        writer.array(leaf)
+    return writer.digest()
+
+
+class _Writer:
+    """Puts programs into one running hash, piece by piece."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    def put(self, text: str) -> None:
+        """One piece of text; its length tells it from its neighbours."""
+        content = text.encode("utf-8", "backslashreplace")
+        self._hash.update(b"%d:" % len(content))
+        self._hash.update(content)
+
+    def array(self, value: Any) -> None:
+        if jnp.issubdtype(getattr(value, "dtype", np.float64), jax.dtypes.prng_key):
+            value = jax.random.key_data(value)
+        array = np.ascontiguousarray(np.asarray(value))
+        self.put(f"{array.dtype.str} {np.shape(value)}")
+        self._hash.update(array.reshape(-1).view(np.uint8).data)
+
+    def program(self, closed: ClosedJaxpr | Jaxpr) -> None:
+        """A program: its constants, then its operations, with variables numbered in the order of their appearance."""
+        inner: Any = getattr(closed, "jaxpr", closed)
+        numbers: dict[Any, int] = {}
+
+        def variable(atom: Any) -> None:
+            if isinstance(atom, Literal):
+                self.put(f"literal {atom.aval}")
+                self.array(atom.val)
+            else:
+                self.put(f"{numbers.setdefault(atom, len(numbers))} {atom.aval}")
+
+        self.put("program")
+        for atom in (*inner.constvars, *inner.invars):
+            variable(atom)
+        for constant in getattr(closed, "consts", ()):
+            self.array(constant)
+        for equation in inner.eqns:
+            self.put(equation.primitive.name)
+            for atom in (*equation.invars, *equation.outvars):
+                variable(atom)
+            for name in sorted(equation.params):
+                if name not in _IDLE:
+                    self.put(name)
+                    self.parameter(equation.params[name])
+        self.put("returns")
+        for atom in inner.outvars:
+            variable(atom)
+
+    def parameter(self, value: Any) -> None:
+        """Anything that an operation may be told."""
+        if isinstance(value, (ClosedJaxpr, Jaxpr)):
+            self.program(value)
+        elif isinstance(value, (tuple, list)):
+            self.put(f"{len(value)} items")
+            for item in value:
+                self.parameter(item)
+        elif isinstance(value, Mapping):
+            self.parameter(sorted(value.items(), key=lambda item: repr(item[0])))
+        elif isinstance(value, (set, frozenset)):
+            self.put(str(sorted(map(_described, value))))
+        elif isinstance(value, (np.ndarray, np.generic, jax.Array)):
+            self.array(value)
+        else:
+            self.put(_described(value))
+
+
+def _described(value: Any) -> str:
+    """An object as text that is the same in every process."""
+    if callable(value) and not isinstance(value, type):
+        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+    return _ADDRESS.sub("0x", repr(value))

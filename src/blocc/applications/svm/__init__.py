@@ -1,1 +1,0 @@
-"""Support vector machines whose hyperparameters are chosen by bilevel optimization."""

@@ -1,0 +1,1 @@
+"""The command line (typer and rich): parses, calls, prints."""

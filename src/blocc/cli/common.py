@@ -1,0 +1,53 @@
+"""What all commands share: exit codes, a gamma given as text, and errors as one sentence."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from blocc.errors import BloccError
+from blocc.problems.loading import InputError
+from blocc.result import Status
+
+BAD_INPUT = 2
+EXIT_CODES: dict[Status, int] = {
+    Status.CONVERGED: 0,
+    Status.STALLED: 3,
+    Status.ITERATION_LIMIT: 3,
+    Status.INFEASIBLE: 4,
+    Status.UNBOUNDED: 5,
+    Status.NOT_CONVEX: 6,
+    Status.NOT_FINITE: 7,
+    Status.TIME_LIMIT: 8,
+    Status.PENALTY_OPEN: 9,
+    Status.STOPPED: 130,
+    Status.INTERRUPTED: 130,
+}
+
+
+def parse_gamma(text: str | None) -> float | str | None:
+    """``auto`` or a number."""
+    if text is None or text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--gamma must be 'auto' or a positive number, got {text!r}") from None
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn an error that the user can mend into one sentence and exit code 2."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        import typer
+
+        try:
+            command(*arguments, **options)
+        except BloccError as error:
+            print(f"blocc: {error}", file=sys.stderr)
+            raise typer.Exit(BAD_INPUT) from None
+
+    return run

@@ -1,0 +1,200 @@
+"""The commands ``blocc sweep`` and ``blocc report``: a study from a TOML file, and the page of any studies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from blocc._lib.reading import parse_json, read_limited
+from blocc.cli.svm_input import check_folder
+from blocc.problems.loading import InputError
+from blocc.report.storage import write_files
+from blocc.report.study.study_items import view_item
+from blocc.report.study.study_page import state_of, write_page
+from blocc.report.study.study_progress import StudyLine, clock
+from blocc.report.study.study_reading import read_report
+from blocc.report.study.study_summary import summary_rows
+from blocc.report.study.study_tables import shown, study_files
+from blocc.report.study.study_terminal import print_table
+from blocc.report.study.study_views import ItemView, Report, seconds_of
+from blocc.studies.engine import Progress, run_study
+from blocc.studies.executors import NAMES, make_executor
+from blocc.studies.study import Study
+from blocc.studies.sweep import read_sweep
+
+with contextlib.suppress(ImportError):  # the entry point says what is missing
+    import typer
+
+FAILED, INTERRUPTED = 3, 130
+STORE, PAGE = "study.sqlite", "index.html"
+#: Beside the store: what a report should show of it.
+WISHES = "report.json"
+_MOST_WISHES = 1_000_000  #: bytes
+_MOST_LINES = 40
+
+EXECUTOR_HELP = "serial, processes (on this machine) or dask (on a cluster)."
+WORKERS_HELP = "How many processes. Default: one for each core."
+SCHEDULER_HELP = "Address of a running Dask scheduler, tcp://HOST:PORT, or tls:// with certificates."
+ANYWHERE_HELP = "Follow paths of the study out of its folder and out of the working folder, too."
+FRESH_HELP = "Forget what was computed before."
+
+
+@dataclass(frozen=True)
+class Computing:
+    """How cells are to be computed, as the commands take it."""
+
+    executor: str
+    workers: int | None
+    scheduler: str | None
+    fresh: bool
+    quiet: bool
+
+    def __post_init__(self) -> None:
+        if self.executor not in NAMES:
+            raise InputError(f"--executor must be one of {', '.join(NAMES)}, got {self.executor!r}")
+        make_executor(self.executor, self.workers, self.scheduler)  # says what does not fit, before any work
+
+
+def sweep_command(
+    study: Annotated[Path, typer.Argument(help="A TOML file that describes the study.", metavar="STUDY.toml")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the rows and the report. Default: runs/NAME.")] = None,
+    executor: Annotated[str, typer.Option(help=EXECUTOR_HELP)] = "serial",
+    workers: Annotated[int | None, typer.Option(help=WORKERS_HELP)] = None,
+    scheduler: Annotated[str | None, typer.Option(help=SCHEDULER_HELP)] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help=FRESH_HELP)] = False,
+    anywhere: Annotated[bool, typer.Option("--anywhere", help=ANYWHERE_HELP)] = False,
+    quiet: Annotated[bool, typer.Option(help="Print nothing; the exit code tells.")] = False,
+) -> None:
+    """Run a study over a grid of options and seeds, and write its tables, pictures and page.
+
+    It may be stopped at any time: the same command goes on where it stopped. Exit code 0: every cell is done;
+    3: some cells failed; 130: interrupted; 2: bad input.
+    """
+    computing = Computing(executor, workers, scheduler, fresh, quiet)
+    plan = read_sweep(study, anywhere=anywhere)
+    folder = out or plan.folder or Path("runs") / plan.study.name
+    check_folder(folder)
+    name = plan.study.name
+    wishes = json.dumps({"title": name, "shown": {name: list(plan.columns)}}, indent=1) + "\n"
+    write_files(folder, {WISHES: wishes.encode(), "study.toml": study.read_bytes()})
+    finished = run_here([plan.study], folder / STORE, computing)
+    report = read_report(folder / STORE, name, shown={name: plan.columns})
+    view = next(found for found in report.studies if found.study.name == name)
+    written = write_files(folder, study_files(view))
+    written.append(write_page(report, folder / PAGE))
+    if not quiet:
+        if view.done:
+            print_table(
+                summary_rows(view)[:_MOST_LINES], name, "means over the seeds" if len(view.study.seeds) > 1 else ""
+            )
+        print_counts(report)
+        if any("success" in row for row in view.done):
+            print(f"{sum(bool(row.get('success')) for row in view.done)} of {len(view.done)} runs converged")
+        for row in view.failed[:5]:
+            where = ", ".join(f"{key} {shown(row.get(key))}" for key in view.parameters)
+            print(f"  failed: {where}: {str(row.get('error')).partition(chr(10))[0]}")
+        for path in written:
+            print(f"written: {path}")
+    raise typer.Exit(INTERRUPTED if not finished else FAILED if view.failed else 0)
+
+
+def report_command(
+    run: Annotated[Path, typer.Argument(help="A folder that blocc sweep or blocc reproduce wrote.", metavar="RUN")],
+    out: Annotated[Path | None, typer.Option(help="The page. Default: RUN/index.html.")] = None,
+    quiet: Annotated[bool, typer.Option(help="Print nothing.")] = False,
+) -> None:
+    """Write the page of a run again, also while it is still going on.
+
+    Exit code 0: written; 2: there is no run.
+    """
+    store = run / STORE if run.is_dir() else run
+    if not store.is_file():
+        raise InputError(f"there is no run in {str(run)!r}; give a folder with a file {STORE}")
+    wishes = read_wishes(store.parent)
+    items = item_views(wishes.get("items", []), store, quick=bool(wishes.get("quick")))
+    report = read_report(store, str(wishes.get("title") or ""), shown=wishes.get("shown", {}), items=items)
+    path = write_page(report, out or store.parent / PAGE)
+    if not quiet:
+        print_counts(report)
+        print(f"written: {path}")
+
+
+# --- shared with blocc reproduce -------------------------------------------------------------------------------------
+def run_here(studies: Sequence[Study], store: Path, computing: Computing) -> bool:
+    """Compute what is missing of every study, with a line that tells how far they are; False where interrupted."""
+    newest: Progress | None = None
+    with StudyLine() as line:
+        for place, study in enumerate(studies):
+            line.label = f"{study.name} ({place + 1} of {len(studies)}):" if len(studies) > 1 else f"{study.name}:"
+
+            def tell(progress: Progress) -> None:
+                nonlocal newest
+                newest = progress
+                if not computing.quiet:
+                    line.report(progress)
+
+            try:
+                run_study(
+                    study,
+                    store,
+                    executor=computing.executor,
+                    workers=computing.workers,
+                    scheduler=computing.scheduler,
+                    fresh=computing.fresh,
+                    on_progress=tell,
+                )
+            except KeyboardInterrupt:
+                line.close()
+                if not computing.quiet:
+                    done = f"{newest.done} of {newest.total} cells of {study.name} are done and kept" if newest else ""
+                    words = f"interrupted; {done or 'nothing was begun'}; the same command goes on from there"
+                    print(words, file=sys.stderr)
+                return False
+    return True
+
+
+def item_views(names: Any, store: Path, *, quick: bool) -> list[ItemView]:
+    """The items of a run of ``blocc reproduce`` that this package knows."""
+    if not isinstance(names, list) or not names:
+        return []
+    from reproduction.items import ITEMS, MODULE_OF  # imports every item of the paper
+
+    return [view_item(ITEMS[name], MODULE_OF.get(name, ""), store, quick=quick) for name in names if name in ITEMS]
+
+
+def read_wishes(folder: Path) -> Mapping[str, Any]:
+    """What the run that wrote a folder wants a report to show; nothing where that is not known."""
+    try:
+        content = parse_json(read_limited(folder / WISHES, _MOST_WISHES, InputError), WISHES, InputError)
+    except InputError:
+        return {}
+    # Whoever wrote the folder wrote this file: what is not as it should be is left out.
+    wishes = content if isinstance(content, dict) else {}
+    columns_of = wishes.get("shown")
+    return {
+        "title": str(wishes["title"]) if isinstance(wishes.get("title"), str) else "",
+        "items": _texts(wishes.get("items")),
+        "quick": wishes.get("quick") is True,
+        "shown": {
+            name: _texts(columns) for name, columns in (columns_of if isinstance(columns_of, dict) else {}).items()
+        },
+    }
+
+
+def _texts(value: Any) -> list[str]:
+    return [part for part in value if isinstance(part, str)] if isinstance(value, list) else []
+
+
+def print_counts(report: Report) -> None:
+    """How far a run is, in one line."""
+    _, state = state_of(report)
+    seconds = sum(seconds_of(row) for view in report.studies for row in view.done)
+    print(
+        f"{state}: {report.total} cells, {report.done} done, {report.failed} failed, {report.missing} missing; "
+        f"{clock(seconds)} of computing"
+    )

@@ -1,0 +1,50 @@
+"""Which oracle for which lower level: ``inner="auto"`` and the other names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from blocc.errors import OptionError
+from blocc.inner.algorithm_2 import MaxMin
+from blocc.inner.interior_point import InteriorPoint
+from blocc.inner.pdhg import PrimalDualHybridGradient
+from blocc.inner.protocol import InnerOracle
+from blocc.problem import BilevelProblem, FlatProblem
+
+#: Up to this many variables and constraints dense Newton systems are the first choice, up to the second the last.
+DENSE_FIRST = 500
+DENSE_LAST = 2500
+
+NAMES: dict[str, Callable[[], InnerOracle]] = {
+    "interior-point": lambda: InteriorPoint(),
+    "maxmin": lambda: MaxMin(),
+    "single-loop": lambda: MaxMin.single_loop(),
+    "pdhg": lambda: PrimalDualHybridGradient(),
+}
+
+
+def general_oracles(flat: FlatProblem) -> tuple[InnerOracle, ...]:
+    """The oracles for a problem without known structure, best first, by size."""
+    size = flat.n_y + flat.n_inequality + flat.n_equality
+    if size <= DENSE_FIRST:
+        return (InteriorPoint(), PrimalDualHybridGradient())
+    return (PrimalDualHybridGradient(), InteriorPoint()) if size <= DENSE_LAST else (PrimalDualHybridGradient(),)
+
+
+def choose_oracles(problem: BilevelProblem, inner: Any) -> tuple[InnerOracle, ...]:
+    """The oracle to use and, for ``"auto"``, those to fall back on when it fails."""
+    if isinstance(inner, str) and inner == "auto":
+        if problem.oracle is not None:
+            return (problem.oracle,)
+        return general_oracles(problem.flat)
+    if isinstance(inner, str):
+        if inner not in NAMES:
+            raise OptionError(f"inner must be 'auto', {', '.join(map(repr, NAMES))} or an oracle, got {inner!r}")
+        return (NAMES[inner](),)
+    if not isinstance(inner, InnerOracle):
+        raise OptionError(
+            f"inner must be 'auto', {', '.join(map(repr, NAMES))} or an object with the methods cold and solve, "
+            f"got {type(inner).__name__}"
+        )
+    return (inner,)

@@ -1,0 +1,276 @@
+"""Is a result true? Everything it claims is recomputed from the problem's functions and (x, y), and compared.
+
+Nothing else in the result is believed: not its tolerance, not its multipliers, not the units or the method it was made
+with. The follower is solved again by another solver, y is judged with multipliers of the verifier's own, and probes
+around x look for a better one. A result that says ``CONVERGED`` must pass all of it; any other status claims nothing
+but its numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blocc._lib.precision import double_precision
+from blocc.errors import BloccError, OptionError
+from blocc.inner.choice import general_oracles
+from blocc.judge.lower_level import Reply
+from blocc.judge.second_opinion import SecondOpinion
+from blocc.judge.verdict import Judge, Verdict, below_tolerance
+from blocc.judge.verification import Check, Verification
+from blocc.lagrangian import Multipliers, figures
+from blocc.outer.evaluator import PenaltyFunction
+from blocc.outer.monitor import Monitor, inner_residual
+from blocc.outer.nonsmooth.smoothing import kinks_of, smoothed
+from blocc.penalty import no_leader
+from blocc.problem import BilevelProblem, FlatProblem
+from blocc.result import Result, Status
+
+#: The verifier's own tolerance, whatever the result was made with.
+TOLERANCE = 1e-5
+#: Values of the same function at the same point agree to this, relative to their size.
+_SAME = 1e-9
+_INSIDE = 1e-7
+
+
+def verify(problem: BilevelProblem, result: Result, tolerance: float = TOLERANCE) -> Verification:
+    """Recompute everything that ``result`` claims about ``problem``, and say which claims hold.
+
+    ``tolerance`` has the meaning that it has in :class:`~blocc.options.Options`, and is never taken from the result.
+    """
+    if not isinstance(problem, BilevelProblem):
+        raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
+    if not isinstance(result, Result):
+        raise OptionError(f"result must be a Result, got {type(result).__name__}")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0.0 < tolerance < np.inf:
+        raise OptionError(f"tolerance must be a positive number, got {tolerance!r}")
+    with double_precision():
+        found = _Verifier(problem, result, float(tolerance), problem.flat).run()
+        if found.ok or not kinks_of(problem):
+            return found
+        # At a kink no derivative vanishes: residuals are those of the functions with their corners rounded off.
+        return _Verifier(problem, result, float(tolerance), smoothed(problem).flat).run()
+
+
+class _Verifier:
+    """Collects the checks of one result."""
+
+    def __init__(self, problem: BilevelProblem, result: Result, tolerance: float, smooth: FlatProblem) -> None:
+        self.problem, self.flat, self.result, self.tolerance = problem, problem.flat, result, tolerance
+        self.smooth = smooth  #: the problem whose derivatives count
+        self.converged = result.status is Status.CONVERGED
+        self.checks: list[Check] = []
+
+    def run(self) -> Verification:
+        if self._shapes():
+            self._sets()
+            self._values()
+            self._residuals()
+            if np.isfinite(self.x).all() and np.isfinite(self.y).all():
+                self._judge()
+        if self.converged:
+            wrong = [check.name for check in self.checks if not check.ok]
+            self._add("status", "converged", f"not: {', '.join(wrong)}" if wrong else "converged", not wrong)
+        return Verification(self.result.name, self.tolerance, tuple(self.checks), self.converged)
+
+    def _add(self, name: str, claimed: Any, recomputed: Any, ok: bool | None, note: str = "") -> None:
+        plain = lambda value: value if isinstance(value, str) else float(value)  # noqa: E731
+        self.checks.append(Check(name, plain(claimed), plain(recomputed), None if ok is None else bool(ok), note))
+
+    # --- does it fit, and is it allowed? ------------------------------------------------------------------------
+    def _shapes(self) -> bool:
+        """Flatten everything; a result of another problem ends here."""
+        result, problem = self.result, self.problem
+        try:
+            self.x = _flatten(problem.x_set.template, result.x, "x")
+            self.y = _flatten(problem.y_set.template, result.y, "y")
+            self.y_penalty = _flatten(problem.y_set.template, result.y_penalty, "y_penalty")
+            self.prices = Multipliers(
+                *(
+                    _flatten(problem.unravel_multipliers(name, np.zeros(size)), prices, f"multipliers.{name}")
+                    for name, size, prices in (
+                        ("inequality", self.flat.n_inequality, result.multipliers.inequality),
+                        ("equality", self.flat.n_equality, result.multipliers.equality),
+                    )
+                )
+            )
+        except BloccError as error:
+            self._add("shapes", "those of the problem", str(error), False)
+            return False
+        self._add("shapes", "those of the problem", "the same", True)
+        return True
+
+    def _sets(self) -> None:
+        for name, point, convex_set in (("x", self.x, self.flat.x_set), ("y", self.y, self.flat.y_set)):
+            if not np.isfinite(point).all():
+                self._add(f"{name} in its set", "member", "not finite", not self.converged)
+                continue
+            away = float(np.linalg.norm(np.asarray(convex_set.project_flat(jnp.asarray(point))) - point))
+            within = away <= _INSIDE * (1.0 + _largest(point))
+            # A run that failed below may hold the follower's best attempt, which its certificate calls infeasible.
+            allowed = name == "y" and not self.converged and away <= 2.0 * self.result.certificate.feasibility + _INSIDE
+            self._add(f"{name} in its set", "member", f"{away:.1e} away", within or allowed)
+
+    # --- numbers ------------------------------------------------------------------------------------------------
+    def _values(self) -> None:
+        r, flat, c = self.result, self.flat, self.result.certificate
+        cases: tuple[tuple[str, float, Callable[..., Any], np.ndarray], ...] = (
+            ("upper value", r.upper_value, flat.upper, self.y),
+            ("lower value", r.lower_value, flat.lower, self.y),
+            ("upper value at yF", r.upper_value_penalty, flat.upper, self.y_penalty),
+        )
+        for name, claimed, function, y in cases:
+            found = float(function(jnp.asarray(self.x), jnp.asarray(y)))
+            self._add(name, claimed, found, _same(claimed, found, _SAME * (1.0 + abs(claimed))))
+        size = _SAME * (1.0 + _largest(self.y) + _largest(self.y_penalty))
+        distance = float(np.linalg.norm(self.y_penalty - self.y))
+        self._add("||yF - y||", c.distance, distance, _same(c.distance, distance, size))
+        rows = np.asarray(self.flat.upper_inequality(jnp.asarray(self.x), jnp.asarray(self.y)))
+        violated = float(np.max(rows, initial=0.0))
+        self._add(
+            "leader's constraint",
+            c.leader_violation,
+            violated,
+            _same(c.leader_violation, violated, _SAME * (1.0 + violated)),
+        )
+
+    def _residuals(self) -> None:
+        """The certificate's residuals, by their definition and with the result's own multipliers."""
+        c = self.result.certificate
+        found = figures(self.smooth, self.x, self.y, self.prices).residuals
+        noise = 1e-11 * (1.0 + _largest(self.y) + sum(_largest(part) for part in self.prices))
+        for name in ("stationarity", "feasibility", "complementarity"):
+            claimed, value = float(getattr(c, name)), float(getattr(found, name))
+            self._add(f"lower level: {name}", claimed, value, _same(claimed, value, noise + 1e-6 * abs(value)))
+
+    # --- is it the answer? --------------------------------------------------------------------------------------
+    def _judge(self) -> None:
+        judge = Judge.over(self.smooth, self.problem.cache, lambda x: None)
+        first = judge.polished(self.x, self.y) if judge.dense else None
+        sizes = np.maximum(1.0, np.abs(self.y)) if first is None else first.sizes.y
+        scale = max(1.0, abs(self.result.lower_value)) if first is None else float(np.max(first.slope, initial=1e-300))
+        second = SecondOpinion(self.smooth, self.y, sizes, scale)
+        if self.converged:
+            self._minimiser(second, scale, first)
+        judge = Judge.over(self.smooth, self.problem.cache, second.answer, self.tolerance)
+        residual = max(float(getattr(self.result.certificate, n)) for n in ("stationarity", "feasibility"))
+        verdict = judge.examine(
+            self.x,
+            self.y,
+            residual=residual / (1.0 + _largest(self.y)),
+            downhill=None,
+            probes=self.converged,
+            polishing=False,
+        )
+        self._lower_level(verdict)
+        self._leader(verdict)
+        self._penalty(verdict)
+
+    def _minimiser(self, second: SecondOpinion, scale: float, judged: Reply | None) -> None:
+        """Whether y is the follower's answer, by a solver of another family."""
+        found = second.best(self.x)
+        claimed = self.result.lower_value
+        if found is None:
+            self._add("y minimises g", claimed, "no second opinion", None)
+            return
+        # A point that violates its constraints a little is worth that much times their prices less.
+        prices = 0.0 if judged is None else float(np.abs(judged.mu).sum() + np.abs(judged.nu).sum())
+        slack = found.violation * prices
+        allowed = 10.0 * below_tolerance(self.tolerance) * scale + slack + 1e-12 * abs(claimed)
+        self._add("y minimises g", claimed, found.value, claimed - found.value <= allowed, found.solver)
+
+    def _lower_level(self, verdict: Verdict) -> None:
+        """Residuals relative to natural sizes, with multipliers of the verifier's own."""
+        if verdict.reply is None or not self.converged:
+            return
+        allowed = below_tolerance(self.tolerance)
+        for name in ("stationarity", "feasibility"):
+            value = getattr(verdict.reply, name)
+            self._add(f"y answers x: {name}", f"within {allowed:.0e}", value, value <= allowed, "own multipliers")
+        self._add(
+            "G(x, y) <= 0", f"within {allowed:.0e}", verdict.value.violation, verdict.admissible, "relative to its rows"
+        )
+
+    def _leader(self, verdict: Verdict) -> None:
+        """Whether x is stationary for f(x, y(x)), and whether the certificate says so truthfully."""
+        c = self.result.certificate
+        sound = np.isfinite(c.radius) and c.radius >= 0.0
+        self._add("radius", c.radius, "a length" if sound else "no length", sound)
+        slope = verdict.slope
+        if slope is not None:
+            found = _largest(slope.left)
+            unit = float(np.max(slope.scale / slope.sizes))
+            noise = 2.0 * self.tolerance * unit
+            honest = _same(c.stationarity_x, found, noise + 0.1 * abs(found)) if c.radius == 0.0 or sound else False
+            if not self.converged:  # what was not judged to the end may tell a larger slope, never a smaller one
+                honest = honest or c.stationarity_x >= found
+            small = not self.converged or verdict.first_order is not False
+            self._add("stationarity of x", c.stationarity_x, found, honest and small, "derivative of f(x, y(x))")
+        elif self.converged:
+            honest = bool(np.isfinite(c.stationarity_x)) and c.stationarity_x >= 0.0
+            limit = 2.0 * verdict.probed.steepest + 10.0 * self.tolerance * verdict.scale / float(
+                np.min(verdict.reply.sizes.x) if verdict.reply is not None else 1.0
+            )
+            honest = honest and c.stationarity_x <= limit
+            self._add("stationarity of x", c.stationarity_x, verdict.probed.steepest, honest, "probes around x")
+        if self.converged:
+            gain = verdict.probed.gain if verdict.probed.better is not None else 0.0
+            note = f"{verdict.probed.asked} probes"
+            ok = None if verdict.probed.asked == 0 and self._movable() else verdict.probed.better is None
+            self._add("no better x nearby", "none", f"gain {gain:.2g}" if gain else "none", ok, note)
+            if verdict.unbounded:
+                self._add("bounded", "a minimum", "f falls for ever along a ray", False)
+
+    def _penalty(self, verdict: Verdict) -> None:
+        """F_gamma at x, by an oracle from a cold start: no part of what makes a success, but a number that is told.
+
+        The augmented Lagrangian of a leader's own constraints has multipliers that a result does not tell.
+        """
+        r, gamma = self.result, self.result.gamma
+        if self.flat.n_upper_inequality or "method" in r.settings or r.settings.get("outer") == "pgd" or not gamma > 0:
+            return
+        oracles = [self.problem.oracle] if self.problem.oracle is not None else list(general_oracles(self.flat))[::-1]
+        wanted = 0.1 * self.tolerance * verdict.scale
+        for oracle in oracles:
+            function = PenaltyFunction(self.flat, (oracle,), self.problem.cache, Monitor(self.problem.x_set.unravel))
+            found = function(self.x, gamma, jax.device_get(no_leader(self.flat)), 1e-12)
+            # gamma magnifies what the inner solutions leave over.
+            if found.usable and max(gamma, 1.0) * inner_residual(found) <= wanted:
+                upper = float(self.flat.upper(jnp.asarray(self.x), jnp.asarray(self.y)))
+                gap, claimed = upper - float(found.value), r.certificate.penalty_gap
+                ok = _same(claimed, gap, 10.0 * self.tolerance * verdict.scale + 1e-3 * abs(gap))
+                self._add("penalty gap", claimed, gap, ok, type(oracle).__name__)
+                return
+
+    def _movable(self) -> bool:
+        low, high = self.flat.x_set.bounds_flat()
+        return bool((high > low).any())
+
+
+def _largest(vector: np.ndarray) -> float:
+    return float(np.max(np.abs(vector), initial=0.0))
+
+
+def _same(claimed: float, found: float, allowed: float) -> bool:
+    """Equal up to ``allowed``; what is not finite must be the same kind of not finite."""
+    if not (np.isfinite(claimed) and np.isfinite(found)):
+        return bool(claimed == found or (np.isnan(claimed) and np.isnan(found)))
+    return bool(abs(claimed - found) <= allowed)
+
+
+def _flatten(template: Any, tree: Any, name: str) -> np.ndarray:
+    """A pytree as a vector, if its leaves have the shapes of the template's; named tuples may have become tuples."""
+    expected, leaves = jax.tree.leaves(template), jax.tree.leaves(tree)
+    shapes = [np.shape(leaf) for leaf in expected], [np.shape(leaf) for leaf in leaves]
+    if sum(map(np.size, expected)) == sum(map(np.size, leaves)) == 0:
+        return np.zeros(0)
+    if shapes[0] != shapes[1]:
+        raise OptionError(f"{name} has the shapes {shapes[1]}, the problem wants {shapes[0]}")
+    try:
+        return np.concatenate([np.asarray(leaf, dtype=np.float64).ravel() for leaf in leaves])
+    except (TypeError, ValueError):
+        raise OptionError(f"{name} does not hold numbers") from None

@@ -1,0 +1,306 @@
+"""Every method on the same problem from the same start, each judged at the follower's exact answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from blocc._lib.precision import double_precision
+from blocc.errors import OptionError, ProblemError
+from blocc.methods.registry import METHODS, NAMES
+from blocc.options import PRESETS, Options
+from blocc.outer.monitor import State
+from blocc.problem import BilevelProblem
+from blocc.result import Result, Status
+from blocc.sets import PyTree
+from blocc.solve import solve, start_in
+
+#: Called with the method's name after every recorded iteration; True ends the comparison.
+Callback = Callable[[str, State], Any]
+
+DOES_NOT_APPLY, ERROR = "does not apply", "error"
+#: Upper values this close to the best, relative to its size, count as equally good.
+TIE = 1e-5
+#: What an answer may violate, of the follower's constraints or of the leader's, and still be called the best.
+VIOLATION = 1e-4
+_OWN_TITLE = "BLOCC (Jiang, Xiao, Tenorio, Real-Rojas, Marques, Chen, NeurIPS 2024)"
+_NO_ANSWER = (Status.INFEASIBLE, Status.UNBOUNDED, Status.NOT_CONVEX)
+
+
+@dataclass(frozen=True)
+class MethodRow:
+    """How one method did; numbers are NaN where it gave no result."""
+
+    method: str
+    title: str  #: authors and venue
+    applies: bool = True  #: False: the problem is outside the method's assumptions
+    why_not: str = ""
+    status: str = ERROR  #: that of the result, or "does not apply", or "error"
+    upper_value: float = math.nan  #: f at x and the follower's exact answer
+    lower_gap: float = math.nan  #: g(x, own y) - g(x, exact y); negative where the own y breaks constraints
+    violation: float = math.nan  #: largest positive part of gc, or size of h, at the own y
+    distance: float = math.nan  #: ||own y - exact y||
+    stationarity_x: float = math.nan
+    iterations: int = 0
+    run_seconds: float = math.nan
+    compile_seconds: float = math.nan
+    message: str = ""
+    result: Result | None = field(default=None, repr=False)
+    columns: Mapping[str, Any] = field(default_factory=dict)  #: further numbers, see Comparison.with_columns
+
+    @property
+    def success(self) -> bool:
+        """Whether the method converged."""
+        return self.result is not None and self.result.success
+
+    @property
+    def eligible(self) -> bool:
+        """Whether its upper value is that of a feasible answer, so that it may be the best."""
+        if self.result is None or self.result.status in _NO_ANSWER or not math.isfinite(self.upper_value):
+            return False
+        certificate = self.result.certificate
+        return certificate.feasibility <= VIOLATION and certificate.leader_violation <= VIOLATION
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One row for each method. ``print(comparison)`` is a table; :meth:`save` keeps it, :meth:`plot` draws it."""
+
+    name: str  #: of the problem
+    entries: tuple[MethodRow, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    interrupted: bool = False  #: ended early, by Ctrl-C or a callback
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __getitem__(self, method: str) -> MethodRow:
+        for row in self.entries:
+            if row.method == method:
+                return row
+        raise KeyError(method)
+
+    @property
+    def best(self) -> MethodRow | None:
+        """The first row whose upper value is that of a feasible answer and ties with the smallest; None without any."""
+        return next((row for row in self.entries if self.is_best(row)), None)
+
+    def is_best(self, row: MethodRow) -> bool:
+        """Whether no other method's value is smaller by more than a tie allows."""
+        if not row.eligible:
+            return False
+        least = min(other.upper_value for other in self.entries if other.eligible)
+        return row.upper_value - least <= TIE * (1 + abs(least))
+
+    def with_first(self, row: MethodRow) -> Comparison:
+        """The same with one more row, at the top."""
+        return replace(self, entries=(row, *self.entries))
+
+    def with_columns(self, columns: Mapping[str, Mapping[str, Any]]) -> Comparison:
+        """The same with further columns: for a method's name, numbers by heading. Tables and files show them."""
+        rows = (replace(row, columns={**row.columns, **columns.get(row.method, {})}) for row in self.entries)
+        return replace(self, entries=tuple(rows))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The table as plain values; every row has the same keys."""
+        further = list(dict.fromkeys(key for row in self.entries for key in row.columns))
+        hidden = ("result", "columns")
+        return [
+            {
+                **{key: value for key, value in vars(row).items() if key not in hidden},
+                "best": self.is_best(row),
+                **{key: row.columns.get(key) for key in further},
+            }
+            for row in self.entries
+        ]
+
+    def __repr__(self) -> str:
+        best = self.best
+        found = "no feasible answer" if best is None else f"best upper value {best.upper_value:.8g} ({best.method})"
+        head = f"{self.name}: {len(self)} method{'s' * (len(self) != 1)}, {found}"
+        lines = [head + (" (ended early)" if self.interrupted else ""), *_table(self)]
+        notes = [f"  {row.method}: {row.why_not or row.message}" for row in self.entries if not row.success]
+        legend = [] if best is None else [f"  * the best value, ties within {TIE:.0e} (relative) included"]
+        if any(row.result is not None and not row.eligible for row in self.entries):
+            legend.append("  ( ) not the value of a feasible answer")
+        return "\n".join([*lines, *legend, *notes])
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw the comparison; returns the matplotlib figure, and writes it when ``path`` is given."""
+        from blocc.report.comparison import plot_comparison
+
+        return plot_comparison(self, path)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write ``comparison.csv``, ``.json``, ``.md`` and ``.png`` into ``folder`` and return their paths."""
+        from blocc.report.comparison import write_comparison
+
+        return write_comparison(self, folder)
+
+
+def compare(
+    problem: BilevelProblem,
+    x0: PyTree | None = None,
+    *,
+    methods: Sequence[str] | None = None,
+    preset: str = "default",
+    time_limit: float | None = 60.0,
+    max_iterations: int | None = None,
+    tolerance: float | None = None,
+    seed: int = 0,
+    callback: Callback | None = None,
+) -> Comparison:
+    """Solve a problem from ``x0`` (or from the middle of X) by each of ``methods`` (all of them by default).
+
+    The options are those of :func:`~blocc.solve.solve`, for every method alike; ``time_limit`` counts for each alone,
+    and None leaves ``max_iterations`` and ``tolerance`` to the method. A method that does not apply or fails becomes a
+    row that says why. ``callback(name, state)`` ends the comparison by returning True; so does Ctrl-C. Rows that are
+    complete by then are kept.
+    """
+    if not isinstance(problem, BilevelProblem):
+        raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
+    names = _checked_names(methods)
+    if preset not in PRESETS:
+        raise OptionError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {preset!r}")
+    limits = {"time_limit": time_limit, "max_iterations": max_iterations, "tolerance": tolerance}
+    options: dict[str, Any] = {"seed": seed, **{key: value for key, value in limits.items() if value is not None}}
+    Options(**options)  # a bad value is the caller's mistake, not a failure of every method
+    start_in(problem, x0)
+    asked = False
+    interrupted = False
+    rows: list[MethodRow] = []
+    for name in names:
+
+        def ask(state: State, name: str = name) -> bool:
+            nonlocal asked
+            asked = bool(callback(name, state)) if callback is not None else False
+            return asked
+
+        watch = None if callback is None else ask
+        try:
+            row = _run(problem, x0, name, preset, watch, options)
+        except KeyboardInterrupt:
+            interrupted = True
+            break
+        rows.append(row)
+        if asked or row.status == Status.INTERRUPTED.value:
+            interrupted = True
+            break
+    return Comparison(problem.name, tuple(rows), {"preset": preset, **limits, "seed": seed}, interrupted)
+
+
+def title_of(method: str) -> str:
+    """Authors and venue of a method."""
+    return METHODS[method].title if method in METHODS else _OWN_TITLE
+
+
+def _checked_names(methods: Sequence[str] | None) -> tuple[str, ...]:
+    if methods is None:
+        return NAMES
+    known = ", ".join(map(repr, NAMES))
+    if isinstance(methods, str) or not len(methods):
+        raise OptionError(f"methods must be a sequence of names such as ['blocc'], or None for all, got {methods!r}")
+    for name in methods:
+        if name not in NAMES:
+            raise OptionError(f"methods must be names among {known}; got {name!r}")
+    return tuple(dict.fromkeys(methods))
+
+
+def _run(problem: BilevelProblem, x0: PyTree | None, name: str, preset: str, watch: Any, options: Any) -> MethodRow:
+    """One method; its failures are part of the comparison."""
+    title = title_of(name)
+    try:
+        result = solve(problem, x0, method=name, preset=preset, callback=watch, progress=False, **options)
+        return row_of(problem, name, title, result)
+    except ProblemError as error:
+        needs = str(error).partition("does not apply to this problem: it ")[2]
+        return MethodRow(name, title, False, needs or str(error), DOES_NOT_APPLY, message=str(error))
+    except Exception as error:  # whatever goes wrong in one method, the others go on
+        return MethodRow(name, title, message=f"{type(error).__name__}: {error}")
+
+
+def row_of(problem: BilevelProblem, name: str, title: str, result: Result) -> MethodRow:
+    """A result as a row."""
+    gap, violation = own_answer(problem, result)
+    return MethodRow(
+        method=name,
+        title=title,
+        status=result.status.value,
+        upper_value=result.upper_value,
+        lower_gap=gap,
+        violation=violation,
+        distance=result.certificate.distance,
+        stationarity_x=result.certificate.stationarity_x,
+        iterations=int(result.counts.get("iterations", len(result.history))),
+        run_seconds=result.seconds.get("run", math.nan),
+        compile_seconds=result.seconds.get("compile", math.nan),
+        message=result.message,
+        result=result,
+    )
+
+
+def own_answer(problem: BilevelProblem, result: Result) -> tuple[float, float]:
+    """The follower's loss at the method's own y against the exact answer, and how far that y is from feasible."""
+    flat = problem.flat
+    with double_precision():
+        x = jnp.asarray(problem.x_set.ravel(result.x))
+        own = jnp.asarray(problem.y_set.ravel(result.y_penalty))
+        gap = float(flat.lower(x, own)) - result.lower_value
+        parts = [np.maximum(np.asarray(flat.inequality(x, own)), 0.0), np.abs(np.asarray(flat.equality(x, own)))]
+    return gap, float(np.concatenate(parts).max(initial=0.0))
+
+
+# --- text ----------------------------------------------------------------------------------------------------------
+#: Heading, key and format of a column of the table.
+_COLUMNS = (
+    ("status", "status", ""),
+    ("f at exact y  ", "upper_value", ".8g"),
+    ("gap of own y", "lower_gap", ".1e"),
+    ("violation", "violation", ".1e"),
+    ("distance", "distance", ".1e"),
+    ("stationarity", "stationarity_x", ".1e"),
+    ("iterations", "iterations", "d"),
+    ("seconds", "run_seconds", ".3g"),
+    ("compile", "compile_seconds", ".3g"),
+)
+
+
+def cells(comparison: Comparison) -> list[list[str]]:
+    """The table as text: a row of headings, then one for each method; a star marks the best values."""
+    rows = comparison.rows()
+    fixed = {"method", "best", *vars(MethodRow("", ""))}
+    further = [key for key in (rows[0] if rows else ()) if key not in fixed]
+    table = [["method", *(heading for heading, _, _ in _COLUMNS), *(key.replace("_", " ") for key in further)]]
+    for row, entry in zip(rows, comparison.entries, strict=True):
+        shown = [_cell(row[key], form) for _, key, form in _COLUMNS] + [_cell(row[key], ".4g") for key in further]
+        if row["status"] in (DOES_NOT_APPLY, ERROR):
+            shown[1 : len(_COLUMNS)] = ["–"] * (len(_COLUMNS) - 1)
+        elif not entry.eligible:
+            shown[1] = f"({shown[1]})"
+        shown[1] += " *" if row["best"] else "  "
+        table.append([row["method"], *shown])
+    return table
+
+
+def _cell(value: Any, form: str) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    return value if isinstance(value, str) else format(value, form)
+
+
+def _table(comparison: Comparison) -> list[str]:
+    """Columns side by side: the first two to the left, numbers to the right."""
+    table = cells(comparison)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for row in table:
+        left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
+        right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        lines.append(("  " + "  ".join(left + right)).rstrip())
+    return lines

@@ -1,0 +1,130 @@
+"""A user's problem file: find the problem in it, and fit a start given as JSON to its variables."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocc._lib.reading import shown
+from blocc.errors import BloccError
+from blocc.problem import BilevelProblem
+
+
+class InputError(BloccError):
+    """What the command line was given cannot be used."""
+
+
+def load_problem(argument: str) -> BilevelProblem:
+    """The problem that ``FILE.py`` or ``FILE.py:NAME`` stands for."""
+    file, name = Path(argument), None
+    if not file.exists() and ":" in argument:
+        before, name = argument.rsplit(":", 1)
+        file = Path(before)
+    if not file.is_file():
+        raise InputError(f"there is no file {str(file)!r}; give the path of a Python file that builds a problem")
+    if file.suffix != ".py":
+        raise InputError(f"{str(file)!r} is not a Python file; its name must end in .py")
+    members = vars(execute(file))
+    if name:
+        if name not in members:
+            known = ", ".join(_problems(members)) or "none"
+            raise InputError(f"{file} defines no {name!r}; the problems in it: {known}")
+        return _built(members[name], name, file)
+    found = _problems(members)
+    if not found:
+        raise InputError(f"{file} holds no BilevelProblem, nor a function without arguments that returns one")
+    if len(found) > 1:
+        raise InputError(f"{file} holds several problems ({', '.join(found)}); choose one: {file}:{next(iter(found))}")
+    ((only, value),) = found.items()
+    return _built(value, only, file)
+
+
+def execute(file: Path) -> Any:
+    """The module in a user's file, run now."""
+    spec = importlib.util.spec_from_file_location(f"blocc_problem_{file.stem}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses in the file look themselves up here
+    sys.path.insert(0, str(file.resolve().parent))  # as if it were run: neighbours can be imported
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise InputError(f"{error.filename or file}, line {error.lineno}: {error.msg}") from error
+    except BloccError as error:
+        raise InputError(f"{file}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{file} fails while it is read: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _problems(members: dict[str, Any]) -> dict[str, Any]:
+    """Problems by name; if there is none, the functions that say they return one; if none does, those that might."""
+    public = {key: value for key, value in members.items() if not key.startswith("_")}
+    objects = {id(value): key for key, value in reversed(public.items()) if isinstance(value, BilevelProblem)}
+    if objects:
+        return {key: public[key] for key in reversed(objects.values())}
+    functions = {
+        key: value
+        for key, value in public.items()
+        if inspect.isfunction(value) and value.__module__ == members["__name__"] and _needs_nothing(value)
+    }
+    says = {key: f for key, f in functions.items() if "BilevelProblem" in str(f.__annotations__.get("return", ""))}
+    return says or {key: f for key, f in functions.items() if key != "main"}
+
+
+def _needs_nothing(function: Any) -> bool:
+    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    return all(p.default is not p.empty or p.kind in free for p in parameters)
+
+
+def _built(value: Any, name: str, file: Path) -> BilevelProblem:
+    if inspect.isfunction(value) and _needs_nothing(value):
+        try:
+            value = value()
+        except Exception as error:  # the user's own code: its message is the one that helps
+            raise InputError(f"{name}() in {file} fails: {type(error).__name__}: {error}") from error
+    if not isinstance(value, BilevelProblem):
+        raise InputError(f"{name} in {file} must be a BilevelProblem or build one, got {type(value).__name__}")
+    return value
+
+
+def parse_x0(text: str, problem: BilevelProblem) -> Any:
+    """A start from JSON, in the structure of the leader's set."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        wanted = "--x0 must be JSON such as 0.5, '[1, 2]' or '{\"price\": 3}'"
+        raise InputError(f"{wanted}, got {shown(text)}") from error
+    return _fit(problem.x_set.template, value, "x0")
+
+
+def _fit(template: Any, value: Any, name: str) -> Any:
+    if isinstance(template, dict):
+        if not isinstance(value, dict) or set(value) != set(map(str, template)):
+            raise InputError(f"{name} must be an object with the keys {', '.join(map(str, template))}")
+        return {key: _fit(part, value[str(key)], f"{name}.{key}") for key, part in template.items()}
+    if isinstance(template, (list, tuple)):
+        if not isinstance(value, list) or len(value) != len(template):
+            raise InputError(f"{name} must be a list of {len(template)} parts")
+        parts = [_fit(part, item, f"{name}[{i}]") for i, (part, item) in enumerate(zip(template, value, strict=True))]
+        return parts if isinstance(template, list) else _like(template, parts)
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name} must be a number or a list of numbers, got {shown(value)}") from None
+    if array.shape != template.shape:
+        wanted = "a single number" if template.shape == () else f"an array of shape {template.shape}"
+        raise InputError(f"{name} must be {wanted}, got {shown(value)}")
+    return array
+
+
+def _like(template: tuple, parts: list) -> tuple:
+    return type(template)(*parts) if hasattr(template, "_fields") else tuple(parts)

@@ -1,0 +1,238 @@
+"""A comparison of methods as a picture and as files: a table for people (Markdown), for spreadsheets and for programs.
+
+In JSON what is not finite is null, in CSV an empty cell.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocc.methods.compare import Comparison, MethodRow, cells
+from blocc.methods.registry import NAMES
+from blocc.report.plots import BLUE, GREEN, GREY, ORANGE, RED, figure_image, keep_figure, new_figure
+from blocc.report.storage import csv_text, plain, write_files
+from blocc.report.transport.design_style import INK, MUTED, number, shortened
+from blocc.run.conclude import versions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: A method has the same colour, dashes and marker in every picture.
+_COLOURS = (BLUE, ORANGE, GREEN, RED, "#56B4E9", "#8C6D1F", "#CC79A7", "#4B3F8F")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+_DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+_STYLES = {
+    name: {"color": _COLOURS[k % 8], "marker": _MARKERS[k % 8], "linestyle": _DASHES[k % 4]}
+    for k, name in enumerate(NAMES)
+}
+#: An application's own solver is called "blocc ..."; it looks like blocc, with a marker of its own.
+_OWN_STYLE = {**_STYLES["blocc"], "marker": "*"}
+#: Between two markers of a curve, as a part of the panel's diagonal.
+_SPACING = 0.06
+#: What is smaller is drawn here: a logarithmic axis knows no zero. The excess is relative to the best value.
+_SMALLEST_EXCESS, _SMALLEST_DISTANCE = 1e-9, 1e-12
+#: Beyond this the follower's answer is none, and f there no value.
+_MOST_RESIDUAL = 1e-3
+
+
+# --- picture -------------------------------------------------------------------------------------------------------
+def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> Figure:
+    """Draw values and distances of every method against time, and where each ended.
+
+    Written when ``path`` is given (.png, .pdf, .svg).
+    """
+    count = len(comparison)
+    figure = new_figure(12.0, max(6.4, 2.6 + 0.5 * count))
+    _heading(figure, comparison)
+    grid = figure.add_gridspec(2, 2, width_ratios=(1.5, 1.0))
+    values: Any = figure.add_subplot(grid[0, 0])
+    distances: Any = figure.add_subplot(grid[1, 0], sharex=values)
+    ends: Any = figure.add_subplot(grid[:, 1])
+    ran = [row for row in comparison.entries if row.result is not None]
+    reference = _reference(comparison)
+    for row in ran:
+        _curves(values, distances, row, reference)
+    above = "" if comparison.best is None else f", minus the best ({number(reference, 7)})"
+    values.set_title("f at the follower's exact answer" + above, fontsize=10.5, loc="left", color=INK)
+    distances.set_title("distance of the method's own y from that answer", fontsize=10.5, loc="left", color=INK)
+    distances.set_xlabel("seconds, compilation included", color=MUTED)
+    values.tick_params(labelbottom=False)
+    for axes in (values, distances):
+        _dress(axes)
+    if ran:
+        _time_axis(values)
+        for axes in (values, distances):
+            drawn = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.lines])
+            if np.isfinite(drawn).any():  # a logarithmic axis of nothing cannot be drawn
+                axes.set_yscale("log")
+        place: dict[str, Any] = {"loc": "outside lower center", "ncols": len(ran), "frameon": False}
+        figure.legend(*values.get_legend_handles_labels(), fontsize=9, labelcolor=MUTED, **place)
+    else:
+        for axes in (values, distances):
+            axes.text(0.5, 0.5, "no method gave a result", transform=axes.transAxes, ha="center", color=GREY)
+    _ends(ends, comparison)
+    return keep_figure(figure, path)
+
+
+def _reference(comparison: Comparison) -> float:
+    """What values are measured from: the best of all."""
+    best = comparison.best
+    return 0.0 if best is None else best.upper_value
+
+
+def _above(values: Any, reference: float) -> np.ndarray:
+    """How much values lie above a reference, cut at the smallest excess that a logarithmic axis shows."""
+    array = np.asarray(values, dtype=np.float64)
+    excess = np.maximum(array - reference, _SMALLEST_EXCESS * (1.0 + abs(reference)))
+    return np.where(np.isfinite(array), excess, np.nan)
+
+
+def _curves(values: Axes, distances: Axes, row: MethodRow, reference: float) -> None:
+    """The way of one method on both panels; a ring marks its answer."""
+    result = row.result
+    assert result is not None
+    history = result.history
+    times = np.maximum(history.time, 1e-3)
+    end = times[-1] if len(times) else max(sum(result.seconds.values()), 1e-3)
+    look = _STYLES.get(row.method, _OWN_STYLE)
+    ring: dict[str, Any] = {"color": look["color"], "marker": look["marker"], "linestyle": "none", "zorder": 4}
+    ring |= {"mfc": "white", "mew": 1.8, "markersize": 7.5}
+    feasible = np.where(history.inner_residual <= _MOST_RESIDUAL, history.upper_value, np.nan)
+    final = row.upper_value if row.eligible else math.nan
+    ways = (
+        (values, _above(feasible, reference), _above([final], reference)),
+        (distances, _shown(history.distance), _shown(np.array([row.distance]))),
+    )
+    for axes, way, answer in ways:
+        spacing = _SPACING if np.isfinite(way).sum() > 3 else None  # matplotlib cannot space what it does not draw
+        axes.plot(times, way, label=row.method, linewidth=1.6, markersize=4.5, markevery=spacing, **look)
+        axes.plot([end], answer, **ring)
+
+
+def _shown(distances: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(distances), np.maximum(distances, _SMALLEST_DISTANCE), np.nan)
+
+
+def _time_axis(axes: Axes) -> None:
+    """Plain numbers of seconds, also where the runs span less than a decade."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.margins(x=0.06)
+
+
+def _ends(axes: Axes, comparison: Comparison) -> None:
+    """Where each method ended: a full mark for a converged run, an empty one for any other end."""
+    rows = comparison.entries
+    reference = _reference(comparison)
+    axes.set_title("where each ended", fontsize=10.5, loc="left", color=INK)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_yticks(range(len(rows)), [row.method for row in rows])
+    for place, row in enumerate(rows):
+        look = _STYLES.get(row.method, _OWN_STYLE)
+        words = row.status
+        if row.eligible:
+            mark = {"marker": look["marker"], "color": look["color"], "mew": 1.6, "markersize": 8}
+            axes.plot(
+                _above([row.upper_value], reference), [place], mfc=look["color"] if row.success else "white", **mark
+            )
+            words = f"{number(row.upper_value, 6)}   {row.status}, {number(row.run_seconds, 3)} s"
+        best = comparison.is_best(row)
+        font: dict[str, Any] = {"color": INK if best else MUTED, "fontweight": "bold" if best else "normal"}
+        words += "   best" if best else ""
+        axes.text(0.01, place - 0.28, words, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5, **font)
+    if any(row.eligible for row in rows):
+        axes.set_xscale("log")
+        axes.set_xlabel("f minus the best", color=MUTED)
+        low, high = axes.get_xlim()
+        axes.set_xlim(0.3 * low, 3.0 * high)
+    else:
+        axes.set_xticks([])
+    _dress(axes)
+    axes.grid(False, axis="y")
+    axes.tick_params(axis="y", labelcolor=INK, length=0)
+
+
+def _heading(figure: Figure, comparison: Comparison) -> None:
+    best = comparison.best
+    converged = sum(row.success for row in comparison.entries)
+    facts = [f"{converged} of {len(comparison)} methods converged"]
+    facts += [] if best is None else [f"best upper value {number(best.upper_value, 7)} ({best.method})"]
+    facts += ["ended early"] if comparison.interrupted else []
+    height = figure.get_figheight()
+    place: dict[str, Any] = {"x": 0.02, "ha": "left", "va": "top", "parse_math": False}
+    title = f"{shortened(comparison.name, 70)}: every method from the same start"
+    figure.text(y=1.0 - 0.16 / height, s=title, fontsize=13, fontweight="bold", color=INK, **place)
+    figure.text(y=1.0 - 0.44 / height, s="  ·  ".join(facts), fontsize=9.5, color=MUTED, **place)
+    engine: Any = figure.get_layout_engine()
+    engine.set(w_pad=0.1, h_pad=0.1, rect=(0.0, 0.0, 1.0, 1.0 - 0.66 / height))
+
+
+def _dress(axes: Axes) -> None:
+    axes.grid(True, color="#e3e6e9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelcolor=MUTED, labelsize=9, length=3)
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+def describe_comparison(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as JSON values: the table, and of every result its x and the way there."""
+    best = comparison.best
+    rows = comparison.rows()
+    document = {
+        "name": comparison.name,
+        "settings": dict(comparison.settings),
+        "versions": versions(),
+        "interrupted": comparison.interrupted,
+        "best": None if best is None else best.method,
+        "rows": rows,
+    }
+    for row, entry in zip(rows, comparison.entries, strict=True):
+        result = entry.result
+        if result is not None:
+            columns = ("time", "upper_value", "distance", "inner_residual")
+            row["x"] = result.x
+            row["numbers"] = result.settings.get("numbers", {})
+            row["history"] = {column: getattr(result.history, column) for column in columns}
+    return plain(document)
+
+
+def markdown_table(comparison: Comparison) -> str:
+    """The printed table in Markdown, with the methods' authors below and why some gave no answer."""
+    head, *body = cells(comparison)
+    lines = [f"# {shortened(comparison.name, 70)}", "", "| " + " | ".join(cell.strip() for cell in head) + " |"]
+    lines.append("| --- | --- |" + " ---: |" * (len(head) - 2))
+    lines += ["| " + " | ".join(cell.strip().replace("|", "\\|") for cell in row) + " |" for row in body]
+    lines += ["", "A star marks the best values; a value in parentheses is not that of a feasible answer. f is"]
+    lines += ["evaluated at the follower's exact answer; gap, violation and distance are those of the method's own y."]
+    lines += ["Seconds leave compilation out.", ""]
+    for row in comparison.entries:
+        note = "" if row.success else f": {row.why_not or row.message}"
+        lines.append(f"- `{row.method}`, {row.title}{note}")
+    return "\n".join(lines) + "\n"
+
+
+def write_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
+    """Write ``comparison.csv``, ``.json``, ``.md`` and ``.png`` (needs ``blocc[plot]``) into ``folder``.
+
+    The folder is created where it is missing. Each file appears complete or not at all. Returns the paths.
+    """
+    document = json.dumps(describe_comparison(comparison), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    # Everything is made before anything is written: a failure leaves the old files of a folder together.
+    files = {
+        "comparison.csv": csv_text(comparison.rows()),
+        "comparison.json": document.encode(errors="replace"),
+        "comparison.md": markdown_table(comparison).encode(errors="replace"),
+        "comparison.png": figure_image(plot_comparison(comparison)),
+    }
+    return write_files(folder, files, "the comparison")

@@ -1,0 +1,127 @@
+"""What a report is made of: studies with the rows they have so far, and items of the paper with their findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from blocc.studies.item import Findings
+from blocc.studies.study import SEED, Row, Study
+
+DONE, FAILED = "done", "failed"
+#: Columns that say how a cell went, beside its parameters and what the function returned.
+STATUS, ERROR = "status", "error"
+
+
+@dataclass(frozen=True)
+class StudyView:
+    """A study and its rows so far.
+
+    :param rows: of the cells that are done or failed, each with its parameters, ``status`` and ``error``
+    :param shown: columns to draw and to average; every numeric one where none is named
+    :param running: whether somebody is computing more of them now
+    """
+
+    study: Study
+    rows: Sequence[Row]
+    shown: Sequence[str] = ()
+    running: bool = False
+    total: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", len(self.study.cells()))
+
+    @property
+    def done(self) -> list[Row]:
+        """Rows of the cells that were computed."""
+        return [row for row in self.rows if row.get(STATUS, DONE) == DONE]
+
+    @property
+    def failed(self) -> list[Row]:
+        """Rows of the cells that failed; they hold parameters and the error."""
+        return [row for row in self.rows if row.get(STATUS) == FAILED]
+
+    @property
+    def missing(self) -> int:
+        """How many cells were not tried yet."""
+        return max(self.total - len(self.done) - len(self.failed), 0)
+
+    @property
+    def parameters(self) -> list[str]:
+        """Parameters that tell the cells apart: those of the grid, and the seed."""
+        return [*self.study.grid, SEED]
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns that the function returned, those to be shown first."""
+        known = {*self.parameters, *self.study.fixed, STATUS, ERROR}
+        found = dict.fromkeys(key for row in self.done for key in row if key not in known)
+        return [*(key for key in self.shown if key in found), *(key for key in found if key not in self.shown)]
+
+    @property
+    def drawn(self) -> list[str]:
+        """Columns to draw: those named, where they hold numbers; or else the first that do."""
+        numeric = [key for key in self.columns if any(is_number(row.get(key)) for row in self.done)]
+        return [key for key in self.shown if key in numeric] or numeric[:MOST_DRAWN]
+
+
+MOST_DRAWN = 6
+
+
+@dataclass(frozen=True)
+class ItemView:
+    """An item of the paper: what its rows say, and its pictures (the content of PNG files, by name)."""
+
+    name: str
+    title: str
+    findings: Findings | None = None
+    pictures: Mapping[str, bytes] = field(default_factory=dict)
+    skipped: str = ""  #: why there are no findings
+    trouble: str = ""  #: what went wrong with the pictures
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything on one page."""
+
+    title: str
+    studies: Sequence[StudyView]
+    items: Sequence[ItemView] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)  #: machine and versions
+
+    @property
+    def done(self) -> int:
+        """Cells of all studies that were computed."""
+        return sum(len(view.done) for view in self.studies)
+
+    @property
+    def failed(self) -> int:
+        """Cells of all studies that failed."""
+        return sum(len(view.failed) for view in self.studies)
+
+    @property
+    def total(self) -> int:
+        """Cells of all studies."""
+        return sum(view.total for view in self.studies)
+
+    @property
+    def missing(self) -> int:
+        """Cells of all studies that were not tried yet."""
+        return sum(view.missing for view in self.studies)
+
+    @property
+    def running(self) -> bool:
+        """Whether any study is being computed now."""
+        return any(view.running for view in self.studies)
+
+
+def seconds_of(row: Row) -> float:
+    """The computing time of a row; 0 where it is unknown, or where a store from outside holds something else."""
+    value: Any = row.get("seconds")
+    return float(value) if is_number(value) and abs(value) < 1e15 else 0.0
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value can be drawn and averaged; true and false count as 1 and 0."""
+    return isinstance(value, bool | int | float)

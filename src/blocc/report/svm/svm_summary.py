@@ -1,0 +1,166 @@
+"""What is worth knowing about a fitted SVM, as documents of JSON values; what is not finite becomes null."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocc.report.storage import plain
+from blocc.report.svm.svm_parts import FORGIVEN, PARTS, SplitData, accuracies, order_of_margins, scalar, signs
+from blocc.result import Result
+
+if TYPE_CHECKING:
+    from blocc.svm.estimator import BilevelSVC
+
+FORMAT = "blocc-svm"
+VERSION = 1
+
+Row = dict[str, Any]
+
+
+def data_summary(parts: SplitData) -> Row:
+    """What was learned from: sizes, classes, and what was done to the features."""
+    labels, counts = np.unique(parts.data.y, return_counts=True)
+    return {
+        "name": parts.data.name,
+        "samples": parts.data.n_samples,
+        "features": parts.data.n_features,
+        "classes": [{"label": scalar(a), "samples": int(n)} for a, n in zip(labels, counts, strict=True)],
+        "standardized": parts.standardize,
+        "parts": {part: len(parts.indices(part)) for part in PARTS},
+    }
+
+
+def fit_summary(model: BilevelSVC, parts: SplitData, top: int = 10) -> Row:
+    """Everything worth knowing about a fitted classifier, as JSON values; the ``top`` most forgiven samples with it.
+
+    ``upper_value_paper`` is the leader's objective as the paper writes it, whatever price of c was paid.
+    """
+    result = model.result_
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "data": data_summary(parts),
+        "status": result.status.value,
+        "success": result.success,
+        "message": result.message,
+        "accuracy": accuracies(model, parts),
+        **_values(model),
+        "gamma": result.gamma,
+        "certificate": asdict(result.certificate),
+        "support_vectors": len(model.support_),
+        "forgiven": int(np.sum(model.margins_ > FORGIVEN)),
+        "most_forgiven": forgiven_rows(model, parts, top),
+        "iterations": len(result.history),
+        "counts": result.counts,
+        "seconds": result.seconds,
+        "settings": {name: _setting(value) for name, value in model.get_params(deep=False).items()},
+        "versions": result.versions,
+    }
+    return dict(plain(document))
+
+
+def multiclass_summary(model: Any, parts: SplitData) -> Row:
+    """The same for a ``OneVsRestClassifier`` of SVMs: accuracies, and how the fit of each class ended."""
+    worst = worst_result([fit.result_ for fit in model.estimators_])
+    fits = [
+        {"label": scalar(label), "status": fit.result_.status.value, "message": fit.result_.message}
+        for label, fit in zip(model.classes_, model.estimators_, strict=True)
+    ]
+    seconds = {
+        name: sum(fit.result_.seconds.get(name, 0.0) for fit in model.estimators_) for name in ("compile", "run")
+    }
+    right = {part: float(np.mean(model.predict(parts.X(part)) == parts.y(part))) for part in parts.names}
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "data": data_summary(parts),
+        "status": worst.status.value,
+        "success": worst.success,
+        "message": "Every class was told apart from the rest." if worst.success else worst.message,
+        "accuracy": {part: {"exact": share} for part, share in right.items()},
+        "fits": fits,
+        "seconds": seconds,
+        "settings": {name: _setting(value) for name, value in model.estimator.get_params(deep=False).items()},
+        "versions": worst.versions,
+    }
+    return dict(plain(document))
+
+
+def splits_summary(rows: Sequence[Row]) -> Row:
+    """Means, standard deviations (of a sample), least and greatest accuracy over many splits."""
+    statuses = Counter(row["status"] for row in rows)
+    table: Row = {}
+    for part in PARTS:
+        for kind, suffix in (("exact", ""), ("penalised", "_penalised")):
+            shares = np.array([row[f"{part}_accuracy{suffix}"] for row in rows], dtype=np.float64)
+            if np.isfinite(shares).all():
+                spread = shares.std(ddof=1) if len(shares) > 1 else math.nan
+                least, greatest = shares.min(), shares.max()
+                found = {"mean": shares.mean(), "std": spread, "least": least, "greatest": greatest}
+                table.setdefault(part, {})[kind] = {name: float(value) for name, value in found.items()}
+    seconds = {name: float(sum(row[f"{name}_seconds"] for row in rows)) for name in ("run", "compile")}
+    return dict(plain({"splits": len(rows), "statuses": dict(statuses), "accuracy": table, "seconds": seconds}))
+
+
+def worst_result(results: Sequence[Result]) -> Result:
+    """The first that did not converge, or the first of all."""
+    return next((result for result in results if not result.success), results[0])
+
+
+def split_row(summary: Row, seed: int) -> Row:
+    """One split in one row, from the summary of its fit."""
+    row: Row = {"seed": seed, "status": summary["status"]}
+    for suffix, kind in (("", "exact"), ("_penalised", "penalised")):
+        for part in PARTS:
+            share = summary["accuracy"].get(part, {}).get(kind)
+            row[f"{part}_accuracy{suffix}"] = math.nan if share is None else share
+    for name in ("upper_value", "bound", "is_global", "upper_value_paper", "validation_loss", "lower_value"):
+        value = summary.get(name)
+        row[name] = math.nan if value is None else value
+    return {**row, **{f"{name}_seconds": summary["seconds"].get(name, 0.0) for name in ("run", "compile")}}
+
+
+def forgiven_rows(model: BilevelSVC, parts: SplitData, top: int = 10) -> list[Row]:
+    """The most forgiven training samples: their number, label, predicted label, c and margin."""
+    chosen = order_of_margins(model, parts)[:top]
+    chosen = chosen[model.margins_[chosen] > FORGIVEN]
+    if not len(chosen):
+        return []
+    X, labels = parts.X("train")[chosen], parts.y("train")[chosen]
+    decisions, predicted = model.decision_function(X), model.predict(X)
+    return [
+        {
+            "index": int(parts.train[position]),
+            "label": scalar(labels[k]),
+            "predicted": scalar(predicted[k]),
+            "c": float(model.margins_[position]),
+            "margin": float(signs(model, labels[k : k + 1])[0] * decisions[k]),
+        }
+        for k, position in enumerate(chosen)
+    ]
+
+
+def _values(model: BilevelSVC) -> Row:
+    """Objectives of both levels, and what bounds them."""
+    result = model.result_
+    return {
+        "upper_value": result.upper_value,
+        "bound": model.bound_,
+        "is_global": bool(model.is_global_),
+        "upper_value_paper": model.validation_loss_ + 0.5 * float(model.margins_ @ model.margins_),
+        "validation_loss": model.validation_loss_,
+        "training_loss": model.training_loss_,
+        "lower_value": result.lower_value,
+        "upper_value_penalised": result.upper_value_penalty,
+    }
+
+
+def _setting(value: Any) -> Any:
+    """A parameter of the estimator; of an object its description is all that can be kept."""
+    return value if value is None or isinstance(value, (bool, int, float, str, np.generic)) else repr(value)

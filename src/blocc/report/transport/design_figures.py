@@ -1,0 +1,285 @@
+"""A design as pictures (matplotlib): the map, the demand and how much of it is served, and the convergence."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocc._lib.version import __version__
+from blocc.report.plots import figure_image, keep_figure, new_figure
+from blocc.report.transport.design_geometry import (
+    DENSE,
+    GAP,
+    Frame,
+    candidate_offset,
+    draws_candidate,
+    frame_network,
+    labels_inside,
+    link_curve,
+    link_points,
+    map_labels,
+    node_size,
+    place_labels,
+)
+from blocc.report.transport.design_rows import totals
+from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages
+from blocc.report.transport.design_style import (
+    DEMAND_SCALE,
+    EXACT,
+    FAINT,
+    INK,
+    MUTED,
+    PENALISED,
+    UTILISATION_SCALE,
+    link_widths,
+    number,
+    percent,
+    shortened,
+)
+from blocc.transport.design.design_result import Design
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_POINT = 0.75  # a point of matplotlib for each pixel of the map's usual size
+
+
+def plot_map(design: Design, path: str | Path | None = None) -> Figure:
+    """Draw the network: width shows capacity, colour how much of it is used; dotted where nothing is built.
+
+    Each direction runs on the right-hand side of its travellers. Written when ``path`` is given (.png, .pdf, .svg).
+    """
+    width = 11.0
+    frame = frame_network(design.network, 96.0 * (width - 1.4), 96.0 * 7.0)
+    height = float(np.clip((width - 1.4) * frame.aspect, 4.6, 8.2)) + 1.1
+    figure = new_figure(width, height)
+    axes = figure.add_subplot()
+    axes.set_axis_off()
+    axes.set_aspect("equal")
+    axes.set_xlim(frame.low[0], frame.high[0])
+    axes.set_ylim(frame.low[1], frame.high[1])
+    scale = _colormap("utilisation", UTILISATION_SCALE)
+    _draw_links(axes, design, frame, scale)
+    _draw_nodes(axes, design, frame)
+    shades: Any = _mappable(scale, 0.0, 1.0)
+    bar = figure.colorbar(shades, ax=axes, shrink=0.55, aspect=22, pad=0.01)
+    bar.outline.set_visible(False)
+    bar.set_ticks([0, 0.25, 0.5, 0.75, 1], labels=["0 %", "25 %", "50 %", "75 %", "100 %"])
+    bar.ax.tick_params(length=0, labelsize=9, labelcolor=MUTED)
+    bar.set_label("capacity used", color=MUTED, fontsize=9)
+    _legend(axes, design)
+    _title(figure, design, "the network")
+    return keep_figure(figure, path)
+
+
+def plot_demand(design: Design, path: str | Path | None = None) -> Figure:
+    """Draw two heat maps, origin by destination: the demand, and the part that travels on the new network."""
+    matrices = demand_matrices(design)
+    figure = new_figure(12.0, 6.4)
+    panels: Any = figure.subplots(1, 2, sharey=True)
+    scale = _colormap("demand", DEMAND_SCALE).with_extremes(bad="#eef0f2")
+    largest = float(np.nanmax(matrices.demand, initial=0.0)) or 1.0
+    names = [shortened(label, 18) for label in matrices.labels]
+    ticks = np.arange(0, len(names), max(1, int(np.ceil(len(names) / 34))))
+    upright = max(len(name) for name in names) <= 3
+    for axes, values, title in (
+        (panels[0], matrices.demand, f"Demand: {number(np.nansum(matrices.demand))}"),
+        (panels[1], matrices.served, f"Served by the new network: {number(np.nansum(matrices.served))}"),
+    ):
+        image = axes.imshow(values, cmap=scale, vmin=0.0, vmax=largest, interpolation="nearest")
+        axes.set_title(title, fontsize=11, color=INK, loc="left")
+        axes.set_xticks(ticks, [names[k] for k in ticks], rotation=0 if upright else 90, fontsize=8, parse_math=False)
+        axes.set_yticks(ticks, [names[k] for k in ticks], fontsize=8, parse_math=False)
+        axes.set_xlabel("destination", color=MUTED)
+        axes.tick_params(length=0, labelcolor=MUTED)
+        axes.spines[:].set_visible(False)
+    panels[0].set_ylabel("origin", color=MUTED)
+    bar = figure.colorbar(image, ax=list(panels), shrink=0.7, aspect=26, pad=0.015)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=9, labelcolor=MUTED)
+    bar.set_label("passengers (grey: no market)", color=MUTED, fontsize=9)
+    _title(figure, design, "demand" + (f" ({matrices.left_out} small nodes left out)" if matrices.left_out else ""))
+    return keep_figure(figure, path)
+
+
+def plot_convergence(design: Design, path: str | Path | None = None) -> Figure:
+    """Draw the operator's utility by evaluation, at yg and at yF; dashed lines mark where gamma grew."""
+    series = convergence(design)
+    figure = new_figure(10.0, 5.2)
+    axes = figure.add_subplot()
+    labels = ("at the travellers' own answer, $y_g$", "at the penalised answer, $y_F$")
+    axes.plot(series.evaluation, series.exact, color=EXACT, linewidth=2.6, label=labels[0])
+    # On top and dashed, since the two curves should end as one.
+    axes.plot(
+        series.evaluation, series.penalised, color=PENALISED, linewidth=1.8, linestyle=(0, (5, 2)), label=labels[1]
+    )
+    if len(series.evaluation) == 1:
+        axes.plot(series.evaluation, series.exact, "o", color=EXACT)
+        axes.plot(series.evaluation, series.penalised, "o", color=PENALISED, markersize=4)
+    for start, _ in series.stages[1:]:
+        axes.axvline(start, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+    for start, gamma in labelled_stages(series):
+        axes.annotate(
+            f"$\\gamma$ = {number(gamma)}",
+            (start, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, 4),
+            textcoords="offset points",
+            fontsize=8.5,
+            color=MUTED,
+        )
+    axes.set_xlabel("evaluation", color=MUTED)
+    axes.set_ylabel("operator's utility", color=MUTED)
+    axes.grid(True, axis="y", color="#e3e6ea", linewidth=0.7)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(FAINT)
+    axes.tick_params(length=0, labelcolor=MUTED)
+    if len(series.evaluation):
+        axes.legend(frameon=False, fontsize=9.5, loc="lower right", labelcolor=INK, handlelength=3.0)
+    else:
+        axes.text(0.5, 0.5, "no iteration was recorded", transform=axes.transAxes, ha="center", color=MUTED)
+    _title(figure, design, "how the utility was reached")
+    return keep_figure(figure, path)
+
+
+def picture_files(design: Design) -> dict[str, bytes]:
+    """The three pictures as PNG files, and a PDF with one on each page, by the names of the files."""
+    figures = {"map": plot_map(design), "demand": plot_demand(design), "convergence": plot_convergence(design)}
+    from matplotlib.backends.backend_pdf import PdfPages  # where matplotlib is missing, the figures have said so
+
+    files = {f"{name}.png": figure_image(figure) for name, figure in figures.items()}
+    buffer = io.BytesIO()
+    about = {"Title": shortened(design.network.name, 200), "Creator": f"blocc {__version__}"}
+    with PdfPages(buffer, metadata=about) as pages:
+        for figure in figures.values():
+            pages.savefig(figure)
+    return {**files, "report.pdf": buffer.getvalue()}
+
+
+def _draw_links(axes: Axes, design: Design, frame: Frame, scale: Any) -> None:
+    from matplotlib.collections import LineCollection
+
+    network, built, widths = design.network, design.built, link_widths(design.capacity)
+    ends: list[tuple[int, int]] = list(zip(network.tail.tolist(), network.head.tolist(), strict=True))
+    waiting = [
+        link_curve(frame, *ends[a], candidate_offset(design, a))
+        for a in np.flatnonzero(~built).tolist()
+        if draws_candidate(design, a)
+    ]
+    axes.add_collection(LineCollection(waiting, colors=FAINT, linewidths=0.8, linestyles=(0, (1, 2.4)), zorder=1))
+    # Thin links on top of wide ones: none hides another.
+    order: list[int] = [a for a in np.argsort(-widths, kind="stable").tolist() if built[a]]
+    curves = [link_curve(frame, *ends[a], float(widths[a] / 2 + GAP)) for a in order]
+    lines = LineCollection(
+        curves,
+        linewidths=_POINT * widths[order],
+        colors=scale(np.clip(design.utilisation[order], 0.0, 1.0)),
+        capstyle="butt",
+        zorder=2,
+    )
+    axes.add_collection(lines)
+
+
+def _draw_nodes(axes: Axes, design: Design, frame: Frame) -> None:
+    from matplotlib.patheffects import withStroke
+
+    labels = map_labels(design.network)
+    inside = labels_inside(labels)
+    dense = len(labels) > DENSE
+    side = node_size(labels)
+    x, y = frame.points.T
+    axes.scatter(x, y, s=(_POINT * side) ** 2, color="white", edgecolor=INK, linewidth=1.1, zorder=4)
+    if inside:
+        for position, label in zip(frame.points, labels, strict=True):
+            axes.annotate(
+                label,
+                position,
+                ha="center",
+                va="center_baseline",
+                fontsize=7.5 if not dense else 5.0,
+                color=INK,
+                zorder=5,
+                parse_math=False,
+            )
+        return
+    letter = 12.0 if not dense else 9.0
+    for position, label, place in zip(
+        frame.points,
+        labels,
+        place_labels(frame, labels, link_points(design, frame), radius=side / 2, letter=letter),
+        strict=True,
+    ):
+        if place is None:
+            continue
+        gap = _POINT * ((side / 2 + 4.0) if " " not in place else 0.38 * side + 2.0)
+        right, up = ("right" in place) - ("left" in place), ("above" in place) - ("below" in place)
+        axes.annotate(
+            label,
+            position,
+            xytext=(gap * right, gap * up),
+            textcoords="offset points",
+            ha=("center", "left", "right")[right],
+            va=("center", "bottom", "top")[up],
+            fontsize=_POINT * letter,
+            color=INK,
+            zorder=6,
+            parse_math=False,
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        )
+
+
+def _legend(axes: Axes, design: Design) -> None:
+    from matplotlib.lines import Line2D
+
+    largest = float(design.capacity.max(initial=0.0))
+    handles = []
+    if largest > 0:
+        widest = float(link_widths(design.capacity).max())
+        for part in (1.0, 0.5, 0.2):
+            line = Line2D([], [], color=MUTED, linewidth=_POINT * widest * part, solid_capstyle="butt")
+            line.set_label(f"capacity {number(largest * part, 3)}")
+            handles.append(line)
+    handles.append(Line2D([], [], color=FAINT, linewidth=1.2, linestyle=(0, (1, 2.4)), label="candidate, not built"))
+    axes.legend(
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0.0),
+        ncols=len(handles),
+        frameon=False,
+        fontsize=9,
+        labelcolor=MUTED,
+        handlelength=2.6,
+    )
+
+
+def _title(figure: Figure, design: Design, what: str) -> None:
+    sums = totals(design)
+    served = percent(sums["served"] / sums["demand"]) if sums["demand"] else "–"
+    facts = (
+        f"{design.status.value}  ·  utility {number(design.utility, 5)}  ·  "
+        f"{int(design.built.sum())} of {design.network.n_links} links built  ·  {served} of the demand served"
+    )
+    name = shortened(design.network.name, 70)
+    height = figure.get_figheight()
+    place: dict[str, Any] = {"x": 0.02, "ha": "left", "va": "top", "parse_math": False}
+    figure.text(y=1.0 - 0.16 / height, s=f"{name}: {what}", fontsize=13, fontweight="bold", color=INK, **place)
+    figure.text(y=1.0 - 0.44 / height, s=facts, fontsize=9.5, color=MUTED, **place)
+    engine: Any = figure.get_layout_engine()
+    engine.set(w_pad=0.12, h_pad=0.1, rect=(0.0, 0.0, 1.0, 1.0 - 0.66 / height))
+
+
+def _colormap(name: str, colours: tuple[str, ...]) -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list(name, colours)
+
+
+def _mappable(scale: Any, low: float, high: float) -> Any:
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    return ScalarMappable(Normalize(low, high), scale)

@@ -1,0 +1,163 @@
+"""The map's geometry: where nodes stand on paper, how links run beside each other, where labels fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from blocc.report.transport.design_style import shortened
+from blocc.transport.design.design_result import Design
+from blocc.transport.network.network import TransportNetwork
+
+#: Where a label may stand, seen from its node, best place first.
+PLACES = ("right", "left", "above", "below", "above right", "below right", "above left", "below left")
+DENSE = 60  #: more nodes than this are drawn smaller
+GAP = 0.7  #: pixels between a link and the straight line from node to node
+_BEND = 16.0  # pixels
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Nodes on a plane with equal scales, and how large a pixel is there when the map has its usual size."""
+
+    points: np.ndarray  #: (nodes, 2)
+    low: np.ndarray  #: lower left corner of what is shown
+    high: np.ndarray
+    pixel: float
+
+    @property
+    def aspect(self) -> float:
+        """Height over width."""
+        width, height = self.high - self.low
+        return float(height / width)
+
+
+def frame_network(network: TransportNetwork, width: float = 1100.0, height: float = 620.0) -> Frame:
+    """Project the nodes (longitudes shrink with the cosine of the latitude) and choose what the map shows."""
+    points = np.array(network.coordinates, dtype=float)
+    if network.geographic:
+        middle = 0.5 * (points[:, 1].min() + points[:, 1].max())
+        points[:, 0] *= max(float(np.cos(np.radians(middle))), 0.05)
+    low, high = points.min(axis=0), points.max(axis=0)
+    span = float((high - low).max()) or 1.0
+    # Room for labels beside the outermost nodes; and a network on a line still gets a map with two sides.
+    pad = np.maximum(0.045 * span, 0.5 * (0.3 * span - (high - low)))
+    low, high = low - pad, high + pad
+    return Frame(points, low, high, float(((high - low) / (width, height)).max()))
+
+
+def link_curve(frame: Frame, tail: int, head: int, offset: float, count: int = 2) -> np.ndarray:
+    """A link as points from node to node, pushed ``offset`` pixels to the right of whoever travels on it.
+
+    The two directions of a street thus run beside each other; near the nodes they come together. ``count`` points lie
+    on the straight part in the middle.
+    """
+    start, end = frame.points[tail], frame.points[head]
+    along = end - start
+    length = float(np.hypot(*along))
+    if length == 0.0:
+        return np.repeat(start[None, :], 2, axis=0)
+    bend = min(_BEND * frame.pixel / length, 0.3)  # part of the link, at either end, where it leaves the node
+    rise = np.linspace(0.0, 1.0, 6)
+    height = rise * rise * (3.0 - 2.0 * rise)
+    t = np.concatenate([bend * rise[:-1], np.linspace(bend, 1.0 - bend, count), 1.0 - bend * rise[-2::-1]])[:, None]
+    push = np.concatenate([height[:-1], np.ones(count), height[-2::-1]])[:, None]
+    aside = np.array([along[1], -along[0]]) / length
+    return start + t * along + min(offset * frame.pixel, 0.2 * length) * push * aside
+
+
+def draws_candidate(design: Design, link: int) -> bool:
+    """Whether an unbuilt link gets a line of its own: where neither direction is built, one line stands for both."""
+    reverse = int(design.network.reverse[link])
+    return reverse < 0 or bool(design.built[reverse]) or link < reverse
+
+
+def candidate_offset(design: Design, link: int) -> float:
+    """How far to the right an unbuilt link is drawn: clear of the other direction where that one is built."""
+    reverse = int(design.network.reverse[link])
+    return 4.0 if reverse >= 0 and design.built[reverse] else 0.0
+
+
+def curve_count(frame: Frame, tail: int, head: int, spacing: float) -> int:
+    """How many points make a curve with one every ``spacing`` pixels (at most 60, so that pages stay small)."""
+    length = float(np.hypot(*(frame.points[head] - frame.points[tail]))) / frame.pixel
+    return int(np.clip(np.ceil(length / spacing), 2, 60))
+
+
+def map_labels(network: TransportNetwork) -> list[str]:
+    """What is written at the nodes: their names, or on a dense map their ids where only these are short."""
+    names = [shortened(label) for label in network.labels]
+    ids = [str(identifier) for identifier in network.nodes]
+    return ids if len(names) > DENSE and not labels_inside(names) and labels_inside(ids) else names
+
+
+def node_size(labels: list[str]) -> float:
+    """Diameter of the nodes in pixels."""
+    if labels_inside(labels):
+        return 17.0 if len(labels) <= DENSE else 12.0
+    return 11.0 if len(labels) <= DENSE else 8.0
+
+
+def labels_inside(labels: list[str]) -> bool:
+    """Whether all labels are short enough to stand inside their nodes, as on a metro map."""
+    return all(len(label) <= 3 for label in labels)
+
+
+def link_points(design: Design, frame: Frame, spacing: float = 8.0) -> np.ndarray:
+    """Points along every link that is drawn, for labels to keep clear of."""
+    network = design.network
+    drawn = [a for a in range(network.n_links) if design.built[a] or draws_candidate(design, a)]
+    ends = [(int(network.tail[a]), int(network.head[a])) for a in drawn]
+    return np.concatenate([link_curve(frame, *pair, 4.0, curve_count(frame, *pair, spacing)) for pair in ends])
+
+
+def place_labels(
+    frame: Frame, labels: list[str], obstacles: np.ndarray, *, radius: float, letter: float
+) -> list[str | None]:
+    """Choose one of ``PLACES`` for each label so that none covers another or a node; None where there is no room.
+
+    Labels keep clear of ``obstacles`` (points on links) where they can; on a dense map, those that cannot are left
+    out. Sizes are in pixels of the usual map.
+    """
+    most_covered = np.inf if len(labels) <= DENSE else 2.0
+    points = (frame.points - frame.low) / frame.pixel
+    blocked = (obstacles - frame.low) / frame.pixel
+    edge = (frame.high - frame.low) / frame.pixel
+    taken: list[np.ndarray] = []
+    chosen: list[str | None] = []
+    for index, label in enumerate(labels):
+        size = np.array([0.6 * letter * len(label) + 2.0, 1.25 * letter])
+        best: tuple[float, str, np.ndarray] | None = None
+        for rank, place in enumerate(PLACES):
+            box = label_box(points[index], size, place, radius)
+            if (box[0] < -20).any() or (box[1] > edge + 20).any():
+                continue
+            others = np.delete(points, index, axis=0)
+            if _inside(others, box[0] - radius, box[1] + radius).any():
+                continue
+            if any((box[0] < other[1]).all() and (other[0] < box[1]).all() for other in taken):
+                continue
+            covered = float(_inside(blocked, box[0], box[1]).sum())
+            cost = covered + 0.3 * rank
+            if covered > most_covered:
+                continue
+            if best is None or cost < best[0]:
+                best = (cost, place, box)
+        chosen.append(best[1] if best else None)
+        if best:
+            taken.append(best[2])
+    return chosen
+
+
+def label_box(point: np.ndarray, size: np.ndarray, place: str, radius: float) -> np.ndarray:
+    """Lower left and upper right corner of a label of ``size`` beside a node."""
+    x, y = point
+    gap = radius + 4.0 if " " not in place else 0.75 * radius + 2.0
+    centre_x = x + (gap + size[0] / 2) * (("right" in place) - ("left" in place))
+    centre_y = y + (gap + size[1] / 2) * (("above" in place) - ("below" in place))
+    return np.array([[centre_x, centre_y] - size / 2, [centre_x, centre_y] + size / 2])
+
+
+def _inside(points: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    return np.asarray(((points > low) & (points < high)).all(axis=1))

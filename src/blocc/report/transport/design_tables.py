@@ -1,0 +1,158 @@
+"""A design on disk: JSON, CSV and GeoJSON for other programs, a page and pictures for people.
+
+Every file is plain data. In JSON what is not finite is null (a time where nobody travels, a path cost where there is
+no path), in CSV an empty cell.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from blocc._lib.reading import parse_json, read_limited, shown
+from blocc._lib.writing import write_atomically
+from blocc.report.storage import StorageError, cell_text, plain
+from blocc.report.transport.design_rows import LINK_FIELDS, MARKET_FIELDS, link_rows, market_rows, totals
+from blocc.result import History
+from blocc.transport.design.design_result import Design
+
+FORMAT = "blocc-design"
+VERSION = 1
+MOST_BYTES = 500 * 2**20  #: of a design.json
+
+_PARTS: dict[str, type] = {
+    "summary": dict,
+    "links": list,
+    "markets": list,
+    "starts": list,
+    "what_if": list,
+    "history": dict,
+}
+
+
+def write_design(design: Design, folder: str | Path) -> list[Path]:
+    """Write everything about a design into ``folder`` (created where missing) and return the paths.
+
+    ``design.json`` holds it all, ``links.csv`` and ``markets.csv`` its tables, ``design.geojson`` the network for a
+    GIS, ``report.html`` the interactive page, ``map.png``, ``demand.png``, ``convergence.png`` and ``report.pdf`` the
+    pictures. Each file appears complete or not at all; needs ``blocc[plot]``.
+    """
+    from blocc.report.transport.design_figures import picture_files
+    from blocc.report.transport.design_page import report_page
+
+    target = Path(folder)
+    makers: dict[str, Callable[[], bytes]] = {
+        "design.json": lambda: _json(design_document(design), indent=1),
+        "links.csv": lambda: _csv(LINK_FIELDS, link_rows(design)),
+        "markets.csv": lambda: _csv(MARKET_FIELDS, market_rows(design)),
+        "design.geojson": lambda: _json(geojson(design)),
+        "report.html": lambda: report_page(design).encode(errors="replace"),
+    }
+    written: list[Path] = []
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        # Everything is made before anything is written: a failure leaves the old files of a folder together.
+        contents = {name: make() for name, make in makers.items()} | picture_files(design)
+        for name, content in contents.items():
+            write_atomically(target / name, content)
+            written.append(target / name)
+    except OSError as error:
+        raise StorageError(f"cannot write the design into the folder {target}: {error.strerror or error}") from error
+    return written
+
+
+def design_document(design: Design) -> dict[str, Any]:
+    """A design as JSON values, the content of ``design.json``."""
+    follower = design.follower
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "summary": {
+            "network": design.network.name,
+            "utility": design.utility,
+            "revenue": follower.revenue,
+            "construction_cost": follower.construction_cost,
+            "status": design.status.value,
+            "message": design.message,
+            "gamma": design.gamma,
+            "links_built": int(design.built.sum()),
+            **totals(design),
+            "certificate": asdict(design.certificate),
+            "utility_penalised": design.penalised.utility,
+            "seconds": design.seconds,
+            "settings": design.settings,
+            "versions": design.versions,
+        },
+        "links": link_rows(design),
+        "markets": market_rows(design),
+        "starts": [{**start._asdict(), "status": start.status.value} for start in design.starts],
+        "what_if": [row._asdict() for row in design.what_if],
+        "history": {name: getattr(design.history, name) for name in History.columns},
+    }
+    document_plain: dict[str, Any] = plain(document)
+    return document_plain
+
+
+def geojson(design: Design) -> dict[str, Any]:
+    """The network as GeoJSON (RFC 7946): nodes as points, all candidate links as lines, their figures as properties.
+
+    RFC 7946 knows longitude and latitude alone. A network on a plane keeps its own x and y, and says so in the
+    top-level member ``"coordinates": "planar"``.
+    """
+    network = design.network
+    places = network.coordinates.tolist()
+    features: list[dict[str, Any]] = [
+        _feature("Point", place, {"kind": "node", "id": identifier, "name": label})
+        for identifier, label, place in zip(network.nodes, network.labels, places, strict=True)
+    ]
+    for row, i, j in zip(link_rows(design), network.tail, network.head, strict=True):
+        features.append(_feature("LineString", [places[i], places[j]], {"kind": "link", **row}))
+    planar = {} if network.geographic else {"coordinates": "planar"}
+    return {"type": "FeatureCollection", "name": network.name, **planar, "features": plain(features)}
+
+
+def read_design_json(path: str | Path) -> dict[str, Any]:
+    """Read a ``design.json``: the document as it is, once its format, version and parts were checked."""
+    source = Path(path)
+    document = parse_json(read_limited(source, MOST_BYTES, StorageError), str(source), StorageError)
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise StorageError(f"{source} is not a design: its format is not {FORMAT!r}")
+    version = document.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise StorageError(f"{source} is damaged: its format version is {shown(version)}")
+    if version > VERSION:
+        raise StorageError(f"{source} has format version {version}, this blocc reads up to {VERSION}: upgrade blocc")
+    for name, kind in _PARTS.items():
+        if not isinstance(document.get(name), kind):
+            raise StorageError(f"{source} is damaged: {name!r} is missing or not a {kind.__name__}")
+    for name, fields in (("links", LINK_FIELDS), ("markets", MARKET_FIELDS)):
+        for position, row in enumerate(document[name], start=1):
+            missing = [field for field in fields if not isinstance(row, dict) or field not in row]
+            if missing:
+                raise StorageError(f"{source} is damaged: row {position} of {name!r} has no {', '.join(missing)}")
+    checked: dict[str, Any] = document
+    return checked
+
+
+def _feature(kind: str, coordinates: Any, properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Feature", "geometry": {"type": kind, "coordinates": coordinates}, "properties": properties}
+
+
+def _json(document: dict[str, Any], indent: int | None = None) -> bytes:
+    # Settings may hold an object, for instance a solver: its description is all that can be kept.
+    text = json.dumps(document, indent=indent, ensure_ascii=False, allow_nan=False, default=repr) + "\n"
+    return text.encode(errors="backslashreplace")  # half a surrogate pair, in the way that JSON writes it
+
+
+def _csv(fields: Sequence[str], rows: list[dict[str, Any]]) -> bytes:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(fields)
+    for row in rows:
+        writer.writerow([cell_text(row[field]) for field in fields])
+    return stream.getvalue().encode(errors="replace")

@@ -1,0 +1,315 @@
+"""The end of a run: what its numbers mean, in a status and a sentence, and the result that carries both."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy
+
+from blocc._lib.precision import double_precision
+from blocc._lib.version import __version__
+from blocc.inner.protocol import InnerCode
+from blocc.judge.curvature import curvature_of
+from blocc.judge.verdict import Verdict
+from blocc.lagrangian import Multipliers, figures, zero_multipliers
+from blocc.outer.continuation import Goal
+from blocc.outer.evaluator import PenaltyFunction, beside_the_middle
+from blocc.outer.monitor import HistoryRow, StopReason
+from blocc.outer.nonsmooth.smoothing import WIDTHS, named
+from blocc.outer.stage import Outcome, runs_away
+from blocc.penalty import Evaluation
+from blocc.problem import BilevelProblem, FlatProblem
+from blocc.result import Certificate, History, Result, Status
+
+STOPPED: dict[StopReason, tuple[Status, str]] = {
+    StopReason.CALLBACK: (Status.STOPPED, "The callback asked to stop; this is the best point so far."),
+    StopReason.TIME_LIMIT: (Status.TIME_LIMIT, "The time limit was reached; this is the best point so far."),
+    StopReason.BUDGET: (Status.STALLED, "No point with an answer of the follower was found."),
+    StopReason.INTERRUPTED: (Status.INTERRUPTED, "Interrupted; this is the best point so far."),
+}
+
+
+def infeasible(violation: float) -> tuple[Status, str]:
+    """The follower has no answer at the start, nor anywhere a descent of its violation led."""
+    return (
+        Status.INFEASIBLE,
+        "The follower cannot satisfy inequality(x, y) <= 0 and equality(x, y) == 0 within y_set: the smallest "
+        f"violation found over x_set is {violation:.3g}.",
+    )
+
+
+#: A follower whose constraints leave less room than this has no Slater point, for a solver.
+NO_ROOM = 1e-7
+
+
+def no_slater(value: float) -> str:
+    """That the follower's feasible set has no interior, in words."""
+    return (
+        "no point satisfies the follower's inequalities strictly (no Slater point): the smallest value that the "
+        f"largest of them can have at x is {value:.1e}"
+    )
+
+
+def name_nonfinite(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> str | None:
+    """Which user function is NaN or infinite at (x, y), in value or in derivative."""
+    at_x, at_y = jnp.asarray(x), jnp.asarray(y)
+    parts = {
+        "upper": flat.upper,
+        "lower": flat.lower,
+        "inequality": flat.inequality,
+        "equality": flat.equality,
+        "upper_inequality": flat.upper_inequality,
+    }
+    for name, function in parts.items():
+        value = np.asarray(function(at_x, at_y))
+        if not np.isfinite(value).all():
+            return f"{name}(x, y) returns {value.ravel()[~np.isfinite(value.ravel())][0]}"
+        for argument, label in ((0, "x"), (1, "y")):
+            slope = jax.grad(lambda a, b, f=function: jnp.sum(f(a, b)), argnums=argument)(at_x, at_y)
+            if not np.isfinite(np.asarray(slope)).all():
+                return f"the derivative of {name}(x, y) in {label} is not finite"
+    return None
+
+
+def explain_failure(flat: FlatProblem, function: PenaltyFunction, first: Evaluation) -> tuple[Status, str]:
+    """Why no inner solution could be had at the start."""
+    for y in (beside_the_middle(flat), first.follower.y, first.penalised.y, flat.y_set.interior_flat()):
+        if np.isfinite(y).all() and (cause := name_nonfinite(flat, first.x, np.asarray(y))):
+            return Status.NOT_FINITE, f"At the start, {cause}."
+    codes = int(first.follower.code), int(first.penalised.code)
+    if codes[0] == InnerCode.UNBOUNDED:
+        return (
+            Status.UNBOUNDED,
+            "The lower level is unbounded: lower(x, y) falls without limit over the follower's set.",
+        )
+    failure = function.convexity(first.x, np.asarray(first.follower.y)).failure()
+    if failure or bool(first.follower.concave):
+        return Status.NOT_CONVEX, f"{failure or 'The lower level is not convex in y'}, and no solution of it was found."
+    if codes[0] == InnerCode.INFEASIBLE:
+        return infeasible(float(first.follower.residuals.feasibility))
+    if codes[1] == InnerCode.UNBOUNDED:
+        return (
+            Status.UNBOUNDED,
+            f"upper + gamma lower falls without limit in y at gamma = {float(first.gamma):g}: gamma is too small, "
+            "or the leader's objective is unbounded over the follower's answers.",
+        )
+    if bool(first.penalised.concave):
+        return Status.NOT_CONVEX, gamma_too_small(flat, first)
+    if flat.n_inequality and abs(room := float(function.violation(first.x).value)) <= NO_ROOM:
+        return Status.STALLED, f"The lower level could not be solved at the start: {no_slater(room)}."
+    return Status.STALLED, "The lower level could not be solved at the start; problem.check(x0) may tell why."
+
+
+def gamma_too_small(flat: FlatProblem, evaluation: Evaluation) -> str:
+    """Say that L_F is not convex in y at this gamma, and which gamma would make it so at this point."""
+    x = jnp.asarray(evaluation.x)
+    y = np.asarray(evaluation.penalised.y)
+    smallest_f, _ = curvature_of(lambda z: flat.upper(x, z))(y)
+    smallest_g, _ = curvature_of(lambda z: flat.lower(x, z))(y)
+    message = f"upper + gamma lower is not convex in y at gamma = {float(evaluation.gamma):g}: gamma is too small"
+    if smallest_g > 1e-12 and smallest_f < 0:
+        return f"{message}; it must exceed {-smallest_f / smallest_g:.4g} near this point, or be 'auto'."
+    return f"{message}; use a larger one or gamma='auto'."
+
+
+def judge(
+    flat: FlatProblem, function: PenaltyFunction, outcome: Outcome, goal: Goal, gamma: Any, outer: str
+) -> tuple[Status, str]:
+    """Status and message of a run that came to its own end."""
+    e = outcome.evaluation
+    if not e.usable:
+        return explain_failure(flat, function, e)
+    if runs_away(function, e):
+        return Status.UNBOUNDED, "The leader's objective falls without limit: x runs away from the start a millionfold."
+    rules = function.convexity(e.x, np.asarray(e.follower.y), float(e.gamma))
+    if failure := rules.failure():
+        return Status.NOT_CONVEX, f"{failure}, so y may be only a local answer of the follower."
+    if not isinstance(gamma, str) and (bool(e.penalised.concave) or rules.penalised_bends()):
+        return Status.NOT_CONVEX, gamma_too_small(flat, e)
+    lower = lower_residual(e)
+    wanted = max(1e-6, goal.tolerance)
+    if lower > wanted:
+        return (
+            Status.STALLED,
+            f"The lower level is solved only to {lower:.1e} (relative); a certificate needs {wanted:.0e}.",
+        )
+    if not goal.admissible(e):
+        violated = e.violation
+        return Status.INFEASIBLE, f"The leader's constraint upper_inequality(x, y) <= 0 is violated by {violated:.3g}."
+    if outer == "pgd" and outcome.walled:
+        return Status.STALLED, (
+            "A step of fixed length led where the follower has no answer; this is the last point before it. "
+            "A shorter step goes further, and the default outer method avoids such points."
+        )
+    if not goal.stationary(outcome):
+        status = Status.ITERATION_LIMIT if outer == "pgd" or outcome.limited else Status.STALLED
+        return status, (
+            f"x is not stationary: ||x - P(x - grad F)|| = {outcome.stationarity:.1e}, wanted "
+            f"{goal.slope(e, goal.tolerance):.1e}."
+        )
+    if isinstance(gamma, str) and not goal.exact(e):
+        return Status.STALLED, (
+            f"gamma reached {float(e.gamma):g}, but the penalty is not closed: gap {e.gap:.1e}, "
+            f"||yF - y|| {e.distance:.1e}."
+        )
+    if not goal.exact(e):
+        return Status.PENALTY_OPEN, (
+            f"x is stationary for F_gamma at the gamma given ({float(e.gamma):g}), but the penalty is open: it hides "
+            f"{e.gap:.3g} of the leader's value, and yF is {e.distance:.3g} away from the follower's answer. A larger "
+            "gamma, or gamma='auto', closes it."
+        )
+    where = " at a kink or at the edge of the follower's feasibility" if outcome.radius else ""
+    return Status.CONVERGED, f"x is stationary for F_gamma{where}, and y is the follower's exact answer."
+
+
+def lower_residual(e: Evaluation) -> float:
+    """Largest KKT residual of the reported answer, relative to the size of y and, for stationarity, of the prices.
+
+    Large prices magnify rounding in the gradient of the Lagrangian; beyond 100 they count in the scale, as in Ipopt.
+    """
+    found = e.cross if e.optimistic else e.follower.residuals
+    prices = np.concatenate([np.abs(part) for part in e.follower.multipliers])
+    steep = max(1.0, float(prices.mean()) / 100.0) if prices.size else 1.0
+    largest = max(float(found.stationarity) / steep, float(found.feasibility), float(found.complementarity))
+    return largest / (1.0 + float(np.max(np.abs(e.answer), initial=0.0)))
+
+
+def with_verdict(problem: BilevelProblem, result: Result, verdict: Verdict, radius: float) -> Result:
+    """The result with the answer that was judged, and with the certificate of that answer, in the user's units.
+
+    ``radius`` is 0 where the derivative of f(x, y(x)) judged x; otherwise probes within it did.
+    """
+    flat, value = problem.flat, verdict.value
+    prices = result.multipliers
+    if verdict.reply is not None and verdict.below:
+        prices = Multipliers(
+            problem.unravel_multipliers("inequality", verdict.reply.mu[: flat.n_inequality]),
+            problem.unravel_multipliers("equality", verdict.reply.nu[: flat.n_equality]),
+        )
+    told = figures(flat, value.x, value.y, Multipliers(*map(_joined, prices)))
+    found = told.residuals
+    y_penalty = _joined(result.y_penalty)
+    slope = verdict.probed.steepest if verdict.probed.asked else result.certificate.stationarity_x
+    if verdict.slope is not None:
+        slope = float(np.max(np.abs(verdict.slope.left), initial=0.0))
+    certificate = Certificate(
+        stationarity=float(found.stationarity),
+        feasibility=float(found.feasibility),
+        complementarity=float(found.complementarity),
+        penalty_gap=result.certificate.penalty_gap + value.upper - result.upper_value,
+        distance=float(np.linalg.norm(y_penalty - value.y)),
+        stationarity_x=slope,
+        radius=radius,
+        leader_violation=float(np.max(told.upper_inequality, initial=0.0)),
+        exact=verdict.below and verdict.admissible,
+    )
+    return replace(
+        result,
+        x=jax.tree.map(np.asarray, problem.x_set.unravel(value.x)),
+        y=jax.tree.map(np.asarray, problem.y_set.unravel(value.y)),
+        multipliers=prices,
+        upper_value=value.upper,
+        lower_value=float(told.lower),
+        certificate=certificate,
+    )
+
+
+def restated(problem: BilevelProblem, result: Result, kinks: dict[str, set[str]]) -> Result:
+    """A result of the problem with rounded corners, with the values of the user's own functions."""
+    flat = problem.flat
+    with double_precision():
+        x, y, y_penalty = (
+            within.ravel(point)
+            for within, point in (
+                (problem.x_set, result.x),
+                (problem.y_set, result.y),
+                (problem.y_set, result.y_penalty),
+            )
+        )
+        told = figures(flat, x, y, zero_multipliers(flat))
+        penalised = figures(flat, x, y_penalty, zero_multipliers(flat))
+    upper = float(told.upper)
+    certificate = replace(
+        result.certificate,
+        penalty_gap=result.certificate.penalty_gap + upper - result.upper_value,
+        leader_violation=float(np.max(told.upper_inequality, initial=0.0)),
+    )
+    return replace(
+        result,
+        upper_value=upper,
+        lower_value=float(told.lower),
+        upper_value_penalty=float(penalised.upper),
+        certificate=certificate,
+        message=f"{result.message} Corners were rounded off by {WIDTHS[-1]:.0e}: {named(kinks)}.",
+    )
+
+
+def _joined(tree: Any) -> np.ndarray:
+    leaves = [np.asarray(leaf, dtype=np.float64).ravel() for leaf in jax.tree.leaves(tree)]
+    return np.concatenate(leaves) if leaves else np.zeros(0)
+
+
+def versions() -> dict[str, str]:
+    """What the numbers were computed with."""
+    return {
+        "blocc": __version__,
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
+
+
+def result(
+    problem: BilevelProblem,
+    outcome: Outcome,
+    status: Status,
+    message: str,
+    rows: list[HistoryRow],
+    counts: dict[str, int],
+    seconds: dict[str, float],
+    settings: dict[str, Any],
+) -> Result:
+    """Assemble the result, in the user's structures."""
+    e = outcome.evaluation
+    found = e.cross if e.optimistic else e.follower.residuals
+    certificate = Certificate(
+        stationarity=float(found.stationarity),
+        feasibility=float(found.feasibility),
+        complementarity=float(found.complementarity),
+        penalty_gap=e.gap,
+        distance=e.distance,
+        stationarity_x=outcome.stationarity,
+        radius=outcome.radius,
+        leader_violation=e.violation,
+    )
+    to_y = lambda flat_y: jax.tree.map(np.asarray, problem.y_set.unravel(np.asarray(flat_y)))  # noqa: E731
+    multipliers = e.follower.multipliers
+    return Result(
+        x=jax.tree.map(np.asarray, problem.x_set.unravel(np.asarray(e.x))),
+        y=to_y(e.answer),
+        y_penalty=to_y(e.penalised.y),
+        multipliers=Multipliers(
+            problem.unravel_multipliers("inequality", np.asarray(multipliers.inequality)),
+            problem.unravel_multipliers("equality", np.asarray(multipliers.equality)),
+        ),
+        upper_value=e.upper_value,
+        lower_value=float(e.lower_penalised if e.optimistic else e.lower_follower),
+        upper_value_penalty=float(e.upper_penalised),
+        gamma=float(e.gamma),
+        status=status,
+        message=message,
+        certificate=certificate,
+        history=History(list(rows)),
+        counts=counts,
+        seconds=seconds,
+        name=problem.name,
+        settings=settings,
+        versions=versions(),
+    )

@@ -1,0 +1,93 @@
+"""One batch of a study, computed here and now: what every executor does, in this process or far away.
+
+Nothing a study's function does may stop the others: whatever it raises becomes the text of a failed outcome. Rows
+travel as text, so that they are the same whoever computed them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from blocc._lib.version import __version__
+from blocc.studies.encoding import encode, plain
+from blocc.studies.study import RESERVED, Cell, Row, Study, StudyError
+
+_TAIL = 4000  #: characters kept of a traceback; its end says most
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one batch.
+
+    :param index: of the batch, in ``study.batches()``
+    :param rows: encoded, one for each cell; none where the batch failed
+    :param error: why it failed; the first line is a summary, the end of the traceback follows
+    :param attempts: how often the batch was begun, workers that died included
+    """
+
+    index: int
+    rows: tuple[str, ...]
+    error: str | None
+    seconds: float
+    worker: str
+    attempts: int = 1
+
+
+@lru_cache(maxsize=4)
+def _parsed(definition: str) -> tuple[Study, list[tuple[Cell, ...]]]:
+    study = Study.from_json(definition)
+    return study, study.batches()
+
+
+def compute_batch(definition: str, index: int, version: str) -> Outcome:
+    """The rows of one batch, or the reason why there are none.
+
+    :param definition: the study, by :meth:`Study.to_json`
+    :param version: of the package that asks. Another one might compute something else, and is refused.
+    """
+    if version != __version__:
+        raise StudyError(f"the study was started by blocc {version}, but {worker_name()} has blocc {__version__}")
+    study, batches = _parsed(definition)
+    started = time.perf_counter()
+    rows: tuple[str, ...] = ()
+    failure: str | None = None
+    try:
+        batch = batches[index]
+        rows = tuple(_checked(cell, row) for cell, row in zip(batch, study.compute(batch), strict=True))
+    except KeyboardInterrupt:  # the user's wish, not the function's failure
+        raise
+    except BaseException as error:  # SystemExit, too: a function must not end its worker
+        failure = explain(error)
+    return Outcome(index, rows, failure, time.perf_counter() - started, worker_name())
+
+
+def _checked(cell: Cell, row: Row) -> str:
+    columns: Mapping[str, object] = plain(row)
+    for name in RESERVED:
+        if name in columns:
+            raise ValueError(f"a row must not have a column {name!r}: the engine adds it")
+    for name in columns.keys() & cell.parameters.keys():
+        if columns[name] != cell.parameters[name]:
+            raise ValueError(f"a row must not have a column {name!r} that differs from the parameter of that name")
+    return encode(columns)
+
+
+def explain(error: BaseException) -> str:
+    """An error as text: a summary in the first line, then the end of its traceback."""
+    summary = traceback.format_exception_only(error)[-1].strip()
+    # The first frame is the engine's own, and says nothing.
+    frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    trace = "".join(traceback.format_tb(frames)).rstrip()
+    text = f"{summary}\n{trace[-_TAIL:]}" if trace else summary
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")  # texts in files may not hold every character
+
+
+def worker_name() -> str:
+    """Who computes here: the process and its machine."""
+    return f"process {os.getpid()} on {socket.gethostname()}"

@@ -1,0 +1,316 @@
+"""Where rows live: one SQLite file for one or many studies, which survives kills and can be read while it grows.
+
+SQLite writes ahead (WAL), so readers never wait for the writer nor it for them. ``synchronous=FULL``: a batch that was
+reported as finished is on the disk, also after a power failure. ``NORMAL`` would keep the file whole, but might lose
+the newest batches then. The price is one flush for each batch, milliseconds, where a batch takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from blocc._lib.reading import shown
+from blocc._lib.version import __version__
+from blocc.studies.compute import Outcome
+from blocc.studies.encoding import decode
+from blocc.studies.locking import exclusive
+from blocc.studies.study import Cell, Study, StudyError, canonical
+
+DONE, FAILED = "done", "failed"
+
+APPLICATION = 0x626C6F63  #: SQLite's mark of who a file belongs to: "bloc"
+SCHEMA = 1  #: grows with every change of the tables
+_WAIT = 30.0  #: seconds to wait for another program's transaction
+
+_TABLES = """
+CREATE TABLE studies (
+    name TEXT PRIMARY KEY,
+    definition TEXT NOT NULL,
+    version TEXT NOT NULL,
+    settings TEXT NOT NULL,
+    total INTEGER NOT NULL,
+    started REAL NOT NULL,
+    ended REAL
+);
+CREATE TABLE cells (
+    study TEXT NOT NULL,
+    key TEXT NOT NULL,
+    version TEXT NOT NULL,
+    parameters TEXT NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('done', 'failed')),
+    row TEXT,
+    error TEXT,
+    seconds REAL NOT NULL,
+    worker TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    finished REAL NOT NULL,
+    PRIMARY KEY (study, key)
+);
+"""
+
+
+@dataclass(frozen=True)
+class StoredCell:
+    """One cell as the store holds it."""
+
+    key: str
+    status: str  #: ``DONE`` or ``FAILED``
+    columns: Mapping[str, Any]  #: what the function returned; empty where it failed
+    error: str | None
+    seconds: float  #: its share of the batch's
+    worker: str
+    attempts: int  #: in all runs together
+    finished: float  #: seconds since 1970
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """One study as the store holds it: enough for a report, without the program that runs it."""
+
+    study: Study
+    version: str  #: of blocc, when it was last run; the keys of its cells hang on it
+    settings: Mapping[str, Any]  #: executor, workers, process, machine, versions of packages
+    total: int  #: cells
+    done: int
+    failed: int
+    started: float  #: seconds since 1970, of the last run
+    ended: float | None  #: None: it is running, or was killed
+
+
+class Store:
+    """A file with studies and their rows. Close it, or use it in a ``with`` block.
+
+    :param path: created with its folder where it does not exist
+    :param read_only: for reports, also of a running study; never creates or changes anything
+    """
+
+    def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
+        self.path = Path(path)
+        self.read_only = read_only
+        if self.path.is_dir():
+            raise StudyError(f"{self.path} is a folder, not a file with studies")
+        if self.path.exists() and not self.path.is_file():  # SQLite would wait for ever at the end of a pipe
+            raise StudyError(f"{self.path} is not a file")
+        if read_only and not self.path.exists():
+            raise StudyError(f"{self.path} does not exist: no study was run there")
+        if not read_only:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StudyError(f"the folder {self.path.parent} cannot be created: {error.strerror}") from error
+        self._ahead = self.path.with_name(f"{self.path.name}-wal")  # what is written, but not yet in the file itself
+        with self._explained():
+            self._connection = self._connect("ro" if read_only else "rwc")
+        try:
+            with self._explained():
+                self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        address = f"{self.path.resolve().as_uri()}?mode={mode}"
+        return sqlite3.connect(address, uri=True, timeout=_WAIT, isolation_level=None)
+
+    def _open(self) -> None:
+        if self.read_only:
+            self._open_to_read()
+            return
+        if not self._belongs_to_us():
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            with self._transaction():
+                if not self._belongs_to_us():  # nobody else has made the tables in the meantime
+                    for statement in _TABLES.split(";")[:-1]:
+                        self._connection.execute(statement)
+                    self._connection.execute(f"PRAGMA application_id={APPLICATION}")
+                    self._connection.execute(f"PRAGMA user_version={SCHEMA}")
+        self._connection.execute("PRAGMA synchronous=FULL")
+
+    def _open_to_read(self) -> None:
+        try:
+            known = self._belongs_to_us()
+        except sqlite3.OperationalError as error:
+            # Readers of a WAL file share a small file beside it. In a folder where nothing can be written there is
+            # none, and no writer either: then the file may be read as one that never changes.
+            denied = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+            if self._ahead.exists() or not denied:
+                raise
+            self._connection.close()
+            self._connection = self._connect("ro&immutable=1")
+            known = self._belongs_to_us()
+        if not known:
+            raise StudyError(f"{self.path} is empty: no study was run there")
+
+    def _belongs_to_us(self) -> bool:
+        """Whether the tables are there; False for an empty file, an error for anything else."""
+        connection = self._connection
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        schema = connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if application != APPLICATION and (application or schema or tables):
+            raise StudyError(f"{self.path} is a database of another program, not one of blocc's studies")
+        if schema > SCHEMA:
+            raise StudyError(
+                f"{self.path} was written by a newer blocc (format {schema}; this one, {__version__}, knows formats "
+                f"up to {SCHEMA}). Install a newer blocc to use it"
+            )
+        if application == APPLICATION:
+            self._check_schema()
+        return bool(application == APPLICATION)
+
+    def _check_schema(self) -> None:
+        """See that the tables are ours: a view in their place might never end, a trigger would run at every write."""
+        rows = self._connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        ours = dict(zip(("studies", "cells"), map(str.strip, _TABLES.split(";")), strict=False))
+        found = {name: sql for kind, name, sql in rows if kind == "table" and name in ours}
+        if found != ours or any(kind == "trigger" for kind, _, _ in rows):
+            raise StudyError(f"{self.path} is damaged: its tables are not those of a store")
+
+    def close(self) -> None:
+        """Let go of the file; what was recorded stays."""
+        self._connection.close()
+        if self.read_only and self._ahead.exists():
+            # A reader needs SQLite's two files beside the store, but only a writer that leaves last takes them away.
+            with suppress(sqlite3.Error), closing(self._connect("rw")) as writer:
+                writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """SQLite's errors as sentences for the user."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            reasons = {
+                sqlite3.SQLITE_NOTADB: "is not a file of blocc's studies",
+                sqlite3.SQLITE_CORRUPT: "is damaged",
+                sqlite3.SQLITE_CANTOPEN: "cannot be opened or created: see that its folder can be written",
+                sqlite3.SQLITE_READONLY: "cannot be written: it or its folder is read-only",
+                sqlite3.SQLITE_FULL: "cannot grow, because the disk is full. Recorded cells are kept: make room and "
+                "run the same study again, it goes on where it stopped",
+                sqlite3.SQLITE_BUSY: f"has been locked by another program for {_WAIT:.0f} s",
+                sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports errors, or is full",
+            }
+            raise StudyError(f"{self.path} {reasons.get(code, 'cannot be used')} ({error})") from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All of a block's changes, or none of them."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._connection
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Be the only program that runs studies here, for the duration of a block; readers are not disturbed."""
+        if self.read_only:
+            raise StudyError(f"{self.path} was opened for reading only: no study can be run in it")
+        with self._explained():
+            newest = self._connection.execute("SELECT settings FROM studies ORDER BY started DESC LIMIT 1").fetchone()
+        holder = self._decoded(newest[0], "settings").get("process") if newest else None
+        return exclusive(self.path, f"another program ({holder})" if holder else "another program")
+
+    def begin(self, study: Study, settings: Mapping[str, Any]) -> None:
+        """Note that a study is being run; its definition replaces an older one of the same name."""
+        values = (study.name, study.to_json(), __version__, json.dumps(settings), len(study.cells()), time.time())
+        with self._explained(), self._transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO studies VALUES (?, ?, ?, ?, ?, ?, NULL)", values)
+
+    def end(self, study: Study) -> None:
+        """Note that nothing is left to do."""
+        with self._explained(), self._transaction() as connection:
+            connection.execute("UPDATE studies SET ended = ? WHERE name = ?", (time.time(), study.name))
+
+    def record(self, study: Study, batch: Sequence[Cell], outcome: Outcome) -> None:
+        """Keep what became of a batch: all of its cells, or, where this fails, none."""
+        status = DONE if outcome.error is None else FAILED
+        rows: Sequence[str | None] = outcome.rows if outcome.error is None else [None] * len(batch)
+        ending = (outcome.seconds / len(batch), outcome.worker, outcome.attempts, time.time())
+        values = [
+            (study.name, cell.key, __version__, canonical(dict(cell.parameters)), status, row, outcome.error, *ending)
+            for cell, row in zip(batch, rows, strict=True)
+        ]
+        with self._explained(), self._transaction() as connection:
+            connection.executemany(
+                "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (study, key) DO UPDATE SET "
+                "status = excluded.status, row = excluded.row, error = excluded.error, seconds = excluded.seconds, "
+                "worker = excluded.worker, attempts = attempts + excluded.attempts, finished = excluded.finished",
+                values,
+            )
+
+    def forget(self, study: Study) -> None:
+        """Delete all cells of a study, those of older definitions and versions, too."""
+        with self._explained(), self._transaction() as connection:
+            connection.execute("DELETE FROM cells WHERE study = ?", (study.name,))
+
+    def cells(self, study: Study) -> dict[str, StoredCell]:
+        """What is stored under a study's name, by key; cells of older definitions and versions included."""
+        with self._explained():
+            found = self._connection.execute(
+                "SELECT key, status, row, error, seconds, worker, attempts, finished FROM cells WHERE study = ?",
+                (study.name,),
+            ).fetchall()
+        stored = {}
+        for key, status, row, error, *rest in found:
+            self._check_kinds((status, error, *rest), (str, str | None, float | int, str, int, float | int))
+            columns = {} if row is None else self._decoded(row, "a row")
+            stored[key] = StoredCell(key, status, columns, error, *rest)
+        return stored
+
+    def studies(self) -> list[StoredStudy]:
+        """All studies that were ever begun here, with how far they are; the oldest first."""
+        with self._explained():
+            found = self._connection.execute(
+                "SELECT name, definition, version, settings, total, started, ended FROM studies ORDER BY started, name"
+            ).fetchall()
+            pairs = self._connection.execute("SELECT study, key, status FROM cells").fetchall()
+        statuses = {(name, key): status for name, key, status in pairs}
+        listed = []
+        for name, definition, version, settings, total, started, ended in found:
+            kinds = (str, str, str, int, float | int, float | int | None)
+            self._check_kinds((name, definition, version, total, started, ended), kinds)
+            try:
+                study = Study.from_json(definition)
+            except StudyError as error:
+                raise StudyError(f"{self.path} is damaged: {error}") from error
+            own = [statuses.get((name, cell.key_for(version))) for cell in study.cells()]
+            counts = (total, own.count(DONE), own.count(FAILED))
+            listed.append(StoredStudy(study, version, self._decoded(settings, "settings"), *counts, started, ended))
+        return listed
+
+    # --- what a stranger may have written ----------------------------------------------------------------------------
+    def _decoded(self, text: Any, what: str) -> dict[str, Any]:
+        """The dictionary that a text holds."""
+        try:
+            found = decode(text)
+        except (TypeError, ValueError, RecursionError, OverflowError) as error:
+            raise StudyError(f"{self.path} is damaged: {what} cannot be read ({error!s:.200})") from error
+        if not isinstance(found, dict):
+            raise StudyError(f"{self.path} is damaged: {what} must be an object, got {shown(found)}")
+        return found
+
+    def _check_kinds(self, values: Sequence[Any], kinds: Sequence[Any]) -> None:
+        """SQLite keeps any kind of value in any column."""
+        for value, kind in zip(values, kinds, strict=True):
+            if not isinstance(value, kind):
+                raise StudyError(f"{self.path} is damaged: it holds {shown(value)} where it must not")

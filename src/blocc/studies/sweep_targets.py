@@ -1,0 +1,267 @@
+"""What a sweep can be about, a problem, a network or samples, and which options each of them takes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Protocol
+
+from blocc._lib.reading import shown, stays_inside
+from blocc.errors import OptionError
+from blocc.methods.front import prepare
+from blocc.methods.registry import METHODS as OTHER_METHODS
+from blocc.methods.registry import NAMES
+from blocc.options import Options, make_options
+from blocc.problems.loading import InputError
+from blocc.solve import start_in
+from blocc.studies import sweep_cells
+from blocc.svm.data import samples as svm_data
+from blocc.svm.data.samples import read_samples
+from blocc.transport.design.capacity_set import CapacitySet
+from blocc.transport.design.design_network import METHODS, design_network
+from blocc.transport.network import files as transport_files
+from blocc.transport.network.files import read_network
+
+PROBLEMS = "FILE.py, FILE.py:NAME, toy, three, nine, seville, network:PATH or svm:DATA"
+
+_CELLS = "blocc.studies.sweep_cells"
+
+
+class Target(Protocol):
+    """What a study works on."""
+
+    function: str  #: computes a cell
+    fixed: dict[str, Any]  #: parameters that name the target, the same in every cell
+    columns: tuple[str, ...]  #: of a row
+    shown: tuple[str, ...]  #: columns worth a picture where the user names none
+    takes_start: bool  #: whether ``start`` and ``x0`` mean something
+    options: tuple[str, ...]  #: names of its options
+
+    def check(self, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+        """Raise a ``BloccError`` where a cell with these options could not be computed."""
+
+    def check_start(self, x0: Any, arguments: Mapping[str, Any]) -> None:
+        """Raise a ``BloccError`` where x0 is no start."""
+
+
+def confined(text: str, folder: Path, key: str, anywhere: bool) -> Path:
+    """The path that a study names, relative to ``folder``: in there or in the working folder, or ``anywhere``.
+
+    A study may come from a stranger, and what it names is read, run or overwritten.
+    """
+    path = folder / text
+    if "\0" in text:
+        raise InputError(f"{key} must be a path, got {shown(text)}")
+    if not anywhere and not stays_inside(path, folder, Path.cwd()):
+        raise InputError(
+            f"{key} leads to {shown(str(path.resolve()))}, outside the folder of the study and the working folder; "
+            "allow it with --anywhere"
+        )
+    return path
+
+
+def find_target(problem: str, folder: Path, anywhere: bool = False) -> Target:
+    """What the text stands for; paths are relative to ``folder``, see :func:`confined`."""
+    kind, colon, source = problem.partition(":")
+    if problem == sweep_cells.TOY:
+        return ProblemTarget(problem)
+    if problem in transport_files.BUILT_IN:
+        return NetworkTarget(problem)
+    if kind in ("network", "svm") and colon:
+        if not source:
+            raise InputError(f"problem must name a file after {kind}:, got {problem!r}")
+        built_in = transport_files.BUILT_IN if kind == "network" else svm_data.BUILT_IN
+        place = source if source in built_in else str(confined(source, folder, "problem", anywhere).resolve())
+        return NetworkTarget(place) if kind == "network" else SamplesTarget(place)
+    file, _ = sweep_cells.split_name(str(confined(problem, folder, "problem", anywhere)))
+    if file.suffix != ".py":
+        raise InputError(f"problem must be {PROBLEMS}, got {problem!r}")
+    if not file.is_file():
+        raise InputError(f"problem names the file {str(file)!r}, which does not exist; paths begin at the TOML file")
+    _, name = sweep_cells.split_name(str(folder / problem))
+    return ProblemTarget(str(file.resolve()) + (f":{name}" if name else ""), sweep_cells.file_hash(file))
+
+
+class ProblemTarget:
+    """A problem file, or the toy: solved by :func:`blocc.solve` and every method behind it."""
+
+    function = f"{_CELLS}:solve_cell"
+    columns: tuple[str, ...] = sweep_cells.SOLVE_COLUMNS
+    shown: tuple[str, ...] = ("upper_value", "gap", "distance", "seconds")
+    takes_start = True
+
+    def __init__(self, problem: str, sha256: str | None = None) -> None:
+        self.fixed: dict[str, Any] = {"problem": problem, "sha256": sha256}
+        names = ["method", "preset", *(option.name for option in fields(Options) if option.name != "seed")]
+        for kind in OTHER_METHODS.values():
+            names += [*kind.names, *kind.default_counts]
+        self.options = tuple(dict.fromkeys(names))
+        self._checked: set[str] = set()
+
+    def check(self, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+        """Check options as :func:`blocc.solve` does, and arguments against the function's signature."""
+        given = dict(options)
+        method, preset = given.pop("method", "blocc"), given.pop("preset", "default")
+        if method not in NAMES:
+            raise OptionError(f"method must be one of {', '.join(map(repr, NAMES))}, got {method!r}")
+        if "inner" in given and not isinstance(given["inner"], str):
+            raise OptionError(f"inner must be the name of an inner solver, got {given['inner']!r}")
+        self._check_arguments(arguments)
+        if method == "blocc":
+            make_options(preset, given)
+        else:
+            prepare(self._problem(arguments), method, preset, given)
+
+    def check_start(self, x0: Any, arguments: Mapping[str, Any]) -> None:
+        """Fit the start to X, and see that it is a member."""
+        problem = self._problem(arguments)
+        start_in(problem, sweep_cells.fitted_start(problem, x0))
+
+    def _problem(self, arguments: Mapping[str, Any]) -> Any:
+        return sweep_cells.cached_problem(
+            self.fixed["problem"], self.fixed["sha256"], json.dumps(dict(arguments), sort_keys=True)
+        )
+
+    def _check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        names = ",".join(sorted(arguments))
+        if names in self._checked:
+            return
+        if arguments:
+            if self.fixed["problem"] == sweep_cells.TOY:
+                raise InputError("arguments are for functions in a problem file; the toy takes none")
+            try:
+                inspect.signature(sweep_cells.problem_builder(self.fixed["problem"])).bind(**arguments)
+            except TypeError as error:
+                raise InputError(f"arguments do not fit {self.fixed['problem']}: {error}") from error
+        self._problem(arguments)  # one is built, so that a file that cannot be used is noticed now
+        self._checked.add(names)
+
+
+class NetworkTarget:
+    """A transport network, designed by ``design_network``."""
+
+    function = f"{_CELLS}:design_cell"
+    columns: tuple[str, ...] = sweep_cells.DESIGN_COLUMNS
+    shown: tuple[str, ...] = ("utility", "links_built", "distance", "seconds")
+    takes_start = False
+    options = tuple(
+        name
+        for name in inspect.signature(design_network).parameters
+        if name not in ("network", "seed", "callback", "report", "model", "x0")
+    )
+
+    def __init__(self, problem: str) -> None:
+        self.network = read_network(problem)
+        self.fixed: dict[str, Any] = {"problem": problem, "sha256": sweep_cells.network_hash(self.network)}
+
+    def check(self, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+        """Check options as ``design_network`` would."""
+        _refuse_arguments(arguments)
+        for name, value in options.items():
+            _obey(name, value, _DESIGN_RULES[name])
+        limits = CapacitySet(
+            self.network,
+            limit=options.get("max_capacity"),
+            budget=options.get("budget"),
+            symmetric=options.get("symmetric", False),
+        )
+        method = "pgd" if options.get("preset") == "paper" else options.get("method", "prices")
+        if method != "prices" and not limits.is_box:
+            raise OptionError(f"method {method!r} knows no budget and no symmetry; use method 'prices'")
+
+    def check_start(self, x0: Any, arguments: Mapping[str, Any]) -> None:
+        """Nothing: a design draws its own starts."""
+
+
+class SamplesTarget:
+    """Labelled samples, to which support vector machines are fitted."""
+
+    function = f"{_CELLS}:svm_cell"
+    columns: tuple[str, ...] = sweep_cells.SVM_COLUMNS
+    shown: tuple[str, ...] = ("test_accuracy", "upper_value", "support_vectors", "seconds")
+    takes_start = False
+
+    def __init__(self, problem: str) -> None:
+        try:
+            from blocc.svm.estimator import BilevelSVC
+        except ImportError as error:
+            raise InputError(f'svm: needs {error.name or "scikit-learn"}; pip install "blocc[svm]"') from error
+        self._estimator = BilevelSVC
+        self.samples = read_samples(problem)
+        if len(self.samples.classes) != 2:
+            raise InputError(f"{problem} must have two classes of samples, got {len(self.samples.classes)}")
+        self.fixed: dict[str, Any] = {"problem": problem, "sha256": sweep_cells.samples_hash(self.samples)}
+        own = [name for name in BilevelSVC().get_params() if name not in ("random_state", "validation_fraction")]
+        self.options = (*own, *_SAMPLE_RULES)
+
+    def check(self, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+        """Check options as ``BilevelSVC`` does, and the sizes of the split."""
+        _refuse_arguments(arguments)
+        for name in _SAMPLE_RULES:
+            if name in options:
+                _obey(name, options[name], _SAMPLE_RULES[name])
+        own = {name: value for name, value in options.items() if name not in _SAMPLE_RULES}
+        if own.get("kernel") == "precomputed":
+            raise OptionError("kernel must be 'linear', 'rbf' or 'poly'; a sweep computes no kernel of its own")
+        if own.get("start", "auto") not in ("auto", "uniform"):
+            raise OptionError(f"start must be 'auto' or 'uniform', got {own['start']!r}")
+        self._estimator(**own)._settings()  # every check of a fit, and nothing else
+        n = self.samples.n_samples
+        sizes = sweep_cells.split_sizes(n, options.get("train"), options.get("validation"))
+        if sum(sizes) >= n:
+            raise OptionError(
+                f"train = {sizes[0]} and validation = {sizes[1]} leave no test samples; their sum must be below {n}"
+            )
+
+    def check_start(self, x0: Any, arguments: Mapping[str, Any]) -> None:
+        """Nothing: margins have a start of their own, the option ``start``."""
+
+
+# --- rules of single options ---------------------------------------------------------------------------------------
+Rule = tuple[Callable[[Any], bool], str]
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+_POSITIVE: Rule = (_is_positive, "a positive number")
+_COUNT: Rule = (_is_count, "a whole number of at least 1")
+_SWITCH: Rule = (lambda value: isinstance(value, bool), "true or false")
+_DESIGN_RULES: dict[str, Rule] = {
+    "gamma": (lambda value: value == "auto" or _is_positive(value), "'auto' or a positive number"),
+    "starts": _COUNT,
+    "budget": _POSITIVE,
+    "symmetric": _SWITCH,
+    "max_capacity": (lambda value: isinstance(value, list) or _is_positive(value), "a positive number or a list"),
+    "method": (lambda value: value in METHODS, f"one of {', '.join(METHODS)}"),
+    "preset": (lambda value: value in ("default", "paper"), "'default' or 'paper'"),
+    "tolerance": (lambda value: _is_positive(value) and value < 1, "a number between 0 and 1"),
+    "time_limit": _POSITIVE,
+    "max_iterations": _COUNT,
+}
+_SAMPLE_RULES: dict[str, Rule] = {
+    "train": _COUNT,
+    "validation": _COUNT,
+    "expand": _SWITCH,
+    "standardize": _SWITCH,
+}
+
+
+def _obey(name: str, value: Any, rule: Rule) -> None:
+    allows, words = rule
+    if not allows(value):
+        raise OptionError(f"{name} must be {words}, got {value!r}")
+
+
+def _refuse_arguments(arguments: Mapping[str, Any]) -> None:
+    if arguments:
+        raise InputError("arguments are for functions in a problem file; networks and samples take none")

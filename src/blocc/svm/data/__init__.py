@@ -1,0 +1,1 @@
+"""Samples from files, from scikit-learn and from OpenML."""

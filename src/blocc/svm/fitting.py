@@ -1,0 +1,237 @@
+"""From samples to a certified answer in the user's own units."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from blocc.errors import OptionError
+from blocc.lagrangian import Multipliers
+from blocc.outer.monitor import HistoryRow, State
+from blocc.result import Certificate, History, Result, Status
+from blocc.run.conclude import versions
+from blocc.solve import solve
+from blocc.svm.margins import MarginProblem, Scaling, check_price, is_number
+from blocc.svm.optimality import follower_residual
+from blocc.svm.padded import Solvers
+from blocc.svm.support_sets import Choice, Descent
+from blocc.svm.svm_problem import scaled_problem, svm_problem
+
+Report = Callable[[int, HistoryRow], None]
+
+#: gamma of the certificate when it is "auto": the first of these that hides nothing.
+GAMMAS = (12.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7)
+METHODS = ("exact", "pgd")
+#: The start of the published experiment: every c_i drawn from this interval.
+UNIFORM = (1.0, 5.0)
+#: Most classifiers that are kept of a run of Algorithm 1.
+MOST_STAGES = 200
+
+
+@dataclass(frozen=True, eq=False)
+class MarginFit:
+    """A classifier y = (w, b), how it came about, and what is proved about it."""
+
+    result: Result
+    path: np.ndarray  #: the classifier after each row of ``result.history``, or of an even selection of them
+    path_rows: np.ndarray  #: which rows of the history these are
+    bound: float  #: no margins have a smaller upper value (-inf: not known)
+    is_global: bool
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How to choose the margins; see :class:`blocc.svm.BilevelSVC`."""
+
+    c_penalty: str = "sum"
+    c_weight: float = 10.0
+    intercept_weight: float = 0.0
+    gamma: float | str = "auto"
+    tolerance: float = 1e-5
+    method: str = "exact"
+    step: float = 0.01
+    max_iterations: int | None = None
+    time_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise OptionError(f"method must be {' or '.join(map(repr, METHODS))}, got {self.method!r}")
+        check_price(self.c_penalty, self.c_weight, self.intercept_weight)
+        for name in ("tolerance", "step", "max_iterations", "time_limit"):
+            value = getattr(self, name)
+            if value is None and name in ("max_iterations", "time_limit"):
+                continue
+            if not is_number(value) or value <= 0:
+                raise OptionError(f"{name} must be positive, got {value!r}")
+        if self.max_iterations is not None and not isinstance(self.max_iterations, Integral):
+            raise OptionError(f"max_iterations must be a whole number, got {self.max_iterations!r}")
+        if self.gamma != "auto" and (not is_number(self.gamma) or self.gamma <= 0):  # type: ignore[operator]
+            raise OptionError(f"gamma must be 'auto' or a positive number, got {self.gamma!r}")
+
+    @property
+    def weights(self) -> dict[str, Any]:
+        """What belongs to the problem, not to the method."""
+        return {name: getattr(self, name) for name in ("c_penalty", "c_weight", "intercept_weight")}
+
+
+Samples = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def fit_margins(samples: Samples, options: FitOptions, start: Any = None, report: Report | None = None) -> MarginFit:
+    """Choose margins for (features, labels, validation features, validation labels), labels being -1 and 1."""
+    start = None if start is None else np.asarray(start, dtype=np.float64)
+    if start is not None and (start.shape != samples[1].shape or not np.isfinite(start).all() or (start < 0).any()):
+        raise OptionError(f"start must hold a nonnegative margin for each of the {len(samples[1])} training samples")
+    if options.method == "pgd":
+        return _by_gradient_steps(samples, options, start, report)
+    return _exactly(samples, options, start, report)
+
+
+def _exactly(samples: Samples, options: FitOptions, start: np.ndarray | None, report: Report | None) -> MarginFit:
+    begun = time.perf_counter()
+    scaled, scaling = scaled_problem(*samples, **options.weights)
+    solvers = Solvers(scaled)
+    gamma = GAMMAS[0] if isinstance(options.gamma, str) else options.gamma
+    descent = Descent(solvers, options.tolerance, options.time_limit, report)
+    choice = descent.run(start, gamma / scaling.unit**2)
+    if choice.best is None:
+        raise OptionError(f"no classifier could be computed: {choice.message or 'the features are not usable'}")
+    raw = _raw_problem(samples, options)
+    y, c = scaling.back(choice.best.y), choice.best.c
+    support = choice.best.support / scaling.unit**2
+    residuals = kkt_residuals(raw, c, y, support)
+    upper, lower = raw.upper(c, y), raw.lower(y)
+    gamma, y_penalty, penalty_value = _penalised(raw, solvers, scaling, c, y, options)
+    status, message = _judge(choice, scaled)
+    certificate = Certificate(
+        stationarity=residuals[0],
+        feasibility=residuals[1],
+        complementarity=residuals[2],
+        penalty_gap=upper - penalty_value,
+        distance=float(np.linalg.norm(y_penalty - y)),
+        stationarity_x=choice.stationarity,
+    )
+    result = Result(
+        x=c,
+        y=y,
+        y_penalty=y_penalty,
+        multipliers=Multipliers(support, np.zeros(0)),
+        upper_value=upper,
+        lower_value=lower,
+        upper_value_penalty=raw.upper(c, y_penalty),
+        gamma=gamma,
+        status=status,
+        message=message,
+        certificate=certificate,
+        history=History(
+            [row._replace(gamma=gamma, lower_value=row.lower_value / scaling.unit**2) for row in choice.rows]
+        ),
+        counts={
+            "evaluations": solvers.solves,
+            "branches": choice.branches,
+            "newton_steps": choice.newton_steps,
+        },
+        seconds={
+            "compile": solvers.compile_seconds,
+            "run": time.perf_counter() - begun - solvers.compile_seconds,
+        },
+        name="SVM margins",
+        settings={**options.weights, "gamma": options.gamma, "tolerance": options.tolerance, "method": options.method},
+        versions=versions(),
+    )
+    path = np.array([scaling.back(point) for point in choice.path])
+    return MarginFit(result, path, np.arange(len(path)), choice.bound, choice.is_global)
+
+
+def _raw_problem(samples: Samples, options: FitOptions) -> MarginProblem:
+    """The user's own numbers, for values and certificates."""
+    features, labels, validation_features, validation_labels = samples
+    plain = Scaling(np.zeros(features.shape[1]), 1.0)
+    rows, validation = plain.rows(features, labels), plain.rows(validation_features, validation_labels)
+    return MarginProblem(rows, validation, **options.weights)
+
+
+def kkt_residuals(
+    problem: MarginProblem, c: np.ndarray, y: np.ndarray, support: np.ndarray
+) -> tuple[float, float, float]:
+    """Stationarity, feasibility and complementarity of the follower's answer, from the samples alone."""
+    slack = problem.rows @ y - (1.0 - c)
+    stationarity = np.abs(problem.ridge * y - problem.rows.T @ support).max()
+    negative = max(float(np.max(-support, initial=0.0)), 0.0)
+    return (
+        float(stationarity),
+        float(np.max(-slack, initial=0.0)),
+        max(float(np.max(np.minimum(np.maximum(slack, 0.0), support), initial=0.0)), negative),
+    )
+
+
+def _penalised(
+    raw: MarginProblem, solvers: Solvers, scaling: Scaling, c: np.ndarray, y: np.ndarray, options: FitOptions
+) -> tuple[float, np.ndarray, float]:
+    """yF and F_gamma(c) at the given gamma, or at the one that hides least (the first that hides nothing)."""
+    lower, upper = raw.lower(y), raw.upper(c, y)
+    candidates = GAMMAS if isinstance(options.gamma, str) else (options.gamma,)
+    best: tuple[float, np.ndarray, float] | None = None
+    for gamma in candidates:
+        answer = solvers.follower(c, gamma=gamma / scaling.unit**2)
+        y_penalty = scaling.back(answer["y"])
+        # The Lagrangian: second-order accurate where gamma magnifies what yF lacks in feasibility.
+        missing = (answer["price"] / scaling.unit**2) @ (1.0 - c - raw.rows @ y_penalty)
+        value = raw.upper(c, y_penalty) + gamma * (raw.lower(y_penalty) + missing - lower)
+        if best is None or abs(upper - value) < abs(upper - best[2]):
+            best = gamma, y_penalty, value
+        near = float(np.linalg.norm(y_penalty - y)) <= 10.0 * options.tolerance * (1.0 + float(np.linalg.norm(y)))
+        if near and abs(upper - value) <= options.tolerance * (1.0 + upper):
+            break
+    assert best is not None
+    return best
+
+
+def _judge(choice: Choice, scaled: MarginProblem) -> tuple[Status, str]:
+    """No success unless the follower's KKT residuals, in scaled features, are small too."""
+    assert choice.best is not None
+    worst = follower_residual(scaled, choice.best)
+    if choice.status is Status.CONVERGED and worst > 1e-6:
+        return Status.STALLED, f"The lower level is solved only to {worst:.1e} (relative); a certificate needs 1e-06."
+    return choice.status, choice.message
+
+
+def _by_gradient_steps(
+    samples: Samples, options: FitOptions, start: np.ndarray | None, report: Report | None
+) -> MarginFit:
+    """Algorithm 1 of the paper, with exact inner solutions."""
+    problem = svm_problem(*samples, **options.weights)
+    first = np.full(len(samples[1]), 2.0) if start is None else start
+    margins: list[np.ndarray] = []
+    result = solve(
+        problem,
+        first,
+        outer="pgd",
+        gamma=GAMMAS[0] if isinstance(options.gamma, str) else options.gamma,
+        step=options.step,
+        tolerance=options.tolerance,
+        max_iterations=options.max_iterations or 2000,
+        time_limit=options.time_limit,
+        progress=report,
+        callback=lambda state: _keep(margins, state),
+    )
+    scaled, scaling = scaled_problem(*samples, **options.weights)
+    solvers = Solvers(scaled)
+    chosen = (
+        np.unique(np.linspace(0, max(len(margins) - 1, 0), MOST_STAGES).astype(int)) if margins else np.zeros(0, int)
+    )
+    path = [scaling.back(solvers.follower(margins[index])["y"]) for index in chosen]
+    # A very long history keeps only some of its rows.
+    rows = chosen * len(result.history) // max(len(margins), 1)
+    return MarginFit(
+        result, np.array([*path, result.y]), np.append(rows, max(len(result.history) - 1, 0)), -np.inf, False
+    )
+
+
+def _keep(margins: list[np.ndarray], state: State) -> None:
+    margins.append(np.array(state.x))

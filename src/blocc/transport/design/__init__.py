@@ -1,0 +1,1 @@
+"""The upper level: which links to build, and how large."""

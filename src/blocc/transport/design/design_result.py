@@ -1,0 +1,108 @@
+"""What a design run returns: the network to build, who travels on it, and the proof."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocc.result import Certificate, History, Status
+from blocc.transport.network.network import TransportNetwork
+
+
+class Assignment(NamedTuple):
+    """Where the travellers go when the capacities stand: the lower level's solution, in the network's own units."""
+
+    flow: np.ndarray  #: passengers on each link
+    #: Multiplier of each link's capacity: what one more unit would save the travellers. For a link that is not built,
+    #: the first unit; NaN where that would lead to places nobody reaches yet.
+    price: np.ndarray
+    share: np.ndarray  #: of each market, between 0 (nobody takes the new network) and 1
+    path_cost: np.ndarray  #: cheapest time of each market, prices included; infinite where there is no path
+    travel_time: np.ndarray  #: mean time of each market's passengers, without prices; NaN where nobody travels
+    utility: float  #: the operator's: revenue less construction cost
+    revenue: float
+    construction_cost: float
+
+
+class WhatIf(NamedTuple):
+    """One row of the table that shows what another gamma would have given (each continued from the one before)."""
+
+    gamma: float
+    utility: float  #: at yg, the travellers' own answer
+    utility_penalised: float  #: at yF, the penalised answer
+    distance: float  #: ``||yF - yg||`` over the shares
+    links_built: int
+    seconds: float
+
+
+class Start(NamedTuple):
+    """One random start and where it ended."""
+
+    utility: float
+    status: Status
+    links_built: int
+    evaluations: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Design:
+    """A designed network. ``print(design)`` explains it; ``blocc.report.transport`` writes it to files."""
+
+    network: TransportNetwork
+    capacity: np.ndarray  #: of each link; 0 means not built
+    follower: Assignment  #: yg: what really happens
+    penalised: Assignment  #: yF: the penalised answer
+    gamma: float
+    status: Status
+    message: str
+    certificate: Certificate
+    history: History
+    what_if: tuple[WhatIf, ...]
+    starts: tuple[Start, ...]
+    seconds: dict[str, float]  #: ``compile`` and ``run``
+    settings: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def success(self) -> bool:
+        """Whether the run converged; nothing else counts as success."""
+        return self.status is Status.CONVERGED
+
+    @property
+    def utility(self) -> float:
+        """Revenue less construction cost, at the travellers' exact answer."""
+        return self.follower.utility
+
+    @property
+    def built(self) -> np.ndarray:
+        """Which links are built."""
+        return self.capacity > 0
+
+    @property
+    def utilisation(self) -> np.ndarray:
+        """Flow over capacity of each link; NaN where nothing is built."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.built, self.follower.flow / self.capacity, np.nan)
+
+    def __repr__(self) -> str:
+        served, count = float(self.network.demand @ self.follower.share), len(self.starts)
+        total = float(self.network.demand.sum())
+        lines = [
+            f"{self.network.name}: {self.status.value}",
+            f"  {self.message}",
+            f"  utility      {self.utility:.6f}   (revenue {self.follower.revenue:.6f}, "
+            f"construction {self.follower.construction_cost:.6f}; at yF: {self.penalised.utility:.6f})",
+            f"  links built  {int(self.built.sum())} of {self.network.n_links}, "
+            f"capacity {self.capacity.sum():.6g} in all",
+            f"  demand       {served:.6g} of {total:.6g} travel on the new network "
+            f"({served / total if total else 0.0:.1%})",
+            f"  gamma        {self.gamma:g}",
+            "  certificate",
+            *("    " + line for line in str(self.certificate).splitlines()),
+            f"  {count} {'start' if count == 1 else 'starts'}, {sum(s.evaluations for s in self.starts)} evaluations, "
+            f"{self.seconds.get('run', 0.0):.3g} s (and {self.seconds.get('compile', 0.0):.3g} s to compile)",
+        ]
+        return "\n".join(lines)

@@ -1,0 +1,160 @@
+"""The design problem in the space of link prices, where one evaluation costs two shortest-path computations.
+
+For a set X = {x >= 0} the penalty function needs no inner solver. With D(costs; t_ext) the travellers' least cost when
+passing link a costs ``costs[a]`` and nothing limits the flow, weak duality of the lower level gives
+
+    min over x of F_gamma(x)
+        =  min over p >= 0 of  gamma [D(t + p + c / gamma; t_ext + m / gamma) - D(t + p; t_ext)] - sum w m.
+
+p is the follower's prices, p + c / gamma the penalised ones, and the gradient in p is gamma times the difference of the
+two flows: it vanishes where both answers fill the same capacities. D is explicit (cheapest costs and a logit), so a
+small ``temperature`` that spreads passengers over nearly cheapest paths makes the whole a smooth function. gamma from 1
+upwards and temperature downwards are followed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from scipy.optimize import minimize
+
+from blocc.transport.travellers.graph import Graph, at_origin, beside, cheapest, differences, far_ends, usable
+
+Array = Any
+
+#: gamma of the homotopy, up to the one wanted.
+GAMMAS = (1.0, 1.5, 2.0, 3.0, 4.5, 7.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
+#: Later temperatures at the last gamma, in units of time.
+FINEST = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+
+
+class Assignment(NamedTuple):
+    """Travellers without capacities, spread over nearly cheapest paths."""
+
+    value: Array  #: D: their least cost
+    flow: Array  #: passengers on each link, the gradient of D in the costs
+    potential: Array  #: cost to each node
+    share: Array
+
+
+def assign(graph: Graph, costs: Array, alternative: Array, is_open: Array, temperature: Array) -> Assignment:
+    """Distribute the travellers when passing link a costs ``costs[a]``; pure and differentiable by its flows.
+
+    A path's weight is exp(-cost / temperature). Weights are taken relative to the cheapest path, so that no exponential
+    overflows, and their sum over all paths solves a linear system by fixed-point iteration.
+    """
+    nodes, links = usable(graph, is_open)
+    reference = cheapest(graph, costs, nodes, links)
+    weight = jnp.where(links, jnp.exp(-(costs[None, :] - differences(graph, reference)) / temperature), 0.0)
+
+    def settle(source: Array, incident: Array, ends: Array) -> Array:
+        """Solve u = source + (u at the far end of each incident link, times its weight)."""
+        by_link = beside(weight.T, 0.0)[incident]
+
+        def sweep(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            old, _, count = state
+            new = source.T + jnp.sum(by_link * old[ends], axis=1)
+            return new, jnp.max(jnp.abs(new - old) / (1e-300 + jnp.abs(new))), count + 1
+
+        state = (source.T, jnp.asarray(jnp.inf), jnp.asarray(0))
+        return lax.while_loop(lambda s: (s[1] > 1e-12) & (s[2] < 500), sweep, state)[0].T
+
+    before, after = far_ends(graph)
+    reach = settle(at_origin(graph).astype(weight.dtype), graph.into, before)
+    potential = jnp.where(nodes, reference - temperature * jnp.log(jnp.where(nodes, reach, 1.0)), 0.0)
+    demand = jnp.where(nodes, graph.demand, 0.0)
+    share = jnp.where(nodes, jax.nn.sigmoid(alternative - potential), 0.0)
+    pull = settle(demand * share / jnp.where(nodes, reach, 1.0), graph.out_of, after)
+    flow = jnp.sum(pull[:, graph.head] * weight * reach[:, graph.tail], axis=0)
+    gain = demand * jax.nn.softplus(alternative - potential)
+    return Assignment(jnp.sum(graph.demand * (alternative - 1.0) - gain), flow, potential, share)
+
+
+class Prices(NamedTuple):
+    """The penalty function at one vector of prices."""
+
+    value: Array  #: the least F_gamma over the capacities that these prices support
+    gradient: Array
+    follower: Assignment
+    penalised: Assignment
+
+
+def evaluate_prices(graph: Graph, prices: Array, gamma: Array, is_open: Array, temperature: Array) -> Prices:
+    """Value and gradient of the penalty function in the prices."""
+    # Where a cycle costs next to nothing the sum over all paths diverges; times get a floor that vanishes with the
+    # temperature.
+    least = temperature * (1.0 + jnp.log(jnp.max(jnp.bincount(graph.tail, length=graph.demand.shape[1]))))
+    time = jnp.maximum(graph.time, least)
+    costs = jnp.stack([time + prices, time + prices + graph.cost / gamma])
+    alternatives = jnp.stack([graph.alternative, graph.alternative + graph.revenue / gamma])
+    both = jax.vmap(lambda c, t: assign(graph, c, t, is_open, temperature))(costs, alternatives)
+    follower, penalised = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in (0, 1))
+    value = gamma * (penalised.value - follower.value) - jnp.sum(graph.demand * graph.revenue)
+    return Prices(value, gamma * (penalised.flow - follower.flow), follower, penalised)
+
+
+Function = Callable[[np.ndarray, float, np.ndarray, float], Prices]
+Watch = Callable[[Prices, float], None]  #: sees every evaluation that improves, with its gamma
+
+
+class Descent(NamedTuple):
+    """Where a descent in the prices ended."""
+
+    prices: np.ndarray
+    capacity: np.ndarray  #: the follower's flows there
+    penalised: np.ndarray  #: the penalised flows: the capacities that minimise F_gamma at these prices
+    value: float
+    evaluations: int
+
+
+def temperature_of(gamma: float, unit: float) -> float:
+    """How much smoothing goes with gamma: a tenth of the unit of time at first, less as gamma grows."""
+    return 0.1 * unit * min(1.0, (3.0 / gamma) ** 0.7)
+
+
+def descend(
+    function: Function,
+    prices: np.ndarray,
+    gamma: float,
+    is_open: np.ndarray,
+    temperature: float,
+    ceiling: float,
+    watch: Watch | None = None,
+    group: np.ndarray | None = None,
+) -> Descent:
+    """Minimise over the prices of open links at one gamma and one temperature; links of one ``group`` share a price."""
+    free = np.flatnonzero(is_open)
+    leaders, member = np.unique(free if group is None else group[free], return_inverse=True)
+    start = np.clip(np.bincount(member, prices[free], len(leaders)) / np.bincount(member), 0.0, ceiling)
+    best: list[Any] = [np.inf, None, prices]
+
+    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
+        trial = prices.copy()
+        trial[free] = values[member]
+        found = function(trial, gamma, is_open, temperature)
+        value = float(found.value)
+        if value < best[0]:
+            best[:] = [value, found, trial]
+            if watch is not None:
+                watch(found, gamma)
+        return value, np.bincount(member, np.asarray(found.gradient)[free], len(leaders))
+
+    if not len(free):
+        value, _ = objective(start)
+        return Descent(prices, np.zeros_like(prices), np.zeros_like(prices), value, 1)
+    result = minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0.0, ceiling)] * len(leaders),
+        options={"maxiter": 400, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6},
+    )
+    value, found, where = best
+    follower, penalised = (np.where(is_open, np.asarray(s.flow), 0.0) for s in (found.follower, found.penalised))
+    return Descent(where, follower, penalised, value, int(result.nfev))

@@ -1,0 +1,1 @@
+"""Transport networks as data: nodes, candidate links, markets, and the files they come from."""

@@ -1,0 +1,237 @@
+"""A transport network: nodes, candidate links and markets, checked when it is built.
+
+Units: times are disutilities of one passenger (a time multiplied by its value); demand, flow and capacity share one
+passenger unit; cost is per unit of capacity, revenue per passenger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
+
+from blocc._lib.reading import shown
+from blocc.errors import ProblemError
+from blocc.transport.network.checked_rows import Table, raise_if_any
+
+NodeId = int | str
+
+LINK_COLUMNS = ("time", "cost")
+MARKET_COLUMNS = ("demand", "revenue", "alternative_time")
+
+
+class Sizes(NamedTuple):
+    """How large the full formulation is: one flow for each market and link, one share for each market."""
+
+    variables: int  #: of both levels: capacities, flows and shares
+    constraints: int  #: flow conservation at each node for each market, and one capacity row for each link
+    nonzeros: int  #: of the constraints' matrix
+
+
+@dataclass(frozen=True, eq=False)
+class TransportNetwork:
+    """Nodes with coordinates, candidate links with time and cost, markets with demand, revenue and alternative time.
+
+    Build one with :meth:`from_tables`, which checks every row, or read a file with
+    :func:`blocc.transport.network.files.read_network`. Links and markets keep the order of their tables.
+    """
+
+    name: str
+    nodes: tuple[NodeId, ...]
+    coordinates: np.ndarray  #: (nodes, 2): x and y, or longitude and latitude where ``geographic``
+    tail: np.ndarray  #: index of the node where each link begins
+    head: np.ndarray  #: index of the node where each link ends
+    time: np.ndarray
+    cost: np.ndarray
+    origin: np.ndarray  #: index of the node where each market begins
+    destination: np.ndarray
+    demand: np.ndarray
+    revenue: np.ndarray
+    alternative_time: np.ndarray  #: of the existing network
+    geographic: bool = False
+    labels: tuple[str, ...] = ()  #: names of the nodes for people; empty: their ids
+    start_range: tuple[float, float] | None = None  #: random starts draw each capacity uniformly from here
+    notes: str = ""
+
+    @classmethod
+    def from_tables(
+        cls,
+        nodes: Iterable[Mapping[str, Any]],
+        links: Iterable[Mapping[str, Any]],
+        markets: Iterable[Mapping[str, Any]],
+        *,
+        name: str = "network",
+        start_range: Sequence[float] | None = None,
+        notes: str = "",
+        rows: Mapping[str, Sequence[str]] | None = None,
+    ) -> TransportNetwork:
+        """Build a network out of rows, and name every row that is wrong.
+
+        A node has ``id`` and either ``x`` and ``y`` or ``lon`` and ``lat`` (and perhaps a ``name``); a link ``from``,
+        ``to``, ``time`` and ``cost``; a market ``origin``, ``destination``, ``demand``, ``revenue`` and
+        ``alternative_time``. ``rows`` may say where each row stands ("node.csv line 7"); by default "nodes row 7",
+        counted from 1.
+        """
+        where = rows or {}
+        node_table = Table("nodes", list(nodes), where.get("nodes"))
+        link_table = Table("links", list(links), where.get("links"))
+        market_table = Table("markets", list(markets), where.get("markets"))
+        geographic = any("lon" in row or "lat" in row for row in node_table.data)
+        ids = node_table.identifiers("id")
+        places = node_table.numbers(("lon", "lat") if geographic else ("x", "y"))
+        if geographic:
+            node_table.between("lat", places[:, 1], -90.0, 90.0)
+            node_table.between("lon", places[:, 0], -360.0, 360.0)
+        index = {identifier: position for position, identifier in enumerate(ids)}
+        ends = [link_table.references(column, index) for column in ("from", "to")]
+        pairs = [market_table.references(column, index) for column in ("origin", "destination")]
+        link_table.distinct(("from", "to"), *ends, both="a link from a node to itself")
+        market_table.distinct(("origin", "destination"), *pairs, both="a market from a node to itself")
+        link_numbers = link_table.numbers(LINK_COLUMNS, least=0.0)
+        market_numbers = market_table.numbers(MARKET_COLUMNS, least=0.0)
+        for table, least in ((node_table, 2), (link_table, 1), (market_table, 1)):
+            table.at_least(least)
+        raise_if_any(name, (node_table, link_table, market_table))
+        network = cls(
+            name=name,
+            nodes=tuple(ids),
+            coordinates=places,
+            tail=ends[0],
+            head=ends[1],
+            time=link_numbers[:, 0],
+            cost=link_numbers[:, 1],
+            origin=pairs[0],
+            destination=pairs[1],
+            demand=market_numbers[:, 0],
+            revenue=market_numbers[:, 1],
+            alternative_time=market_numbers[:, 2],
+            geographic=geographic,
+            labels=tuple(str(row.get("name") or key) for key, row in zip(ids, node_table.data, strict=True)),
+            start_range=_range(start_range),
+            notes=notes,
+        )
+        unserved = np.isinf(network.free_flow_times)
+        for row in np.flatnonzero(unserved):
+            market_table.complain(int(row), "destination", "cannot be reached from the origin over the candidate links")
+        raise_if_any(name, (market_table,))
+        return network
+
+    # --- sizes --------------------------------------------------------------------------------------------------
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.nodes)
+
+    @property
+    def n_links(self) -> int:
+        """Number of candidate links."""
+        return len(self.time)
+
+    @property
+    def n_markets(self) -> int:
+        """Number of origin-destination markets."""
+        return len(self.demand)
+
+    @property
+    def sizes(self) -> Sizes:
+        """Variables, constraints and nonzeros of the full formulation, as the paper counts them."""
+        a, k, s = self.n_links, self.n_markets, self.n_nodes
+        flow = 2 * a * k + 2 * k  # each flow leaves one node and enters another; a share stands at both ends
+        capacity = a * k + a
+        return Sizes(a * k + k + a, s * k + a, flow + capacity)
+
+    # --- derived figures ----------------------------------------------------------------------------------------
+    @cached_property
+    def free_flow_times(self) -> np.ndarray:
+        """Cheapest time of each market over all candidate links, infinite where there is no path."""
+        return self.path_costs(self.time)
+
+    def path_costs(self, costs: np.ndarray, open_links: np.ndarray | None = None) -> np.ndarray:
+        """Cheapest cost of each market when passing link a costs ``costs[a]``; infinite where there is no path."""
+        used = np.arange(self.n_links) if open_links is None else np.flatnonzero(open_links)
+        # A zero would mean "no link" to the sparse graph; the smallest positive number stands for it.
+        weights = np.maximum(costs[used], np.finfo(float).tiny)
+        graph = csr_array((weights, (self.tail[used], self.head[used])), shape=(self.n_nodes, self.n_nodes))
+        origins, row = np.unique(self.origin, return_inverse=True)
+        distance = dijkstra(graph, indices=origins)
+        return np.asarray(distance[row, self.destination])
+
+    @cached_property
+    def reverse(self) -> np.ndarray:
+        """Index of the link in the opposite direction, -1 where there is none."""
+        position = {(int(i), int(j)): a for a, (i, j) in enumerate(zip(self.tail, self.head, strict=True))}
+        return np.array([position.get((int(j), int(i)), -1) for i, j in zip(self.tail, self.head, strict=True)])
+
+    def random_starts(self, count: int, seed: int = 0) -> np.ndarray:
+        """Capacities to start from, one row each, uniform on ``start_range`` (or on a range like the demand's)."""
+        low, high = self.start_range or self.usual_range
+        return np.random.default_rng(seed).uniform(low, high, (count, self.n_links))
+
+    @property
+    def usual_range(self) -> tuple[float, float]:
+        """Half to twice the flow of a link if everyone travelled and took a path of average length."""
+        mean_path = float(np.average(self.free_flow_times, weights=self.demand + np.finfo(float).tiny))
+        flow = float(self.demand.sum()) * max(1.0, mean_path / max(float(self.time.mean()), 1e-12)) / self.n_links
+        return 0.5 * flow, 2.0 * flow
+
+    # --- tables again -------------------------------------------------------------------------------------------
+    def node_rows(self) -> list[dict[str, Any]]:
+        """The nodes as rows that :meth:`from_tables` reads."""
+        keys = ("lon", "lat") if self.geographic else ("x", "y")
+        rows: list[dict[str, Any]] = []
+        for identifier, label, place in zip(self.nodes, self.labels, self.coordinates, strict=True):
+            row: dict[str, Any] = {"id": identifier, keys[0]: float(place[0]), keys[1]: float(place[1])}
+            rows.append(row if label == str(identifier) else {**row, "name": label})
+        return rows
+
+    def link_rows(self) -> list[dict[str, Any]]:
+        """The links as rows that :meth:`from_tables` reads."""
+        return [
+            {"from": self.nodes[i], "to": self.nodes[j], "time": float(time), "cost": float(cost)}
+            for i, j, time, cost in zip(self.tail, self.head, self.time, self.cost, strict=True)
+        ]
+
+    def market_rows(self) -> list[dict[str, Any]]:
+        """The markets as rows that :meth:`from_tables` reads."""
+        columns = zip(self.origin, self.destination, self.demand, self.revenue, self.alternative_time, strict=True)
+        return [
+            {
+                "origin": self.nodes[o],
+                "destination": self.nodes[d],
+                "demand": float(demand),
+                "revenue": float(revenue),
+                "alternative_time": float(alternative),
+            }
+            for o, d, demand, revenue, alternative in columns
+        ]
+
+    def renamed(self, name: str) -> TransportNetwork:
+        """The same network under another name."""
+        return replace(self, name=name)
+
+    def __repr__(self) -> str:
+        return (
+            f"TransportNetwork({self.name!r}: {self.n_nodes} nodes, {self.n_links} candidate links, "
+            f"{self.n_markets} markets, demand {self.demand.sum():.6g})"
+        )
+
+
+def _range(value: Sequence[float] | None) -> tuple[float, float] | None:
+    if value is None:
+        return None
+    try:
+        if isinstance(value, str):  # "15" would pass for the numbers 1 and 5
+            raise TypeError
+        low, high = (float(number) for number in value)
+    except (TypeError, ValueError, OverflowError):
+        raise ProblemError(
+            f"start_range must be two numbers, the least and the largest capacity, got {shown(value)}"
+        ) from None
+    if not 0 <= low <= high < np.inf:
+        raise ProblemError(f"start_range must be finite with 0 <= low <= high, got {shown(value)}")
+    return low, high

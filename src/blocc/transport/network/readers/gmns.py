@@ -1,0 +1,159 @@
+"""Folders of CSV files in the manner of GMNS, the General Modeling Network Specification.
+
+``node.csv`` (node_id, x_coord, y_coord; optional name and zone_id), ``link.csv`` (from_node_id, to_node_id; a time, or
+length and free_speed; optional cost and directed), ``demand.csv`` (origin, destination, volume; optional revenue and
+alternative_time) and, optional, ``config.csv`` (dataset_name, crs). Other columns are ignored.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from blocc.transport.network.checked_rows import identifier
+from blocc.transport.network.network import NodeId, TransportNetwork
+from blocc.transport.network.readers.lines import Complaints, CsvTable, read_csv
+from blocc.transport.network.readers.raw import Demand, RawNetwork, Row
+
+NODE = {"id": ("node_id",), "x": ("x_coord",), "y": ("y_coord",), "name": ("name",), "zone": ("zone_id",)}
+LINK = {
+    "from": ("from_node_id",),
+    "to": ("to_node_id",),
+    "time": ("time", "vdf_fftt", "free_flow_time", "fftt"),
+    "length": ("length",),
+    "free_speed": ("free_speed",),
+    "cost": ("cost",),
+    "directed": ("directed",),
+}
+MARKET = {
+    "origin": ("o_zone_id", "origin"),
+    "destination": ("d_zone_id", "destination"),
+    "demand": ("volume", "demand"),
+    "revenue": ("revenue",),
+    "alternative_time": ("alternative_time",),
+}
+CONFIG = {name: (name,) for name in ("dataset_name", "crs", "start_low", "start_high", "notes")}
+GEOGRAPHIC = ("epsg:4326", "4326", "wgs84", "wgs 84", "ogc:crs84", "crs84")
+BOTH_WAYS = ("0", "false", "no", "f", "n")
+ONE_WAY = ("", "1", "true", "yes", "t", "y")
+
+
+def read_folder(folder: Path) -> RawNetwork:
+    """The raw network that the CSV files of a folder describe."""
+    node = read_csv(folder / "node.csv", NODE, ("id", "x", "y"))
+    link = read_csv(folder / "link.csv", LINK, ("from", "to"))
+    config = _config(folder)
+    name = config.get("dataset_name") or folder.resolve().name or "network"
+    links, link_places = _links(link, name)
+    zones, zone_notes = _zones(node.rows)
+    geographic = config.get("crs", "").lower() in GEOGRAPHIC
+    names = {"x": "lon", "y": "lat"} if geographic else {}
+    starts = (config.get("start_low", ""), config.get("start_high", ""))
+    raw = RawNetwork(
+        name=name,
+        nodes=[{names.get(key, key): value for key, value in row.items() if key != "zone"} for row in node.rows],
+        links=links,
+        markets=None,
+        places={"nodes": node.places, "links": link_places},
+        zones=zones,
+        zones_from="node.csv",
+        start_range=starts if any(starts) else None,
+        notes=[note for note in (config.get("notes"), *zone_notes) if note],
+        demand_expected=f"demand.csv in {folder}",
+    )
+    if (folder / "demand.csv").is_file():
+        demand = read_csv(folder / "demand.csv", MARKET, ("origin", "destination", "demand"))
+        raw.set_demand(Demand(list(demand.rows), demand.places), keep_zero=True)
+    return raw
+
+
+def render(network: TransportNetwork) -> dict[str, str]:
+    """The texts of the files that :func:`read_folder` reads, by name."""
+    axes = ("lon", "lat") if network.geographic else ("x", "y")
+    nodes = [
+        {"node_id": row["id"], "name": row.get("name", ""), "x_coord": row[axes[0]], "y_coord": row[axes[1]]}
+        for row in network.node_rows()
+    ]
+    links = [
+        {
+            "link_id": number,
+            "from_node_id": row["from"],
+            "to_node_id": row["to"],
+            "directed": 1,
+            "time": row["time"],
+            "cost": row["cost"],
+        }
+        for number, row in enumerate(network.link_rows(), 1)
+    ]
+    markets = [
+        {
+            "o_zone_id": row["origin"],
+            "d_zone_id": row["destination"],
+            "volume": row["demand"],
+            "revenue": row["revenue"],
+            "alternative_time": row["alternative_time"],
+        }
+        for row in network.market_rows()
+    ]
+    low, high = network.start_range or ("", "")
+    crs = "EPSG:4326" if network.geographic else ""
+    config = {"dataset_name": network.name, "crs": crs, "start_low": low, "start_high": high, "notes": network.notes}
+    tables = {"node.csv": nodes, "link.csv": links, "demand.csv": markets, "config.csv": [config]}
+    return {name: _csv(rows) for name, rows in tables.items()}
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    stream = io.StringIO(newline="")
+    # Python quotes a cell with a line feed, but not one with a carriage return alone, which would begin a new row.
+    strange = any("\r" in value for row in rows for value in row.values() if isinstance(value, str))
+    options: dict[str, Any] = {"quoting": csv.QUOTE_ALL} if strange else {}
+    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n", **options)
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def _config(folder: Path) -> Mapping[str, str]:
+    """The one row of config.csv; empty where the folder has none."""
+    path = folder / "config.csv"
+    rows = read_csv(path, CONFIG, ()).rows if path.is_file() else []
+    return rows[0] if rows else {}
+
+
+def _links(table: CsvTable, name: str) -> tuple[list[Row], list[str]]:
+    """One row for each direction."""
+    complaints = Complaints(name)
+    rows: list[Row] = []
+    places: list[str] = []
+    for record, place in zip(table.rows, table.places, strict=True):
+        row = {key: value for key, value in record.items() if key != "directed"}
+        rows.append(row)
+        places.append(place)
+        directed = record.get("directed", "").lower().removesuffix(".0")
+        if directed in BOTH_WAYS:
+            rows.append({**row, "from": row["to"], "to": row["from"]})
+            places.append(f"{place} (the way back: directed is {record['directed']})")
+        elif directed not in ONE_WAY:
+            complaints.add(place, f"directed {record['directed']!r} must be 1 or true (one way), or 0 or false (both)")
+    complaints.raise_if_any()
+    return rows, places
+
+
+def _zones(nodes: Iterable[Mapping[str, str]]) -> tuple[dict[NodeId, NodeId] | None, tuple[str, ...]]:
+    """The first node of each zone; None where no node names one."""
+    zones: dict[NodeId, NodeId] = {}
+    shared: set[NodeId] = set()
+    for row in nodes:
+        zone, node = identifier(row.get("zone")), identifier(row["id"])
+        if zone is None or node is None:
+            continue
+        if zone in zones and zones[zone] != node:
+            shared.add(zone)
+        zones.setdefault(zone, node)
+    if not zones:
+        return None, ()
+    note = f"{len(shared)} zones have several nodes in node.csv; the first of them takes the zone's demand."
+    return zones, (note,) if shared else ()

@@ -1,0 +1,87 @@
+"""The format of this package: one JSON document, one row on each line.
+
+``{"format": "blocc-network", "version": 1, "name": ..., "units": ..., "start_range": [low, high], "notes": ...,
+"nodes": [...], "links": [...], "markets": [...]}``; rows are those of ``TransportNetwork.from_tables``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from blocc.errors import ProblemError
+from blocc.transport.network.network import TransportNetwork
+from blocc.transport.network.readers.raw import RawNetwork
+
+FORMAT = "blocc-network"
+VERSION = 1
+UNITS = (
+    "time is the disutility of one passenger (a time multiplied by its value); demand, flow and capacity share one "
+    "passenger unit; cost is per unit of capacity; revenue is per passenger"
+)
+TABLES = ("nodes", "links", "markets")
+
+
+def parse(text: str, source: str) -> RawNetwork:
+    """The raw network that a document describes; ``source`` is what errors call it."""
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ProblemError(f"{source} line {error.lineno}: not JSON: {error.msg}") from None
+    except (ValueError, RecursionError) as error:  # an integer of thousands of digits, brackets without end
+        raise ProblemError(f"{source}: not JSON that can be read: {error}") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ProblemError(f'{source} is not a network: it must be an object with "format": "{FORMAT}"')
+    if document.get("version") != VERSION:
+        raise ProblemError(
+            f"{source} has version {document.get('version')!r} of the format; this blocc reads {VERSION}"
+        )
+    tables = {table: _rows(document, table, source) for table in TABLES}
+    notes = _text(document, "notes", "", source)
+    return RawNetwork(
+        name=_text(document, "name", source, source),
+        nodes=tables["nodes"],
+        links=tables["links"],
+        markets=tables["markets"],
+        places={
+            table: [f"{source} {table} row {n}" for n in range(1, len(rows) + 1)] for table, rows in tables.items()
+        },
+        start_range=document.get("start_range"),
+        notes=[notes] if notes else [],
+        demand_expected=f'"markets" in {source}',
+    )
+
+
+def render(network: TransportNetwork) -> str:
+    """The document of a network, one row on each line so that differences can be read."""
+    head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": network.name, "units": UNITS}
+    if network.start_range is not None:
+        head["start_range"] = list(network.start_range)
+    if network.notes:
+        head["notes"] = network.notes
+    parts = [f"{_json(key)}: {_json(value)}" for key, value in head.items()]
+    for table, rows in zip(TABLES, (network.node_rows(), network.link_rows(), network.market_rows()), strict=True):
+        parts.append(f"{_json(table)}: [\n  " + ",\n  ".join(map(_json, rows)) + "\n]")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _rows(document: dict[str, Any], table: str, source: str) -> list[dict[str, Any]]:
+    rows = document.get(table)
+    if not isinstance(rows, list):
+        found = "is missing" if rows is None else f"is {type(rows).__name__}"
+        raise ProblemError(f'{source}: "{table}" {found}; it must be a list of objects')
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise ProblemError(f"{source} {table} row {number}: must be an object with named figures, got {row!r:.60}")
+    return rows
+
+
+def _text(document: dict[str, Any], key: str, default: str, source: str) -> str:
+    value = document.get(key, default)
+    if not isinstance(value, str):
+        raise ProblemError(f'{source}: "{key}" must be a text, got {value!r:.60}')
+    return value

@@ -1,0 +1,167 @@
+"""The TNTP files of the Transportation Networks for Research collection.
+
+``NAME_net.tntp`` has the links, ``NAME_trips.tntp`` the demand and ``NAME_node.tntp`` (optional) the coordinates;
+without it the nodes are placed on a circle, in the order of their numbers. Zones are the nodes with the lowest numbers.
+
+``<FIRST THRU NODE>`` is ignored: paths may also pass through zones. Free flow times of zero, which connectors of zones
+have, are kept.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from blocc.errors import ProblemError
+from blocc.transport.network.checked_rows import finite, identifier
+from blocc.transport.network.readers.lines import Complaints, check_rows, read_text
+from blocc.transport.network.readers.raw import Demand, RawNetwork
+
+SUFFIX = "_net.tntp"
+#: Columns of a line of the network file; the format fixes their order.
+COLUMNS = ("init node", "term node", "capacity", "length", "free flow time")
+
+_TAG = re.compile(r"<([^>]*)>(.*)")
+_ORIGIN = re.compile(r"origin\b\s*(.*)", flags=re.IGNORECASE)
+
+
+def read_tntp(net: Path) -> RawNetwork:
+    """The raw network of a ``NAME_net.tntp`` file and of the files beside it."""
+    name = net.name[: -len(SUFFIX)] or "network"
+    trips, node = (net.with_name(f"{net.name[: -len(SUFFIX)]}_{what}.tntp") for what in ("trips", "node"))
+    links, link_places, tags = _links(net, name)
+    notes = []
+    if node.is_file():
+        nodes, node_places = _nodes(node, name)
+    else:
+        nodes, node_places = _circle(net, tags, links)
+        notes.append(f"There was no {node.name}: the nodes stand on a circle in the order of their numbers.")
+    if (_count(tags, "FIRST THRU NODE") or 0) > 1:
+        notes.append(f"Ignored: <FIRST THRU NODE> {tags['FIRST THRU NODE']}; paths may pass through zones.")
+    raw = RawNetwork(
+        name=name,
+        nodes=nodes,
+        links=links,
+        markets=None,
+        places={"nodes": node_places, "links": link_places},
+        notes=notes,
+        demand_expected=f"{trips.name} beside {net.name}",
+    )
+    if trips.is_file():
+        raw.set_demand(_trips(trips, name), keep_zero=False)
+    return raw
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Lines that are neither empty nor comments, each with its place."""
+    for number, line in enumerate(io.StringIO(read_text(path), newline=None), 1):
+        text = line.strip()
+        if text and not text.startswith("~"):
+            yield f"{path.name} line {number}", text
+
+
+def _tag(text: str) -> tuple[str, str] | None:
+    """Name and value of a line of metadata."""
+    match = _TAG.match(text)
+    return (match[1].strip().upper(), match[2].strip()) if match else None
+
+
+def _count(tags: dict[str, str], tag: str) -> int | None:
+    """A count among the metadata; None where it is missing or not a count."""
+    number = finite(tags.get(tag, ""))
+    return int(number) if number is not None and number >= 0 else None
+
+
+def _links(net: Path, name: str) -> tuple[list[dict[str, Any]], list[str], dict[str, str]]:
+    complaints = Complaints(name)
+    rows: list[dict[str, Any]] = []
+    places: list[str] = []
+    tags: dict[str, str] = {}
+    width = 0
+    for place, text in _lines(net):
+        tag = _tag(text)
+        if tag is not None:
+            tags[tag[0]] = tag[1]
+            continue
+        cells = text.partition(";")[0].split()
+        if len(cells) < len(COLUMNS):
+            complaints.add(place, f"has {len(cells)} figures; a link begins with {', '.join(COLUMNS)}")
+            continue
+        width = width or len(cells)
+        if len(cells) != width:  # a figure left out would move the others into wrong columns
+            complaints.add(place, f"has {len(cells)} figures, but the first link has {width}")
+            continue
+        rows.append({"from": cells[0], "to": cells[1], "length": cells[3], "time": cells[4]})
+        places.append(place)
+        check_rows(len(rows), net.name)
+    complaints.raise_if_any()
+    promised = _count(tags, "NUMBER OF LINKS")
+    if promised is not None and promised != len(rows):
+        raise ProblemError(f"{net.name}: <NUMBER OF LINKS> says {promised}, but there are {len(rows)}; is it complete?")
+    return rows, places, tags
+
+
+def _nodes(path: Path, name: str) -> tuple[list[dict[str, Any]], list[str]]:
+    complaints = Complaints(name)
+    rows: list[dict[str, Any]] = []
+    places: list[str] = []
+    headings = True
+    for place, text in _lines(path):
+        cells = text.partition(";")[0].split()
+        first, headings = headings, False
+        if _tag(text) is not None or (first and cells and cells[0].lower().startswith("node")):
+            continue
+        if len(cells) < 3:
+            complaints.add(place, f"has {len(cells)} figures; a node has its number, x and y")
+            continue
+        rows.append({"id": cells[0], "x": cells[1], "y": cells[2]})
+        places.append(place)
+        check_rows(len(rows), path.name)
+    complaints.raise_if_any()
+    return rows, places
+
+
+def _circle(net: Path, tags: dict[str, str], links: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Nodes on the unit circle: all that the metadata counts, otherwise those that links name."""
+    count = _count(tags, "NUMBER OF NODES")
+    if count is not None:
+        check_rows(count, net.name)
+        ids: list[int | str] = list(range(1, count + 1))
+    else:
+        ends = {identifier(row[column]) for row in links for column in ("from", "to")} - {None}
+        ids = sorted((end for end in ends if end is not None), key=lambda end: (isinstance(end, str), end))
+    angles = [2 * math.pi * position / max(len(ids), 1) for position in range(len(ids))]
+    rows = [{"id": key, "x": math.cos(angle), "y": math.sin(angle)} for key, angle in zip(ids, angles, strict=True)]
+    return rows, [f"{net.name} node {key}" for key in ids]
+
+
+def _trips(path: Path, name: str) -> Demand:
+    complaints = Complaints(name)
+    rows: list[Any] = []
+    places: list[str] = []
+    origin: str | None = None
+    for place, text in _lines(path):
+        if _tag(text) is not None:
+            continue
+        match = _ORIGIN.match(text)
+        if match:
+            origin = match[1].strip(" \t;:")
+            continue
+        for entry in text.split(";"):
+            destination, colon, flow = entry.partition(":")
+            if not entry.strip():
+                continue
+            if not colon:
+                complaints.add(place, f"{entry.strip()!r:.60} is not 'destination : flow'")
+            elif origin is None:
+                complaints.add(place, "stands before the first line 'Origin NUMBER'")
+            else:
+                rows.append({"origin": origin, "destination": destination.strip(), "demand": flow.strip()})
+                places.append(place)
+        check_rows(len(rows), path.name)
+    complaints.raise_if_any()
+    return Demand(rows, places)

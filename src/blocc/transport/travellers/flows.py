@@ -1,0 +1,123 @@
+"""Which market travels on which link: flows of single markets out of flows that are known only for each origin.
+
+Time and capacity see no more than the sum over the destinations of one origin, so the lower level is solved in those
+sums. The markets' own flows are then any decomposition of them; here the proportional one, in which the passengers who
+pass a node have come over its incoming links in the same proportions, wherever they are going.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_array, csc_array, csr_array, eye_array
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import splu
+
+from blocc.errors import ProblemError
+from blocc.transport.network.network import TransportNetwork
+
+#: A link that brings less than this part of what enters a node carries rounding, not passengers.
+_NOISE = 1e-11
+
+
+def group_by_origin(network: TransportNetwork) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes where markets begin, in ascending order, and for each market the position of its own among them."""
+    origins, row = np.unique(network.origin, return_inverse=True)
+    return origins, row
+
+
+def market_flows(network: TransportNetwork, origin_flow: Any, share: Any) -> csr_array:
+    """Link flows of each market, as fractions of its demand: a sparse array of shape (markets, links).
+
+    ``origin_flow`` holds passengers, one row for each origin of :func:`group_by_origin` and one column for each link;
+    ``share`` the part of each market that travels on the new network. The answer is nonnegative, without cycles, and
+    conserves flow market by market; multiplied by the demands and summed over the markets of one origin it gives
+    ``origin_flow`` back, less the cycles in it. A market whose destination no flow reaches gets none.
+    """
+    origins, row = group_by_origin(network)
+    flow, part = np.asarray(origin_flow, dtype=float), np.asarray(share, dtype=float)
+    if flow.shape != (len(origins), network.n_links):
+        raise ProblemError(f"origin_flow must have shape {(len(origins), network.n_links)}, got {flow.shape}")
+    if part.shape != (network.n_markets,):
+        raise ProblemError(f"share must have shape {(network.n_markets,)}, got {part.shape}")
+    if not (np.isfinite(flow).all() and np.isfinite(part).all()):
+        raise ProblemError("origin_flow and share must be finite")
+    pieces = [
+        _one_origin(network, int(origin), np.flatnonzero(row == position), flow[position], part)
+        for position, origin in enumerate(origins)
+    ]
+    markets, links, values = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    return coo_array((values, (markets, links)), shape=(network.n_markets, network.n_links)).tocsr()
+
+
+def travel_times(network: TransportNetwork, market_flow: Any, share: Any) -> np.ndarray:
+    """Mean time of each market's passengers, without prices; NaN where nobody travels."""
+    part = np.asarray(share, dtype=float)
+    travelled = np.asarray(market_flow @ network.time, dtype=float)
+    anybody = (part > 0) & (np.asarray(market_flow.sum(axis=1)).ravel() > 0)
+    return np.where(anybody, travelled / np.where(anybody, part, 1.0), np.nan)
+
+
+def _one_origin(
+    network: TransportNetwork, origin: int, markets: np.ndarray, flow: np.ndarray, share: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Market, link and value of the entries that one origin contributes."""
+    tail, head, n = network.tail, network.head, network.n_nodes
+    served = markets[share[markets] > 0]
+    flow = np.maximum(flow, 0.0)
+    flow = np.where(flow > _NOISE * np.bincount(head, flow, minlength=n)[head], flow, 0.0)
+    flow = _only_between(tail, head, flow, n, origin, network.destination[served])
+    flow = _without_cycles(tail, head, flow, n)
+    flow = _only_between(tail, head, flow, n, origin, network.destination[served])
+    links = np.flatnonzero(flow)
+    entering = np.bincount(head, flow, minlength=n)
+    served = served[entering[network.destination[served]] > 0]
+    # Passengers of each market at each node are found backwards from its destination: those at a node have come over
+    # the incoming links in the links' proportions. Without cycles the matrix is triangular, up to the nodes' order.
+    proportion = flow[links] / entering[head[links]]
+    back = csc_array((proportion, (tail[links], head[links])), shape=(n, n))
+    arriving = np.zeros((n, len(served)))
+    arriving[network.destination[served], np.arange(len(served))] = share[served]
+    passing = splu(csc_array(eye_array(n) - back)).solve(arriving) if len(served) else arriving
+    values = np.maximum(passing[head[links]].T * proportion, 0.0)
+    which, column = np.nonzero(values)
+    return served[which], links[column], values[which, column]
+
+
+def _only_between(
+    tail: np.ndarray, head: np.ndarray, flow: np.ndarray, n_nodes: int, origin: int, destinations: np.ndarray
+) -> np.ndarray:
+    """The flow on links that lie on some way from the origin to a destination, 0 on the others."""
+    used = flow > 0
+    reached = np.zeros(n_nodes, dtype=bool)
+    needed = np.zeros_like(reached)
+    reached[origin], needed[destinations] = True, True
+    for start, end, marked in ((tail, head, reached), (head, tail, needed)):
+        count = -1
+        while count != (count := int(marked.sum())):
+            marked[end[used & marked[start]]] = True
+    return np.where(used & reached[tail] & needed[head], flow, 0.0)
+
+
+def _without_cycles(tail: np.ndarray, head: np.ndarray, flow: np.ndarray, n_nodes: int) -> np.ndarray:
+    """Take out cycles one by one; each leaves with the smallest flow on it, so that one of its links is free after."""
+    flow = flow.copy()
+    while True:
+        used = np.flatnonzero(flow)
+        graph = csr_array((np.ones(len(used)), (tail[used], head[used])), shape=(n_nodes, n_nodes))
+        component = connected_components(graph, connection="strong")[1]
+        circular = used[component[tail[used]] == component[head[used]]]
+        if not len(circular):
+            return flow
+        following = dict(zip(tail[circular].tolist(), circular.tolist(), strict=True))
+        for start in {int(component[tail[a]]): int(tail[a]) for a in circular}.values():
+            # Every node of a strong component has a link that stays in it: walking on comes back to some node.
+            walked: dict[int, int] = {}
+            node = start
+            while node not in walked:
+                walked[node] = following[node]
+                node = int(head[following[node]])
+            cycle = list(walked.values())[list(walked).index(node) :]
+            least = flow[cycle].min()
+            flow[cycle] -= least

@@ -1,0 +1,164 @@
+"""The design problem as a bilevel problem: in full, and with the flows of each origin added up.
+
+    leader      minimise over x >= 0     sum c x - sum w m y
+    travellers  minimise over y, flow    sum w t flow + sum w t_ext (1 - y) + sum w [y (ln y - 1) + (1-y)(ln(1-y) - 1)]
+                subject to               conservation of every market's flow at every node
+                                         sum over the markets of w flow <= x on every link
+
+Everything is matrix-free: conservation gathers and scatters over the links. The multiplier of a link's capacity row is
+its price: what one more unit of capacity saves the travellers, so the lower value v has dv/dx = -price.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from blocc.errors import ProblemError
+from blocc.problem import BilevelProblem
+from blocc.sets import Box, ConvexSet, Product
+from blocc.transport.network.network import TransportNetwork
+from blocc.transport.travellers.flows import group_by_origin
+
+Array = Any
+
+#: Below this share the entropy continues as a parabola.
+SHARE_FLOOR = 1e-12
+
+
+def full_problem(
+    network: TransportNetwork,
+    *,
+    upper_bound: Any = None,
+    x_set: ConvexSet | None = None,
+    oracle: Any = None,
+    name: str | None = None,
+) -> BilevelProblem:
+    """The formulation of the paper: ``{"flow": (markets, links), "share": (markets,)}``, flows as parts of the demand.
+
+    Capacities lie between 0 and ``upper_bound`` (by default unbounded) or in ``x_set``. One of the nodes' rows of each
+    market is the sum of the others; the origin's is left out, because a dependent row has no multiplier of its own. So
+    there are (nodes - 1) x markets equality rows where :attr:`TransportNetwork.sizes` counts nodes x markets. The
+    other multipliers are then the market's demand times the cheapest cost, prices included, from its origin.
+
+    The general inner solvers are slow where links close, because prices there grow without limit. A least capacity such
+    as ``x_set=Box(1e-4, np.inf, shape=network.n_links)`` spares them that, at a small loss of utility.
+    """
+    k, s = network.n_markets, network.n_nodes
+    tail, head, demand, destination = network.tail, network.head, network.demand, network.destination
+    other_nodes = _all_but(network.origin, s)
+    everywhere = np.arange(k)
+
+    def equality(x: Array, y: Array) -> Array:
+        """What leaves a node less what enters it, and at the destination those who have arrived."""
+        net = jnp.zeros((k, s)).at[:, tail].add(y["flow"]).at[:, head].add(-y["flow"])
+        net = net.at[everywhere, destination].add(y["share"])
+        return jnp.take_along_axis(net, other_nodes, axis=1)
+
+    bounds = _share_box(network)
+    return BilevelProblem(
+        upper=lambda x, y: _operator_loss(network, x, y["share"]),
+        lower=lambda x, y: jnp.dot(demand, y["flow"] @ network.time) + _choice_cost(network, y["share"]),
+        inequality=lambda x, y: demand @ y["flow"] - x,
+        equality=equality,
+        x_set=_capacities(network, upper_bound, x_set),
+        # Where there is no demand, nothing would say which flow is best: nobody travels.
+        y_set=Product(
+            {"flow": Box(0.0, np.where(demand > 0, np.inf, 0.0)[:, None], shape=(k, network.n_links)), "share": bounds}
+        ),
+        oracle=oracle,
+        name=name or f"{network.name}, full formulation",
+    )
+
+
+def aggregated_problem(
+    network: TransportNetwork,
+    *,
+    upper_bound: Any = None,
+    x_set: ConvexSet | None = None,
+    oracle: Any = None,
+    name: str | None = None,
+) -> BilevelProblem:
+    """The same problem, exactly, with far fewer variables: ``{"flow": (origins, links), "share": (markets,)}``.
+
+    A flow is the number of passengers on a link who began at one origin; rows are in the order of
+    :func:`~blocc.transport.travellers.flows.group_by_origin`, and
+    :func:`~blocc.transport.travellers.flows.market_flows` recovers the markets' own flows. The equality rows, one for
+    each origin and every other node in ascending order, have as multipliers the cheapest costs, prices included, from
+    the origin to the node. ``oracle`` may be an inner solver that knows this structure.
+    """
+    origins, row = group_by_origin(network)
+    o, s = len(origins), network.n_nodes
+    tail, head, demand, destination = network.tail, network.head, network.demand, network.destination
+    other_nodes = _all_but(origins, s)
+
+    def equality(x: Array, y: Array) -> Array:
+        """Who should arrive at a node, less what enters it and does not leave again."""
+        net = jnp.zeros((o, s)).at[:, tail].add(y["flow"]).at[:, head].add(-y["flow"])
+        net = net.at[row, destination].add(demand * y["share"])
+        return jnp.take_along_axis(net, other_nodes, axis=1)
+
+    return BilevelProblem(
+        upper=lambda x, y: _operator_loss(network, x, y["share"]),
+        lower=lambda x, y: jnp.sum(y["flow"] @ network.time) + _choice_cost(network, y["share"]),
+        inequality=lambda x, y: jnp.sum(y["flow"], axis=0) - x,
+        equality=equality,
+        x_set=_capacities(network, upper_bound, x_set),
+        y_set=Product({"flow": Box.nonnegative((o, network.n_links)), "share": _share_box(network)}),
+        oracle=oracle,
+        name=name or f"{network.name}, aggregated by origin",
+    )
+
+
+def negative_entropy(share: Array) -> Array:
+    """``y ln y + (1 - y) ln(1 - y)``, with finite derivatives on the whole line.
+
+    The true slope is infinite at 0 and 1, where projections put a share and where a closed network keeps it. Within
+    ``SHARE_FLOOR`` of the ends, and beyond them, the function goes on as the parabola with the same value, slope and
+    curvature. No share that is larger changes; the price of a link without capacity becomes large instead of infinite.
+    """
+    return _x_log_x(share) + _x_log_x(1.0 - share)
+
+
+def _x_log_x(value: Array) -> Array:
+    inside = jnp.where(value > SHARE_FLOOR, value, SHARE_FLOOR)  # maximum() would split the derivative at a tie
+    below = jnp.where(value > SHARE_FLOOR, 0.0, value - SHARE_FLOOR)
+    logarithm = jnp.log(inside)
+    return inside * logarithm + below * (1.0 + logarithm) + below**2 / (2.0 * SHARE_FLOOR)
+
+
+def _operator_loss(network: TransportNetwork, x: Array, share: Array) -> Array:
+    """Construction cost less revenue."""
+    return jnp.dot(network.cost, x) - jnp.dot(network.demand * network.revenue, share)
+
+
+def _choice_cost(network: TransportNetwork, share: Array) -> Array:
+    """Time of those who stay on the existing network, and the entropy that makes the choice a logit."""
+    return jnp.dot(network.demand, network.alternative_time * (1.0 - share) + negative_entropy(share) - 1.0)
+
+
+def _share_box(network: TransportNetwork) -> Box:
+    """Shares between 0 and 1; 0 where there is nobody who could travel, since any share would cost the same there."""
+    return Box(0.0, np.where(network.demand > 0, 1.0, 0.0))
+
+
+def _all_but(nodes: np.ndarray, n_nodes: int) -> np.ndarray:
+    """For each of ``nodes`` a row with all other nodes in ascending order."""
+    others = np.broadcast_to(np.arange(n_nodes - 1), (len(nodes), n_nodes - 1))
+    return others + (others >= nodes[:, None])
+
+
+def _capacities(network: TransportNetwork, upper_bound: Any, x_set: ConvexSet | None) -> ConvexSet:
+    if x_set is None:
+        return Box(0.0, np.inf if upper_bound is None else upper_bound, shape=network.n_links)
+    if upper_bound is not None:
+        raise ProblemError("give either upper_bound or x_set, not both")
+    if not isinstance(x_set, ConvexSet):
+        raise ProblemError(f"x_set must be a set such as Box(0, 1), got {type(x_set).__name__}")
+    if np.shape(x_set.template) != (network.n_links,):
+        raise ProblemError(
+            f"x_set must hold one capacity for each link, shape {(network.n_links,)}, got {np.shape(x_set.template)}"
+        )
+    return x_set

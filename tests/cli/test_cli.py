@@ -1,0 +1,292 @@
+"""The command line: exit codes, one clear sentence for bad input, and output that scripts can read."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from blocc._lib.version import __version__
+from blocc.cli import main as cli
+from blocc.problem import BilevelProblem
+from blocc.problems.loading import InputError, load_problem, parse_x0
+from blocc.report.storage import load_result
+from blocc.result import Status
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+HEADER = "import jax.numpy as jnp\nfrom blocc import BilevelProblem, Box, Product, Reals\n"
+
+
+def blocc(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.build_app(), [str(argument) for argument in arguments])
+
+
+def write(folder: Path, text: str, name: str = "study.py") -> Path:
+    path = folder / name
+    path.write_text(HEADER + text)
+    return path
+
+
+def problem_text(variable: str = "problem", **changes: str) -> str:
+    parts = {
+        "upper": "lambda x, y: (x - 1) ** 2 + (y - 1) ** 2",
+        "lower": "lambda x, y: (y - x) ** 2",
+        "x_set": "Box(0, 3)",
+        "y_set": "Reals()",
+        **changes,
+    }
+    return f"{variable} = BilevelProblem({', '.join(f'{key}={value}' for key, value in parts.items())})\n"
+
+
+# --- exit codes ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("code", "changes", "options"),
+    [
+        (0, {}, []),
+        (3, {}, ["--outer", "pgd", "--gamma", "5", "--step", "1e-6", "--max-iterations", "3"]),
+        (4, {"inequality": "lambda x, y: jnp.stack([y - x, x + 1 - y])"}, []),
+        (5, {"lower": "lambda x, y: -y"}, []),
+        (6, {"lower": "lambda x, y: x * y - y ** 2", "y_set": "Box(-1, 1)"}, []),
+        (7, {"upper": "lambda x, y: jnp.log(-1 - x ** 2) + y ** 2"}, []),
+        (8, {}, ["--time-limit", "1e-3"]),
+    ],
+)
+def test_exit_codes(tmp_path: Path, code: int, changes: dict[str, str], options: list[str]) -> None:
+    outcome = blocc("solve", write(tmp_path, problem_text(**changes)), *options)
+    assert outcome.exit_code == code, outcome.output
+    status = next(line for line in outcome.output.splitlines() if ": " in line).split(": ")[1]
+    assert cli.EXIT_CODES[Status(status)] == code
+
+
+def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = cli.solve
+    monkeypatch.setattr(
+        cli, "solve", lambda *arguments, **options: replace(honest(*arguments, **options), status=Status.INTERRUPTED)
+    )
+    assert blocc("solve", write(tmp_path, problem_text())).exit_code == 130
+
+
+def test_every_status_has_a_code() -> None:
+    assert set(cli.EXIT_CODES) == set(Status)
+    documented = blocc("--help").output
+    for code in {*cli.EXIT_CODES.values(), cli.BAD_INPUT}:
+        assert re.search(rf"^ +{code}  \w", documented, re.MULTILINE)
+
+
+# --- bad input -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "suffix", "options", "message"),
+    [
+        ("", "", [], "holds no BilevelProblem"),
+        ("x = = 3\n", "", [], r"line 3: invalid syntax"),
+        ("import nowhere_to_be_found\n", "", [], "fails while it is read: ModuleNotFoundError"),
+        ("raise SystemExit(0)\n", "", [], "fails while it is read: SystemExit"),
+        (problem_text(lower="lambda x, y: x[3]"), "", [], r"lower\(x, y\) fails"),
+        (
+            problem_text("one") + problem_text("two"),
+            "",
+            [],
+            r"several problems \(one, two\); choose one: .*study.py:one",
+        ),
+        (problem_text(), ":other", [], "defines no 'other'; the problems in it: problem"),
+        ("number = 3\n", ":number", [], "must be a BilevelProblem or build one, got int"),
+        ("def build():\n    raise KeyError('no')\n", "", [], r"build\(\) in .* fails: KeyError: 'no'"),
+        ("def build():\n    return 3\n", "", [], "must be a BilevelProblem or build one, got int"),
+        (problem_text(), "", ["--x0", "{"], "--x0 must be JSON such as"),
+        (problem_text(), "", ["--x0", "[1, 2]"], "x0 must be a single number, got"),
+        (problem_text(), "", ["--x0", '"a"'], "x0 must be a number or a list of numbers"),
+        (problem_text(), "", ["--x0", "5"], "x0 lies outside x_set"),
+        (problem_text(), "", ["--x0", "1", "--starts", "3"], "either --x0 .* or --starts"),
+        (problem_text(), "", ["--starts", "0"], "starts must be a positive integer"),
+        (problem_text(), "", ["--gamma", "big"], "--gamma must be 'auto' or a positive number"),
+        (problem_text(), "", ["--gamma", "-1"], "gamma must be positive"),
+        (problem_text(), "", ["--inner", "simplex"], "inner must be 'auto'"),
+        (problem_text(), "", ["--preset", "fast"], "preset must be one of"),
+        (problem_text(), "", ["--tolerance", "0"], "tolerance must be positive"),
+    ],
+)
+def test_bad_input(tmp_path: Path, text: str, suffix: str, options: list[str], message: str) -> None:
+    outcome = blocc("solve", f"{write(tmp_path, text)}{suffix}", *options)
+    assert outcome.exit_code == cli.BAD_INPUT
+    assert re.search(message, outcome.stderr), outcome.stderr
+    assert "Traceback" not in outcome.output
+    assert len(outcome.stderr.strip().splitlines()) == 1
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    for argument in (tmp_path / "gone.py", f"{tmp_path / 'gone.py'}:name", tmp_path):
+        outcome = blocc("solve", argument)
+        assert outcome.exit_code == cli.BAD_INPUT
+        assert "there is no file" in outcome.stderr
+    other = tmp_path / "notes.txt"
+    other.write_text("")
+    assert "must end in .py" in blocc("solve", other).stderr
+
+
+def test_usage_errors(tmp_path: Path) -> None:
+    assert blocc("solve", "study.py", "--speed", "9").exit_code == cli.BAD_INPUT
+    assert blocc("solve", write(tmp_path, problem_text()), "--step", "long").exit_code == cli.BAD_INPUT
+    assert blocc("fly").exit_code == cli.BAD_INPUT
+
+
+# --- finding the problem, and x0 ------------------------------------------------------------------------------------
+def test_problem_by_name_and_by_function(tmp_path: Path) -> None:
+    text = problem_text("one", name="'first'") + problem_text("two", name="'second'")
+    path = write(tmp_path, text)
+    assert load_problem(f"{path}:two").name == "second"
+    body = problem_text("made", name="'built'").strip()
+    path = write(tmp_path, f"def main():\n    raise SystemExit\ndef build(size=3):\n    {body}\n    return made\n")
+    assert load_problem(str(path)).name == "built"
+    path = write(
+        tmp_path, f"def spoil():\n    raise OSError\ndef build() -> BilevelProblem:\n    {body}\n    return made\n"
+    )
+    assert load_problem(str(path)).name == "built"
+
+
+def test_two_names_for_one_problem(tmp_path: Path) -> None:
+    path = write(tmp_path, problem_text("first", name="'same'") + "second = first\n")
+    assert load_problem(str(path)).name == "same"
+
+
+def test_files_import_their_neighbours(tmp_path: Path) -> None:
+    write(tmp_path, problem_text("shared", name="'next door'"), "neighbour_of_study.py")
+    path = write(tmp_path, "import neighbour_of_study\nproblem = neighbour_of_study.shared\n")
+    assert load_problem(str(path)).name == "next door"
+
+
+def test_x0_of_any_structure(tmp_path: Path) -> None:
+    body = "lambda x, y: jnp.sum(x['a']) + jnp.sum(x['b'][0]) + x['b'][1] + y"
+    x_set = "Product({'a': Box(0, 1, shape=2), 'b': (Box(0, 1, shape=(2, 2)), Box(0, 1))})"
+    problem = load_problem(str(write(tmp_path, problem_text(upper=body, lower=body, x_set=x_set))))
+    x = parse_x0('{"b": [[[1, 0], [0, 1]], 0.5], "a": [0, 1]}', problem)
+    np.testing.assert_array_equal(problem.x_set.ravel(x), [0, 1, 1, 0, 0, 1, 0.5])
+    for text, message in [
+        ("3", "x0 must be an object with the keys a, b"),
+        ('{"a": [0, 1]}', "x0 must be an object with the keys a, b"),
+        ('{"a": [0, 1], "b": [1]}', r"x0\.b must be a list of 2 parts"),
+        ('{"a": 1, "b": [[[1, 0], [0, 1]], 0.5]}', r"x0\.a must be an array of shape \(2,\), got 1"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            parse_x0(text, problem)
+
+
+# --- what comes out ------------------------------------------------------------------------------------------------
+def test_json_save_and_plot(tmp_path: Path) -> None:
+    saved, drawn = tmp_path / "kept", tmp_path / "picture.png"
+    outcome = blocc(
+        "solve", EXAMPLES / "toy.py", "--x0", "0.3", "--gamma", "5", "--json", "--save", saved, "--plot", drawn
+    )
+    assert outcome.exit_code == 0, outcome.output
+    document = json.loads(outcome.stdout)
+    assert document["status"] == "converged"
+    assert document["exit_code"] == 0
+    assert document["x"] == pytest.approx(0.148891, abs=1e-4)
+    assert document["certificate"]["feasibility"] <= 1e-8
+    assert float(load_result(saved).x) == document["x"]
+    assert drawn.stat().st_size > 10_000
+
+
+def test_many_starts(tmp_path: Path) -> None:
+    outcome = blocc("solve", write(tmp_path, problem_text()), "--starts", "5", "--seed", "3", "--json")
+    document = json.loads(outcome.stdout)
+    assert len(document["starts"]) == 5
+    assert document["upper_value"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_quiet(tmp_path: Path) -> None:
+    outcome = blocc("solve", write(tmp_path, problem_text()), "--quiet")
+    assert (outcome.exit_code, outcome.output) == (0, "")
+
+
+def test_pricing_example() -> None:
+    start = '{"price": [1, 1, 1], "capacity": 3}'
+    outcome = blocc("solve", EXAMPLES / "pricing.py", "--x0", start, "--json")
+    assert outcome.exit_code == 0, outcome.output
+    document = json.loads(outcome.stdout)
+    assert sum(document["y"]["bought"]) + document["y"]["generated"] == pytest.approx(8.0, abs=1e-6)
+    assert max(document["y"]["bought"]) <= document["x"]["capacity"] + 1e-6
+    assert document["upper_value"] == pytest.approx(-5.8125, abs=1e-3)
+
+
+def test_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, problem_text())
+    asked = []
+
+    class Report(SimpleNamespace):
+        def __str__(self) -> str:
+            return "lower level: convex"
+
+        def to_dict(self) -> dict[str, object]:
+            return {"ok": self.ok, "curvature": np.float64(2.0)}
+
+    for ok, code in ((True, 0), (False, 6)):
+        monkeypatch.setattr(BilevelProblem, "check", lambda self, x=None, ok=ok: asked.append(x) or Report(ok=ok))
+        outcome = blocc("check", path, "--x0", "2")
+        assert (outcome.exit_code, outcome.stdout) == (code, "lower level: convex\n")
+        assert json.loads(blocc("check", path, "--json").stdout) == {"ok": ok, "curvature": 2.0}
+    assert float(asked[0]) == 2.0
+    assert asked[1] is None
+
+
+def test_check_for_real() -> None:
+    pytest.importorskip("blocc.judge.check")
+    outcome = blocc("check", EXAMPLES / "toy.py")
+    assert outcome.exit_code == 0, outcome.output
+    assert outcome.stdout.strip()
+
+
+def test_toy(tmp_path: Path) -> None:
+    outcome = blocc("toy", "--starts", "12", "--preset", "paper", "--out", tmp_path / "toy")
+    assert outcome.exit_code == 0, outcome.output
+    assert "0.986225" in outcome.stdout
+    assert "12 of 12 starts converged" in outcome.stdout
+    assert (tmp_path / "toy" / "surface.png").stat().st_size > 50_000
+
+
+@pytest.mark.slow
+def test_sensitivity_of_the_toy(tmp_path: Path) -> None:
+    outcome = blocc("toy", "--starts", "2", "--sensitivity", "--out", tmp_path / "toy")
+    assert outcome.exit_code == 0, outcome.output
+    table = (tmp_path / "toy" / "sensitivity.csv").read_text().splitlines()
+    assert len(table) == 21
+    assert table[0].startswith("gamma,eta,distance_mean,distance_std")
+
+
+def test_toy_with_bad_input() -> None:
+    assert blocc("toy", "--preset", "fast").exit_code == cli.BAD_INPUT
+    assert blocc("toy", "--gamma", "-1").exit_code == cli.BAD_INPUT
+
+
+# --- as a program ---------------------------------------------------------------------------------------------------
+def test_help_and_version() -> None:
+    for command in ([], ["solve"], ["check"], ["toy"]):
+        assert "Usage" in blocc(*command, "--help").output
+    assert blocc("--version").stdout == f"blocc {__version__}\n"
+    assert "pgd" in blocc("solve", "--help").output
+
+
+def test_as_a_process(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "blocc.cli.main"]
+    version = subprocess.run([*program, "--version"], capture_output=True, text=True, timeout=60, check=True)
+    assert version.stdout == f"blocc {__version__}\n"
+    failed = subprocess.run(
+        [*program, "solve", str(tmp_path / "gone.py")], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert failed.returncode == cli.BAD_INPUT
+    assert failed.stderr.startswith("blocc: there is no file")
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_typer_or_rich(missing: str) -> None:
+    code = f"import sys; sys.modules['{missing}'] = None; from blocc.cli.main import main; main()"
+    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert outcome.returncode == cli.BAD_INPUT
+    assert outcome.stderr == f"the command line needs {missing}: pip install 'blocc[cli]'\n"

@@ -1,0 +1,229 @@
+"""``blocc design``: the files it writes, what it prints, its exit codes, and its report in a browser."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from blocc.cli import design as cli_design
+from blocc.cli import main as cli
+from blocc.report.transport.design_tables import read_design_json
+from blocc.transport.design.design_network import design_network
+from blocc.transport.design.design_result import Design
+from blocc.transport.design.model import DesignModel
+from blocc.transport.network.files import read_network, write_network
+from browser import needs_browser, visit
+
+FILES = {"design.json", "links.csv", "markets.csv", "design.geojson", "report.html"}
+
+
+def blocc(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.build_app(), [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+    """A real run, and where its files are."""
+    target = tmp_path_factory.mktemp("design") / "made"
+    return blocc("design", "three", "--starts", 1, "--out", target), target
+
+
+@pytest.fixture(scope="module")
+def model() -> DesignModel:
+    return DesignModel(read_network("three"))
+
+
+@pytest.fixture
+def quick(model: DesignModel, monkeypatch: pytest.MonkeyPatch) -> list[Design]:
+    """Lets the command design the three nodes without compiling them again; collects the designs."""
+    made: list[Design] = []
+
+    def design(network: Any, **options: Any) -> Design:
+        assert network.name == model.network.name
+        made.append(design_network(model.network, model=model, **options))
+        return made[-1]
+
+    monkeypatch.setattr(cli_design, "design_network", design)
+    return made
+
+
+def strict(text: str) -> Any:
+    """JSON without NaN and infinities, which the standard does not know."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+# --- what it writes ------------------------------------------------------------------------------------------------
+def test_writes_the_design(folder: tuple[Result, Path]) -> None:
+    outcome, target = folder
+    assert outcome.exit_code == 0, outcome.output
+    made = {path.name for path in target.iterdir()}
+    assert made >= FILES  # and pictures, where matplotlib is installed
+    assert {f"written: {target / name}" for name in made} <= set(outcome.output.splitlines())
+    for words in ("converged", "1.7615", "links built  2 of 6"):
+        assert words in outcome.output
+
+
+def test_files_agree(folder: tuple[Result, Path]) -> None:
+    _, target = folder
+    document = read_design_json(target / "design.json")
+    assert document["summary"]["utility"] == pytest.approx(1.76159, abs=1e-4)
+    with open(target / "links.csv", newline="") as stream:
+        links = list(csv.DictReader(stream))
+    with open(target / "markets.csv", newline="") as stream:
+        markets = list(csv.DictReader(stream))
+    assert len(links) == len(markets) == 6
+    assert [float(row["capacity"]) for row in links] == pytest.approx([row["capacity"] for row in document["links"]])
+    kinds = [part["properties"]["kind"] for part in strict((target / "design.geojson").read_text())["features"]]
+    assert (kinds.count("node"), kinds.count("link")) == (3, 6)
+    strict((target / "design.json").read_text())
+
+
+@needs_browser
+@pytest.mark.timeout(90)
+def test_report_opens_in_a_browser(folder: tuple[Result, Path], tmp_path: Path) -> None:
+    found = visit((folder[1] / "report.html").read_text(encoding="utf-8"), tmp_path)
+    assert found.console == []
+    assert found.requests == []
+
+
+@pytest.mark.parametrize("name", ["study.json", "study"], ids=["json", "gmns"])
+def test_network_from_a_file(tmp_path: Path, quick: list[Design], name: str) -> None:
+    source = write_network(read_network("three").renamed("three"), tmp_path / name)
+    # GMNS files carry no name; the folder's is taken, so it is called like the network
+    source = source.rename(tmp_path / "three") if source.is_dir() else source
+    outcome = blocc("design", source, "--starts", 1)
+    assert outcome.exit_code == 0, outcome.output
+    assert quick[0].success
+
+
+def test_real_run_of_a_file(tmp_path: Path) -> None:
+    """Dearer links, so that it is not the built-in network by chance: nothing is worth building."""
+    source = write_network(read_network("three"), tmp_path / "study.json")
+    document = json.loads(source.read_text())
+    for link in document["links"]:
+        link["cost"] = 1000.0
+    source.write_text(json.dumps(document))
+    outcome = blocc("design", source, "--starts", 1, "--json")
+    assert outcome.exit_code == 0, outcome.output
+    assert strict(outcome.stdout)["summary"]["links_built"] == 0
+
+
+def test_folder_that_cannot_be_made(tmp_path: Path, quick: list[Design]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    outcome = blocc("design", "three", "--starts", 1, "--out", tmp_path / "file" / "below")
+    assert outcome.exit_code == 2
+    assert "cannot write the design" in outcome.stderr
+
+
+# --- what it prints ------------------------------------------------------------------------------------------------
+def test_json_is_strict(quick: list[Design]) -> None:
+    outcome = blocc("design", "three", "--starts", 1, "--json")
+    assert outcome.exit_code == 0
+    document = strict(outcome.stdout)
+    assert document["summary"]["status"] == "converged"
+    assert document["summary"]["utility"] == quick[0].utility
+    assert len(document["links"]) == 6
+
+
+def test_json_says_where_there_is_no_path(quick: list[Design]) -> None:
+    """Most markets have no path here, and an infinite cost is no JSON number."""
+    shown = strict(blocc("design", "three", "--starts", 1, "--json").stdout)
+    assert np.isinf(quick[0].follower.path_cost).any()
+    assert any(row.get("path_cost") is None for row in shown["markets"])
+
+
+def test_quiet_prints_nothing(quick: list[Design], tmp_path: Path) -> None:
+    outcome = blocc("design", "three", "--starts", 1, "--quiet", "--out", tmp_path / "made")
+    assert (outcome.exit_code, outcome.output) == (0, "")
+    assert {path.name for path in (tmp_path / "made").iterdir()} >= FILES
+
+
+def test_help_names_the_options() -> None:
+    shown = blocc("design", "--help").output
+    for option in ("--gamma", "--budget", "--max-capacity", "--out", "--symmetric"):
+        assert option in shown
+
+
+def test_network_commands_are_reachable() -> None:
+    shown = blocc("network", "describe", "three")
+    assert shown.exit_code == 0
+    assert "three" in shown.output
+
+
+# --- options reach the design --------------------------------------------------------------------------------------
+def test_max_capacity_as_a_number(quick: list[Design]) -> None:
+    assert blocc("design", "three", "--starts", 1, "--max-capacity", 0.3).exit_code == 0
+    np.testing.assert_allclose(quick[0].capacity, [0.3, 0, 0.3, 0, 0, 0], atol=1e-9)
+
+
+def test_max_capacity_as_a_list(quick: list[Design]) -> None:
+    assert blocc("design", "three", "--starts", 1, "--max-capacity", "[0.3, 0, 0.2, 0, 0, 0]").exit_code == 0
+    np.testing.assert_allclose(quick[0].capacity, [0.3, 0, 0.2, 0, 0, 0], atol=1e-9)
+
+
+def test_symmetric_within_a_budget(quick: list[Design]) -> None:
+    assert blocc("design", "three", "--starts", 1, "--symmetric", "--budget", 1).exit_code == 0
+    (design,) = quick
+    assert design.network.cost @ design.capacity <= 1.0 + 1e-9
+    np.testing.assert_array_equal(design.capacity, design.capacity[design.network.reverse])
+
+
+def test_other_options(quick: list[Design]) -> None:
+    outcome = blocc("design", "three", "--starts", 2, "--seed", 7, "--gamma", 300, "--method", "lbfgsb")
+    assert outcome.exit_code in (0, 3)
+    settings = quick[0].settings
+    assert (settings["starts"], settings["seed"], settings["gamma"], settings["method"]) == (2, 7, 300.0, "lbfgsb")
+
+
+def test_time_limit_has_its_own_code(quick: list[Design]) -> None:
+    assert blocc("design", "three", "--time-limit", 1e-3).exit_code == 8
+
+
+# --- bad input -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--gamma", "big"], "--gamma"),
+        (["--gamma", "-1"], "gamma"),
+        (["--starts", "0"], "starts"),
+        (["--starts", "many"], "--starts"),
+        (["--seed", "-1"], "seed"),
+        (["--budget", "-1"], "budget"),
+        (["--budget", "lots"], "--budget"),
+        (["--budget", "nan"], "budget"),
+        (["--max-capacity", "much"], "--max-capacity"),
+        (["--max-capacity", "true"], "--max-capacity"),
+        (["--max-capacity", "-1"], "max_capacity"),
+        (["--max-capacity", "[1, 2]"], "max_capacity"),
+        (["--max-capacity", '[1, "x", 1, 1, 1, 1]'], "max_capacity"),
+        (["--method", "magic"], "method"),
+        (["--preset", "x"], "preset"),
+        (["--time-limit", "-1"], "time_limit"),
+        (["--max-iterations", "0"], "max_iterations"),
+        (["--symmetric", "--method", "newton"], "newton"),
+        (["--matrix", "AM"], "matrix"),
+    ],
+    ids=" ".join,
+)
+def test_bad_values_are_named(options: list[str], word: str) -> None:
+    outcome = blocc("design", "three", *options)
+    assert outcome.exit_code == 2, outcome.output
+    assert word in outcome.stderr
+    assert "Traceback" not in outcome.output
+
+
+@pytest.mark.parametrize(("name", "words"), [("sevile", "did you mean 'seville'?"), ("paris", "three, nine, seville")])
+def test_unknown_network(name: str, words: str) -> None:
+    outcome = blocc("design", name)
+    assert outcome.exit_code == 2
+    assert words in outcome.stderr

@@ -1,0 +1,126 @@
+"""``blocc network``: what it prints, what it writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from blocc.cli import network as cli_network
+from blocc.cli.network import build_network_app, rules_from_options
+from blocc.transport.network.files import read_network, write_network
+from blocc.transport.network.readers.rules import FillRules
+
+NET = "<NUMBER OF LINKS> 2\n<END OF METADATA>\n1 2 900 3 6 ;\n2 1 900 3 6 ;\n"
+TRIPS = "Origin 1\n 1 : 2.0; 2 : 5.0;\n"
+
+
+def network(*arguments: object) -> Result:
+    return CliRunner().invoke(build_network_app(), [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    (tmp_path / "pair_trips.tntp").write_text(TRIPS)
+    path = tmp_path / "pair_net.tntp"
+    path.write_text(NET)
+    return path
+
+
+def test_describe() -> None:
+    shown = network("describe", "seville")
+    assert shown.exit_code == 0
+    for words in ("seville", "24", "88", "552", "1465.09", "49,216", "13,336", "146,920", "0.187116 to 1.7462"):
+        assert words in shown.output
+
+
+def test_describe_as_json() -> None:
+    facts = json.loads(network("describe", "nine", "--json").output)
+    assert (facts["nodes"], facts["links"], facts["markets"]) == (9, 30, 72)
+    assert (facts["variables"], facts["constraints"], facts["nonzeros"]) == (2262, 678, 6654)
+    assert facts["cost_range"] == [1.7, 3.2]
+    assert facts["demand"] == pytest.approx(104.4)
+
+
+def test_describe_with_rules(pair: Path) -> None:
+    options = ("--cost-per-length", 2, "--revenue-flat", 1, "--time-factor", 0.5, "--json")
+    facts = json.loads(network("describe", pair, *options).output)
+    assert facts["cost_range"] == [6.0, 6.0]
+    assert facts["time_range"] == [3.0, 3.0]
+    assert facts["alternative_time_range"] == [4.5, 4.5]
+    assert "Dropped: demand 2" in facts["notes"]
+
+
+def test_validate() -> None:
+    good = network("validate", "three")
+    assert (good.exit_code, good.output) == (0, "ok: three, 3 nodes, 6 links, 6 markets\n")
+
+
+def test_validate_names_every_row(tmp_path: Path) -> None:
+    folder = write_network(read_network("seville"), tmp_path / "bad")
+    text = (folder / "demand.csv").read_text()
+    (folder / "demand.csv").write_text(text.replace("\n", "\n-")[:-1])  # every origin becomes an unknown number
+    bad = network("validate", folder)
+    assert bad.exit_code == 2
+    for line in (2, 300, 553):
+        assert f"demand.csv line {line}: origin '-" in bad.output
+    assert "seville: 552 wrong" in bad.stderr
+
+
+@pytest.mark.parametrize("command", ["describe", "validate"])
+def test_bad_input_is_one_sentence_and_exit_code_2(command: str, pair: Path) -> None:
+    unknown = network(command, "sevilla")
+    assert unknown.exit_code == 2
+    assert "did you mean 'seville'?" in unknown.output
+    assert network(command, pair, "--cost-per-time", -1).exit_code == 2
+    unfilled = network(command, pair)
+    assert unfilled.exit_code == 2
+    assert "give cost_per_length or cost_per_time" in unfilled.output
+
+
+def test_convert(pair: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out" / "pair.json"
+    options = ("--cost-per-time", 2, "--revenue-per-time", 1, "--alternative-factor", 2, "--demand-factor", 3)
+    done = network("convert", pair, target, *options, "--name", "Pair")
+    assert done.exit_code == 0
+    assert f"written: {target}" in done.output.replace("\n", "")
+    written = read_network(target)
+    assert written.name == "Pair"
+    assert written.market_rows() == [
+        {"origin": 1, "destination": 2, "demand": 15.0, "revenue": 6.0, "alternative_time": 12.0}
+    ]
+    assert network("convert", target, tmp_path / "csv").exit_code == 0
+    assert read_network(tmp_path / "csv").market_rows() == written.market_rows()
+    refused = network("convert", target, tmp_path / "x.csv")
+    assert refused.exit_code == 2
+    assert "end the name in .json" in refused.output
+
+
+def test_convert_with_demand_from_omx(pair: Path, tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "t.omx", "w") as stream:
+        stream["data/AM"] = np.array([[0.0, 4.0], [0.0, 0.0]])
+        stream["data/PM"] = np.array([[0.0, 0.0], [8.0, 0.0]])
+        stream["lookup/taz"] = [1, 2]
+    options = ("--demand-omx", tmp_path / "t.omx", "--matrix", "PM", "--mapping", "taz")
+    rules = ("--cost-per-time", 1, "--revenue-flat", 1)
+    assert network("convert", pair, tmp_path / "pm.json", *options, *rules, "--plane").exit_code == 0
+    assert read_network(tmp_path / "pm.json").demand.tolist() == [8.0]
+    assert network("convert", pair, tmp_path / "no.json", *rules, "--matrix", "PM").exit_code == 2
+
+
+def test_rules_from_options() -> None:
+    assert rules_from_options() == FillRules()
+    assert rules_from_options(cost_per_time=2.0, geographic=False) == FillRules(cost_per_time=2.0, geographic=False)
+
+
+def test_imports_without_typer_and_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("typer", "rich", "rich.box", "rich.console", "rich.table"):
+        monkeypatch.setitem(sys.modules, package, None)
+    names = runpy.run_path(cli_network.__file__)
+    assert names["rules_from_options"]() == FillRules()

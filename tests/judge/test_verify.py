@@ -1,0 +1,291 @@
+"""Certificates that cannot lie: honest results verify, and whatever is changed in one is noticed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from blocc import Box, OptionError, Reals, Result, Status, solve
+from blocc.judge.verification import Verification
+from blocc.judge.verify import verify
+from blocc.lagrangian import Multipliers
+from blocc.problem import BilevelProblem
+from blocc.problems.textbook import known_problem
+from blocc.problems.toy import toy_problem
+from blocc.report.storage import StorageError, digest, load_result
+from selections import few
+
+
+@pytest.fixture(scope="module")
+def problem() -> BilevelProblem:
+    """Three prices above, two quantities below, inequalities that couple them."""
+    return known_problem("priced_capacity").problem
+
+
+@pytest.fixture(scope="module")
+def honest(problem: BilevelProblem) -> Result:
+    result = solve(problem, known_problem("priced_capacity").starts[0])
+    assert result.success
+    return result
+
+
+@pytest.fixture(scope="module")
+def stalled(problem: BilevelProblem) -> Result:
+    """A point far from the answer, with certificate numbers that say so."""
+    seen = lambda state: state.iteration >= 1  # noqa: E731
+    result = solve(problem, known_problem("priced_capacity").starts[0], gamma=2.0, callback=seen)
+    assert result.certificate.stationarity_x > 1e-2
+    return replace(result, status=Status.STALLED)
+
+
+def names(verification: Verification) -> set[str]:
+    return {check.name for check in verification.failed}
+
+
+@pytest.mark.parametrize(
+    "name", ["blocc_toy", "softmax_matching", "gumus_floudas_2001_example_1", "equality_projection", "absolute_value"]
+)
+def test_textbook_answers_verify(name: str) -> None:
+    """A box, a simplex, a constraint of the leader's, equalities, a kink."""
+    known = known_problem(name)
+    result = solve(known.problem, known.starts[0])
+    assert result.success
+    verification = verify(known.problem, result)
+    assert verification.ok, str(verification)
+    expected = {"status", "y minimises g", "no better x nearby"}
+    assert expected <= {c.name for c in verification.checks}
+    assert "verified" in str(verification)
+
+
+def test_other_runs_verify(problem: BilevelProblem, honest: Result, stalled: Result) -> None:
+    for result in (honest, stalled):
+        verification = verify(problem, result)
+        assert verification.ok, str(verification)
+    start = known_problem("priced_capacity").starts[0]
+    fixed = solve(problem, start, gamma=4.0)  # the penalty hides something, and says how much
+    assert verify(problem, fixed).ok, str(verify(problem, fixed))
+
+
+OTHER_RUNS: dict[str, dict[str, Any]] = {
+    "Algorithm 1": {"outer": "pgd", "gamma": 5.0, "step": 0.002, "max_iterations": 3000},
+    "paper": {"preset": "paper"},
+    **{name: {"method": name} for name in ("lv-hba", "bic-gaffa", "sflcb", "bvfsm", "gam")},
+}
+
+
+@pytest.mark.parametrize("name", few(OTHER_RUNS, "Algorithm 1", "sflcb"))
+def test_results_of_other_methods_verify_and_tampering_shows(name: str) -> None:
+    problem = toy_problem()
+    result = solve(problem, 0.9, **OTHER_RUNS[name])
+    assert verify(problem, result).ok, str(verify(problem, result))
+    moved = replace(result, x=shifted(result.x, 1e-3))
+    assert not verify(problem, moved).ok
+    assert "upper value" in names(verify(problem, replace(result, upper_value=result.upper_value - 1e-3)))
+
+
+def shifted(tree: Any, by: float) -> Any:
+    return jax.tree.map(lambda leaf: np.asarray(leaf) + by, tree)
+
+
+TAMPERED: dict[str, tuple[Callable[[Result], Result], str]] = {
+    "x": (lambda r: replace(r, x=shifted(r.x, 1e-4)), "upper value"),
+    "y": (lambda r: replace(r, y=shifted(r.y, 1e-5)), "lower level: stationarity"),
+    "y_penalty": (lambda r: replace(r, y_penalty=shifted(r.y_penalty, 1e-3)), "||yF - y||"),
+    "multipliers": (
+        lambda r: replace(r, multipliers=r.multipliers._replace(inequality=shifted(r.multipliers.inequality, 1e-6))),
+        "lower level: stationarity",
+    ),
+    "upper_value": (lambda r: replace(r, upper_value=r.upper_value - 1e-6), "upper value"),
+    "lower_value": (lambda r: replace(r, lower_value=r.lower_value + 1e-6), "lower value"),
+    "upper_value_penalty": (lambda r: replace(r, upper_value_penalty=0.0), "upper value at yF"),
+}
+
+
+@pytest.mark.parametrize("field", TAMPERED)
+def test_tampered_fields_are_noticed(problem: BilevelProblem, honest: Result, field: str) -> None:
+    change, expected = TAMPERED[field]
+    verification = verify(problem, change(honest))
+    assert not verification.ok
+    assert expected in names(verification), str(verification)
+
+
+def test_a_flipped_status_is_noticed(problem: BilevelProblem, stalled: Result) -> None:
+    verification = verify(problem, replace(stalled, status=Status.CONVERGED))
+    assert {"status", "stationarity of x"} <= names(verification)
+    assert "NOT verified" in str(verification)
+
+
+@pytest.mark.parametrize(("number", "expected"), [("penalty_gap", "penalty gap"), ("distance", "||yF - y||")])
+def test_lowered_gaps_are_noticed(number: str, expected: str) -> None:
+    """A fixed gamma hides something; the certificate says how much, and must."""
+    known = known_problem("quadratic_tracking")
+    hiding = solve(known.problem, known.starts[0], gamma=2.0)
+    assert getattr(hiding.certificate, number) > 1e-2
+    assert verify(known.problem, hiding).ok
+    forged = replace(hiding, certificate=replace(hiding.certificate, **{number: 1e-9}))
+    assert names(verify(known.problem, forged)) == {expected}
+
+
+def test_a_lowered_slope_is_noticed(problem: BilevelProblem, stalled: Result) -> None:
+    forged = replace(stalled, certificate=replace(stalled.certificate, stationarity_x=1e-9))
+    assert names(verify(problem, forged)) == {"stationarity of x"}
+
+
+@pytest.fixture(scope="module")
+def scaled() -> tuple[BilevelProblem, Result]:
+    """Derivatives far from one: the run is made in other units, and judged in the user's."""
+    known = known_problem("quadratic_tracking")
+    upper, lower = known.problem.upper, known.problem.lower
+    big = replace(
+        known.problem,
+        upper=lambda x, y: 1e6 * upper(1e-4 * x, 1e-3 * y),
+        lower=lambda x, y: 1e-5 * lower(1e-4 * x, 1e-3 * y),
+    )
+    result = solve(big)
+    assert result.success
+    return big, result
+
+
+def test_other_units_verify(scaled: tuple[BilevelProblem, Result]) -> None:
+    problem, result = scaled
+    assert verify(problem, result).ok, str(verify(problem, result))
+
+
+def test_what_a_file_says_about_itself_is_not_believed(scaled: tuple[BilevelProblem, Result]) -> None:
+    """Units, tolerances and goals in a result's settings change nothing, whatever they say."""
+    problem, result = scaled
+    told = {"units": {"x": "[/red]", "upper": 2.0**-60}, "tolerance": 1e3, "goal": {"tolerance": 1e9}, "leader": 1}
+    assert verify(problem, replace(result, settings={**result.settings, **told})).ok
+    moved = replace(result, x=np.asarray(result.x) * 1.5)
+    values = {
+        "upper_value": float(problem.upper(moved.x, moved.y)),
+        "lower_value": float(problem.lower(moved.x, moved.y)),
+    }
+    forged = replace(moved, **values, settings={**result.settings, **told})
+    assert "status" in names(verify(problem, forged))
+
+
+def test_huge_multipliers_on_redundant_rows_prove_nothing() -> None:
+    """y is far from the follower's answer, and multipliers of 2e9 make a tiny relative residual."""
+    problem = BilevelProblem(
+        upper=lambda x, y: (x - 1.0) ** 2 + y[0],
+        lower=lambda x, y: (y[0] - x) ** 2 + y[1] ** 2,
+        equality=lambda x, y: jnp.stack([y[1], 2.0 * y[1]]),
+        x_set=Box(-5.0, 5.0),
+        y_set=Reals(2),
+    )
+    honest = solve(problem)
+    assert honest.success
+    assert verify(problem, honest).ok, str(verify(problem, honest))
+    y = honest.y + np.array([0.3, 0.0])
+    forged = replace(
+        honest,
+        y=y,
+        multipliers=Multipliers(np.zeros(0), np.array([2e9, -1e9])),
+        upper_value=float(problem.upper(honest.x, y)),
+        lower_value=float(problem.lower(honest.x, y)),
+        certificate=replace(honest.certificate, stationarity=0.6, distance=0.3),
+    )
+    assert {"y minimises g", "y answers x: stationarity"} <= names(verify(problem, forged))
+
+
+@pytest.mark.parametrize(
+    ("number", "value"), [("stationarity_x", 5.0), ("stationarity_x", np.nan), ("radius", np.nan), ("radius", -1.0)]
+)
+def test_nonsense_in_a_certificate_is_noticed(
+    problem: BilevelProblem, honest: Result, number: str, value: float
+) -> None:
+    forged = replace(honest, certificate=replace(honest.certificate, **{number: value}))
+    assert "status" in names(verify(problem, forged))
+
+
+@pytest.mark.parametrize("number", ["stationarity", "feasibility", "complementarity"])
+def test_lowered_residuals_are_noticed(problem: BilevelProblem, stalled: Result, number: str) -> None:
+    """y and its prices moved away from the answer, with the certificate of the answer."""
+    moved = replace(
+        stalled,
+        y=shifted(stalled.y, 0.3 if number == "feasibility" else -0.3),
+        multipliers=stalled.multipliers._replace(inequality=shifted(stalled.multipliers.inequality, 0.2)),
+    )
+    assert f"lower level: {number}" in names(verify(problem, moved))
+
+
+def test_a_local_answer_of_the_follower_is_noticed() -> None:
+    """The lower level is not convex: the derivative vanishes at y = 0, the minimiser is elsewhere."""
+    known = known_problem("quadratic_tracking")
+    result = solve(known.problem, known.starts[0])
+    double_well = replace(known.problem, lower=lambda x, y: (y - x) ** 2 * ((y - x - 2.0) ** 2 - 0.5))
+    verification = verify(double_well, result)
+    assert "y minimises g" in names(verification), str(verification)
+
+
+def test_a_result_of_another_problem(honest: Result) -> None:
+    verification = verify(known_problem("quadratic_tracking").problem, honest)
+    assert names(verification) == {"shapes", "status"}
+
+
+def test_a_stricter_tolerance() -> None:
+    known = known_problem("quadratic_tracking")
+    x = solve(known.problem).x + 1e-3
+    at = solve(replace(known.problem, x_set=Box(x - 1e-9, x + 1e-9)))  # the follower's answer at a point nearby
+    slope = verify(known.problem, at)["stationarity of x"].recomputed
+    moved = replace(at, certificate=replace(at.certificate, stationarity_x=slope))
+    assert verify(known.problem, moved, tolerance=1e-1).ok, str(verify(known.problem, moved, tolerance=1e-1))
+    assert not verify(known.problem, moved).ok
+
+
+def test_bad_arguments(problem: BilevelProblem, honest: Result) -> None:
+    with pytest.raises(OptionError, match="must be a Result"):
+        verify(problem, 3)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="must be a BilevelProblem"):
+        verify(honest, honest)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="tolerance must be a positive number"):
+        verify(problem, honest, tolerance=-1.0)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+def test_any_edit_of_a_saved_result_is_noticed(honest: Result, tmp_path: Path) -> None:
+    path = honest.save(tmp_path / "kept")
+    text = path.read_text()
+    for old, new in (('"converged"', '"stalled"'), (repr(honest.upper_value), "0.5"), ('"gamma"', '"gimma"')):
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+        with pytest.raises(StorageError, match="was changed after it was saved"):
+            load_result(path)
+    path.write_text(json.dumps(json.loads(text)))  # another layout says the same
+    assert load_result(path).upper_value == honest.upper_value
+
+
+def test_replaced_arrays_are_noticed(honest: Result, stalled: Result, tmp_path: Path) -> None:
+    path = honest.save(tmp_path / "kept")
+    stalled.save(tmp_path / "other").with_suffix(".npz").replace(path.with_suffix(".npz"))
+    with pytest.raises(StorageError, match=r"does not belong to kept\.json"):
+        load_result(path)
+
+
+def test_a_forger_who_knows_the_digest_is_found_out(problem: BilevelProblem, honest: Result, tmp_path: Path) -> None:
+    path = honest.save(tmp_path / "kept")
+    document = json.loads(path.read_text())
+    document["result"]["upper_value"] -= 1.0
+    path.write_text(json.dumps({**document, "sha256": digest(document)}))
+    assert "upper value" in names(verify(problem, load_result(path)))
+
+
+def test_old_files_are_read_with_a_warning(honest: Result, tmp_path: Path) -> None:
+    path = honest.save(tmp_path / "kept")
+    document = json.loads(path.read_text())
+    del document["sha256"]
+    path.write_text(json.dumps(document))
+    with pytest.raises(StorageError, match="was changed"):
+        load_result(path)
+    path.write_text(json.dumps({**document, "version": 1}))
+    with pytest.warns(UserWarning, match="without a digest"):
+        assert load_result(path).upper_value == honest.upper_value
