@@ -74,7 +74,7 @@ def write_network(network: TransportNetwork, path: str | Path) -> Path:
 
 def _raw(source: str | Path) -> RawNetwork:
     if isinstance(source, str) and source in BUILT_IN:
-        text = files("blocc.transport").joinpath("data", f"{source}.json").read_text("utf-8")
+        text = files("blocc.transport.network").joinpath("data", f"{source}.json").read_text("utf-8")
         return native.parse(text, source)
     path = Path(source)
     try:
