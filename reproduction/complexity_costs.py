@@ -22,7 +22,7 @@ from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.choice import choose_oracles
 from blocc.methods import registry
 from blocc.methods.gam import active_gradient
-from blocc.outer.evaluator import PenaltyFunction
+from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
 from blocc.penalty import no_leader
 from blocc.problem import BilevelProblem
@@ -123,7 +123,7 @@ def _evaluation(method: str, d_y: int, d_c: int) -> float:
     inner = "auto" if method == "blocc" else MaxMin.single_loop(iterations=INNER_STEPS, primal_step=0.1, dual_step=0.1)
     problem = family(d_y, d_c, equality=False)
     flat = problem.flat
-    function = PenaltyFunction(flat, choose_oracles(problem, inner), problem.cache, Monitor(lambda point: point))
+    function = Evaluator(flat, choose_oracles(problem, inner), Monitor(lambda point: point))
     leader = jax.device_get(no_leader(flat))
     # A step away from each other, as on the way of a descent.
     places = itertools.cycle(0.5 * np.random.default_rng(1).standard_normal((7, UPPER_VARIABLES)))

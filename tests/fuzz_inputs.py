@@ -24,12 +24,11 @@ import numpy as np
 from blocc import BilevelProblem, Box, Product, Reals
 from blocc.cli.studies import read_wishes
 from blocc.lagrangian import Multipliers
-from blocc.outer.monitor import HistoryRow
 from blocc.problems.loading import parse_x0
 from blocc.report.storage import digest, load_result, save_result
 from blocc.report.study.study_reading import read_report
 from blocc.report.transport.design_tables import design_document, read_design_json
-from blocc.result import Certificate, History, Result, Status
+from blocc.result import Certificate, History, HistoryRow, Result, Status
 from blocc.resume.file import Identity, array_digest, pack, read_checkpoint
 from blocc.resume.fingerprint import Fingerprint
 from blocc.resume.recording import Entry, Kept, Log, Pages

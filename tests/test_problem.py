@@ -191,7 +191,7 @@ def test_building_leaves_the_configuration_of_jax_alone():
 
 
 def test_caches_are_not_shared():
-    assert build().cache is not build().cache
+    assert build().shared is not build().shared
     problem = build()
     assert problem.flat is problem.flat
     with pytest.raises(AttributeError):
@@ -214,9 +214,9 @@ def test_a_changed_closure_is_noticed() -> None:
     numbers: dict[str, Any] = {"goal": np.array([1.0, 2.0]), "walls": [9.0]}
     problem = changing(numbers)
     np.testing.assert_allclose(solve(problem).x, [1.0, 2.0], atol=1e-4)
-    kept, flat = problem.cache, problem.flat
+    kept, flat = problem.shared, problem.flat
     assert not problem.renew()
-    assert problem.cache is kept
+    assert problem.shared is kept
     assert problem.flat is flat
     numbers["goal"][1] = 3.0  # in place
     assert problem.renew()

@@ -419,7 +419,7 @@ def test_every_oracle_can_drive_the_outer_loop(inner: str) -> None:
 def test_oracles_fall_back() -> None:
     """The first oracle gives up at once; the answer comes from the next one and is counted as such."""
     from blocc._lib.precision import double_precision
-    from blocc.outer.evaluator import PenaltyFunction
+    from blocc.outer.evaluator import Evaluator
     from blocc.outer.monitor import Monitor
     from blocc.penalty import no_leader
 
@@ -430,9 +430,9 @@ def test_oracles_fall_back() -> None:
     target = problem()
     with double_precision():
         leader = jax.device_get(no_leader(target.flat))
-        alone = PenaltyFunction(target.flat, (Failing(),), {}, Monitor(target.x_set.unravel))
+        alone = Evaluator(target.flat, (Failing(),), {}, Monitor(target.x_set.unravel))
         assert not alone(np.array([0.4]), 1.0, leader, 1e-10).usable
-        function = PenaltyFunction(target.flat, (Failing(), InteriorPoint()), {}, Monitor(target.x_set.unravel))
+        function = Evaluator(target.flat, (Failing(), InteriorPoint()), {}, Monitor(target.x_set.unravel))
         found = function(np.array([0.4]), 1.0, leader, 1e-10)
     assert found.usable
     assert function.fallbacks == 1
@@ -459,7 +459,8 @@ def test_threads_and_host_settings(toy: BilevelProblem) -> None:
 
 
 def test_long_histories_are_thinned() -> None:
-    from blocc.outer.monitor import _MOST_ROWS, HistoryRow, Monitor
+    from blocc.outer.monitor import _MOST_ROWS, Monitor
+    from blocc.result import HistoryRow
 
     monitor = Monitor(lambda x: x)
     for index in range(3 * _MOST_ROWS):

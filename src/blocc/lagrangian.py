@@ -10,31 +10,30 @@ A leader's constraint ``G(x, y) <= 0`` enters through f: f is then the augmented
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from blocc._lib.arrays import AnyArray, Array, Float
 from blocc.problem import FlatProblem
-
-Array = Any
 
 
 class Weights(NamedTuple):
     """Which member of the family: ``s f + gamma g``, and the state of the leader's augmented Lagrangian."""
 
-    upper: Array  #: s
-    lower: Array  #: gamma
-    leader_multipliers: Array  #: lambda, one for each component of G
-    leader_penalty: Array  #: rho
+    upper: Float[AnyArray, "*batch"]  #: s
+    lower: Float[AnyArray, "*batch"]  #: gamma
+    leader_multipliers: Float[AnyArray, "*batch n_upper"]  #: lambda, one for each component of G
+    leader_penalty: Float[AnyArray, "*batch"]  #: rho
 
 
 class Multipliers(NamedTuple):
     """Multipliers of the coupled constraints ``gc <= 0`` (nonnegative) and ``h == 0`` (free)."""
 
-    inequality: Array
-    equality: Array
+    inequality: Float[AnyArray, "*batch n_inequality"]
+    equality: Float[AnyArray, "*batch n_equality"]
 
 
 def weights(flat: FlatProblem, upper: float = 0.0, lower: float = 1.0) -> Weights:
@@ -48,7 +47,9 @@ def zero_multipliers(flat: FlatProblem) -> Multipliers:
     return Multipliers(jnp.zeros(flat.n_inequality), jnp.zeros(flat.n_equality))
 
 
-def leader_value(flat: FlatProblem, x: Array, y: Array, w: Weights) -> Array:
+def leader_value(
+    flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "n_y"], w: Weights
+) -> Float[Array, ""]:
     """f, with the leader's own constraints (if any) as an augmented Lagrangian."""
     value = flat.upper(x, y)
     if flat.n_upper_inequality:
@@ -57,7 +58,7 @@ def leader_value(flat: FlatProblem, x: Array, y: Array, w: Weights) -> Array:
     return value
 
 
-def objective(flat: FlatProblem, x: Array, y: Array, w: Weights) -> Array:
+def objective(flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "n_y"], w: Weights) -> Float[Array, ""]:
     """``s f(x, y) + gamma g(x, y)``.
 
     Where s = 0, f is not evaluated: a NaN of f at a point that only g visits does not count.
@@ -67,7 +68,9 @@ def objective(flat: FlatProblem, x: Array, y: Array, w: Weights) -> Array:
     return upper + w.lower * flat.lower(x, y)
 
 
-def lagrangian(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, w: Weights) -> Array:
+def lagrangian(
+    flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "n_y"], multipliers: Multipliers, w: Weights
+) -> Float[Array, ""]:
     """``s f + gamma g + <mu, gc> + <nu, h>``."""
     return (
         objective(flat, x, y, w)
@@ -76,7 +79,7 @@ def lagrangian(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, 
     )
 
 
-def exactly(vector: Array) -> Array:
+def exactly(vector: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The same numbers, kept apart from the reductions that follow.
 
     XLA for CPUs (jaxlib 0.10.2) fuses a reduction with the pads in the gradient of sliced constraints and then sums
@@ -85,12 +88,16 @@ def exactly(vector: Array) -> Array:
     return lax.reduce_precision(vector, exponent_bits=11, mantissa_bits=52)
 
 
-def gradient_x(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, w: Weights) -> Array:
+def gradient_x(
+    flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "n_y"], multipliers: Multipliers, w: Weights
+) -> Float[Array, "n_x"]:
     """Derivative of the Lagrangian in x with y and the multipliers held fixed (Danskin's rule at a saddle point)."""
     return exactly(jax.grad(lagrangian, argnums=1)(flat, x, y, multipliers, w))
 
 
-def gradient_y(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, w: Weights) -> Array:
+def gradient_y(
+    flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "n_y"], multipliers: Multipliers, w: Weights
+) -> Float[Array, "n_y"]:
     """Derivative of the Lagrangian in y: one reverse sweep, no Jacobian is ever formed."""
     return exactly(jax.grad(lagrangian, argnums=2)(flat, x, y, multipliers, w))
 
@@ -98,12 +105,14 @@ def gradient_y(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, 
 class Residuals(NamedTuple):
     """How far (y, mu, nu) is from a saddle point; each is the largest absolute entry."""
 
-    stationarity: Array  #: ``y - P_Y(y - dL/dy)``
-    feasibility: Array  #: ``[gc]_+``, ``|h|`` and the distance of y to Y
-    complementarity: Array  #: ``min(mu, -gc)`` where gc <= 0, and ``[-mu]_+``
+    stationarity: Float[AnyArray, "*batch"]  #: ``y - P_Y(y - dL/dy)``
+    feasibility: Float[AnyArray, "*batch"]  #: ``[gc]_+``, ``|h|`` and the distance of y to Y
+    complementarity: Float[AnyArray, "*batch"]  #: ``min(mu, -gc)`` where gc <= 0, and ``[-mu]_+``
 
 
-def residuals(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, w: Weights) -> Residuals:
+def residuals(
+    flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "n_y"], multipliers: Multipliers, w: Weights
+) -> Residuals:
     """KKT residuals of a candidate saddle point, from the problem's functions alone."""
     largest = lambda vector: jnp.max(jnp.abs(vector), initial=0.0)  # noqa: E731
     inside = flat.y_set.project_flat(y)
@@ -123,22 +132,24 @@ def residuals(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers, w
 class Figures(NamedTuple):
     """What a certificate tells about (x, y) and the follower's multipliers."""
 
-    upper: Array
-    lower: Array
-    upper_inequality: Array
+    upper: Float[AnyArray, ""]
+    lower: Float[AnyArray, ""]
+    upper_inequality: Float[AnyArray, "n_upper"]
     residuals: Residuals
 
 
-def figures(flat: FlatProblem, x: Array, y: Array, multipliers: Multipliers) -> Figures:
+def _figures(
+    flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "n_y"], multipliers: Multipliers
+) -> Figures:
+    found = residuals(flat, x, y, multipliers, weights(flat))
+    return Figures(flat.upper(x, y), flat.lower(x, y), flat.upper_inequality(x, y), found)
+
+
+def figures(
+    flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "n_y"], multipliers: Multipliers
+) -> Figures:
     """Values and residuals of the follower's problem at one point, compiled once for each problem."""
-    if "figures" not in flat.shared:
-
-        def compute(data: Any, at_x: Array, at_y: Array, prices: Multipliers) -> Figures:
-            bound = flat.bind(data)
-            found = residuals(bound, at_x, at_y, prices, weights(bound))
-            return Figures(bound.upper(at_x, at_y), bound.lower(at_x, at_y), bound.upper_inequality(at_x, at_y), found)
-
-        flat.shared["figures"] = jax.jit(compute)
-    prices = Multipliers(*(jnp.asarray(part, dtype=jnp.float64) for part in multipliers))
-    found: Figures = jax.device_get(flat.shared["figures"](flat.data, jnp.asarray(x), jnp.asarray(y), prices))
+    numbers = (jnp.asarray(part, dtype=jnp.float64) for part in (x, y, *multipliers))
+    at_x, at_y, *prices = numbers
+    found: Figures = jax.device_get(flat.program(_figures)(at_x, at_y, Multipliers(*prices)))
     return found

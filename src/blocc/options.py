@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -76,12 +76,16 @@ def _positive(name: str, value: Any) -> None:
         raise OptionError(f"{name} must be positive and finite, got {value!r}")
 
 
-def make_options(preset: str, given: dict[str, Any]) -> Options:
-    """Options out of a preset and what was given by name; an unknown name is an error that lists the known ones."""
+def make_options(preset: str, given: dict[str, Any], options: Options | None = None) -> Options:
+    """Options out of an object or a preset, and what was given by name; an unknown name lists the known ones."""
     if preset not in PRESETS:
         raise OptionError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {preset!r}")
+    if options is not None and not isinstance(options, Options):
+        raise OptionError(f"options must be an Options object, got {type(options).__name__}; give x0 by name or first")
+    if options is not None and preset != "default":
+        raise OptionError("give either options or a preset, not both")
     known = {f.name for f in fields(Options)}
     unknown = sorted(set(given) - known)
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r}; the options are {', '.join(sorted(known))}")
-    return Options(**{**PRESETS[preset], **given})
+    return replace(options, **given) if options is not None else Options(**{**PRESETS[preset], **given})

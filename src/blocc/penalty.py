@@ -7,46 +7,47 @@ at their saddle points, multiplier terms included.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution
+from blocc._lib.arrays import AnyArray, Array, Bool, Float, NDArray
+from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, WarmStart
 from blocc.lagrangian import Residuals, Weights, gradient_x, gradient_y, objective, residuals, weights
 from blocc.problem import FlatProblem
-
-Array = Any
 
 
 class Leader(NamedTuple):
     """State of the augmented Lagrangian of the leader's own constraints."""
 
-    multipliers: Array
-    penalty: Array
+    multipliers: Float[AnyArray, "*batch n_upper"]
+    penalty: Float[AnyArray, "*batch"]
 
 
 class Evaluation(NamedTuple):
     """F_gamma at one x, with everything that was learned on the way."""
 
-    x: Array
-    gamma: Array
-    value: Array  #: F_gamma(x)
-    gradient: Array
+    x: Float[AnyArray, "*batch n_x"]
+    gamma: Float[AnyArray, "*batch"]
+    value: Float[AnyArray, "*batch"]  #: F_gamma(x)
+    gradient: Float[AnyArray, "*batch n_x"]
     follower: InnerSolution  #: yg and its multipliers: the exact answer below
     penalised: InnerSolution  #: yF and its multipliers, those of L_F
-    upper_follower: Array  #: f(x, yg)
-    upper_penalised: Array  #: f(x, yF)
-    lower_follower: Array  #: g(x, yg)
-    lower_penalised: Array  #: g(x, yF)
-    violation_follower: Array  #: largest positive part of G(x, yg)
-    violation_penalised: Array  #: the same at yF
+    upper_follower: Float[AnyArray, "*batch"]  #: f(x, yg)
+    upper_penalised: Float[AnyArray, "*batch"]  #: f(x, yF)
+    lower_follower: Float[AnyArray, "*batch"]  #: g(x, yg)
+    lower_penalised: Float[AnyArray, "*batch"]  #: g(x, yF)
+    violation_follower: Float[AnyArray, "*batch"]  #: largest positive part of G(x, yg)
+    violation_penalised: Float[AnyArray, "*batch"]  #: the same at yF
     cross: Residuals  #: of (yF, mu_g) as a solution of the lower level
-    excess: Array  #: how far yF is from optimal below, relative to the slopes of g: no number times g changes it
-    usable: Array  #: whether both inner solutions are good enough to step on
-    warm: Any  #: what the next, nearby evaluation wants
+    excess: Float[
+        AnyArray, "*batch"
+    ]  #: how far yF is from optimal below, relative to the slopes of g: no number times g changes it
+    usable: Bool[AnyArray, "*batch"]  #: whether both inner solutions are good enough to step on
+    warm: WarmStart  #: what the next, nearby evaluation wants
 
     @property
     def optimistic(self) -> bool:
@@ -62,7 +63,7 @@ class Evaluation(NamedTuple):
         return less > 1e-6 or (less >= -1e-6 and bool(self.upper_penalised < self.upper_follower))
 
     @property
-    def answer(self) -> Array:
+    def answer(self) -> Float[AnyArray, "n_y"]:
         """The follower's answer: yg, or yF where that is optimal below as well."""
         return self.penalised.y if self.optimistic else self.follower.y
 
@@ -87,7 +88,7 @@ class Evaluation(NamedTuple):
         return self.upper_value - float(self.value)
 
 
-def answer_of(evaluation: Evaluation) -> np.ndarray | None:
+def answer_of(evaluation: Evaluation) -> Float[NDArray, "n_y"] | None:
     """The follower's answer, also where the penalised problem could not be solved; None where there is none."""
     if evaluation.usable:
         return np.asarray(evaluation.answer)
@@ -99,12 +100,12 @@ def no_leader(flat: FlatProblem) -> Leader:
     return Leader(jnp.zeros(flat.n_upper_inequality), jnp.asarray(10.0))
 
 
-def cold_pair(flat: FlatProblem, oracle: InnerOracle) -> Any:
+def cold_pair(flat: FlatProblem, oracle: InnerOracle) -> WarmStart:
     """Warm starts without information for the follower's and the penalised problem, stacked."""
     return jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), oracle.cold(flat))
 
 
-def _solved(solution: InnerSolution, value: Array) -> Array:
+def _solved(solution: InnerSolution, value: Float[Array, ""]) -> Bool[Array, ""]:
     """Converged, or stalled so close to the solution that a descent method can use the point.
 
     The objective ``value`` must agree with the Lagrangian: beyond the edge of feasibility huge multipliers times a tiny
@@ -118,7 +119,9 @@ def _solved(solution: InnerSolution, value: Array) -> Array:
     return ((solution.code == InnerCode.CONVERGED) | stalled_close) & jnp.isfinite(solution.value)
 
 
-def _excess(flat: FlatProblem, x: Array, follower: InnerSolution, penalised: InnerSolution) -> Array:
+def _excess(
+    flat: FlatProblem, x: Float[Array, "n_x"], follower: InnerSolution, penalised: InnerSolution
+) -> Float[Array, ""]:
     """How far yF is from a minimiser of g over Y(x), given the follower's multipliers.
 
     Lengths are relative to the size of y, slopes to the largest slope of g at yF and at points of Y around it.
@@ -138,7 +141,13 @@ def _excess(flat: FlatProblem, x: Array, follower: InnerSolution, penalised: Inn
 
 
 def evaluate(
-    flat: FlatProblem, oracle: InnerOracle, x: Array, gamma: Array, leader: Leader, warm: Any, tolerance: Array
+    flat: FlatProblem,
+    oracle: InnerOracle,
+    x: Float[Array, "n_x"],
+    gamma: Float[Array, ""],
+    leader: Leader,
+    warm: WarmStart,
+    tolerance: Float[Array, ""],
 ) -> Evaluation:
     """F_gamma(x), its gradient and both answers. Pure; ``warm`` is :func:`cold_pair` or an earlier evaluation's."""
     # The oracle never sees a large gamma: it solves (f + gamma g) / max(1, gamma), and the result is scaled back.
@@ -186,13 +195,15 @@ def evaluate(
     )
 
 
-def evaluation_shapes(flat: FlatProblem, oracle: InnerOracle, cache: dict[Any, Any]) -> Evaluation:
+def _shapes(flat: FlatProblem, oracle: InnerOracle) -> Evaluation:
+    number, cold = jnp.asarray(1.0, jnp.float64), cold_pair(flat, oracle)
+    found: Evaluation = jax.eval_shape(
+        lambda x: evaluate(flat, oracle, x, number, no_leader(flat), cold, number)._replace(warm=()),
+        jax.ShapeDtypeStruct((flat.n_x,), jnp.float64),
+    )
+    return found
+
+
+def evaluation_shapes(flat: FlatProblem, oracle: InnerOracle) -> Evaluation:
     """Shapes and dtypes of an evaluation without its warm start, found by tracing once."""
-    key = ("shapes", oracle)
-    if key not in cache:
-        number, cold = jnp.asarray(1.0, jnp.float64), cold_pair(flat, oracle)
-        cache[key] = jax.eval_shape(
-            lambda x: evaluate(flat, oracle, x, number, no_leader(flat), cold, number)._replace(warm=()),
-            jax.ShapeDtypeStruct((flat.n_x,), jnp.float64),
-        )
-    return cache[key]
+    return flat.once(_shapes, oracle)

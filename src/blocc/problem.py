@@ -7,29 +7,30 @@ offers itself to the solvers as a :class:`FlatProblem`, the same functions over 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import AnyArray, Array, Float, NDArray, PyTree
+from blocc._lib.compiled import Program, Store
 from blocc._lib.tracing import Traced, digest_of_arrays, trace
 from blocc.errors import ProblemError
-from blocc.sets import ConvexSet, PyTree
+from blocc.sets import ConvexSet
 
 if TYPE_CHECKING:
     from blocc.judge.check import CheckReport
 
-Array = Any
 Function = Callable[..., Any]
+FlatFunction = Callable[[AnyArray, AnyArray], Array]
+R = TypeVar("R")
 
 #: What a user may write.
 FUNCTIONS = ("upper", "lower", "inequality", "equality", "upper_inequality", "joint_projection")
-#: Under which keys ``shared`` holds the traced functions, and what takes its place when they change.
-_TRACED, _NEXT = "traced", "next"
 
 
 @dataclass(frozen=True)
@@ -37,29 +38,49 @@ class FlatProblem:
     """A bilevel problem over flat vectors: what every solver sees.
 
     ``inequality``, ``equality`` and ``upper_inequality`` always exist and return vectors, possibly of length zero.
-    The functions use ``data``. Compiled code that takes the data as an argument and calls :meth:`bind` may be kept in
-    ``shared``, where problems that differ only in their data find it.
+    The functions use ``data``. Everything compiled takes the data as an argument, so that problems which differ only
+    in their data share it: see :meth:`program`.
     """
 
-    upper: Callable[[Array, Array], Array]
-    lower: Callable[[Array, Array], Array]
-    inequality: Callable[[Array, Array], Array]
-    equality: Callable[[Array, Array], Array]
-    upper_inequality: Callable[[Array, Array], Array]
+    upper: FlatFunction
+    lower: FlatFunction
+    inequality: FlatFunction
+    equality: FlatFunction
+    upper_inequality: FlatFunction
     x_set: ConvexSet
     y_set: ConvexSet
     n_inequality: int
     n_equality: int
     n_upper_inequality: int
-    joint_projection: Callable[[Array, Array], tuple[Array, Array]] | None = None
+    joint_projection: Callable[[AnyArray, AnyArray], tuple[Array, Array]] | None = None
     data: PyTree = ()
-    shared: dict[Any, Any] = field(default_factory=dict, repr=False)
+    store: Store = field(default_factory=Store, repr=False)  #: what is made once for all data
     rebind: Callable[[PyTree], FlatProblem] | None = None  #: builds this problem over other data
     easier: Callable[[PyTree], list[PyTree]] | None = None  #: other data that lead to these, the easiest first
 
     def bind(self, data: PyTree) -> FlatProblem:
         """The same problem over ``data``, which may be traced."""
         return self if self.rebind is None else self.rebind(data)
+
+    def program(self, function: Callable[..., R], *fixed: Hashable) -> Callable[..., R]:
+        """``function(flat, *fixed, *arguments)`` as a compiled function of the arguments.
+
+        It is compiled once for each ``function`` and ``fixed``, whatever the data.
+        """
+        made = self.store.get(
+            (Program, function, *fixed),
+            lambda: Program(lambda data, *arguments: function(self.bind(data), *fixed, *arguments)),
+        )
+        return partial(made, self.data)
+
+    def once(self, make: Callable[..., R], *fixed: Hashable) -> R:
+        """What ``make(flat, *fixed)`` returned for the first of the problems that differ only in their data."""
+        return self.store.get((make, *fixed), lambda: make(self, *fixed))
+
+    @property
+    def follower_rows(self) -> tuple[int, int]:
+        """Number of inequalities and equalities of the follower, with those of Y that are no bounds."""
+        return self.once(_follower_rows)
 
     @property
     def n_x(self) -> int:
@@ -72,14 +93,35 @@ class FlatProblem:
         return self.y_set.size
 
 
-class _Memory:
-    """What a problem knows besides its fields."""
+def _follower_rows(flat: FlatProblem) -> tuple[int, int]:
+    point = jax.ShapeDtypeStruct((flat.n_y,), np.float64)
+    n_set = jax.eval_shape(flat.y_set.inequality_flat, point).shape[0]
+    n_affine = jax.eval_shape(flat.y_set.equality_flat, point).shape[0]
+    return flat.n_inequality + n_set, flat.n_equality + n_affine
 
+
+class Shared:
+    """What problems that differ only in their data have in common."""
+
+    def __init__(self, traced: dict[str, Traced]) -> None:
+        self.traced = traced  #: the user's functions as they were last traced
+        self.store = Store()
+        self.successor: Shared | None = None  #: what takes its place when the functions have changed
+
+    def digests(self) -> dict[str, str]:
+        """For each function a text that changes with any operation or number in it."""
+        return {name: found.digest for name, found in self.traced.items()}
+
+
+class _Hidden:
+    """Attributes of a problem that are no fields of it."""
+
+    shared: Shared
     _given: tuple[Any, ...] = ()  #: the leaves of the data as the user gave them
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BilevelProblem(_Memory):
+class BilevelProblem(_Hidden):
     """A leader's problem over x whose follower answers with y.
 
     minimise ``upper(x, y)`` over x in ``x_set``, subject to ``upper_inequality(x, y) <= 0``, where y minimises
@@ -111,10 +153,6 @@ class BilevelProblem(_Memory):
     joint_projection: Function | None = None
     data: PyTree = None
     name: str = "bilevel problem"
-    #: Compiled solvers, kept with the problem so that a second solve does not compile again.
-    cache: dict[Any, Any] = field(init=False, default_factory=dict, repr=False)
-    #: The part of them that takes the data as an argument: common to all problems that differ only in their data.
-    shared: dict[Any, Any] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if self.data is not None:
@@ -135,7 +173,7 @@ class BilevelProblem(_Memory):
             function = getattr(self, name)
             if function is not None and not callable(function):
                 raise ProblemError(f"{name} must be a function of (x, y) or None, got {type(function).__name__}")
-        self.shared[_TRACED] = self._trace_all()
+        object.__setattr__(self, "shared", Shared(self._trace_all()))
 
     def _trace_all(self) -> dict[str, Traced]:
         """Every function of the user, traced as it is now; a misfit is reported."""
@@ -143,8 +181,7 @@ class BilevelProblem(_Memory):
 
     def _output(self, name: str) -> Any:
         """Shapes that a user function returns."""
-        traced: dict[str, Traced] = self.shared[_TRACED]
-        return traced[name].output if name in traced else ()
+        return self.shared.traced[name].output if name in self.shared.traced else ()
 
     def _trace(self, name: str) -> Traced:
         try:
@@ -175,7 +212,7 @@ class BilevelProblem(_Memory):
 
     def digests(self) -> dict[str, str]:
         """For each function, and for the data, a text that changes with any operation or number in it."""
-        found = {name: traced.digest for name, traced in self.shared[_TRACED].items()}
+        found = self.shared.digests()
         return found if self.data is None else {**found, "data": digest_of_arrays(self.data)}
 
     def renew(self) -> bool:
@@ -196,16 +233,13 @@ class BilevelProblem(_Memory):
                     "the arrays given as data were changed in place, and the problem has the old numbers; use "
                     "problem.with_data(...) for the new ones"
                 )
-        traced = self._trace_all()
-        old = self.shared
-        if _digests(traced) == _digests(old[_TRACED]):
+        old, fresh = self.shared, Shared(self._trace_all())
+        if fresh.digests() == old.digests():
             return False
         # Problems that differ only in their data change together. Those that are being solved keep what they have.
-        new = old.get(_NEXT)
-        if new is None or _digests(new[_TRACED]) != _digests(traced):
-            new = old[_NEXT] = {_TRACED: traced}
-        object.__setattr__(self, "shared", new)
-        object.__setattr__(self, "cache", {})
+        if old.successor is None or old.successor.digests() != fresh.digests():
+            old.successor = fresh
+        object.__setattr__(self, "shared", old.successor)
         self.__dict__.pop("flat", None)
         return True
 
@@ -217,15 +251,15 @@ class BilevelProblem(_Memory):
     def _flat_over(self, data: PyTree) -> FlatProblem:
         last = () if self.data is None else (data,)
 
-        def scalar(function: Function) -> Callable[[Array, Array], Array]:
-            def flat_function(x: Array, y: Array) -> Array:
+        def scalar(function: Function) -> FlatFunction:
+            def flat_function(x: AnyArray, y: AnyArray) -> Array:
                 value = function(self.x_set.unravel(x), self.y_set.unravel(y), *last)
                 return jnp.asarray(value, dtype=y.dtype)
 
             return flat_function
 
-        def vector(function: Function | None) -> Callable[[Array, Array], Array]:
-            def flat_function(x: Array, y: Array) -> Array:
+        def vector(function: Function | None) -> FlatFunction:
+            def flat_function(x: AnyArray, y: AnyArray) -> Array:
                 if function is None:
                     return jnp.zeros(0, dtype=y.dtype)
                 leaves = jax.tree.leaves(function(self.x_set.unravel(x), self.y_set.unravel(y), *last))
@@ -234,7 +268,7 @@ class BilevelProblem(_Memory):
 
             return flat_function
 
-        def project_jointly(x: Array, y: Array) -> tuple[Array, Array]:
+        def project_jointly(x: AnyArray, y: AnyArray) -> tuple[Array, Array]:
             assert self.joint_projection is not None
             new_x, new_y = self.joint_projection(self.x_set.unravel(x), self.y_set.unravel(y), *last)
             join = lambda tree: jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])  # noqa: E731
@@ -253,7 +287,7 @@ class BilevelProblem(_Memory):
             n_upper_inequality=self._count("upper_inequality"),
             joint_projection=None if self.joint_projection is None else project_jointly,
             data=data if self.data is not None else (),
-            shared=self.shared,
+            store=self.shared.store,
             rebind=None if self.data is None else self._flat_over,
         )
 
@@ -274,14 +308,14 @@ class BilevelProblem(_Memory):
             )
         other = copy.copy(self)  # dataclasses.replace makes a problem that shares nothing: it may change functions
         other.__dict__.pop("flat", None)
-        for name, value in (("data", new), ("_given", tuple(jax.tree.leaves(data))), ("cache", {})):
+        for name, value in (("data", new), ("_given", tuple(jax.tree.leaves(data)))):
             object.__setattr__(other, name, value)
         return other
 
     def _count(self, name: str) -> int:
         return int(sum(np.prod(leaf.shape, dtype=int) for leaf in jax.tree.leaves(self._output(name))))
 
-    def unravel_multipliers(self, name: str, flat: np.ndarray) -> PyTree:
+    def unravel_multipliers(self, name: str, flat: Float[NDArray, " rows"]) -> PyTree:
         """Give a flat vector of multipliers the structure that the constraint function ``name`` returns."""
         leaves, structure = jax.tree.flatten(self._output(name))
         if not leaves:
@@ -314,7 +348,3 @@ def _as_data(leaf: Any, real: bool = False) -> np.ndarray:
         array = array.astype(np.float64)
     array.flags.writeable = False
     return array
-
-
-def _digests(traced: dict[str, Traced]) -> dict[str, str]:
-    return {name: found.digest for name, found in traced.items()}

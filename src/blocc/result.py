@@ -6,18 +6,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocc._lib.arrays import PyTree
 from blocc.errors import OptionError
 from blocc.lagrangian import Multipliers
-from blocc.outer.monitor import HistoryRow
-
-PyTree = Any
 
 #: Values of many starts that differ by less than this share of their spread are the same.
 _TIE = 1e-6
+
+
+class HistoryRow(NamedTuple):
+    """One outer iteration."""
+
+    time: float  #: seconds since the start
+    gamma: float
+    upper_value: float  #: f(x, yg)
+    upper_value_penalty: float  #: f(x, yF)
+    lower_value: float  #: g(x, yg)
+    penalty_value: float  #: F_gamma(x)
+    stationarity: float  #: ||x - P_X(x - grad F)||_inf
+    inner_residual: float  #: largest KKT residual of both inner solutions
+    distance: float  #: ||yF - yg||
+    step: float  #: ||x - previous x||
+    evaluations: int  #: evaluations of F_gamma so far
 
 
 class Status(Enum):

@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import AnyArray, Array, Float, NDArray, PyTree
 from blocc._lib.checks import as_float_array, as_number, as_shape
 from blocc._lib.precision import double_precision
 from blocc.errors import ProblemError
 
-Array = Any
-PyTree = Any
+Vector = Float[AnyArray, " size"]
 
 
 class ConvexSet(ABC):
@@ -35,26 +35,26 @@ class ConvexSet(ABC):
 
     # --- what a set must say about itself, in flat coordinates -------------------------------------------------
     @abstractmethod
-    def project_flat(self, point: Array) -> Array:
+    def project_flat(self, point: Vector) -> Float[Array, " size"]:
         """Nearest member of the set (Euclidean norm). Traceable by JAX."""
 
     @abstractmethod
-    def interior_flat(self) -> np.ndarray:
+    def interior_flat(self) -> Float[NDArray, " size"]:
         """A point in the relative interior, away from every bound."""
 
     @abstractmethod
-    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+    def sample_flat(self, generator: np.random.Generator) -> Float[NDArray, " size"]:
         """A random member: uniform where the set is bounded, otherwise of order one around the interior point."""
 
     def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper bounds implied coordinate by coordinate (infinite where there is none)."""
         return np.full(self.size, -np.inf), np.full(self.size, np.inf)
 
-    def inequality_flat(self, point: Array) -> Array:
+    def inequality_flat(self, point: Vector) -> Float[Array, " rows"]:
         """Smooth convex functions that must be <= 0 beyond the bounds (empty for a box)."""
         return jnp.zeros(0, dtype=jnp.asarray(point).dtype)
 
-    def equality_flat(self, point: Array) -> Array:
+    def equality_flat(self, point: Vector) -> Float[Array, " rows"]:
         """Affine functions that must vanish (empty for a set with full dimension)."""
         return jnp.zeros(0, dtype=jnp.asarray(point).dtype)
 
@@ -85,7 +85,7 @@ class ConvexSet(ABC):
             flat.append(array.ravel())
         return np.concatenate(flat) if flat else np.zeros(0)
 
-    def unravel(self, flat: Array) -> PyTree:
+    def unravel(self, flat: Vector) -> PyTree:
         """The inverse of :meth:`ravel`. Traceable by JAX."""
         leaves, structure = jax.tree.flatten(self.template)
         pieces, start = [], 0
@@ -159,18 +159,18 @@ class Box(ConvexSet):
     def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
         return self.lower.ravel(), self.upper.ravel()
 
-    def project_flat(self, point: Array) -> Array:
+    def project_flat(self, point: Vector) -> Float[Array, " size"]:
         low, high = self.bounds_flat()
         return jnp.clip(point, low, high)
 
-    def interior_flat(self) -> np.ndarray:
+    def interior_flat(self) -> Float[NDArray, " size"]:
         low, high = self.bounds_flat()
         below, above = np.isfinite(low), np.isfinite(high)
         with np.errstate(invalid="ignore"):  # infinite ends are not chosen
             middle = low + 0.5 * (high - low)
         return np.select([below & above, below, above], [middle, low + 1.0, high - 1.0], default=0.0)
 
-    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+    def sample_flat(self, generator: np.random.Generator) -> Float[NDArray, " size"]:
         low, high = self.bounds_flat()
         bounded = np.isfinite(low) & np.isfinite(high)
         spread = self.interior_flat() + generator.standard_normal(self.size)
@@ -189,8 +189,8 @@ class Reals(Box):
     def __repr__(self) -> str:
         return f"Reals({self.template.shape})"
 
-    def project_flat(self, point: Array) -> Array:
-        return point
+    def project_flat(self, point: Vector) -> Float[Array, " size"]:
+        return jnp.asarray(point)
 
 
 class Ball(ConvexSet):
@@ -206,22 +206,22 @@ class Ball(ConvexSet):
     def __repr__(self) -> str:
         return f"Ball(shape={self.center.shape}, radius={self.radius:g})"
 
-    def project_flat(self, point: Array) -> Array:
-        offset = point - self.center.ravel()
+    def project_flat(self, point: Vector) -> Float[Array, " size"]:
+        offset = jnp.asarray(point) - self.center.ravel()
         # The inner where keeps the derivative of the norm finite at the centre.
         square = jnp.sum(offset**2)
         norm = jnp.sqrt(jnp.where(square > self.radius**2, square, self.radius**2))
-        return self.center.ravel() + offset * (self.radius / norm)
+        return offset * (self.radius / norm) + self.center.ravel()
 
-    def interior_flat(self) -> np.ndarray:
+    def interior_flat(self) -> Float[NDArray, " size"]:
         return self.center.ravel().copy()
 
-    def inequality_flat(self, point: Array) -> Array:
+    def inequality_flat(self, point: Vector) -> Float[Array, " rows"]:
         # Divided by 2r, so that near the boundary the value is a distance.
         gap = jnp.sum((point - self.center.ravel()) ** 2) - self.radius**2
         return jnp.reshape(gap / (2.0 * self.radius), (1,))
 
-    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+    def sample_flat(self, generator: np.random.Generator) -> Float[NDArray, " size"]:
         direction = generator.standard_normal(self.size)
         direction /= max(float(np.linalg.norm(direction)), 1e-300)
         length = self.radius * generator.uniform() ** (1.0 / max(self.size, 1))
@@ -243,10 +243,10 @@ class Simplex(ConvexSet):
     def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(self.size), np.full(self.size, np.inf)
 
-    def equality_flat(self, point: Array) -> Array:
+    def equality_flat(self, point: Vector) -> Float[Array, " rows"]:
         return jnp.reshape(jnp.sum(point) - self.total, (1,))
 
-    def project_flat(self, point: Array) -> Array:
+    def project_flat(self, point: Vector) -> Float[Array, " size"]:
         # Subtract the threshold at which the positive parts sum to the total; sorting finds it exactly.
         # A common shift changes nothing; without it large entries would swallow the total.
         shifted = point - jnp.max(point)
@@ -255,10 +255,10 @@ class Simplex(ConvexSet):
         active = jnp.maximum(jnp.sum(descending > excess), 1)
         return jnp.maximum(shifted - excess[active - 1], 0.0)
 
-    def interior_flat(self) -> np.ndarray:
+    def interior_flat(self) -> Float[NDArray, " size"]:
         return np.full(self.size, self.total / self.size)
 
-    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+    def sample_flat(self, generator: np.random.Generator) -> Float[NDArray, " size"]:
         return self.total * generator.dirichlet(np.ones(self.size))
 
 
@@ -278,19 +278,19 @@ class Halfspace(ConvexSet):
     def __repr__(self) -> str:
         return f"Halfspace(shape={self.normal.shape}, offset={self.offset:g})"
 
-    def inequality_flat(self, point: Array) -> Array:
+    def inequality_flat(self, point: Vector) -> Float[Array, " rows"]:
         gap = jnp.dot(jnp.asarray(self.normal.ravel() / self._norm), point) - self.offset / self._norm
         return jnp.reshape(gap, (1,))
 
-    def project_flat(self, point: Array) -> Array:
+    def project_flat(self, point: Vector) -> Float[Array, " size"]:
         excess = jnp.maximum(self.inequality_flat(point)[0], 0.0)
-        return point - excess * (self.normal.ravel() / self._norm)
+        return jnp.asarray(point) - excess * (self.normal.ravel() / self._norm)
 
-    def interior_flat(self) -> np.ndarray:
+    def interior_flat(self) -> Float[NDArray, " size"]:
         unit = self.normal.ravel() / self._norm
         return (min(self.offset / self._norm, 0.0) - 1.0) * unit
 
-    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+    def sample_flat(self, generator: np.random.Generator) -> Float[NDArray, " size"]:
         point = self.interior_flat() + generator.standard_normal(self.size)
         unit = self.normal.ravel() / self._norm
         return point - max(float(unit @ point) - self.offset / self._norm, 0.0) * unit
@@ -321,16 +321,16 @@ class AffineSubspace(ConvexSet):
     def __repr__(self) -> str:
         return f"AffineSubspace(size={self.size}, codimension={len(self._offset)})"
 
-    def equality_flat(self, point: Array) -> Array:
+    def equality_flat(self, point: Vector) -> Float[Array, " rows"]:
         return self._basis @ point - self._offset
 
-    def project_flat(self, point: Array) -> Array:
+    def project_flat(self, point: Vector) -> Float[Array, " size"]:
         return point - self._basis.T @ self.equality_flat(point)
 
-    def interior_flat(self) -> np.ndarray:
+    def interior_flat(self) -> Float[NDArray, " size"]:
         return self._basis.T @ self._offset
 
-    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+    def sample_flat(self, generator: np.random.Generator) -> Float[NDArray, " size"]:
         point = generator.standard_normal(self.size)
         return point - self._basis.T @ (self._basis @ point - self._offset)
 
@@ -353,7 +353,7 @@ class Product(ConvexSet):
     def __repr__(self) -> str:
         return f"Product({self.sets!r})"
 
-    def _each(self, method: str, point: Array) -> Array:
+    def _each(self, method: str, point: Vector) -> Array:
         pieces = [getattr(p, method)(point[s]) for p, s in zip(self._parts, self._slices, strict=True)]
         return jnp.concatenate(pieces) if pieces else jnp.zeros(0)
 
@@ -373,19 +373,19 @@ class Product(ConvexSet):
             np.concatenate([free for _, _, free in parts]),
         )
 
-    def inequality_flat(self, point: Array) -> Array:
+    def inequality_flat(self, point: Vector) -> Float[Array, " rows"]:
         return self._each("inequality_flat", point)
 
-    def equality_flat(self, point: Array) -> Array:
+    def equality_flat(self, point: Vector) -> Float[Array, " rows"]:
         return self._each("equality_flat", point)
 
-    def project_flat(self, point: Array) -> Array:
+    def project_flat(self, point: Vector) -> Float[Array, " size"]:
         return self._each("project_flat", point)
 
-    def interior_flat(self) -> np.ndarray:
+    def interior_flat(self) -> Float[NDArray, " size"]:
         return _joined([part.interior_flat() for part in self._parts])
 
-    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+    def sample_flat(self, generator: np.random.Generator) -> Float[NDArray, " size"]:
         return np.concatenate([part.sample_flat(generator) for part in self._parts])
 
 

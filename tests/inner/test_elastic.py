@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
 from blocc.inner.elastic import elastic, violation
 from blocc.inner.interior_point import InteriorPoint
@@ -22,13 +21,13 @@ ORACLE = InteriorPoint()
 
 def compiled(flat):
     with double_precision():
-        shapes = (jnp.zeros(flat.n_x), jnp.asarray(1e-9))
-    function, _ = compile_ahead(lambda x, tolerance: violation(flat, ORACLE, x, tolerance), *shapes)
+        middle = jnp.asarray(flat.y_set.interior_flat())
+    function = flat.program(violation, ORACLE)
 
     def call(x):
         with double_precision():
             at = jnp.asarray(x, dtype=jnp.float64).reshape(flat.n_x)
-            return jax.tree.map(np.asarray, function(at, jnp.asarray(1e-9)))
+            return jax.tree.map(np.asarray, function(at, jnp.asarray(1e-9), middle, jnp.asarray(False)))
 
     return call
 

@@ -1,4 +1,4 @@
-"""Shortest combinations of gradients against a quadratic program, and descent that ends at kinks and walls."""
+"""Shortest combinations of gradients against a quadratic program, and descent that ends at kinks and boundaries."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hypothesis.extra.numpy import arrays
 
 from blocc._lib.precision import double_precision
 from blocc.inner.interior_point import InteriorPoint
-from blocc.outer.evaluator import PenaltyFunction, stationarity
+from blocc.outer.evaluator import Evaluator, stationarity
 from blocc.outer.monitor import Monitor
 from blocc.outer.nonsmooth import gradient_sampling as kinks
 from blocc.outer.nonsmooth.gradient_sampling import shortest_combination
-from blocc.outer.stage import Stage
+from blocc.outer.tolerances import Stage
 from blocc.penalty import no_leader
 from blocc.problem import BilevelProblem
 from blocc.sets import Ball, Box, Reals
@@ -35,12 +35,12 @@ def by_quadratic_program(gradients, normals):
     return np.asarray(vector.value)
 
 
-@pytest.mark.parametrize(("count", "walls", "size"), [(1, 0, 3), (4, 0, 3), (2, 2, 4), (8, 3, 3), (6, 1, 10)])
-def test_shortest_combination_against_clarabel(count, walls, size):
-    rng = np.random.default_rng(count + 10 * walls)
+@pytest.mark.parametrize(("count", "boundaries", "size"), [(1, 0, 3), (4, 0, 3), (2, 2, 4), (8, 3, 3), (6, 1, 10)])
+def test_shortest_combination_against_clarabel(count, boundaries, size):
+    rng = np.random.default_rng(count + 10 * boundaries)
     for spread in (0.3, 1.0, 100.0):
         gradients = spread * (rng.standard_normal((count, size)) + 0.7)
-        normals = rng.standard_normal((walls, size))
+        normals = rng.standard_normal((boundaries, size))
         normals /= np.linalg.norm(normals, axis=1, keepdims=True)
         found = shortest_combination(gradients, normals)
         np.testing.assert_allclose(found, by_quadratic_program(gradients, normals), rtol=0, atol=1e-5 * spread)
@@ -49,16 +49,16 @@ def test_shortest_combination_against_clarabel(count, walls, size):
 elements = st.floats(-10.0, 10.0, allow_subnormal=False)
 
 
-@given(data=st.data(), count=st.integers(1, 6), walls=st.integers(0, 3), size=st.integers(1, 4))
+@given(data=st.data(), count=st.integers(1, 6), boundaries=st.integers(0, 3), size=st.integers(1, 4))
 @settings(deadline=None, derandomize=True, max_examples=150)
-def test_shortest_combination_is_a_descent_direction_for_every_gradient(data, count, walls, size):
+def test_shortest_combination_is_a_descent_direction_for_every_gradient(data, count, boundaries, size):
     gradients = data.draw(arrays(np.float64, (count, size), elements=elements))
-    normals = data.draw(arrays(np.float64, (walls, size), elements=elements))
+    normals = data.draw(arrays(np.float64, (boundaries, size), elements=elements))
     lengths = np.linalg.norm(normals, axis=1, keepdims=True)
     normals = normals[lengths[:, 0] > 1e-3] / lengths[lengths[:, 0] > 1e-3]
     d = shortest_combination(gradients, normals)
     allowed = 1e-9 * (1.0 + np.abs(gradients).max()) ** 2
-    # Optimality: <g, d> >= |d|^2 for every gradient, and -d leads into no wall.
+    # Optimality: <g, d> >= |d|^2 for every gradient, and -d leads into no boundary.
     assert (gradients @ d >= d @ d - allowed).all()
     assert (normals @ d >= -allowed).all()
     assert np.linalg.norm(d) <= np.linalg.norm(gradients, axis=1).min() + allowed
@@ -89,7 +89,7 @@ PLANE = Reals(2)
 
 def function_of(problem):
     with double_precision():
-        return PenaltyFunction(problem.flat, (InteriorPoint(),), problem.cache, Monitor(problem.x_set.unravel))
+        return Evaluator(problem.flat, (InteriorPoint(),), Monitor(problem.x_set.unravel))
 
 
 @cache
@@ -115,18 +115,18 @@ def descend(problem, x, gamma=10.0, tolerance=1e-5, iterations=60):
 
 
 def test_minimises_a_sum_of_absolute_values():
-    outcome = descend(absolute_values(PLANE, (1.0, 5.0)), [1.0, 1.0])
-    np.testing.assert_allclose(outcome.evaluation.x, [0.3, -0.2], atol=1e-4)
-    assert float(outcome.evaluation.value) == pytest.approx(0.0, abs=1e-4)
+    end = descend(absolute_values(PLANE, (1.0, 5.0)), [1.0, 1.0])
+    np.testing.assert_allclose(end.evaluation.x, [0.3, -0.2], atol=1e-4)
+    assert float(end.evaluation.value) == pytest.approx(0.0, abs=1e-4)
 
 
 def test_a_kink_that_is_a_minimiser_is_stationary():
-    outcome = descend(absolute_values(PLANE, (1.0, 5.0)), [0.3, -0.2])
-    assert outcome.stationarity <= 1e-5
-    assert 0.0 < outcome.radius <= 1e-6
-    assert not outcome.walled
+    end = descend(absolute_values(PLANE, (1.0, 5.0)), [0.3, -0.2])
+    assert end.stationarity <= 1e-5
+    assert 0.0 < end.radius <= 1e-6
+    assert not end.met_boundary
     # A single gradient at the kink tells nothing of the sort, unless the solver happens to return zero.
-    np.testing.assert_allclose(outcome.evaluation.x, [0.3, -0.2], atol=1e-6)
+    np.testing.assert_allclose(end.evaluation.x, [0.3, -0.2], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,12 @@ def test_a_kink_that_is_a_minimiser_is_stationary():
     ],
 )
 def test_kinks_on_the_edge_of_x(x_set, exact):
-    outcome = descend(absolute_values(x_set), x_set.interior_flat())
-    np.testing.assert_allclose(outcome.evaluation.x, exact, atol=1e-3)
-    assert outcome.stationarity <= 1e-3
+    end = descend(absolute_values(x_set), x_set.interior_flat())
+    np.testing.assert_allclose(end.evaluation.x, exact, atol=1e-3)
+    assert end.stationarity <= 1e-3
 
 
-def test_descends_along_a_wall():
+def test_descends_along_a_boundary():
     """The follower needs y >= x_0 and y <= 1 - x_1: beyond x_0 + x_1 = 1 there is no answer."""
     problem = BilevelProblem(
         upper=lambda x, y: -2.0 * x[0] - x[1] + 0.0 * y,
@@ -151,9 +151,9 @@ def test_descends_along_a_wall():
         x_set=Box(0.0, 0.8, shape=2),
         y_set=Reals(),
     )
-    outcome = descend(problem, [0.2, 0.2], tolerance=1e-4)
-    assert outcome.walled
-    np.testing.assert_allclose(outcome.evaluation.x, [0.8, 0.2], atol=1e-3)
+    end = descend(problem, [0.2, 0.2], tolerance=1e-4)
+    assert end.met_boundary
+    np.testing.assert_allclose(end.evaluation.x, [0.8, 0.2], atol=1e-3)
 
 
 def test_wall_normals_point_to_where_the_violation_grows():
@@ -167,8 +167,8 @@ def test_wall_normals_point_to_where_the_violation_grows():
     )
     with double_precision():
         function = function_of(infeasible)
-        normal, depth = function.wall(np.array([1.0, 1.0]))
+        normal, depth = function.boundary(np.array([1.0, 1.0]))
         np.testing.assert_allclose(normal, np.sqrt([0.5, 0.5]), atol=1e-6)
         np.testing.assert_allclose(depth, np.sqrt(0.5), rtol=1e-6)
-        assert function.wall(np.array([0.0, 0.0])) is None
-        assert function_of(problem).wall(np.zeros(2)) is None
+        assert function.boundary(np.array([0.0, 0.0])) is None
+        assert function_of(problem).boundary(np.zeros(2)) is None

@@ -8,7 +8,7 @@ import pytest
 from blocc import BilevelProblem, Box
 from blocc._lib.precision import double_precision
 from blocc.inner.interior_point import InteriorPoint
-from blocc.outer.evaluator import PenaltyFunction
+from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
 from blocc.outer.nonsmooth.restoration import FEASIBLE, restore
 
@@ -24,7 +24,7 @@ def test_the_near_side_is_chosen(start: float, edge: float) -> None:
         y_set=Box(0.0, 1.0),
     )
     with double_precision():
-        function = PenaltyFunction(problem.flat, (InteriorPoint(),), problem.cache, Monitor(problem.x_set.unravel))
+        function = Evaluator(problem.flat, (InteriorPoint(),), Monitor(problem.x_set.unravel))
         x, violation = restore(function, np.array([start]))
     assert violation <= FEASIBLE
     assert x[0] == pytest.approx(edge, abs=0.05)

@@ -1,4 +1,4 @@
-"""Stationary points that are no minima are left, also where a kink or a wall hides what bends down."""
+"""Stationary points that are no minima are left, also where a kink or a boundary hides what bends down."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PLANE: dict[str, Any] = {
 
 
 @cache
-def along_a_wall() -> BilevelProblem:
-    """Feasible where x0 <= 0; along that wall f = 1 - x1^2 + x1^4 / 10, highest in the middle."""
+def along_a_boundary() -> BilevelProblem:
+    """Feasible where x0 <= 0; along that boundary f = 1 - x1^2 + x1^4 / 10, highest in the middle."""
     return BilevelProblem(
         upper=lambda x, y: (x[0] - 1.0) ** 2 - x[1] ** 2 + 0.1 * x[1] ** 4 + 0.0 * y,
         inequality=lambda x, y: x[0] - y,
@@ -61,9 +61,9 @@ def along_a_curved_kink() -> BilevelProblem:
 
 
 CASES = {
-    "wall, from the middle": (along_a_wall, None, -1.5),
-    "wall, from behind": (along_a_wall, [1.0, 0.0], -1.5),
-    "wall, from a saddle": (along_a_wall, [-1.0, 1e-6], -1.5),
+    "boundary, from the middle": (along_a_boundary, None, -1.5),
+    "boundary, from behind": (along_a_boundary, [1.0, 0.0], -1.5),
+    "boundary, from a saddle": (along_a_boundary, [-1.0, 1e-6], -1.5),
     "hole, from its edge": (around_a_hole, [0.0, 1.0], 1.0),
     "hole, from its middle": (around_a_hole, None, 1.0),
     "kink": (along_a_kink, [1.0, 0.0], -2.5),
@@ -71,7 +71,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", few(CASES, "wall, from the middle", "hole, from its middle", "curved kink"))
+@pytest.mark.parametrize("name", few(CASES, "boundary, from the middle", "hole, from its middle", "curved kink"))
 def test_what_is_no_minimum_is_left(name: str) -> None:
     make, start, value = CASES[name]
     problem = make()
@@ -84,7 +84,7 @@ def test_what_is_no_minimum_is_left(name: str) -> None:
 
 
 def test_many_starts_leave_it_too() -> None:
-    found = solve_many(along_a_wall(), np.array([[-1.0, 0.0], [1.0, 0.0]]))
+    found = solve_many(along_a_boundary(), np.array([[-1.0, 0.0], [1.0, 0.0]]))
     np.testing.assert_allclose(found.upper_values, -1.5, atol=1e-4)
 
 
@@ -123,4 +123,4 @@ def test_a_wall_on_a_simplex_is_certified_honestly() -> None:
     )
     result = solve(problem, np.array([1.0, 0.0, 0.0]))
     assert result.success
-    np.testing.assert_allclose(result.x, [0.4, 0.1, 0.5], atol=5e-4)  # f is known to 1e-7 at a wall, x to its root
+    np.testing.assert_allclose(result.x, [0.4, 0.1, 0.5], atol=5e-4)  # f is known to 1e-7 at a boundary, x to its root

@@ -1,4 +1,4 @@
-"""The spectral projected gradient machine on quadratics with known answers, and its behaviour at walls."""
+"""The spectral projected gradient machine on quadratics with known answers, and its behaviour at boundaries."""
 
 from __future__ import annotations
 
@@ -126,17 +126,17 @@ def test_walls_shorten_the_step():
     """No answer where x_0 > 0.25: trials back off to a quarter each time, and the accepted points stay before it."""
     cost = np.zeros(SIZE)
     cost[0] = -1.0
-    wall = lambda x: x[0] <= 0.25  # noqa: E731
+    boundary = lambda x: x[0] <= 0.25  # noqa: E731
     with double_precision():
-        state, trials = minimise("box", lambda x: (cost @ x, cost), np.zeros(SIZE), 60, usable=wall)
-    beyond = [i for i, trial in enumerate(trials) if not wall(trial)]
+        state, trials = minimise("box", lambda x: (cost @ x, cost), np.zeros(SIZE), 60, usable=boundary)
+    beyond = [i for i, trial in enumerate(trials) if not boundary(trial)]
     assert beyond
     for i in beyond[:-1]:
         if i + 1 in beyond or i + 1 < len(trials):
             previous = trials[: i + 1]
-            accepted = max(trial[0] for trial in previous if wall(trial))
+            accepted = max(trial[0] for trial in previous if boundary(trial))
             np.testing.assert_allclose(trials[i + 1][0] - accepted, 0.25 * (trials[i][0] - accepted), rtol=1e-9)
-    assert wall(np.asarray(state.x))
+    assert boundary(np.asarray(state.x))
     assert float(state.x[0]) > 0.249
     assert np.isfinite(float(state.value))
     assert np.isfinite(np.asarray(state.gradient)).all()

@@ -17,11 +17,10 @@ pytest.importorskip("matplotlib")
 
 from blocc import History, Result, Status
 from blocc.methods.compare import Comparison, MethodRow, title_of
-from blocc.outer.monitor import HistoryRow
 from blocc.report.comparison import describe_comparison, markdown_table, plot_comparison, write_comparison
 from blocc.report.plots import PlotError
 from blocc.report.storage import StorageError
-from blocc.result import Certificate
+from blocc.result import Certificate, HistoryRow
 
 FILES = ["comparison.csv", "comparison.json", "comparison.md", "comparison.png"]
 

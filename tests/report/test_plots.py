@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from blocc.lagrangian import Multipliers
-from blocc.outer.monitor import HistoryRow
 from blocc.problems import toy
 from blocc.report.plots import PlotError, plot_result, plot_toy_surface
-from blocc.result import Certificate, History, MultiResult, Result, Status
+from blocc.result import Certificate, History, HistoryRow, MultiResult, Result, Status
 
 
 def make_result(iterations: int) -> Result:

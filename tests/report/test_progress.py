@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from blocc.outer.monitor import HistoryRow
 from blocc.report.progress import ProgressLine, format_row
+from blocc.result import HistoryRow
 
 ROW = HistoryRow(
     time=1.25,

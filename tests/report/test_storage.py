@@ -16,9 +16,8 @@ from hypothesis.extra import numpy as hnp
 
 from blocc.errors import BloccError
 from blocc.lagrangian import Multipliers
-from blocc.outer.monitor import HistoryRow
 from blocc.report.storage import FORMAT, VERSION, StorageError, describe, load_result, save_result
-from blocc.result import Certificate, History, Result, Status
+from blocc.result import Certificate, History, HistoryRow, Result, Status
 
 Pair = namedtuple("Pair", "left right")
 

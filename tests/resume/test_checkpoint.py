@@ -23,7 +23,7 @@ from blocc.problems.textbook import known_problem
 from blocc.resume import file as module
 from blocc.resume.file import read_checkpoint
 from blocc.resume.fingerprint import fingerprint
-from blocc.resume.recording import CheckpointError, Journal
+from blocc.resume.recording import CheckpointError, Recording
 
 
 def make_toy(wall: float = 1.0, **changes: Any) -> BilevelProblem:
@@ -176,15 +176,15 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     for kill in range(3):
         program = begin("start" if kill == 0 else "resume")
         until, stamp = time.monotonic() + 60.0, file.stat().st_mtime_ns if file.exists() else 0
-        while not (file.exists() and file.stat().st_mtime_ns > stamp):  # this sitting has written something
+        while not (file.exists() and file.stat().st_mtime_ns > stamp):  # this part has written something
             assert time.monotonic() < until
             assert program.poll() is None
             time.sleep(0.002)
         time.sleep(generator.uniform(0.0, 0.2))
         program.send_signal(signal.SIGKILL)
         assert program.wait(10) == -signal.SIGKILL
-        entries.append(len(read_checkpoint(file).pages.entries))
-    assert entries == sorted(entries)  # every sitting got further
+        entries.append(len(read_checkpoint(file).recorded.entries))
+    assert entries == sorted(entries)  # every part got further
     assert begin("resume").wait(60) == 0
     assert_same(Result.load(tmp_path / "undisturbed"), Result.load(tmp_path / "resume"))
     assert not list(tmp_path.glob(".*.part"))
@@ -281,8 +281,8 @@ def test_programs_of_other_versions_are_not_compared(
     """What counts then are values: at a few points, and where the run has been."""
     file = tmp_path / "run.npz"
     file.write_bytes(kept)
-    identity, pages = read_checkpoint(file)
-    file.write_bytes(module.pack(identity._replace(problem=identity.problem._replace(program=program)), pages))
+    identity, recorded = read_checkpoint(file)
+    file.write_bytes(module.pack(identity._replace(problem=identity.problem._replace(program=program)), recorded))
     before = file.read_bytes()
     words = r"the checkpoint's evaluations are not this problem's: at number 1, upper\(x, y\) gave "
     with pytest.raises(CheckpointError, match=words):
@@ -304,13 +304,13 @@ def test_every_bit_of_the_data_counts(tmp_path: Path) -> None:
 def test_the_last_evaluation_is_looked_at(toy: BilevelProblem, kept: bytes, tmp_path: Path) -> None:
     file = tmp_path / "run.npz"
     file.write_bytes(kept)
-    identity, pages = read_checkpoint(file)
-    last = pages.entries[-1]
+    identity, recorded = read_checkpoint(file)
+    last = recorded.entries[-1]
     changed = last.outputs.copy()
     changed[3:] += 0.5  # all but the counts
-    pages.entries[-1] = last._replace(outputs=changed)
-    file.write_bytes(module.pack(identity, pages))
-    with pytest.raises(CheckpointError, match=f"not this problem's: at number {len(pages.entries)}, "):
+    recorded.entries[-1] = last._replace(outputs=changed)
+    file.write_bytes(module.pack(identity, recorded))
+    with pytest.raises(CheckpointError, match=f"not this problem's: at number {len(recorded.entries)}, "):
         solve(toy, resume=file)
 
 
@@ -382,17 +382,17 @@ def test_a_disk_that_recovers(toy: BilevelProblem, tmp_path: Path, monkeypatch: 
     assert_same(result, solve(toy, resume=file))
 
 
-def test_a_full_journal_says_so(toy: BilevelProblem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_recording_says_so(toy: BilevelProblem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("blocc.resume.recording.LARGEST", 2000)
     result = solve(toy, checkpoint=tmp_path / "run.npz", checkpoint_seconds=0.0)
     assert "The checkpoint is full" in result.message
     np.testing.assert_allclose(solve(toy, resume=tmp_path / "run.npz").x, result.x, rtol=1e-6)
 
 
-def test_an_idle_journal_does_nothing(toy: BilevelProblem) -> None:
-    journal = Journal()
-    assert not journal.active
-    journal.note("a", np.zeros(1), np.zeros(1))
-    journal.close()
-    assert journal.pages.entries == []
-    assert journal.remark() == ""
+def test_an_idle_recording_does_nothing(toy: BilevelProblem) -> None:
+    recording = Recording()
+    assert not recording.active
+    recording.note("a", np.zeros(1), np.zeros(1))
+    recording.close()
+    assert recording.recorded.entries == []
+    assert recording.remark() == ""

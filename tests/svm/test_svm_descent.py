@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from blocc.errors import OptionError
-from blocc.outer.monitor import HistoryRow
-from blocc.result import Status
+from blocc.result import HistoryRow, Status
 from blocc.svm.fitting import FitOptions, MarginFit, _judge, fit_margins
 from blocc.svm.margins import Scaling
 from blocc.svm.padded import Answer, Solvers

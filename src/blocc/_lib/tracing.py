@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from blocc._lib.arrays import PyTree
 from blocc._lib.precision import double_precision
 
-PyTree = Any
 #: Parameters of operations that change no number: names of functions, and where they are to be computed.
 _IDLE = {"name", "ctx_mesh"}
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")

@@ -17,11 +17,12 @@ the wrong way, and falls back to smaller steps when the residual grows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from blocc._lib.arrays import Array
 from blocc.errors import OptionError
 from blocc.inner.first_order import (
     Point,
@@ -36,11 +37,9 @@ from blocc.inner.first_order import (
     unstack,
     verdict,
 )
-from blocc.inner.protocol import InnerCode, InnerSolution, finish
+from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights, exactly, gradient_y, zero_multipliers
 from blocc.problem import FlatProblem
-
-Array = Any
 
 
 class MaxMinWarm(NamedTuple):
@@ -53,7 +52,7 @@ class MaxMinWarm(NamedTuple):
 class _Steps(NamedTuple):
     primal: Array
     dual: Array
-    count: Array  #: steps in y for each step of the multipliers
+    repeats: Array  #: steps in y for each step of the multipliers
 
 
 class _Iterate(NamedTuple):
@@ -77,7 +76,7 @@ class _State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MaxMin:
+class MaxMin(InnerOracle):
     """Algorithm 2 of the BLOCC paper, "MaxMin(T, T_y)".
 
     :param accelerated: momentum on the multipliers; for general convex gc
@@ -93,7 +92,7 @@ class MaxMin:
     """
 
     #: Digits beyond this cost too many iterations to be asked for.
-    finest: ClassVar[float] = 1e-10
+    finest = 1e-10
 
     accelerated: bool = True
     steps_y: int | None = None
@@ -166,7 +165,7 @@ class MaxMin:
             fresh = state.rounds % self.estimate_every == 0
             steps = jax.lax.cond(fresh, lambda: self._estimate(flat, x, w, state.iterate), lambda: state.steps)
             primal = jnp.where(fresh, state.caution * steps.primal, state.iterate.primal)
-            used = self._fill(_Steps(primal, state.caution * steps.dual, steps.count))
+            used = self._fill(_Steps(primal, state.caution * steps.dual, steps.repeats))
             before = state.iterate._replace(primal=used.primal)
             now = jax.lax.fori_loop(
                 0, self.check_every, lambda _, it: self._iterate(flat, x, w, it, used, adaptive=True), before
@@ -240,7 +239,7 @@ class MaxMin:
         return _Steps(
             pick(self.primal_step, automatic.primal),
             pick(self.dual_step, automatic.dual),
-            pick(self.steps_y, automatic.count),
+            pick(self.steps_y, automatic.repeats),
         )
 
     def _iterate(
@@ -267,7 +266,7 @@ class MaxMin:
             return flat.y_set.project_flat(y - step * gradient), y, gradient, step
 
         nowhere = jnp.zeros_like(now.y)
-        y, _, _, primal = jax.lax.fori_loop(0, steps.count, descend, (now.y, now.y, nowhere, now.primal))
+        y, _, _, primal = jax.lax.fori_loop(0, steps.repeats, descend, (now.y, now.y, nowhere, now.primal))
         prices = project_cone(flat, half + steps.dual * constraints(flat, x, y))
         age = now.age + 1
         if adaptive and self.accelerated:

@@ -44,7 +44,7 @@ def choose_oracles(problem: BilevelProblem, inner: Any) -> tuple[InnerOracle, ..
         return (NAMES[inner](),)
     if not isinstance(inner, InnerOracle):
         raise OptionError(
-            f"inner must be 'auto', {', '.join(map(repr, NAMES))} or an object with the methods cold and solve, "
+            f"inner must be 'auto', {', '.join(map(repr, NAMES))} or an oracle (a subclass of blocc.InnerOracle), "
             f"got {type(inner).__name__}"
         )
     return (inner,)

@@ -7,33 +7,32 @@ direction in which the leader must move to make the lower level feasible again.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import AnyArray, Array, Bool, Float
 from blocc.inner.protocol import InnerOracle
 from blocc.lagrangian import gradient_x, weights
 from blocc.problem import FlatProblem
 from blocc.sets import Box, Product
 
-Array = Any
-
 
 class Violation(NamedTuple):
     """The smallest constraint violation that the follower can reach at one x."""
 
-    value: Array  #: t(x): positive where the lower level is infeasible, bounded below by -1
-    gradient: Array  #: derivative of t(x)
-    solved: Array  #: whether the elastic problem itself was solved
-    y: Array  #: a point that attains it
+    value: Float[AnyArray, ""]  #: t(x): positive where the lower level is infeasible, bounded below by -1
+    gradient: Float[AnyArray, "n_x"]  #: derivative of t(x)
+    solved: Bool[AnyArray, ""]  #: whether the elastic problem itself was solved
+    y: Float[AnyArray, "n_y"]  #: a point that attains it
 
 
 def elastic(flat: FlatProblem) -> FlatProblem:
     """The elastic problem of ``flat`` as a lower level with one more variable."""
 
-    def inequality(x: Array, extended: Array) -> Array:
+    def inequality(x: AnyArray, extended: AnyArray) -> Array:
         y, t = extended[:-1], extended[-1]
         equality = flat.equality(x, y)
         return jnp.concatenate([flat.inequality(x, y) - t, equality - t, -equality - t])
@@ -53,21 +52,14 @@ def elastic(flat: FlatProblem) -> FlatProblem:
 
 
 def violation(
-    flat: FlatProblem,
-    oracle: InnerOracle,
-    x: Array,
-    tolerance: Array,
-    begin: Array | None = None,
-    known: Array | None = None,
+    flat: FlatProblem, oracle: InnerOracle, x: Array, tolerance: Array, begin: Array, known: Array
 ) -> Violation:
     """Solve the elastic problem at ``x``, from y = ``begin`` where ``known``. Pure and traceable."""
     extended = elastic(flat)
     w = weights(extended)
     start = oracle.cold(extended)
-    begin_at = getattr(oracle, "begin_at", None)
-    if begin is not None and known is not None and begin_at is not None:
-        worst = jnp.max(flat.inequality(x, begin), initial=0.0) + jnp.max(jnp.abs(flat.equality(x, begin)), initial=0.0)
-        other = begin_at(extended, jnp.append(begin, 1.0 + worst))
+    worst = jnp.max(flat.inequality(x, begin), initial=0.0) + jnp.max(jnp.abs(flat.equality(x, begin)), initial=0.0)
+    if (other := oracle.begin_at(extended, jnp.append(begin, 1.0 + worst))) is not None:
         start = jax.tree.map(lambda new, old: jnp.where(known, new, old), other, start)
     solution = oracle.solve(extended, x, w, start, tolerance)
     r = solution.residuals

@@ -7,16 +7,15 @@ stacked, ``G = (gc, h)``, and so are their multipliers; only the projection on t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from blocc._lib.arrays import Array
 from blocc.inner.protocol import InnerCode
 from blocc.lagrangian import Multipliers, Weights, exactly, objective
 from blocc.problem import FlatProblem
-
-Array = Any
 
 #: A ray is followed this far (times the size of y) before a problem is called unbounded or infeasible.
 HORIZON = 1e6
@@ -53,7 +52,7 @@ class Constants(NamedTuple):
     jacobian_norm: Array  #: spectral norm of the Jacobian of (gc, h) in y
 
 
-def chirp(size: int) -> Array:
+def flat_spectrum_vector(size: int) -> Array:
     """A fixed vector with a flat spectrum, so that no structured operator has its eigenvectors orthogonal to it."""
     return jnp.cos(jnp.arange(1, size + 1, dtype=jnp.float64) ** 2)
 
@@ -66,7 +65,7 @@ def dominant_eigenvalue(
     Stops when the vector is an eigenvector up to ``accuracy`` (a Rayleigh quotient that has stopped moving is no proof:
     it lingers at the second eigenvalue). The estimate errs towards zero.
     """
-    start = chirp(size)
+    start = flat_spectrum_vector(size)
 
     def go_on(carry: tuple[Array, Array, Array, Array]) -> Array:
         _, value, residual, count = carry

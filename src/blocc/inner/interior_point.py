@@ -11,33 +11,31 @@ the lower level is merely convex.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from blocc._lib.arrays import AnyArray, Array
+from blocc.inner.mehrotra import move
 from blocc.inner.newton_system import (
     Bounds,
     Measured,
     Newton,
     Point,
     Scaled,
-    advance,
     aimed,
     average_product,
     direction,
     factorise,
-    longest_step,
     measure,
     scale,
-    sizes,
+    step_to_boundary,
 )
-from blocc.inner.protocol import InnerCode, InnerSolution, finish
+from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights
 from blocc.problem import FlatProblem
-
-Array = Any
 
 
 class Warm(NamedTuple):
@@ -60,7 +58,7 @@ class _State(NamedTuple):
 
 
 class _Trial(NamedTuple):
-    count: Array
+    tried: Array  #: trials so far
     step: Array
     accepted: Array
     point: Point
@@ -71,7 +69,7 @@ _RUNNING = -1
 
 
 @dataclass(frozen=True)
-class InteriorPoint:
+class InteriorPoint(InnerOracle):
     """Options of the interior-point oracle; the defaults need no tuning.
 
     ``proximal`` is the weight of the term that keeps Newton's matrix positive definite when the lower level has no
@@ -86,14 +84,14 @@ class InteriorPoint:
 
     def cold(self, flat: FlatProblem) -> Warm:
         """No information: the method starts in the middle of Y."""
-        n_c, n_e = sizes(flat)
+        n_c, n_e = flat.follower_rows
         zero = lambda size: jnp.zeros(size, dtype=jnp.float64)  # noqa: E731
         point = Point(
             jnp.asarray(flat.y_set.interior_flat()), zero(n_c), zero(n_c), zero(n_e), zero(flat.n_y), zero(flat.n_y)
         )
         return Warm(point, jnp.asarray(False))
 
-    def begin_at(self, flat: FlatProblem, y: Array) -> Warm:
+    def begin_at(self, flat: FlatProblem, y: AnyArray) -> Warm:
         """A start at ``y``, with nothing known about the multipliers."""
         cold = self.cold(flat)
         return Warm(cold.point._replace(y=jnp.asarray(y)), jnp.asarray(True))
@@ -157,35 +155,59 @@ class InteriorPoint:
             slack,
             choose(jnp.ones_like(value), jnp.maximum(prices, margin)),
             choose(jnp.zeros_like(old.equality), old.equality * scaled.objective_scale / scaled.equality_scale),
-            bounds.has_lower * choose(jnp.ones_like(y), jnp.maximum(old.lower * scaled.objective_scale, margin)),
-            bounds.has_upper * choose(jnp.ones_like(y), jnp.maximum(old.upper * scaled.objective_scale, margin)),
+            choose(jnp.ones_like(y), jnp.maximum(old.lower * scaled.objective_scale, margin)) * bounds.has_lower,
+            choose(jnp.ones_like(y), jnp.maximum(old.upper * scaled.objective_scale, margin)) * bounds.has_upper,
         )
 
 
 def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _State, tolerance: Array) -> _State:
+    """One predictor-corrector step, and whether it is the last."""
     p, here = state.point, state.measured
     average = average_product(bounds, p)
     newton = factorise(state.proximal, scaled, bounds, p)
     affine = direction(newton, scaled, bounds, p, here.residual)
-    reach = longest_step(bounds, p, affine, 1.0)
-    after = average_product(bounds, advance(p, affine, reach))
+    after = average_product(bounds, move(p, affine, step_to_boundary(bounds, p, affine, 1.0)))
     centering = jnp.clip((after / jnp.maximum(average, 1e-300)) ** 3, 1e-8, 1.0)
     # Products that vanish before the constraints hold would block every later step: they wait for feasibility.
     lag = jnp.max(jnp.abs(here.residual.inequality), initial=0.0)
     target = jnp.maximum(centering * average, jnp.minimum(jnp.maximum(average, 1e-2), 0.1 * lag))
 
     # Plain Newton towards the target, and the same with Mehrotra's second-order correction of the products.
-    plain_residual = aimed(bounds, here.residual, target)
-    corrected_residual = plain_residual._replace(
-        slack=plain_residual.slack + affine.slack * affine.inequality,
-        lower=plain_residual.lower + bounds.has_lower * affine.y * affine.lower,
-        upper=plain_residual.upper - bounds.has_upper * affine.y * affine.upper,
+    plain = aimed(bounds, here.residual, target)
+    corrected = plain._replace(
+        slack=plain.slack + affine.slack * affine.inequality,
+        lower=plain.lower + bounds.has_lower * affine.y * affine.lower,
+        upper=plain.upper - bounds.has_upper * affine.y * affine.upper,
     )
-    two = jax.tree.map(lambda a, b: jnp.stack([a, b]), corrected_residual, plain_residual)
+    two = jax.tree.map(lambda a, b: jnp.stack([a, b]), corrected, plain)
     pair = jax.vmap(lambda r: direction(newton, scaled, bounds, p, r))(two)
     fraction = jnp.maximum(options.step_to_boundary, 1.0 - average)
-    longest = jax.vmap(lambda d: longest_step(bounds, p, d, fraction))(pair)
-    start_norm, violated = plain_residual.norm(), plain_residual.infeasibility()
+    longest = jax.vmap(lambda d: step_to_boundary(bounds, p, d, fraction))(pair)
+    trial = _search(scaled, bounds, state, pair, longest, target)
+    moved, there = jax.tree.map(
+        lambda new, old: jnp.where(trial.accepted, new, old), (trial.point, trial.measured), (p, here)
+    )
+    short = trial.step < 0.5 * longest[jnp.minimum(trial.tried - 1, 1)]
+    proximal = jnp.where(short, jnp.minimum(100.0 * jnp.maximum(state.proximal, 1e-8), 1.0), 0.1 * state.proximal)
+    state = state._replace(
+        point=moved,
+        measured=there,
+        proximal=jnp.maximum(proximal, options.proximal),
+        iteration=state.iteration + 1,
+        concave=state.concave | newton.concave,
+    )
+    unbounded = _recedes(scaled, bounds, p, here, affine.y)
+    return _decide(options, scaled, bounds, newton, state, trial.accepted, unbounded, tolerance)
+
+
+def _search(scaled: Scaled, bounds: Bounds, state: _State, pair: Point, longest: Array, target: Array) -> _Trial:
+    """The corrected direction has one trial, at full length; then the plain one is shortened until it serves.
+
+    All trials are one loop, so that the functions are compiled for them once.
+    """
+    p, here = state.point, state.measured
+    begun = aimed(bounds, here.residual, target)
+    start_norm, violated = begun.norm(), begun.infeasibility()
 
     def acceptable(found: Measured, step: Array) -> Array:
         """All residuals together shrink; or stationarity does, at a price in feasibility that Newton pays back.
@@ -200,64 +222,76 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
         trades = (rest <= 0.25 * start_rest) & (infeasibility <= 1e5 * (1e-6 + violated)) & (violated > 1e-6)
         return jnp.isfinite(norm) & (shrinks | trades)
 
-    # The corrected direction has one trial, at full length; then the plain one is shortened until it serves. All trials
-    # are one loop, so that the functions are compiled for them once.
     def searching(trial: _Trial) -> Array:
-        return ~trial.accepted & ((trial.count < 2) | (trial.step > 1e-12))
+        return ~trial.accepted & ((trial.tried < 2) | (trial.step > 1e-12))
 
     def attempt(trial: _Trial) -> _Trial:
-        count = trial.count + 1
-        step = jnp.where(trial.count == 0, longest[0], jnp.where(trial.count == 1, longest[1], 0.5 * trial.step))
-        chosen = jax.tree.map(lambda leaf: leaf[jnp.minimum(trial.count, 1)], pair)
-        point = advance(p, chosen, step)
+        count = trial.tried + 1
+        step = jnp.where(trial.tried == 0, longest[0], jnp.where(trial.tried == 1, longest[1], 0.5 * trial.step))
+        point = move(p, jax.tree.map(lambda leaf: leaf[jnp.minimum(trial.tried, 1)], pair), step)
         found = measure(scaled, bounds, point)
         return _Trial(count, step, acceptable(found, step), point, found)
 
     nothing = _Trial(jnp.asarray(0), jnp.asarray(1.0), jnp.asarray(False), p, here)
-    trial = lax.while_loop(searching, attempt, nothing)
-    moved, there = jax.tree.map(
-        lambda new, old: jnp.where(trial.accepted, new, old), (trial.point, trial.measured), (p, here)
-    )
-    short = trial.step < 0.5 * longest[jnp.minimum(trial.count - 1, 1)]
-    proximal = jnp.where(short, jnp.minimum(100.0 * jnp.maximum(state.proximal, 1e-8), 1.0), 0.1 * state.proximal)
-    state = state._replace(measured=there, proximal=jnp.maximum(proximal, options.proximal))
-    unbounded = _recedes(scaled, bounds, p, here, affine.y)
-    return _judge(options, scaled, bounds, newton, state, moved, trial.accepted, unbounded, tolerance)
+    return lax.while_loop(searching, attempt, nothing)
 
 
-def _judge(
+def _largest(vector: Array) -> Array:
+    return jnp.max(jnp.abs(vector), initial=0.0)
+
+
+def _decide(
     options: InteriorPoint,
     scaled: Scaled,
     bounds: Bounds,
     newton: Newton,
     state: _State,
-    p: Point,
     accepted: Array,
     unbounded: Array,
     tolerance: Array,
 ) -> _State:
     """Measure the new point and decide whether, and how, to stop."""
-    value, gradient, constraint, r = state.measured
-    largest = lambda vector: jnp.max(jnp.abs(vector), initial=0.0)  # noqa: E731
+    p, (value, gradient, _, r) = state.point, state.measured
     # In the user's units the objective counts as 1 + |value| + |gradient|; the solver's scaling must not loosen that.
-    size_y, size = 1.0 + largest(p.y), scaled.objective_scale + largest(gradient) + jnp.abs(value)
-    products = jnp.maximum(largest(r.slack), jnp.maximum(largest(r.lower), largest(r.upper)))
-    infeasibility = jnp.maximum(largest(r.inequality), largest(r.equality))
+    size_y, size = 1.0 + _largest(p.y), scaled.objective_scale + _largest(gradient) + jnp.abs(value)
+    products = jnp.maximum(_largest(r.slack), jnp.maximum(_largest(r.lower), _largest(r.upper)))
+    infeasibility = jnp.maximum(_largest(r.inequality), _largest(r.equality))
     # Where strict complementarity fails, y is off by the root of the product: products must be far smaller.
     product_tolerance = jnp.maximum(1e-4 * tolerance, 1e-15)
-    parts = [largest(r.stationarity) / size, infeasibility / size_y, products / size * (tolerance / product_tolerance)]
+    parts = [_largest(r.stationarity) / size, infeasibility / size_y, products / size * (tolerance / product_tolerance)]
     # What counts where nothing moves any more: the same, with products that rounding lets one reach.
     relaxed = jnp.max(jnp.stack([*parts[:2], 1e2 * products / size]))
     error = jnp.max(jnp.stack(parts))
     error = jnp.where(jnp.isfinite(error), error, jnp.inf)
     better = error < state.best_error
     since = jnp.where(error < 0.5 * state.best_error, 0, state.since_best + 1)
+    stuck = ~accepted | (state.iteration >= options.max_iterations) | ((since >= 8) & (error < 1e-6)) | (since >= 40)
 
-    iteration = state.iteration + 1
-    stuck = ~accepted | (iteration >= options.max_iterations) | ((since >= 8) & (error < 1e-6)) | (since >= 40)
+    code = jnp.asarray(_RUNNING)
+    code = jnp.where(stuck, int(InnerCode.STALLED), code)
+    infeasible = _certifies_infeasibility(scaled, bounds, newton, state, stuck)
+    code = jnp.where(infeasible & (infeasibility > 1e-8 * size_y), int(InnerCode.INFEASIBLE), code)
+    nowhere_finite = ~jnp.isfinite(state.best_error) & ~jnp.isfinite(error)
+    code = jnp.where(nowhere_finite & stuck, int(InnerCode.NOT_FINITE), code)
+    code = jnp.where((error <= tolerance) | (stuck & (relaxed <= tolerance)), int(InnerCode.CONVERGED), code)
+    # Last, because residuals are relative to the value: far out on the way down anything passes for converged.
+    code = jnp.where(unbounded, int(InnerCode.UNBOUNDED), code)
+    return state._replace(
+        best=jax.tree.map(lambda new, old: jnp.where(better, new, old), p, state.best),
+        best_error=jnp.where(better, error, state.best_error),
+        since_best=since,
+        code=code,
+    )
 
-    # Farkas: the priced sum of all constraints is positive here and does not fall in any direction, so no y satisfies
-    # them. "Does not fall": its gradient is 1e-5 of the terms that cancel in it (1e-3 where nothing moves any more).
+
+def _certifies_infeasibility(scaled: Scaled, bounds: Bounds, newton: Newton, state: _State, stuck: Array) -> Array:
+    """Farkas: the priced sum of all constraints is positive here and does not fall in any direction.
+
+    Then no y satisfies them. "Does not fall": its gradient is 1e-5 of the terms that cancel in it, or 1e-3 where
+    nothing moves any more.
+    """
+    p, (_, gradient, constraint, r) = state.point, state.measured
+    size_y = 1.0 + _largest(p.y)
     price = jnp.sum(p.inequality) + jnp.sum(jnp.abs(p.equality))
     below, above = bounds.distances(p.y)
     violation = jnp.dot(p.inequality, constraint) + jnp.dot(p.equality, r.equality)
@@ -266,29 +300,7 @@ def _judge(
     terms = jnp.dot(jnp.sum(jnp.abs(newton.jacobian), axis=1), p.inequality) + jnp.sum(p.lower) + jnp.sum(p.upper)
     terms += jnp.dot(jnp.sum(jnp.abs(scaled.equality_matrix), axis=1), jnp.abs(p.equality))
     farkas = (violation - bound_slack - 10.0 * slope * size_y) / jnp.maximum(price, 1e-300)
-    gate = jnp.where(stuck, 1e-3, 1e-5)
-    infeasible = (slope <= gate * terms) & (farkas > 1e-8 * size_y) & (infeasibility > 1e-8 * size_y)
-
-    code = jnp.asarray(_RUNNING)
-    code = jnp.where(stuck, int(InnerCode.STALLED), code)
-    code = jnp.where(infeasible, int(InnerCode.INFEASIBLE), code)
-    nowhere_finite = ~jnp.isfinite(state.best_error) & ~jnp.isfinite(error)
-    code = jnp.where(nowhere_finite & stuck, int(InnerCode.NOT_FINITE), code)
-    code = jnp.where((error <= tolerance) | (stuck & (relaxed <= tolerance)), int(InnerCode.CONVERGED), code)
-    # Last, because residuals are relative to the value: far out on the way down anything passes for converged.
-    code = jnp.where(unbounded, int(InnerCode.UNBOUNDED), code)
-    best = jax.tree.map(lambda new, old: jnp.where(better, new, old), p, state.best)
-    return _State(
-        point=p,
-        best=best,
-        best_error=jnp.where(better, error, state.best_error),
-        since_best=since,
-        iteration=iteration,
-        code=code,
-        concave=state.concave | newton.concave,
-        proximal=state.proximal,
-        measured=state.measured,
-    )
+    return (slope <= jnp.where(stuck, 1e-3, 1e-5) * terms) & (farkas > 1e-8 * size_y)
 
 
 def _recedes(scaled: Scaled, bounds: Bounds, p: Point, here: Measured, change: Array) -> Array:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 
+from blocc._lib.arrays import AnyArray, Array, Float, NDArray
+from blocc.inner.mehrotra import longest_step
 from blocc.lagrangian import Weights, objective
 from blocc.problem import FlatProblem
-
-Array = Any
 
 
 class Point(NamedTuple):
@@ -45,23 +44,15 @@ class Scaled(NamedTuple):
     equality_scale: Array
 
 
-def sizes(flat: FlatProblem) -> tuple[int, int]:
-    """Number of inequalities and equalities, those of the set Y included."""
-    point = jax.ShapeDtypeStruct((flat.n_y,), jnp.float64)
-    n_set = jax.eval_shape(flat.y_set.inequality_flat, point).shape[0]
-    n_affine = jax.eval_shape(flat.y_set.equality_flat, point).shape[0]
-    return flat.n_inequality + n_set, flat.n_equality + n_affine
-
-
 @dataclass(frozen=True)
 class Bounds:
     """The bounds of Y, with masks instead of infinities; ``free`` is 0 where lower == upper."""
 
-    lower: Array
-    upper: Array
-    has_lower: np.ndarray
-    has_upper: np.ndarray
-    free: np.ndarray
+    lower: Float[AnyArray, "n_y"]
+    upper: Float[AnyArray, "n_y"]
+    has_lower: Float[NDArray, "n_y"]
+    has_upper: Float[NDArray, "n_y"]
+    free: Float[NDArray, "n_y"]
 
     @classmethod
     def of(cls, flat: FlatProblem) -> Bounds:
@@ -103,7 +94,7 @@ def scale(flat: FlatProblem, x: Array, w: Weights, start: Array) -> Scaled:
 
     base = raw_objective(start)
     base = jnp.where(jnp.isfinite(base), base, 0.0)  # a constant in the objective must not loosen relative tolerances
-    n_c, n_e = sizes(flat)
+    n_c, n_e = flat.follower_rows
     objective_scale = factor(jnp.max(jnp.abs(jax.grad(raw_objective)(start)), initial=0.0))
     inequality_scale = factor(jnp.max(jnp.abs(dense_jacobian(raw_inequality, n_c)(start)), axis=1, initial=0.0))
     matrix = dense_jacobian(raw_equality, n_e)(start)
@@ -177,8 +168,8 @@ def measure(scaled: Scaled, bounds: Bounds, p: Point) -> Measured:
         constraint + p.slack,
         scaled.equality(p.y),
         p.slack * p.inequality,
-        bounds.has_lower * (below * p.lower),
-        bounds.has_upper * (above * p.upper),
+        below * p.lower * bounds.has_lower,
+        above * p.upper * bounds.has_upper,
     )
     return Measured(value, gradient, constraint, residual)
 
@@ -198,28 +189,14 @@ def average_product(bounds: Bounds, p: Point) -> Array:
     return total / max(pairs, 1.0)
 
 
-def longest_step(bounds: Bounds, p: Point, d: Point, fraction: Array | float) -> Array:
+def step_to_boundary(bounds: Bounds, p: Point, d: Point, fraction: Array | float) -> Array:
     """Largest step in (0, 1] that keeps every positive quantity positive."""
     below, above = bounds.distances(p.y)
-
-    def limit(value: Array, change: Array) -> Array:
-        ratio = jnp.where(change < 0, -fraction * value / jnp.where(change < 0, change, -1.0), jnp.inf)
-        return jnp.min(ratio, initial=jnp.inf)
-
-    limits = [
-        limit(p.slack, d.slack),
-        limit(p.inequality, d.inequality),
-        limit(below, bounds.has_lower * d.y),
-        limit(above, -bounds.has_upper * d.y),
-        limit(p.lower, d.lower),
-        limit(p.upper, d.upper),
-    ]
-    return jnp.minimum(1.0, jnp.min(jnp.stack(limits)))
-
-
-def advance(p: Point, d: Point, step: Array) -> Point:
-    """The point ``p + step d``."""
-    return jax.tree.map(lambda value, change: value + step * change, p, d)
+    return longest_step(
+        (p.slack, p.inequality, below, above, p.lower, p.upper),
+        (d.slack, d.inequality, d.y * bounds.has_lower, -d.y * bounds.has_upper, d.lower, d.upper),
+        fraction,
+    )
 
 
 class Newton(NamedTuple):
@@ -272,7 +249,7 @@ def direction(newton: Newton, scaled: Scaled, bounds: Bounds, p: Point, r: Resid
     below, above = bounds.distances(p.y)
     ratio = p.inequality / p.slack
     rhs = -r.stationarity + newton.jacobian.T @ (r.slack / p.slack - ratio * r.inequality)
-    rhs = bounds.free * (rhs - r.lower / below + r.upper / above)
+    rhs = (rhs - r.lower / below + r.upper / above) * bounds.free
     equality = scaled.equality_matrix * bounds.free
 
     def solve(top: Array, bottom: Array) -> tuple[Array, Array]:
@@ -286,7 +263,7 @@ def direction(newton: Newton, scaled: Scaled, bounds: Bounds, p: Point, r: Resid
     dy, d_equality = solve(rhs, -r.equality)
     # One step of iterative refinement: the factors lose digits when the products s mu differ by many orders.
     again = solve(rhs - newton.matrix @ dy - equality.T @ d_equality, -r.equality - equality @ dy)
-    dy, d_equality = bounds.free * (dy + again[0]), d_equality + again[1]
+    dy, d_equality = (dy + again[0]) * bounds.free, d_equality + again[1]
     d_slack = -r.inequality - newton.jacobian @ dy
     return Point(
         dy,

@@ -20,17 +20,18 @@ convergence proof needs is not taken.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from blocc._lib.arrays import Array
 from blocc.errors import OptionError
 from blocc.inner.first_order import (
     Point,
-    chirp,
     constraints,
     evaluate,
+    flat_spectrum_vector,
     is_infeasible,
     is_unbounded,
     project_cone,
@@ -40,11 +41,9 @@ from blocc.inner.first_order import (
     unstack,
     verdict,
 )
-from blocc.inner.protocol import InnerCode, InnerSolution, finish
+from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights, exactly, objective, zero_multipliers
 from blocc.problem import FlatProblem
-
-Array = Any
 
 #: A restart follows when the residual has fallen by the first factor, or by the second and then rises again, or when
 #: the epoch has taken this share of all iterations (the constants of PDLP).
@@ -77,7 +76,7 @@ class _Epoch(NamedTuple):
     prices_average: Array
     constraint: Array  #: G(y)
     change: Array  #: G(y) - G(y_previous)
-    count: Array  #: accepted steps since the restart, plus one
+    taken: Array  #: accepted steps since the restart, plus one
     constants: StepConstants
     trusted: Array  #: whether the last step was long enough for its observations to mean something
     rejected: Array  #: steps rejected in a row
@@ -101,7 +100,7 @@ class _State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PrimalDualHybridGradient:
+class PrimalDualHybridGradient(InnerOracle):
     """Accelerated, adaptive, restarted primal-dual method; needs only products with Jacobians.
 
     For problems too large for factorisations. It copes with a merely convex lower level, a linear program included,
@@ -112,7 +111,7 @@ class PrimalDualHybridGradient:
     """
 
     #: Digits beyond this cost too many iterations to be asked for.
-    finest: ClassVar[float] = 1e-10
+    finest = 1e-10
 
     max_iterations: int = 100_000
     check_every: int = 25
@@ -200,8 +199,8 @@ def _begin(
     scale = row_norms(flat, x, y)
     slope = start.gradient + start.pull
     size = 1.0 + jnp.linalg.norm(y)
-    wiggle = chirp(flat.n_y)
-    direction = -slope / jnp.maximum(jnp.linalg.norm(slope), 1e-300) + 0.3 * wiggle / jnp.linalg.norm(wiggle)
+    offset = flat_spectrum_vector(flat.n_y)
+    direction = -slope / jnp.maximum(jnp.linalg.norm(slope), 1e-300) + 0.3 * offset / jnp.linalg.norm(offset)
     nearby = flat.y_set.project_flat(y + 1e-4 * size * direction)
     probe = evaluate(flat, x, w, nearby, prices)
     length = jnp.linalg.norm(nearby - y)
@@ -227,7 +226,7 @@ def _begin(
 def _try_step(flat: FlatProblem, x: Array, w: Weights, row_scale: Array, e: _Epoch) -> _Epoch:
     """One trial step: taken if its observed constants fit the step lengths, otherwise the constants are raised."""
     c = e.constants
-    count = e.count.astype(e.y.dtype)
+    count = e.taken.astype(e.y.dtype)
     share = 2.0 / (count + 1.0)
     theta = (count - 1.0) / count
     sigma = c.primal_weight / c.jacobian
@@ -273,7 +272,7 @@ def _try_step(flat: FlatProblem, x: Array, w: Weights, row_scale: Array, e: _Epo
     rejected = jax.tree.map(lambda a, b: jnp.where(finite, a, b), raised, shortened)
     prices_average = e.prices_average + share * (prices - e.prices_average)
     none = jnp.zeros_like(e.rejected)
-    taken = _Epoch(y, prices, y_average, prices_average, constraint, change, e.count + 1, c, trusted, none)
+    taken = _Epoch(y, prices, y_average, prices_average, constraint, change, e.taken + 1, c, trusted, none)
     kept = e._replace(constants=rejected, rejected=e.rejected + 1)
     return jax.tree.map(lambda new, old: jnp.where(accept, new, old), taken, kept)
 
@@ -292,6 +291,6 @@ def _restart(
     # long enough for the test to notice.
     relax = lambda value, factor: jnp.where(epoch.trusted, factor * value, value)  # noqa: E731
     relaxed = StepConstants(relax(c.curvature, 0.7), relax(c.constraint_curvature, 0.7), relax(c.jacobian, 0.9), weight)
-    one = jnp.ones_like(epoch.count)
+    one = jnp.ones_like(epoch.taken)
     zero = jnp.zeros_like(epoch.rejected)
     return _Epoch(y, prices, y, prices, constraint, jnp.zeros_like(constraint), one, relaxed, epoch.trusted, zero)

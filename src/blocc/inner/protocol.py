@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
+from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
 from blocc.lagrangian import Multipliers, Residuals, Weights, lagrangian, residuals
 from blocc.problem import FlatProblem
 
-Array = Any
-WarmStart = Any
+WarmStart = Any  #: a tree of arrays, known to the oracle alone
 
 
 class InnerCode(IntEnum):
@@ -33,19 +33,27 @@ class InnerCode(IntEnum):
 class InnerSolution(NamedTuple):
     """A saddle point of the Lagrangian at one x, or the best approximation found."""
 
-    y: Array
+    y: Float[AnyArray, "*batch n_y"]
     multipliers: Multipliers
-    value: Array  #: the Lagrangian at (y, mu, nu): second-order accurate in the residuals
+    value: Float[AnyArray, "*batch"]  #: the Lagrangian at (y, mu, nu): second-order accurate in the residuals
     residuals: Residuals
-    iterations: Array
-    code: Array  #: an :class:`InnerCode`
+    iterations: Int[AnyArray, "*batch"]
+    code: Int[AnyArray, "*batch"]  #: an :class:`InnerCode`
     warm: WarmStart  #: whatever the oracle wants back at the next, nearby call
-    concave: Array  #: whether the oracle met negative curvature on its way (False where it cannot tell)
+    concave: Bool[
+        AnyArray, "*batch"
+    ]  #: whether the oracle met negative curvature on its way (False where it cannot tell)
 
 
 @runtime_checkable
 class InnerOracle(Protocol):
-    """The protocol. Implementations are frozen dataclasses of their options (hashable, comparable)."""
+    """The protocol. Implementations are frozen dataclasses of their options (hashable, comparable).
+
+    One that inherits from this class needs no more than :meth:`cold` and :meth:`solve`.
+    """
+
+    #: The best accuracy that is worth asking for.
+    finest: float = 0.0
 
     def cold(self, flat: FlatProblem) -> WarmStart:
         """A warm start that carries no information, of the structure that :meth:`solve` returns."""
@@ -54,6 +62,13 @@ class InnerOracle(Protocol):
     def solve(self, flat: FlatProblem, x: Array, weights: Weights, warm: WarmStart, tolerance: Array) -> InnerSolution:
         """Solve at ``x``. Pure and traceable; ``tolerance`` bounds the residuals relative to the problem's scale."""
         ...
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    def begin_at(self, flat: FlatProblem, y: AnyArray) -> WarmStart | None:
+        """A start at ``y`` with nothing known about the multipliers; None for an oracle that has no use for one."""
+        return None
 
 
 def finish(

@@ -13,18 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import Array, PyTree
 from blocc._lib.precision import double_precision
 from blocc.inner.choice import choose_oracles
 from blocc.judge.convexity import jensen
 from blocc.judge.curvature import curvature_of, feasible_samples
-from blocc.outer.evaluator import PenaltyFunction
+from blocc.judge.failures import NO_ROOM, name_nonfinite, no_slater
+from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
 from blocc.penalty import Evaluation, no_leader
 from blocc.problem import BilevelProblem
-from blocc.run.conclude import NO_ROOM, name_nonfinite, no_slater
-from blocc.sets import PyTree
-
-Array = Any
 
 _DENSE = 2000  #: beyond this many variables dense Jacobians are not formed
 
@@ -137,7 +135,7 @@ class _Checker:
 
     def _solve(self) -> Evaluation:
         monitor = Monitor(self.problem.x_set.unravel)
-        self.function = PenaltyFunction(self.flat, choose_oracles(self.problem, "auto"), self.problem.cache, monitor)
+        self.function = Evaluator(self.flat, choose_oracles(self.problem, "auto"), monitor)
         leader = jax.device_get(no_leader(self.flat))
         found = self.function(self.x, 1.0, leader, 1e-10)
         gamma = 1.0

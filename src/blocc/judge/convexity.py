@@ -14,10 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.linalg import null_space
 
+from blocc._lib.arrays import AnyArray, Array
 from blocc.problem import FlatProblem
-from blocc.sets import PyTree
-
-Array = Any
 
 _PAIRS = 48
 _INWARD = 24  #: further pairs just inside the follower's set, half of them where g bends down most
@@ -49,9 +47,8 @@ class Jensen(NamedTuple):
         return None
 
 
-def _excesses(problem: FlatProblem, data: PyTree, x: Array, gamma: Array, a: Array, b: Array) -> tuple[Array, ...]:
+def _excesses(flat: FlatProblem, x: AnyArray, gamma: AnyArray, a: Array, b: Array) -> tuple[Array, ...]:
     """Excesses of g, gc, h and f + gamma g for one pair of points of Y; whether both satisfy the constraints."""
-    flat = problem.bind(data)
     middle = 0.5 * (a + b)
 
     def excess(function: Any) -> Array:
@@ -69,14 +66,14 @@ def _excesses(problem: FlatProblem, data: PyTree, x: Array, gamma: Array, a: Arr
     return excess(flat.lower), inequality, equality, penalised, feasible
 
 
-def jensen(flat: FlatProblem, x: np.ndarray, y: np.ndarray, gamma: float = 1.0, seed: int = 0) -> Jensen:
+def _all_excesses(flat: FlatProblem, x: Array, gamma: Array, points: Array) -> tuple[Array, ...]:
+    """The same for pairs of consecutive points, each moved to the nearest member of Y first."""
+    members = jax.vmap(flat.y_set.project_flat)(points)
+    return jax.vmap(partial(_excesses, flat, x, gamma))(members[0::2], members[1::2])
+
+
+def jensen(flat: FlatProblem, x: AnyArray, y: AnyArray, gamma: float = 1.0, seed: int = 0) -> Jensen:
     """Test g, gc, h and f + gamma g on pairs of points of Y around ``y``, near and far."""
-    shared = flat.shared
-    if "jensen" not in shared:
-        shared["jensen"] = jax.jit(jax.vmap(partial(_excesses, flat), in_axes=(None, None, None, 0, 0)))
-        shared["project y"] = jax.jit(
-            jax.vmap(lambda data, point: flat.bind(data).y_set.project_flat(point), in_axes=(None, 0))
-        )
     generator = np.random.default_rng(seed)
     size = 1.0 + float(np.max(np.abs(y), initial=0.0))
     spread = size * 10.0 ** generator.uniform(-2.0, 0.5, size=(2 * _PAIRS, 1))
@@ -87,9 +84,8 @@ def jensen(flat: FlatProblem, x: np.ndarray, y: np.ndarray, gamma: float = 1.0, 
     offsets[1 : 2 * _PAIRS : 4] = generator.uniform(size=(_PAIRS // 2, 1)) * (members - y)
     local = _local(flat, x, y)
     offsets = np.concatenate([_tangent(local, offsets), _inside(local, size, generator, y.size)])
-    points = shared["project y"](flat.data, jnp.asarray(y + offsets))
-    number = jnp.asarray(gamma, jnp.float64)
-    found = jax.device_get(shared["jensen"](flat.data, jnp.asarray(x), number, points[0::2], points[1::2]))
+    arguments = (jnp.asarray(part, jnp.float64) for part in (x, gamma, y + offsets))
+    found = jax.device_get(flat.program(_all_excesses)(*arguments))
     lower, inequality, equality, penalised, feasible = found
 
     def worst(values: np.ndarray, mask: np.ndarray) -> float:
@@ -102,31 +98,45 @@ def jensen(flat: FlatProblem, x: np.ndarray, y: np.ndarray, gamma: float = 1.0, 
     )
 
 
+class JensenTest:
+    """The test for one run, made once for all x that are close to each other."""
+
+    def __init__(self, flat: FlatProblem, seed: int = 0) -> None:
+        self.flat, self.seed = flat, seed
+        self._found: dict[tuple[bytes, float], Jensen] = {}
+
+    def __call__(self, x: AnyArray, y: AnyArray, gamma: float = 1.0) -> Jensen:
+        """What the pairs around (x, y) say; y is the middle of Y where it is not finite."""
+        size = 1e-2 * (1.0 + float(np.max(np.abs(x), initial=0.0)))
+        key = (np.round(np.asarray(x) / size).tobytes(), gamma)
+        if key not in self._found:
+            around = y if np.isfinite(y).all() else self.flat.y_set.interior_flat()
+            self._found[key] = jensen(self.flat, x, around, gamma, self.seed)
+        return self._found[key]
+
+
 class _Local(NamedTuple):
     """The follower's problem around one y; empty parts where they would be large or are not finite."""
 
-    slack: Array  #: of the inequalities, bounds of Y included
-    inequality: Array  #: Jacobian in y
-    equality: Array  #: Jacobian in y
-    hessian: Array  #: of g in y
+    slack: AnyArray  #: of the inequalities, bounds of Y included
+    inequality: AnyArray  #: Jacobian in y
+    equality: AnyArray  #: Jacobian in y
+    hessian: AnyArray  #: of g in y
 
 
-def _local(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> _Local:
-    if "around y" not in flat.shared:
+def _around(flat: FlatProblem, x: Array, y: Array) -> _Local:
+    none = jnp.zeros((0, flat.n_y))
+    rows = {
+        name: jax.jacrev(getattr(flat, name), argnums=1)(x, y) if flat.n_y * count <= _ENTRIES else none
+        for name, count in (("inequality", flat.n_inequality), ("equality", flat.n_equality))
+    }
+    slack = -flat.inequality(x, y)[: len(rows["inequality"])]
+    hessian = jax.hessian(flat.lower, argnums=1)(x, y) if flat.n_y <= _DENSE else none
+    return _Local(slack, rows["inequality"], rows["equality"], hessian)
 
-        def around(z: Array, at: Array, data: PyTree) -> _Local:
-            bound = flat.bind(data)
-            none = jnp.zeros((0, flat.n_y))
-            rows = {
-                name: jax.jacrev(getattr(bound, name), argnums=1)(at, z) if flat.n_y * count <= _ENTRIES else none
-                for name, count in (("inequality", flat.n_inequality), ("equality", flat.n_equality))
-            }
-            slack = -bound.inequality(at, z)[: len(rows["inequality"])]
-            hessian = jax.hessian(bound.lower, argnums=1)(at, z) if flat.n_y <= _DENSE else none
-            return _Local(slack, rows["inequality"], rows["equality"], hessian)
 
-        flat.shared["around y"] = jax.jit(around)
-    found = jax.device_get(flat.shared["around y"](jnp.asarray(y), jnp.asarray(x), flat.data))
+def _local(flat: FlatProblem, x: AnyArray, y: AnyArray) -> _Local:
+    found = jax.device_get(flat.program(_around)(jnp.asarray(x), jnp.asarray(y)))
     local = _Local(*(part if np.isfinite(part).all() else part[:0] for part in found))
     if flat.y_set.is_box and flat.n_y <= _DENSE and len(local.slack) == len(local.inequality):
         low, high = flat.y_set.bounds_flat()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import Array
 from blocc.problem import FlatProblem
-
-Array = Any
 
 _DENSE = 300
 

@@ -7,18 +7,14 @@ at its end. It is meant for small and medium problems; beyond ``LARGEST`` variab
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.compiled import compile_ahead
+from blocc._lib.arrays import Array
 from blocc.problem import FlatProblem
-
-Array = Any
-PyTree = Any
 
 LARGEST = 200  #: variables and constraints together, beyond which dense second derivatives cost too much
 
@@ -59,19 +55,8 @@ def size_of(flat: FlatProblem) -> int:
     return flat.n_x + flat.n_y + flat.n_inequality + flat.n_equality + flat.n_upper_inequality
 
 
-def row_counts(flat: FlatProblem) -> tuple[int, int]:
-    """Number of inequalities and equalities of the follower, those of Y that are no bounds included."""
-    if "row counts" not in flat.shared:
-        point = jax.ShapeDtypeStruct((flat.n_y,), jnp.float64)
-        n_set = jax.eval_shape(flat.y_set.inequality_flat, point).shape[0]
-        n_affine = jax.eval_shape(flat.y_set.equality_flat, point).shape[0]
-        flat.shared["row counts"] = flat.n_inequality + n_set, flat.n_equality + n_affine
-    found: tuple[int, int] = flat.shared["row counts"]
-    return found
-
-
-def _local(problem: FlatProblem, data: PyTree, x: Array, y: Array, mu: Array, nu: Array) -> Local:
-    flat, both, n_x = problem.bind(data), jnp.concatenate([x, y]), x.size
+def _local(flat: FlatProblem, x: Array, y: Array, mu: Array, nu: Array) -> Local:
+    both, n_x = jnp.concatenate([x, y]), x.size
 
     def joint(function: Callable[[Array, Array], Array]) -> Callable[[Array], Array]:
         return lambda z: function(z[:n_x], z[n_x:])
@@ -86,10 +71,10 @@ def _local(problem: FlatProblem, data: PyTree, x: Array, y: Array, mu: Array, nu
         return jnp.dot(mu, inequality(a, b)) + jnp.dot(nu, equality(a, b))
 
     found: list[Any] = []
-    for function in (flat.upper, flat.lower):
-        value, slope = jax.value_and_grad(joint(function))(both)
-        found += [value, slope, jax.hessian(joint(function))(both)]
-    rows = (
+    for objective in (flat.upper, flat.lower):
+        value, slope = jax.value_and_grad(joint(objective))(both)
+        found += [value, slope, jax.hessian(joint(objective))(both)]
+    rows: tuple[Callable[[Array, Array], Array], ...] = (
         inequality,
         equality,
         flat.upper_inequality,
@@ -104,7 +89,7 @@ def _local(problem: FlatProblem, data: PyTree, x: Array, y: Array, mu: Array, nu
 
 def wide(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> Local:
     """Derivatives to measure by: those of the easiest problem that leads to this one (corners rounded widely)."""
-    return local(flat, x, y, data=flat.data if flat.easier is None else flat.easier(flat.data)[0])
+    return local(flat if flat.easier is None else flat.bind(flat.easier(flat.data)[0]), x, y)
 
 
 def local(
@@ -113,15 +98,11 @@ def local(
     y: np.ndarray,
     mu: np.ndarray | None = None,
     nu: np.ndarray | None = None,
-    data: PyTree | None = None,
 ) -> Local:
     """Derivatives at (x, y), with ``mu`` and ``nu`` (default: zero) as weights of the constraints' Hessian."""
-    n_inequality, n_equality = row_counts(flat)
+    n_inequality, n_equality = flat.follower_rows
     prices = [
         jnp.zeros(size) if given is None else jnp.asarray(given)
         for given, size in ((mu, n_inequality), (nu, n_equality))
     ]
-    arguments = (flat.data if data is None else data, jnp.asarray(x), jnp.asarray(y), *prices)
-    if "local" not in flat.shared:
-        flat.shared["local"], _ = compile_ahead(partial(_local, flat), *arguments)
-    return jax.device_get(flat.shared["local"](*arguments))
+    return jax.device_get(flat.program(_local)(jnp.asarray(x), jnp.asarray(y), *prices))

@@ -17,8 +17,6 @@ from blocc.inner.choice import general_oracles
 from blocc.lagrangian import weights
 from blocc.problem import FlatProblem
 
-Array = Any
-
 #: Up to this many of the follower's variables SciPy solves the lower level.
 SCIPY_LARGEST = 50
 _STARTS = 4

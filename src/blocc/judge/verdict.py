@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -113,13 +113,12 @@ class Judge:
         seed: int = 0,
     ) -> Judge:
         """A judge of a problem's answers; the number of probes is what its size allows."""
-        return cls.over(problem.flat, problem.cache, answer, tolerance, seed)
+        return cls.over(problem.flat, answer, tolerance, seed)
 
     @classmethod
     def over(
         cls,
         flat: FlatProblem,
-        cache: dict[Any, Any],
         answer: Callable[[np.ndarray], np.ndarray | None],
         tolerance: float = 1e-5,
         seed: int = 0,
@@ -132,7 +131,7 @@ class Judge:
             return float(found.upper), np.asarray(found.upper_inequality)
 
         most = 40 if flat.n_y + flat.n_x <= _ALL_PROBES else 4
-        return cls(flat, answer, projector(flat.x_set, cache), values, tolerance, seed, most)
+        return cls(flat, answer, projector(flat), values, tolerance, seed, most)
 
     @property
     def dense(self) -> bool:

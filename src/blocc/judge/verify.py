@@ -23,7 +23,7 @@ from blocc.judge.second_opinion import SecondOpinion
 from blocc.judge.verdict import Judge, Verdict, below_tolerance
 from blocc.judge.verification import Check, Verification
 from blocc.lagrangian import Multipliers, figures
-from blocc.outer.evaluator import PenaltyFunction
+from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor, inner_residual
 from blocc.outer.nonsmooth.smoothing import kinks_of, smoothed
 from blocc.penalty import no_leader
@@ -142,21 +142,21 @@ class _Verifier:
         """The certificate's residuals, by their definition and with the result's own multipliers."""
         c = self.result.certificate
         found = figures(self.smooth, self.x, self.y, self.prices).residuals
-        noise = 1e-11 * (1.0 + _largest(self.y) + sum(_largest(part) for part in self.prices))
+        noise = 1e-11 * (1.0 + _largest(self.y) + sum(_largest(np.asarray(part)) for part in self.prices))
         for name in ("stationarity", "feasibility", "complementarity"):
             claimed, value = float(getattr(c, name)), float(getattr(found, name))
             self._add(f"lower level: {name}", claimed, value, _same(claimed, value, noise + 1e-6 * abs(value)))
 
     # --- is it the answer? --------------------------------------------------------------------------------------
     def _judge(self) -> None:
-        judge = Judge.over(self.smooth, self.problem.cache, lambda x: None)
+        judge = Judge.over(self.smooth, lambda x: None)
         first = judge.polished(self.x, self.y) if judge.dense else None
         sizes = np.maximum(1.0, np.abs(self.y)) if first is None else first.sizes.y
         scale = max(1.0, abs(self.result.lower_value)) if first is None else float(np.max(first.slope, initial=1e-300))
         second = SecondOpinion(self.smooth, self.y, sizes, scale)
         if self.converged:
             self._minimiser(second, scale, first)
-        judge = Judge.over(self.smooth, self.problem.cache, second.answer, self.tolerance)
+        judge = Judge.over(self.smooth, second.answer, self.tolerance)
         residual = max(float(getattr(self.result.certificate, n)) for n in ("stationarity", "feasibility"))
         verdict = judge.examine(
             self.x,
@@ -236,7 +236,7 @@ class _Verifier:
         oracles = [self.problem.oracle] if self.problem.oracle is not None else list(general_oracles(self.flat))[::-1]
         wanted = 0.1 * self.tolerance * verdict.scale
         for oracle in oracles:
-            function = PenaltyFunction(self.flat, (oracle,), self.problem.cache, Monitor(self.problem.x_set.unravel))
+            function = Evaluator(self.flat, (oracle,), Monitor(self.problem.x_set.unravel))
             found = function(self.x, gamma, jax.device_get(no_leader(self.flat)), 1e-12)
             # gamma magnifies what the inner solutions leave over.
             if found.usable and max(gamma, 1.0) * inner_residual(found) <= wanted:

@@ -16,7 +16,7 @@ from blocc.judge.verdict import Judge, Verdict
 from blocc.outer import continuation
 from blocc.outer.monitor import Stop, StopReason
 from blocc.outer.nonsmooth import feasibility_boundary as walls
-from blocc.outer.stage import Outcome, measure
+from blocc.outer.tolerances import Endpoint, measure
 from blocc.penalty import Evaluation, answer_of, no_leader
 from blocc.result import Result, Status
 from blocc.run import conclude
@@ -43,7 +43,7 @@ def close(run: MethodRun, x: np.ndarray, y: np.ndarray, stop: StopReason | None)
         if found.usable and run.goal.exact(found):
             break
     assert evaluation is not None
-    outcome = Outcome(evaluation, measure(run.function, evaluation), 0.0)
+    outcome = Endpoint(evaluation, measure(run.function, evaluation), 0.0)
     status, message = _judge(run, outcome, stop)
     if status is Status.CONVERGED or stop is None:
         outcome, status, message = _probe(run, outcome, status, message)
@@ -101,7 +101,7 @@ def _verdict(run: MethodRun, evaluation: Evaluation) -> Verdict | None:
         return None
 
 
-def _judge(run: MethodRun, outcome: Outcome, stop: StopReason | None) -> tuple[Status, str]:
+def _judge(run: MethodRun, outcome: Endpoint, stop: StopReason | None) -> tuple[Status, str]:
     """Before the probe: unusable points, outside stops, divergence."""
     e = outcome.evaluation
     if not e.usable:
@@ -115,7 +115,7 @@ def _judge(run: MethodRun, outcome: Outcome, stop: StopReason | None) -> tuple[S
     return Status.ITERATION_LIMIT, ""
 
 
-def _probe(run: MethodRun, outcome: Outcome, status: Status, message: str) -> tuple[Outcome, Status, str]:
+def _probe(run: MethodRun, outcome: Endpoint, status: Status, message: str) -> tuple[Endpoint, Status, str]:
     """Whether x is stationary: by its gradient, or because a descent of F_gamma from x gains nothing."""
     e = outcome.evaluation
     if not e.usable or run.broke or run.trouble:

@@ -22,12 +22,11 @@ from blocc.methods.base import Method
 from blocc.methods.certify import close
 from blocc.methods.requirements import require
 from blocc.methods.size import measure_size
-from blocc.outer.continuation import Goal
-from blocc.outer.evaluator import PenaltyFunction
-from blocc.outer.monitor import HistoryRow, Monitor, State, Stop, StopReason
+from blocc.outer.evaluator import Evaluator
+from blocc.outer.monitor import Monitor, State, Stop, StopReason
+from blocc.outer.tolerances import Tolerances
 from blocc.problem import BilevelProblem
-from blocc.result import Result
-from blocc.resume.recording import Journal
+from blocc.result import HistoryRow, Result
 
 Array = Any
 Callback = Callable[[State], Any]
@@ -60,9 +59,11 @@ class MethodRun:
         limit = options.time_limit
         self.monitor = Monitor(problem.x_set.unravel, callback, report, limit, journal=journal or Journal())
         oracles = choose_oracles(problem, "auto")
-        self.function = PenaltyFunction(problem.flat, oracles, problem.cache, self.monitor, options.seed)
+        self.function = Evaluator(problem.flat, oracles, self.monitor, options.seed)
         self.oracle = oracles[0]
-        self.goal = Goal(tolerance=options.tolerance, finest=max(Goal.finest, getattr(self.oracle, "finest", 0.0)))
+        self.goal = Tolerances(
+            tolerance=options.tolerance, finest=max(Tolerances.finest, getattr(self.oracle, "finest", 0.0))
+        )
         self.compile_seconds = 0.0
         self.iterations = 0
         self.broke = False  #: the iterates ran away

@@ -7,74 +7,25 @@ nothing. A leader's constraint ``G(x, y) <= 0`` adds an inner cycle: minimise, u
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from blocc.outer.descent import descend
-from blocc.outer.evaluator import PenaltyFunction
+from blocc.outer.evaluator import Evaluator
 from blocc.outer.nonsmooth.saddle_check import escape
-from blocc.outer.stage import Outcome, Stage, runs_away
+from blocc.outer.tolerances import Endpoint, Stage, Tolerances, runs_away
 from blocc.penalty import Evaluation, Leader
 
 FACTOR = 4.0  #: by which gamma grows from stage to stage
 LARGEST_GAMMA = 1e8
 
 
-@dataclass(frozen=True)
-class Goal:
-    """What counts as done, in numbers relative to the problem's size."""
-
-    tolerance: float = 1e-5
-    leader_tolerance: float = 1e-6  #: of the leader's own constraints
-    max_iterations: int = 500  #: of each stage
-    inner_tolerance: float | None = None  #: None: tied to gamma
-    finest: float = 1e-12  #: accuracy that can be asked of an inner solution
-    origin: float = 0.0  #: f where the descent began: a constant added to f must not loosen anything
-
-    def inner(self, gamma: float, final: bool = False) -> float:
-        """Accuracy of the inner solutions: tight enough that gamma cannot magnify the error, tighter at the end."""
-        if self.inner_tolerance is not None:
-            return self.inner_tolerance
-        if final:
-            return float(np.clip(0.01 * self.tolerance / max(gamma, 1.0), self.finest, 1e-10))
-        wanted = max(self.tolerance, 0.01 / max(gamma, 1.0))
-        return float(np.clip(0.1 * wanted / max(gamma, 1.0), self.finest, 1e-8))
-
-    def scale(self, evaluation: Evaluation) -> float:
-        """Size of the upper objective, or what it has varied by if that is less, to measure gaps and gradients by."""
-        return 1.0 + min(abs(evaluation.upper_value), abs(evaluation.upper_value - self.origin))
-
-    def exact(self, evaluation: Evaluation) -> bool:
-        """Whether the penalty is closed: yF and the follower's answer agree, and so do F and f."""
-        size = 1.0 + float(np.linalg.norm(np.asarray(evaluation.answer)))
-        closed = abs(evaluation.gap) <= self.tolerance * self.scale(evaluation)
-        return closed and evaluation.distance <= 10.0 * self.tolerance * size
-
-    def stationary(self, outcome: Outcome) -> bool:
-        """Whether x is stationary for F_gamma, as far as gradients magnified by gamma can tell."""
-        noise = self.finest * float(outcome.evaluation.gamma)
-        return outcome.stationarity <= self.slope(outcome.evaluation, self.tolerance) + noise
-
-    def slope(self, evaluation: Evaluation, tolerance: float) -> float:
-        """The largest entry that a gradient may keep: small itself, and small in sum over very many variables."""
-        wanted = tolerance * self.scale(evaluation)
-        return min(wanted, float(np.sqrt(wanted / evaluation.x.size)))
-
-    def admissible(self, evaluation: Evaluation) -> bool:
-        """Whether the leader's own constraints hold."""
-        return evaluation.violation <= self.leader_allowance(evaluation)
-
-    def leader_allowance(self, evaluation: Evaluation) -> float:
-        """How far the leader's own constraints may be violated: rounding of very large variables apart, a constant."""
-        return self.leader_tolerance * max(1.0, 1e-6 * float(np.max(np.abs(evaluation.x), initial=0.0)))
-
-
-def first_gamma(function: PenaltyFunction, x: np.ndarray, leader: Leader, goal: Goal) -> Evaluation:
+def first_gamma(evaluator: Evaluator, x: np.ndarray, leader: Leader, tolerances: Tolerances) -> Evaluation:
     """The smallest gamma 1, 4, 16, ... at which L_F behaves at ``x``: convex, bounded, and yF not far from yg."""
     gamma = 1.0
     while True:
-        found = function(x, gamma, leader, goal.inner(gamma))
+        found = evaluator(x, gamma, leader, tolerances.inner(gamma))
         size = 1.0 + float(np.linalg.norm(np.asarray(found.follower.y)))
         near = float(np.linalg.norm(np.asarray(found.penalised.y - found.follower.y))) <= size
         bent = bool(found.penalised.concave) and not bool(found.follower.concave)
@@ -83,99 +34,133 @@ def first_gamma(function: PenaltyFunction, x: np.ndarray, leader: Leader, goal: 
         gamma *= FACTOR
 
 
-def direct_gamma(function: PenaltyFunction, first: Evaluation, leader: Leader, goal: Goal) -> Evaluation | None:
+def direct_gamma(evaluator: Evaluator, first: Evaluation, leader: Leader, tolerances: Tolerances) -> Evaluation | None:
     """An evaluation at the same x with a gamma so large that the penalty is nearly closed there.
 
     Descending from it stays in the valley of x, where continuation from a small gamma may leave it for better or worse.
     None where no larger gamma can be had.
     """
-    loose = replace(goal, tolerance=max(1e-3, goal.tolerance))
+    loose = replace(tolerances, tolerance=max(1e-3, tolerances.tolerance))
     found = first
     while not loose.exact(found) or found.gamma < 60.0 * first.gamma:
         gamma = FACTOR * float(found.gamma)
-        following = function(first.x, gamma, leader, goal.inner(gamma))
+        following = evaluator(first.x, gamma, leader, tolerances.inner(gamma))
         if not following.usable or gamma > LARGEST_GAMMA:
             break
         found = following
     return None if found is first else found
 
 
-def leave(function: PenaltyFunction, outcome: Outcome, leader: Leader, goal: Goal) -> Evaluation | None:
+def leave(evaluator: Evaluator, end: Endpoint, leader: Leader, tolerances: Tolerances) -> Evaluation | None:
     """A lower point beside the end of a stage, or None where that is a minimum as far as probes can tell."""
-    e = outcome.evaluation
-    return escape(function, outcome, leader, goal.inner(float(e.gamma), final=True), goal.slope(e, goal.tolerance))
+    e = end.evaluation
+    return escape(
+        evaluator, end, leader, tolerances.inner(float(e.gamma), final=True), tolerances.slope(e, tolerances.tolerance)
+    )
 
 
 def minimise(
-    function: PenaltyFunction,
+    evaluator: Evaluator,
     first: Evaluation,
     leader: Leader,
-    goal: Goal,
+    tolerances: Tolerances,
     *,
     fixed_gamma: bool,
-) -> tuple[Outcome, Leader]:
+) -> tuple[Endpoint, Leader]:
     """Descend in stages of growing gamma (one stage if ``fixed_gamma``) from the usable evaluation ``first``."""
     evaluation, gamma = first, float(first.gamma)
     escapes = 0
     while True:
-        outcome, leader = _stage(function, evaluation, leader, goal, fixed_gamma)
-        evaluation = outcome.evaluation
-        if runs_away(function, evaluation):
-            return outcome, leader
-        done = goal.exact(evaluation) and goal.admissible(evaluation)
+        end, leader = _stage(evaluator, evaluation, leader, tolerances, fixed_gamma)
+        evaluation = end.evaluation
+        if runs_away(evaluator, evaluation):
+            return end, leader
+        done = tolerances.exact(evaluation) and tolerances.admissible(evaluation)
         for _ in range(3):  # exact already: finish the loose stage; tolerances shrink with f, hence more than once
-            if not (done or fixed_gamma) or goal.stationary(outcome):
+            if not (done or fixed_gamma) or tolerances.stationary(end):
                 break
             before = float(evaluation.value)
-            outcome, leader = _stage(function, evaluation, leader, goal, True)
-            evaluation = outcome.evaluation
-            done = goal.exact(evaluation) and goal.admissible(evaluation)
+            end, leader = _stage(evaluator, evaluation, leader, tolerances, True)
+            evaluation = end.evaluation
+            done = tolerances.exact(evaluation) and tolerances.admissible(evaluation)
             if not float(evaluation.value) < before:
                 break
         if fixed_gamma or done or gamma >= LARGEST_GAMMA:
-            lower = leave(function, outcome, leader, goal) if escapes < 3 and goal.stationary(outcome) else None
+            lower = leave(evaluator, end, leader, tolerances) if escapes < 3 and tolerances.stationary(end) else None
             if lower is None:
-                return outcome, leader
+                return end, leader
             evaluation, escapes = lower, escapes + 1
             continue
         gamma *= FACTOR
-        following = function(evaluation.x, gamma, leader, goal.inner(gamma))
+        following = evaluator(evaluation.x, gamma, leader, tolerances.inner(gamma))
         if not following.usable:  # out of precision: the last stage is the best that can be had
-            return outcome, leader
+            return end, leader
         evaluation = following
 
 
+def minimise_from_both(
+    evaluator: Evaluator, first: Evaluation, leader: Leader, tolerances: Tolerances
+) -> tuple[Endpoint, Leader]:
+    """The better of two tracks: gamma from small to large, and at once so large that the penalty is nearly closed.
+
+    A small gamma may lead to a better valley than the start's own, or to a worse one. The monitor keeps the history of
+    the track that is returned.
+    """
+    monitor = evaluator.monitor
+    slow, slow_leader = minimise(evaluator, first, leader, tolerances, fixed_gamma=False)
+    direct = direct_gamma(evaluator, first, leader, tolerances)
+    if direct is None:
+        return slow, slow_leader
+    rows, monitor.rows = monitor.rows, []
+    fast, fast_leader = minimise(evaluator, direct, leader, tolerances, fixed_gamma=False)
+    if _rank(slow, tolerances) <= _rank(fast, tolerances):
+        monitor.rows = rows
+        return slow, slow_leader
+    return fast, fast_leader
+
+
+def _rank(end: Endpoint, tolerances: Tolerances) -> tuple[bool, int, bool]:
+    """Admissible first, then by what the leader gets; finished ones first where that ties.
+
+    What is not finished yet can be: a better value at the follower's exact answer is worth more.
+    """
+    e = end.evaluation
+    finished = bool(e.usable) and tolerances.stationary(end) and tolerances.exact(e)
+    value = round((e.upper_value - tolerances.origin) / (100.0 * tolerances.tolerance * tolerances.scale(e)))
+    return not (bool(e.usable) and tolerances.admissible(e)), value, not finished
+
+
 def _stage(
-    function: PenaltyFunction,
+    evaluator: Evaluator,
     first: Evaluation,
     leader: Leader,
-    goal: Goal,
+    tolerances: Tolerances,
     last: bool,
-) -> tuple[Outcome, Leader]:
+) -> tuple[Endpoint, Leader]:
     """One gamma: descend, and for a constrained leader update the multipliers until they settle."""
     gamma = float(first.gamma)
-    accuracy = goal.inner(gamma, final=last)
-    wanted = goal.tolerance if last else max(goal.tolerance, 0.01 / max(gamma, 1.0))
+    accuracy = tolerances.inner(gamma, final=last)
+    wanted = tolerances.tolerance if last else max(tolerances.tolerance, 0.01 / max(gamma, 1.0))
 
-    def run(start: Evaluation) -> Outcome:
-        stage = Stage(leader, accuracy, goal.slope(start, wanted), goal.max_iterations)
-        return descend(function, start, stage)
+    def run(start: Evaluation) -> Endpoint:
+        stage = Stage(leader, accuracy, tolerances.slope(start, wanted), tolerances.max_iterations)
+        return descend(evaluator, start, stage)
 
-    outcome = run(first)
-    if function.flat.n_upper_inequality == 0:
-        return outcome, leader
+    end = run(first)
+    if evaluator.flat.n_upper_inequality == 0:
+        return end, leader
     previous = np.inf
     for _ in range(20):
-        constraint = np.asarray(function.leader_constraint(outcome.evaluation.x, outcome.evaluation.penalised.y))
+        constraint = np.asarray(evaluator.leader_constraint(end.evaluation.x, end.evaluation.penalised.y))
         multipliers = np.maximum(leader.multipliers + leader.penalty * constraint, 0.0)
         # Violated, or priced although slack: the distance from satisfying the leader's complementarity conditions.
         error = float(np.max(np.abs(np.maximum(constraint, -leader.multipliers / leader.penalty)), initial=0.0))
-        if error <= 0.1 * goal.leader_allowance(outcome.evaluation):
+        if error <= 0.1 * tolerances.leader_allowance(end.evaluation):
             break
         penalty = leader.penalty * (5.0 if error > 0.3 * previous else 1.0)
         leader, previous = Leader(multipliers, np.minimum(penalty, 1e6)), error
-        again = function(outcome.evaluation.x, gamma, leader, accuracy)
+        again = evaluator(end.evaluation.x, gamma, leader, accuracy)
         if not again.usable:
             break
-        outcome = run(again)
-    return outcome, leader
+        end = run(again)
+    return end, leader

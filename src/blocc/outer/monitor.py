@@ -9,33 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import numpy as np
 
 from blocc.penalty import Evaluation
-from blocc.resume.recording import CheckpointError, Journal, Log
+from blocc.result import HistoryRow
 
-Array = Any
+T = TypeVar("T")
 
-
+#: Rows of history that are kept; of a longer run an even sample is.
 _MOST_ROWS = 20_000
-
-
-class HistoryRow(NamedTuple):
-    """One outer iteration."""
-
-    time: float  #: seconds since the start
-    gamma: float
-    upper_value: float  #: f(x, yg)
-    upper_value_penalty: float  #: f(x, yF)
-    lower_value: float  #: g(x, yg)
-    penalty_value: float  #: F_gamma(x)
-    stationarity: float  #: ||x - P_X(x - grad F)||_inf
-    inner_residual: float  #: largest KKT residual of both inner solutions
-    distance: float  #: ||yF - yg||
-    step: float  #: ||x - previous x||
-    evaluations: int  #: evaluations of F_gamma so far
 
 
 class StopReason(Enum):
@@ -44,7 +28,7 @@ class StopReason(Enum):
     CALLBACK = "callback"
     TIME_LIMIT = "time limit"
     INTERRUPTED = "interrupted"
-    BUDGET = "budget"  #: enough evaluations for one leg of a run: other ways are more promising
+    BUDGET = "budget"  #: enough evaluations for one phase of a run: other ways are more promising
 
 
 class Stop(Exception):
@@ -71,7 +55,7 @@ def inner_residual(evaluation: Evaluation) -> float:
 
 @dataclass
 class StopRequest:
-    """A request to stop, by Ctrl-C or a callback; all legs of a run, and the runs of many starts, share one."""
+    """A request to stop, by Ctrl-C or a callback; all phases of a run, and the runs of many starts, share one."""
 
     reason: StopReason | None = None
 
@@ -90,20 +74,14 @@ class Monitor:
     position: np.ndarray | None = None  #: x of the last iteration
     request: StopRequest = field(default_factory=StopRequest)
     iterations: int = 0
-    journal: Journal = field(default_factory=Journal)  #: what an earlier sitting of the same run has computed
-    budget: float = np.inf  #: evaluations that this leg may make
+    budget: float = np.inf  #: evaluations that this phase may make
     spent: int = 0
     closing: bool = False  #: the last evaluations of a run, which nothing stops
-    _stride: int = 1
-
-    def __post_init__(self) -> None:
-        self.started -= self.journal.earlier
-        if self.time_limit is not None:  # the limit is that of this sitting, the clock that of all
-            self.time_limit += self.journal.earlier
+    stride: int = 1  #: every so many iterations are kept in ``rows``
 
     def elapsed(self) -> float:
-        """Seconds since the start; while an earlier sitting is repeated, those of that sitting."""
-        return self.journal.time if self.journal.replaying else time.perf_counter() - self.started
+        """Seconds since the start."""
+        return time.perf_counter() - self.started
 
     @property
     def interrupted(self) -> bool:
@@ -111,7 +89,7 @@ class Monitor:
         return self.request.reason is StopReason.INTERRUPTED and not self.closing
 
     def close(self) -> None:
-        """What follows makes a result of what was found: no limit holds, and nobody is told."""
+        """What follows makes a result of what was found: no limit holds, and nothing is reported."""
         self.closing, self.time_limit, self.callback, self.report = True, None, None, None
 
     def check_time(self) -> None:
@@ -122,7 +100,7 @@ class Monitor:
             raise Stop(StopReason.TIME_LIMIT)
 
     def spend(self) -> None:
-        """One evaluation more; raises :class:`Stop` where that is too many for this leg."""
+        """One evaluation more; raises :class:`Stop` where that is too many for this phase."""
         self.check_time()
         self.spent += 1
         if self.spent > self.budget:
@@ -161,29 +139,27 @@ class Monitor:
     def append(self, row: HistoryRow, x: np.ndarray) -> None:
         """Append a finished row, report it and ask the callback."""
         self.position = x
-        if self.iterations % self._stride == 0:
+        if self.iterations % self.stride == 0:
             self.rows.append(row)
         self.iterations += 1
-        if len(self.rows) >= _MOST_ROWS:  # a run of a million steps keeps an even sample of itself
-            self.rows, self._stride = self.rows[::2], 2 * self._stride
-        if self.journal.replaying:  # these were reported in an earlier sitting
-            return
+        if len(self.rows) >= _MOST_ROWS:
+            self.rows, self.stride = self.rows[::2], 2 * self.stride
+        self.announce(row, x)
+
+    def announce(self, row: HistoryRow, x: np.ndarray) -> None:
+        """Report an iteration, ask the callback and look at the clock."""
         if self.report is not None:
             self.report(self.iterations, row)
         if self.callback is not None and self.callback(State(self.unravel(x), self.iterations, row)):
             self.request.reason = StopReason.CALLBACK
         self.check_time()
 
-    def log(self) -> Log:
-        """The history so far, for the journal."""
-        return Log(self.rows, len(self.rows), self.iterations, self._stride, self.position)
+    def begin(self, name: str, state: T) -> T:
+        """The state from which a compiled loop begins: the one it is given, unless the run is being continued."""
+        return state
 
-    def restore(self, log: Log) -> None:
-        """Take over the history of an earlier sitting."""
-        if any(len(row) != len(HistoryRow._fields) for row in log.rows):
-            raise CheckpointError("the checkpoint does not fit this version of blocc: its history has other columns")
-        self.rows = [HistoryRow(*row) for row in log.rows[: log.count]]
-        self.iterations, self._stride, self.position = log.iterations, log.stride, log.position
+    def keep(self, name: str, state: Any) -> None:
+        """Called by compiled loops whenever they look up; a run that can be continued keeps their state."""
 
 
 @contextmanager

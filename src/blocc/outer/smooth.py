@@ -1,18 +1,20 @@
-"""Quasi-Newton descent of F_gamma over a box: SciPy's L-BFGS-B.
+"""Smooth descent of F_gamma: SciPy's L-BFGS-B over a box, spectral projected gradients over any other set.
 
 The line search of L-BFGS-B cannot deal with points that have no value. When it meets one (the lower level has no answer
-there), the run ends with ``walled`` set and the caller goes on with a method that can back off.
+there), the run ends with ``met_boundary`` set and the caller goes on with a method that can back off.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
+import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize
 
-from blocc.outer.evaluator import PenaltyFunction
-from blocc.outer.stage import Outcome, Stage, better, measure, runs_away
+from blocc.outer import spectral
+from blocc.outer.evaluator import Evaluator
+from blocc.outer.tolerances import Endpoint, Stage, better, measure, runs_away
 from blocc.penalty import Evaluation
 
 
@@ -26,11 +28,11 @@ def first_step_units(first: Evaluation) -> tuple[float, float]:
     return unit, max(1.0, unit * float(np.linalg.norm(first.gradient)))
 
 
-class _Wall(Exception):
-    """Unwinds SciPy's loop."""
+class _NoAnswer(Exception):
+    """Unwinds SciPy's loop at a point where the follower has no answer."""
 
 
-def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outcome:
+def quasi_newton(evaluator: Evaluator, first: Evaluation, stage: Stage) -> Endpoint:
     """Descend from ``first`` until the projected gradient is below the tolerance or nothing moves any more."""
     gamma = float(first.gamma)
     seen = {first.x.tobytes(): first}
@@ -40,28 +42,28 @@ def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outc
         nonlocal best
         found = seen.get(x.tobytes())
         if found is None:
-            found = function(x, gamma, stage.leader, stage.inner_tolerance)
+            found = evaluator(x, gamma, stage.leader, stage.inner_tolerance)
             if not found.usable:
-                raise _Wall
+                raise _NoAnswer
             seen.clear()  # only the last two points are ever asked for again
             seen[x.tobytes()] = found
-            if better(found, best, partial(measure, function)):
+            if better(found, best, partial(measure, evaluator)):
                 best = found
         return float(found.value), np.asarray(found.gradient, dtype=np.float64)
 
     def note(intermediate_result: object) -> None:
-        function.monitor.record(best, measure(function, best), function.evaluations)
-        if runs_away(function, best):
+        evaluator.monitor.record(best, measure(evaluator, best), evaluator.evaluations)
+        if runs_away(evaluator, best):
             raise StopIteration  # ends SciPy's loop
 
     unit, height = first_step_units(first)
-    low, high = function.flat.x_set.bounds_flat()
+    low, high = evaluator.flat.x_set.bounds_flat()
 
     def scaled(z: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = value_and_gradient(np.clip(unit * z, low, high))
         return value / height, unit / height * gradient
 
-    walled = limited = False
+    met_boundary = limited = False
     try:
         ended = minimize(
             scaled,
@@ -79,6 +81,35 @@ def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outc
             },
         )
         limited = int(getattr(ended, "status", 0)) == 1  # none where all bounds are equal
-    except _Wall:
-        walled = True
-    return Outcome(best, measure(function, best), 0.0, walled, limited)
+    except _NoAnswer:
+        met_boundary = True
+    return Endpoint(best, measure(evaluator, best), 0.0, met_boundary, limited)
+
+
+def spectral_descent(evaluator: Evaluator, first: Evaluation, stage: Stage) -> Endpoint:
+    """Drive the spectral method's state machine (:mod:`blocc.outer.spectral`), one evaluation at a time."""
+    gamma = float(first.gamma)
+    advance = evaluator.advance
+    state = advance(spectral.start(jnp.asarray(first.x)), first.value, first.gradient, first.usable)
+    best = current = first
+    met_boundary = False
+    for _ in range(4 * stage.max_iterations):
+        if (
+            float(state.stationarity) <= stage.tolerance
+            or bool(state.failed)
+            or int(state.iteration) >= stage.max_iterations
+        ):
+            break
+        found = evaluator(np.asarray(spectral.trial(state)), gamma, stage.leader, stage.inner_tolerance)
+        met_boundary = met_boundary or not bool(found.usable)
+        state = advance(state, found.value, found.gradient, found.usable)
+        if bool(state.accepted):
+            current = found
+            evaluator.monitor.record(found, float(state.stationarity), evaluator.evaluations)
+            if float(found.value) < float(best.value):
+                best = found
+    limited = not met_boundary and int(state.iteration) >= stage.max_iterations
+    # The search is not monotone: the last point is the stationary one, unless an earlier one is clearly lower.
+    if float(state.stationarity) <= stage.tolerance or best is current:
+        return Endpoint(current, float(state.stationarity), 0.0, met_boundary, limited)
+    return Endpoint(best, measure(evaluator, best), 0.0, met_boundary, limited)

@@ -3,18 +3,17 @@
 Barzilai-Borwein steps with the Grippo-Lampariello-Lucidi line search (Birgin, Martinez, Raydan 2000). The method is a
 pure state machine that asks for one evaluation at a time: :func:`advance` takes the state and the evaluation at
 :func:`trial` and returns the next state. The same machine therefore runs one start from Python and hundreds of starts
-inside one compiled loop. An unusable evaluation (the lower level has no answer there) shortens the step like a wall.
+inside one compiled loop. An unusable evaluation (the lower level has no answer there) shortens the step.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
 from blocc.problem import FlatProblem
-
-Array = Any
 
 _MEMORY = 10
 _SUFFICIENT = 1e-4
@@ -23,20 +22,20 @@ _SUFFICIENT = 1e-4
 class SpectralState(NamedTuple):
     """The accepted point, the trial direction, and the recent values the line search compares with."""
 
-    x: Array
-    value: Array
-    gradient: Array
-    direction: Array
-    step: Array
-    recent: Array
-    spectral: Array  #: Barzilai-Borwein step length
-    stationarity: Array
-    iteration: Array
-    failed: Array  #: the line search came to nothing
-    accepted: Array  #: whether the last evaluation became the new point
+    x: Float[Array, "*starts n_x"]
+    value: Float[Array, "*starts"]
+    gradient: Float[Array, "*starts n_x"]
+    direction: Float[Array, "*starts n_x"]
+    step: Float[Array, "*starts"]
+    recent: Float[Array, "*starts memory"]
+    spectral: Float[Array, "*starts"]  #: Barzilai-Borwein step length
+    stationarity: Float[Array, "*starts"]
+    iteration: Int[Array, "*starts"]
+    failed: Bool[Array, "*starts"]  #: the line search came to nothing
+    accepted: Bool[Array, "*starts"]  #: whether the last evaluation became the new point
 
 
-def start(x: Array) -> SpectralState:
+def start(x: Float[Array, "n_x"]) -> SpectralState:
     """The state before anything was evaluated; its trial point is ``x`` itself."""
     zeros = jnp.zeros_like(x)
     infinite = jnp.asarray(jnp.inf, dtype=x.dtype)
@@ -55,12 +54,18 @@ def start(x: Array) -> SpectralState:
     )
 
 
-def trial(state: SpectralState) -> Array:
+def trial(state: SpectralState) -> Float[Array, "n_x"]:
     """Where the machine wants the next evaluation."""
     return state.x + state.step * state.direction
 
 
-def advance(flat: FlatProblem, state: SpectralState, value: Array, gradient: Array, usable: Array) -> SpectralState:
+def advance(
+    flat: FlatProblem,
+    state: SpectralState,
+    value: Float[AnyArray, ""],
+    gradient: Float[AnyArray, "n_x"],
+    usable: Bool[AnyArray, ""],
+) -> SpectralState:
     """Take in the evaluation at the trial point: accept it and turn, or shorten the step."""
     project = flat.x_set.project_flat
     first = state.iteration < 0
@@ -69,7 +74,7 @@ def advance(flat: FlatProblem, state: SpectralState, value: Array, gradient: Arr
     # Close to a minimiser differences of values drown in rounding; a slack of that size lets the gradient decide.
     rounding = 2e-15 * jnp.abs(jnp.where(jnp.isfinite(reference), reference, 0.0))
     descends = value <= reference + _SUFFICIENT * state.step * slope + rounding
-    accepted = usable & (first | descends)
+    accepted = (first | descends) & usable
 
     x = jnp.where(accepted, trial(state), state.x)
     new_value = jnp.where(accepted, value, state.value)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
-from blocc.outer.monitor import HistoryRow
+from blocc.result import HistoryRow
 
 
 def format_row(iteration: int, row: HistoryRow) -> str:

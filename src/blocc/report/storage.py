@@ -26,8 +26,7 @@ from blocc._lib.reading import parse_json, read_limited, shown
 from blocc._lib.writing import write_atomically
 from blocc.errors import BloccError
 from blocc.lagrangian import Multipliers
-from blocc.outer.monitor import HistoryRow
-from blocc.result import Certificate, History, Result, Status
+from blocc.result import Certificate, History, HistoryRow, Result, Status
 
 PyTree = Any
 

@@ -1,4 +1,4 @@
-"""Checkpoints: the journal of a run in one file, and the checks that keep foreign and broken files out.
+"""Checkpoints: the recording of a run in one file, and the checks that keep foreign and broken files out.
 
 The file is a NumPy archive of plain arrays, one of which holds a JSON document; nothing in it is ever executed. The
 document carries the SHA-256 of every other array, and the archive that of the document. A checkpoint knows its problem
@@ -27,11 +27,11 @@ from blocc._lib.writing import remove_leftovers, write_atomically
 from blocc.errors import OptionError
 from blocc.problem import BilevelProblem
 from blocc.resume.fingerprint import Fingerprint, fingerprint
-from blocc.resume.recording import CheckpointError, Entry, Journal, Kept, Log, Pages
+from blocc.resume.recording import CheckpointError, Entry, HistoryState, Kept, Recorded, Recording
 
 FORMAT = "blocc-checkpoint"
 VERSION = 1
-#: Settings that a later sitting may change: they say when to stop, not where to go.
+#: Settings that may differ when a run is continued: they say when to stop, not where to go.
 _FREE = ("time_limit",)
 _PROBE = 4096
 
@@ -46,18 +46,18 @@ class Identity(NamedTuple):
 
 class _Content(NamedTuple):
     identity: Identity
-    pages: Pages
+    recorded: Recorded
 
 
-def open_journal(
+def open_recording(
     problem: BilevelProblem,
     settings: Mapping[str, Any],
     starts: np.ndarray,
     checkpoint: str | Path | None,
     resume: str | Path | None,
     seconds: float,
-) -> Journal:
-    """The journal of a run: idle, or kept in ``checkpoint``, or continued from ``resume`` (and kept there as well).
+) -> Recording:
+    """The recording of a run: idle, or kept in ``checkpoint``, or continued from ``resume`` (and kept there as well).
 
     Everything that can go wrong with the files is found out here, before any work.
     """
@@ -66,22 +66,22 @@ def open_journal(
     source = _path("resume", resume)
     target = _path("checkpoint", checkpoint) or source
     if target is None:
-        return Journal()
+        return Recording()
     plain = json.loads(json.dumps({key: settings[key] for key in settings if key not in _FREE}, default=repr))
     identity = Identity(fingerprint(problem), plain, np.asarray(starts))
-    pages = Pages()
+    recorded = Recorded()
     if source is not None:
         content = read_checkpoint(source)
         _same_run(source, content.identity, identity)
-        pages = content.pages
+        recorded = content.recorded
     if target != source:
         _may_be_written(target, identity)
     _probe(target)
 
-    def save(current: Pages) -> None:
+    def save(current: Recorded) -> None:
         write_atomically(target, pack(identity, current))
 
-    return Journal(pages, save, float(seconds))
+    return Recording(recorded, save, float(seconds))
 
 
 def read_checkpoint(path: Path) -> _Content:
@@ -172,23 +172,23 @@ def _joined(vectors: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(vectors) if vectors else np.zeros(0)
 
 
-def pack(identity: Identity, pages: Pages) -> bytes:
+def pack(identity: Identity, recorded: Recorded) -> bytes:
     """A checkpoint as bytes."""
     arrays: dict[str, np.ndarray] = {"starts": identity.starts}
     arrays |= {f"problem{index}": table for index, table in enumerate(identity.problem.values.values())}
-    entries = pages.entries
+    entries = recorded.entries
     arrays["inputs"] = _joined([entry.inputs for entry in entries])
     arrays["outputs"] = _joined([entry.outputs for entry in entries])
     arrays["lengths"] = np.array([[e.inputs.size, e.outputs.size] for e in entries], dtype=np.int64).reshape(-1, 2)
     arrays["times"] = np.array([entry.time for entry in entries], dtype=np.float64)
     states: dict[str, Any] = {}
-    for number, (name, (leaves, log)) in enumerate(pages.kept.items()):
+    for number, (name, (leaves, log)) in enumerate(recorded.kept.items()):
         arrays |= {f"state{number}_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.device_get(leaves))}
         arrays[f"rows{number}"] = np.asarray([tuple(row) for row in log.rows[: log.count]], dtype=np.float64)
         if log.position is not None:
             arrays[f"position{number}"] = np.asarray(log.position)
         states[name] = {"leaves": len(leaves), "iterations": log.iterations, "stride": log.stride}
-    for owner, leaves in pages.warm.items():
+    for owner, leaves in recorded.warm.items():
         arrays |= {f"warm{owner}_{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
     document = {
         "format": FORMAT,
@@ -199,8 +199,8 @@ def pack(identity: Identity, pages: Pages) -> bytes:
         "program": identity.problem.program,
         "labels": [entry.label for entry in entries],
         "states": states,
-        "warm": {owner: len(leaves) for owner, leaves in pages.warm.items()},
-        "seconds": pages.seconds,
+        "warm": {owner: len(leaves) for owner, leaves in recorded.warm.items()},
+        "seconds": recorded.seconds,
         "arrays": {name: array_digest(array) for name, array in arrays.items()},
     }
     text = json.dumps(document).encode()
@@ -216,20 +216,22 @@ def _unpack(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> _Content
     """The inverse of :func:`pack`."""
     values = {str(name): arrays[f"problem{index}"] for index, name in enumerate(document["problem"])}
     program = {str(name): str(digest) for name, digest in document.get("program", {}).items()}  # older files have none
-    pages = Pages(_entries(document["labels"], arrays))
+    recorded = Recorded(_entries(document["labels"], arrays))
     for number, (name, state) in enumerate(document["states"].items()):
         leaves = [arrays[f"state{number}_{i}"] for i in range(_count(state["leaves"], arrays))]
         rows = [tuple(map(float, row)) for row in arrays[f"rows{number}"].tolist()]
         iterations, stride = int(state["iterations"]), int(state["stride"])
         if iterations < 0 or stride < 1:
             raise ValueError(f"{name!r} counts {iterations} iterations in strides of {stride}")
-        pages.kept[name] = Kept(leaves, Log(rows, len(rows), iterations, stride, arrays.get(f"position{number}")))
+        recorded.kept[name] = Kept(
+            leaves, HistoryState(rows, len(rows), iterations, stride, arrays.get(f"position{number}"))
+        )
     for owner, size in document["warm"].items():
-        pages.warm[owner] = [arrays[f"warm{owner}_{i}"] for i in range(_count(size, arrays))]
-    pages.seconds = float(document["seconds"])
-    if not 0.0 <= pages.seconds < np.inf:
-        raise ValueError(f"{pages.seconds} seconds")
-    return _Content(Identity(Fingerprint(values, program), dict(document["settings"]), arrays["starts"]), pages)
+        recorded.warm[owner] = [arrays[f"warm{owner}_{i}"] for i in range(_count(size, arrays))]
+    recorded.seconds = float(document["seconds"])
+    if not 0.0 <= recorded.seconds < np.inf:
+        raise ValueError(f"{recorded.seconds} seconds")
+    return _Content(Identity(Fingerprint(values, program), dict(document["settings"]), arrays["starts"]), recorded)
 
 
 def _entries(labels: list[Any], arrays: dict[str, np.ndarray]) -> list[Entry]:

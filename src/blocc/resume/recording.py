@@ -1,10 +1,10 @@
-"""What a run has computed so far, in order, so that a later sitting need not compute it again.
+"""What a run has computed so far, in order, so that it can be continued without computing it again.
 
 A run is a function of its evaluations: given the same answers, it asks the same questions. So a run is continued by
-running it again from its start and answering its questions out of the journal, until the journal ends; from there on
-it computes. That takes no time worth mentioning, needs nothing to be known about the method that asks (not even about
-what SciPy keeps to itself), and the rest of the run is the same, bit by bit, as if there had been no break. Loops that
-are compiled ask no questions; they keep their whole state here instead.
+running it again from its start and answering its questions out of the recording, until the recording ends; from there
+on it computes. That takes no time worth mentioning, needs nothing to be known about the method that asks (not even
+about the state that SciPy keeps), and the rest of the run is the same, bit by bit, as if there had been no break. Loops
+that are compiled ask no questions; they keep their whole state here instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from blocc.errors import BloccError
 
-#: Beyond this many bytes nothing more is written down; a later sitting then repeats what came after.
+#: Beyond this many bytes nothing more is written down; a continued run then repeats what came after.
 LARGEST = 512 * 2**20
 #: Writing may take this share of the time at most.
 _SHARE = 0.05
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Log:
+class HistoryState:
     """The monitor's part of a state that is kept."""
 
     rows: list[Any]
@@ -56,47 +56,47 @@ class Kept(NamedTuple):
     """The state of a compiled loop: the leaves of its tree, and the history so far."""
 
     leaves: list[Any]
-    log: Log
+    log: HistoryState
 
 
 class Owner(Protocol):
     """Who asks, and has warm starts that the next question depends on."""
 
     def warm_leaves(self) -> list[np.ndarray] | None:
-        """The warm starts as plain arrays; None where this sitting has not used any yet."""
+        """The warm starts as plain arrays; None where nothing was evaluated yet."""
         ...
 
 
 @dataclass
-class Pages:
-    """The content of a journal: plain data."""
+class Recorded:
+    """The content of a recording: plain data."""
 
     entries: list[Entry] = field(default_factory=list)
     kept: dict[str, Kept] = field(default_factory=dict)
     warm: dict[str, list[np.ndarray]] = field(default_factory=dict)  #: leaves, by owner
-    seconds: float = 0.0  #: of all sittings so far
+    seconds: float = 0.0  #: of all parts of the run so far
 
 
-class Journal:
+class Recording:
     """Answers what was asked before, writes down what is new, and asks for itself to be saved now and then.
 
-    Without ``save`` it does neither: an ordinary run has an idle journal.
+    Without ``save`` it does neither: an ordinary run has an idle one.
     """
 
     def __init__(
-        self, pages: Pages | None = None, save: Callable[[Pages], None] | None = None, seconds: float = 5.0
+        self, recorded: Recorded | None = None, save: Callable[[Recorded], None] | None = None, seconds: float = 5.0
     ) -> None:
-        self.pages = pages or Pages()
-        self.earlier = self.pages.seconds  #: seconds of earlier sittings
+        self.recorded = recorded or Recorded()
+        self.earlier = self.recorded.seconds  #: seconds of the earlier parts of the run
         self.trouble = ""  #: why the last attempt to save failed
         self.full = False  #: something was not written down for want of room
         self._save, self._interval = save, seconds
         self._cursor = 0
-        self._size = sum(entry.inputs.nbytes + entry.outputs.nbytes for entry in self.pages.entries)
+        self._size = sum(entry.inputs.nbytes + entry.outputs.nbytes for entry in self.recorded.entries)
         self._begun = self._saved = time.perf_counter()
         self._pause = seconds
         self._owners: WeakValueDictionary[str, Any] = WeakValueDictionary()
-        self._enrolled = 0
+        self._registered = 0
         self._changed = False
 
     # --- one question after the other ---------------------------------------------------------------------------
@@ -108,17 +108,17 @@ class Journal:
     @property
     def replaying(self) -> bool:
         """Whether the next question is expected to be an old one."""
-        return self._cursor < len(self.pages.entries)
+        return self._cursor < len(self.recorded.entries)
 
     @property
     def time(self) -> float:
         """While replaying: seconds since the start at the last answer."""
-        return self.pages.entries[self._cursor - 1].time if self._cursor else 0.0
+        return self.recorded.entries[self._cursor - 1].time if self._cursor else 0.0
 
-    def enrol(self, owner: Owner) -> str:
-        """A name for someone who asks; the same in every sitting, because runs build their parts in a fixed order."""
-        name = str(self._enrolled)
-        self._enrolled += 1
+    def register(self, owner: Owner) -> str:
+        """A name for someone who asks. Runs build their parts in a fixed order, so that it is always the same."""
+        name = str(self._registered)
+        self._registered += 1
         if self.active:
             self._owners[name] = owner
         return name
@@ -127,10 +127,10 @@ class Journal:
         """The answer to an old question, or None for a new one."""
         if not self.replaying:
             return None
-        entry = self.pages.entries[self._cursor]
+        entry = self.recorded.entries[self._cursor]
         if entry.label != label or not np.array_equal(entry.inputs, inputs, equal_nan=True):
             # Another machine or another version rounds differently: from here on the run finds its own way.
-            del self.pages.entries[self._cursor :]
+            del self.recorded.entries[self._cursor :]
             return None
         self._cursor += 1
         return entry.outputs
@@ -143,29 +143,29 @@ class Journal:
         if self._size > LARGEST:
             self.full = True
             return
-        self.pages.entries.append(Entry(label, inputs, outputs, self._elapsed()))
-        self._cursor = len(self.pages.entries)
+        self.recorded.entries.append(Entry(label, inputs, outputs, self._elapsed()))
+        self._cursor = len(self.recorded.entries)
         self._changed = True
         self._save_when_due()
 
     # --- compiled loops -----------------------------------------------------------------------------------------
-    def keep(self, name: str, tree: Any, log: Log) -> None:
+    def keep(self, name: str, tree: Any, log: HistoryState) -> None:
         """Keep the state of a loop instead of the one before."""
         if self.active and not self.full:
-            self.pages.kept[name] = Kept(jax.tree.leaves(tree), log)
+            self.recorded.kept[name] = Kept(jax.tree.leaves(tree), log)
             self._changed = True
             self._save_when_due()
 
-    def kept(self, name: str, like: Any) -> tuple[Any, Log] | None:
-        """The state of a loop as an earlier sitting left it, in the structure of ``like``; None where there is none."""
-        if name not in self.pages.kept:
+    def kept(self, name: str, like: Any) -> tuple[Any, HistoryState] | None:
+        """The state of a loop as it was kept, in the structure of ``like``; None where there is none."""
+        if name not in self.recorded.kept:
             return None
-        leaves, log = self.pages.kept[name]
+        leaves, log = self.recorded.kept[name]
         return restored(leaves, like, f"the state of {name!r}"), log
 
     def warm(self, owner: str, like: Any) -> Any | None:
-        """The warm starts of an owner as an earlier sitting left them."""
-        leaves = self.pages.warm.get(owner)
+        """The warm starts of an owner as they were kept."""
+        leaves = self.recorded.warm.get(owner)
         return None if leaves is None else restored(leaves, like, "the warm starts")
 
     # --- saving -------------------------------------------------------------------------------------------------
@@ -181,10 +181,10 @@ class Journal:
         begun = time.perf_counter()
         if not self.full:  # the warm starts must be those after the last entry
             current = {name: owner.warm_leaves() for name, owner in self._owners.items()}
-            self.pages.warm.update({name: leaves for name, leaves in current.items() if leaves is not None})
-        self.pages.seconds = self._elapsed()
+            self.recorded.warm.update({name: leaves for name, leaves in current.items() if leaves is not None})
+        self.recorded.seconds = self._elapsed()
         try:
-            self._save(self.pages)
+            self._save(self.recorded)
             self.trouble, self._changed = "", False
         except OSError as error:
             reason = error.strerror or str(error)

@@ -1,4 +1,4 @@
-"""Answers out of a journal, held against the problem that they are said to belong to.
+"""Answers out of a recording, held against the problem that they are said to belong to.
 
 Nothing is solved again. At the points that an evaluation found, the problem's functions must have the values that were
 written down with it.
@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from blocc._lib.compiled import compile_ahead
 from blocc.lagrangian import residuals, weights
 from blocc.penalty import Evaluation
 from blocc.problem import FlatProblem
@@ -48,23 +47,16 @@ def _recorded(found: Evaluation) -> dict[str, Any]:
     }
 
 
-def compare_with_problem(flat: FlatProblem, found: Evaluation, count: int) -> float:
-    """Compare an evaluation out of the journal with the problem; returns the seconds spent on compilation.
+def compare_with_problem(flat: FlatProblem, found: Evaluation, count: int) -> None:
+    """Compare an evaluation out of a recording with the problem.
 
-    :param count: which evaluation of the journal it is, for the message
+    :param count: which evaluation of the recording it is, for the message
     :raises CheckpointError: where it is not this problem's
     """
     if not found.usable:  # where the follower has no answer, nothing is to be expected of numbers
-        return 0.0
+        return
     bare = jax.tree.map(np.asarray, found._replace(warm=()))
-    seconds = 0.0
-    if "replay" not in flat.shared:
-
-        def function(data: Any, evaluation: Evaluation) -> dict[str, Any]:
-            return _recomputed(flat.bind(data), evaluation)
-
-        flat.shared["replay"], seconds = compile_ahead(function, flat.data, bare)
-    now, then = jax.device_get(flat.shared["replay"](flat.data, bare)), _recorded(bare)
+    now, then = jax.device_get(flat.program(_recomputed)(bare)), _recorded(bare)
     points = (bare.x, bare.follower.y, bare.penalised.y, bare.follower.multipliers, then)
     size = 1.0 + max(float(np.max(np.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(points))
     for name, before in then.items():
@@ -74,4 +66,3 @@ def compare_with_problem(flat: FlatProblem, found: Evaluation, count: int) -> fl
                     f"the checkpoint's evaluations are not this problem's: at number {count}, {name} gave "
                     f"{float(old):.10g} and now gives {float(new):.10g}"
                 )
-    return seconds

@@ -1,4 +1,4 @@
-"""What can be tried where the judge objects to the end of a leg: other units, other methods, other places."""
+"""What can be tried where the judge objects to the end of a phase: other units, other methods, other places."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from blocc.judge.derivatives import local
 from blocc.judge.probe import DISTANCES, Value
 from blocc.judge.verdict import Judge, below_tolerance
 from blocc.options import Options
-from blocc.outer.stage import Outcome
+from blocc.outer.tolerances import Endpoint
 from blocc.problem import BilevelProblem
 from blocc.result import Status
-from blocc.run.phase import Leg
+from blocc.run.phase import Phase
 from blocc.run.units import ones, units_of
 from blocc.run.value_descent import LARGEST_DIMENSION, descend_value, refine
 
 _HOPELESS = 1e7  #: a gamma at which the penalty should be closed
-_CLOSE = 4.0  #: units within this factor of one are left alone in a later leg
+_CLOSE = 4.0  #: units within this factor of one are left alone in a later phase
 _NEARLY = 0.05  #: stationarity from which a few steps on the derivative of f(x, y(x)) are worth a try
 _BY_VALUE = (Status.STALLED, "Reached by a descent of f(x, y(x)) itself.")
 #: Random members of X, and points around x, that are tried where neither f nor y changes around x.
@@ -27,28 +27,28 @@ _LEAVES = 12
 
 
 class Attempts:
-    """Ways to go on from a leg; ``leg(units, x)`` makes another one."""
+    """Ways to go on from a phase; ``phase(units, x)`` makes another one."""
 
     def __init__(
-        self, problem: BilevelProblem, options: Options, leg: Callable[[Units | None, np.ndarray], Leg]
+        self, problem: BilevelProblem, options: Options, phase: Callable[[Units | None, np.ndarray], Phase]
     ) -> None:
-        self.problem, self.flat, self.options, self.leg = problem, problem.flat, options, leg
+        self.problem, self.flat, self.options, self.phase = problem, problem.flat, options, phase
 
-    def plan(self, leg: Leg) -> list[str]:
+    def plan(self, phase: Phase) -> list[str]:
         """What to try in turn; a penalty that no gamma closes, or that took too long, leaves f(x, y(x)) itself."""
-        closed = leg.gamma < _HOPELESS or leg.run.goal.exact(leg.evaluation)
-        if not closed or leg.run.exhausted:
+        closed = phase.gamma < _HOPELESS or phase.run.tolerances.exact(phase.evaluation)
+        if not closed or phase.run.exhausted:
             return ["leave", "refine", "value", "fitting", "own"]
         return ["leave", "refine", "fitting", "own", "value"]
 
-    def attempt(self, kind: str, best: Leg) -> Leg | None:
-        """Another leg from the best point known; None where this kind does not apply."""
+    def attempt(self, kind: str, best: Phase) -> Phase | None:
+        """Another phase from the best point known; None where this kind does not apply."""
         v = best.verdict
         assert v is not None
         at = v.value if v.probed.better is None else v.probed.better
         if kind == "leave":
             beyond = self._beyond_plateau(best) if v.probed.flat else None
-            return None if beyond is None else self.leg(best.units, beyond)
+            return None if beyond is None else self.phase(best.units, beyond)
         if best.success(self.problem):
             return None  # flat, and nothing to gain from other units or methods
         if kind == "refine":
@@ -56,19 +56,19 @@ class Attempts:
         if kind == "value":
             return self._by_value(best, at) if self.flat.n_x <= LARGEST_DIMENSION else None
         if best.scaling is None:
-            return self.leg(None, at.x) if kind == "own" and v.probed.better is not None else None
+            return self.phase(None, at.x) if kind == "own" and v.probed.better is not None else None
         used = best.scaling.units
         units = ones(self.flat)
         if kind == "fitting":
             units = units_of(self.flat, at.x, at.y, _CLOSE) or units
         same = all(np.array_equal(one, other) for one, other in zip(units, used, strict=True))
-        return None if same and v.probed.better is None else self.leg(units, at.x)
+        return None if same and v.probed.better is None else self.phase(units, at.x)
 
-    def _beyond_plateau(self, leg: Leg) -> np.ndarray | None:
+    def _beyond_plateau(self, phase: Phase) -> np.ndarray | None:
         """A point with a better value, where neither f nor the follower's answer changes around the end."""
-        v = leg.verdict
+        v = phase.verdict
         assert v is not None
-        judge, generator = leg.judge(self.problem, self.options), np.random.default_rng(self.options.seed)
+        judge, generator = phase.judge(self.problem, self.options), np.random.default_rng(self.options.seed)
         here, along = v.value.x, list(v.probed.flat)
         size = np.maximum(1.0, np.abs(here))
         members = [self.flat.x_set.sample_flat(generator) for _ in range(_LEAVES)]
@@ -83,7 +83,7 @@ class Attempts:
         least = min(found, key=lambda value: value.upper, default=v.value)
         return least.x if least.upper < v.value.upper - self.options.tolerance * v.unit else None
 
-    def _by_value(self, best: Leg, at: Value) -> Leg | None:
+    def _by_value(self, best: Phase, at: Value) -> Phase | None:
         """A descent of f(x, y(x)) itself from the best point known."""
         v = best.verdict
         assert v is not None
@@ -97,7 +97,7 @@ class Attempts:
         )
         return self._moved(best, reached)
 
-    def _refined(self, best: Leg) -> Leg | None:
+    def _refined(self, best: Phase) -> Phase | None:
         """A few steps on the derivative of f(x, y(x)), where x is close to stationary for it."""
         v = best.verdict
         assert v is not None
@@ -124,15 +124,15 @@ class Attempts:
 
         return refine(judge.gradient, rows, constraint, self.flat.x_set.bounds_flat(), first, sizes, scale)
 
-    def _moved(self, best: Leg, reached: Value) -> Leg | None:
-        """The leg as if it had ended at a point that was reached by other means; None where it gets no better."""
+    def _moved(self, best: Phase, reached: Value) -> Phase | None:
+        """The phase as if it had ended at a point that was reached by other means; None where it gets no better."""
         if not np.any(reached.x != self.problem.x_set.ravel(best.result.x)) and best.by_value:
             return None
         evaluation = best.evaluate(reached.x)
         if not evaluation.usable:
             return None
         run = best.run
-        outcome = Outcome(evaluation, 0.0, DISTANCES[-1])
-        result = run.conclude_at(outcome, *_BY_VALUE)
+        end = Endpoint(evaluation, 0.0, DISTANCES[-1])
+        result = run.conclude_at(end, *_BY_VALUE)
         result = result if best.scaling is None else best.scaling.restore(result)
-        return Leg(run, best.scaling, result, outcome, by_value=True)
+        return Phase(run, best.scaling, result, end, by_value=True)

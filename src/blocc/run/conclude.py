@@ -7,24 +7,23 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy
 
 from blocc._lib.precision import double_precision
 from blocc._lib.version import __version__
-from blocc.inner.protocol import InnerCode
-from blocc.judge.curvature import curvature_of
+from blocc.judge.convexity import JensenTest
+from blocc.judge.failures import explain_failure, gamma_too_small
 from blocc.judge.verdict import Verdict
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
-from blocc.outer.continuation import Goal
-from blocc.outer.evaluator import PenaltyFunction, beside_the_middle
-from blocc.outer.monitor import HistoryRow, StopReason
+from blocc.options import Options
+from blocc.outer.evaluator import Evaluator
+from blocc.outer.monitor import StopReason
 from blocc.outer.nonsmooth.smoothing import WIDTHS, named
-from blocc.outer.stage import Outcome, runs_away
+from blocc.outer.tolerances import Endpoint, Tolerances, runs_away
 from blocc.penalty import Evaluation
-from blocc.problem import BilevelProblem, FlatProblem
-from blocc.result import Certificate, History, Result, Status
+from blocc.problem import BilevelProblem
+from blocc.result import Certificate, History, HistoryRow, Result, Status
 
 STOPPED: dict[StopReason, tuple[Status, str]] = {
     StopReason.CALLBACK: (Status.STOPPED, "The callback asked to stop; this is the best point so far."),
@@ -34,136 +33,53 @@ STOPPED: dict[StopReason, tuple[Status, str]] = {
 }
 
 
-def infeasible(violation: float) -> tuple[Status, str]:
-    """The follower has no answer at the start, nor anywhere a descent of its violation led."""
-    return (
-        Status.INFEASIBLE,
-        "The follower cannot satisfy inequality(x, y) <= 0 and equality(x, y) == 0 within y_set: the smallest "
-        f"violation found over x_set is {violation:.3g}.",
-    )
-
-
-#: A follower whose constraints leave less room than this has no Slater point, for a solver.
-NO_ROOM = 1e-7
-
-
-def no_slater(value: float) -> str:
-    """That the follower's feasible set has no interior, in words."""
-    return (
-        "no point satisfies the follower's inequalities strictly (no Slater point): the smallest value that the "
-        f"largest of them can have at x is {value:.1e}"
-    )
-
-
-def name_nonfinite(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> str | None:
-    """Which user function is NaN or infinite at (x, y), in value or in derivative."""
-    at_x, at_y = jnp.asarray(x), jnp.asarray(y)
-    parts = {
-        "upper": flat.upper,
-        "lower": flat.lower,
-        "inequality": flat.inequality,
-        "equality": flat.equality,
-        "upper_inequality": flat.upper_inequality,
-    }
-    for name, function in parts.items():
-        value = np.asarray(function(at_x, at_y))
-        if not np.isfinite(value).all():
-            return f"{name}(x, y) returns {value.ravel()[~np.isfinite(value.ravel())][0]}"
-        for argument, label in ((0, "x"), (1, "y")):
-            slope = jax.grad(lambda a, b, f=function: jnp.sum(f(a, b)), argnums=argument)(at_x, at_y)
-            if not np.isfinite(np.asarray(slope)).all():
-                return f"the derivative of {name}(x, y) in {label} is not finite"
-    return None
-
-
-def explain_failure(flat: FlatProblem, function: PenaltyFunction, first: Evaluation) -> tuple[Status, str]:
-    """Why no inner solution could be had at the start."""
-    for y in (beside_the_middle(flat), first.follower.y, first.penalised.y, flat.y_set.interior_flat()):
-        if np.isfinite(y).all() and (cause := name_nonfinite(flat, first.x, np.asarray(y))):
-            return Status.NOT_FINITE, f"At the start, {cause}."
-    codes = int(first.follower.code), int(first.penalised.code)
-    if codes[0] == InnerCode.UNBOUNDED:
-        return (
-            Status.UNBOUNDED,
-            "The lower level is unbounded: lower(x, y) falls without limit over the follower's set.",
-        )
-    failure = function.convexity(first.x, np.asarray(first.follower.y)).failure()
-    if failure or bool(first.follower.concave):
-        return Status.NOT_CONVEX, f"{failure or 'The lower level is not convex in y'}, and no solution of it was found."
-    if codes[0] == InnerCode.INFEASIBLE:
-        return infeasible(float(first.follower.residuals.feasibility))
-    if codes[1] == InnerCode.UNBOUNDED:
-        return (
-            Status.UNBOUNDED,
-            f"upper + gamma lower falls without limit in y at gamma = {float(first.gamma):g}: gamma is too small, "
-            "or the leader's objective is unbounded over the follower's answers.",
-        )
-    if bool(first.penalised.concave):
-        return Status.NOT_CONVEX, gamma_too_small(flat, first)
-    if flat.n_inequality and abs(room := float(function.violation(first.x).value)) <= NO_ROOM:
-        return Status.STALLED, f"The lower level could not be solved at the start: {no_slater(room)}."
-    return Status.STALLED, "The lower level could not be solved at the start; problem.check(x0) may tell why."
-
-
-def gamma_too_small(flat: FlatProblem, evaluation: Evaluation) -> str:
-    """Say that L_F is not convex in y at this gamma, and which gamma would make it so at this point."""
-    x = jnp.asarray(evaluation.x)
-    y = np.asarray(evaluation.penalised.y)
-    smallest_f, _ = curvature_of(lambda z: flat.upper(x, z))(y)
-    smallest_g, _ = curvature_of(lambda z: flat.lower(x, z))(y)
-    message = f"upper + gamma lower is not convex in y at gamma = {float(evaluation.gamma):g}: gamma is too small"
-    if smallest_g > 1e-12 and smallest_f < 0:
-        return f"{message}; it must exceed {-smallest_f / smallest_g:.4g} near this point, or be 'auto'."
-    return f"{message}; use a larger one or gamma='auto'."
-
-
 def judge(
-    flat: FlatProblem, function: PenaltyFunction, outcome: Outcome, goal: Goal, gamma: Any, outer: str
+    evaluator: Evaluator, convexity: JensenTest, end: Endpoint, tolerances: Tolerances, options: Options
 ) -> tuple[Status, str]:
-    """Status and message of a run that came to its own end."""
-    e = outcome.evaluation
+    """Status and message of a run that came to its own end, by its own tolerances."""
+    e, flat, gamma, outer = end.evaluation, evaluator.flat, options.gamma, options.outer
     if not e.usable:
-        return explain_failure(flat, function, e)
-    if runs_away(function, e):
-        return Status.UNBOUNDED, "The leader's objective falls without limit: x runs away from the start a millionfold."
-    rules = function.convexity(e.x, np.asarray(e.follower.y), float(e.gamma))
+        return explain_failure(evaluator, convexity, e)
+    if runs_away(evaluator, e):
+        return Status.UNBOUNDED, "The leader's objective falls without limit: x leaves the start a millionfold."
+    rules = convexity(e.x, np.asarray(e.follower.y), float(e.gamma))
     if failure := rules.failure():
         return Status.NOT_CONVEX, f"{failure}, so y may be only a local answer of the follower."
     if not isinstance(gamma, str) and (bool(e.penalised.concave) or rules.penalised_bends()):
         return Status.NOT_CONVEX, gamma_too_small(flat, e)
     lower = lower_residual(e)
-    wanted = max(1e-6, goal.tolerance)
+    wanted = max(1e-6, tolerances.tolerance)
     if lower > wanted:
         return (
             Status.STALLED,
             f"The lower level is solved only to {lower:.1e} (relative); a certificate needs {wanted:.0e}.",
         )
-    if not goal.admissible(e):
+    if not tolerances.admissible(e):
         violated = e.violation
         return Status.INFEASIBLE, f"The leader's constraint upper_inequality(x, y) <= 0 is violated by {violated:.3g}."
-    if outer == "pgd" and outcome.walled:
+    if outer == "pgd" and end.met_boundary:
         return Status.STALLED, (
             "A step of fixed length led where the follower has no answer; this is the last point before it. "
             "A shorter step goes further, and the default outer method avoids such points."
         )
-    if not goal.stationary(outcome):
-        status = Status.ITERATION_LIMIT if outer == "pgd" or outcome.limited else Status.STALLED
+    if not tolerances.stationary(end):
+        status = Status.ITERATION_LIMIT if outer == "pgd" or end.limited else Status.STALLED
         return status, (
-            f"x is not stationary: ||x - P(x - grad F)|| = {outcome.stationarity:.1e}, wanted "
-            f"{goal.slope(e, goal.tolerance):.1e}."
+            f"x is not stationary: ||x - P(x - grad F)|| = {end.stationarity:.1e}, wanted "
+            f"{tolerances.slope(e, tolerances.tolerance):.1e}."
         )
-    if isinstance(gamma, str) and not goal.exact(e):
+    if isinstance(gamma, str) and not tolerances.exact(e):
         return Status.STALLED, (
             f"gamma reached {float(e.gamma):g}, but the penalty is not closed: gap {e.gap:.1e}, "
             f"||yF - y|| {e.distance:.1e}."
         )
-    if not goal.exact(e):
+    if not tolerances.exact(e):
         return Status.PENALTY_OPEN, (
             f"x is stationary for F_gamma at the gamma given ({float(e.gamma):g}), but the penalty is open: it hides "
             f"{e.gap:.3g} of the leader's value, and yF is {e.distance:.3g} away from the follower's answer. A larger "
             "gamma, or gamma='auto', closes it."
         )
-    where = " at a kink or at the edge of the follower's feasibility" if outcome.radius else ""
+    where = " at a kink or at the edge of the follower's feasibility" if end.radius else ""
     return Status.CONVERGED, f"x is stationary for F_gamma{where}, and y is the follower's exact answer."
 
 
@@ -268,7 +184,7 @@ def versions() -> dict[str, str]:
 
 def result(
     problem: BilevelProblem,
-    outcome: Outcome,
+    end: Endpoint,
     status: Status,
     message: str,
     rows: list[HistoryRow],
@@ -277,7 +193,7 @@ def result(
     settings: dict[str, Any],
 ) -> Result:
     """Assemble the result, in the user's structures."""
-    e = outcome.evaluation
+    e = end.evaluation
     found = e.cross if e.optimistic else e.follower.residuals
     certificate = Certificate(
         stationarity=float(found.stationarity),
@@ -285,8 +201,8 @@ def result(
         complementarity=float(found.complementarity),
         penalty_gap=e.gap,
         distance=e.distance,
-        stationarity_x=outcome.stationarity,
-        radius=outcome.radius,
+        stationarity_x=end.stationarity,
+        radius=end.radius,
         leader_violation=e.violation,
     )
     to_y = lambda flat_y: jax.tree.map(np.asarray, problem.y_set.unravel(np.asarray(flat_y)))  # noqa: E731

@@ -9,13 +9,12 @@ import numpy as np
 
 from blocc.sets import Box
 
-Array = Any
-
 
 class MovingBox(Box):
     """A box over flat vectors whose bounds are data: they may be traced, and which of them are finite is fixed."""
 
-    def __init__(self, lower: Array, upper: Array, bounded: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    def __init__(self, lower: Any, upper: Any, bounded: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+        # NumPy's arrays, or traced ones inside a compiled program.
         self.lower, self.upper, self._bounded = lower, upper, bounded
         self.size = len(bounded[0])
         self.template = np.zeros(self.size)

@@ -1,4 +1,4 @@
-"""One leg of a run: where it ended, in which units it was made, and what the judge says about that."""
+"""One phase of a run: where it ended, in which units it was made, and what the judge says about that."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ import numpy as np
 from blocc.judge.balance import Units
 from blocc.judge.verdict import Judge, Verdict
 from blocc.options import Options
-from blocc.outer.stage import Outcome
+from blocc.outer.tolerances import Endpoint
 from blocc.penalty import Evaluation, Leader, answer_of, no_leader
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
-from blocc.run.descents import Run
+from blocc.run.single import Run
 from blocc.run.units import Scaling, renewed
 
-#: Statuses of a leg whose end is worth judging; every other one has a reason that no further leg removes.
+#: Statuses of a phase whose end is worth judging; every other one has a reason that no further phase removes.
 OPEN = (Status.CONVERGED, Status.STALLED, Status.ITERATION_LIMIT, Status.PENALTY_OPEN, Status.INFEASIBLE)
-#: Statuses of a leg that was ended from outside.
+#: Statuses of a phase that was ended from outside.
 ENDED = (Status.TIME_LIMIT, Status.STOPPED, Status.INTERRUPTED)
-#: Units of the functions that differ by more than this factor from those at the end of a leg are stale.
+#: Units of the functions that differ by more than this factor from those at the end of a phase are stale.
 _STALE = 16.0
 
 
 @dataclass
-class Leg:
-    """One leg: its run, the units it was made in, its result in the user's, and the verdict on that."""
+class Phase:
+    """One phase: its run, the units it was made in, its result in the user's, and the verdict on that."""
 
     run: Run
     scaling: Scaling | None
     result: Result
-    outcome: Outcome
+    end: Endpoint
     verdict: Verdict | None = None
     by_value: bool = False  #: the end was reached, or confirmed, by a descent of f(x, y(x)) itself
 
     def evaluate(self, x: np.ndarray) -> Evaluation:
-        """F_gamma and both answers at a flat x of the user's, at the gamma where the leg ended."""
+        """F_gamma and both answers at a flat x of the user's, at the gamma where the phase ended."""
         run = self.run
-        inner = run.goal.inner(self.gamma, final=True)
+        inner = run.tolerances.inner(self.gamma, final=True)
         return run.exact(x if self.scaling is None else self.scaling.inward(x), self.gamma, self.leader, inner)
 
     @property
@@ -49,12 +49,12 @@ class Leg:
 
     @property
     def evaluation(self) -> Evaluation:
-        """Where the leg ended, in its own units."""
-        return self.outcome.evaluation
+        """Where the phase ended, in its own units."""
+        return self.end.evaluation
 
     @property
     def gamma(self) -> float:
-        """The last one, in the units of the leg."""
+        """The last one, in the units of the phase."""
         return float(self.evaluation.gamma)
 
     @property
@@ -76,7 +76,7 @@ class Leg:
         return None if found is None else found * (1.0 if self.scaling is None else self.scaling.units.y)
 
     def judge(self, problem: BilevelProblem, options: Options) -> Judge:
-        """A judge who asks this leg's oracles for the follower's answers."""
+        """A judge who asks this phase's oracles for the follower's answers."""
         return Judge.of(problem, self.answer, options.tolerance, options.seed)
 
     def success(self, problem: BilevelProblem) -> bool:
@@ -89,7 +89,7 @@ class Leg:
         return self.by_value or (self.result.status is Status.CONVERGED and not self._stale(problem))
 
     def _stale(self, problem: BilevelProblem) -> bool:
-        """Whether the units of the leg no longer fit where it ended."""
+        """Whether the units of the phase no longer fit where it ended."""
         if self.scaling is None or self.verdict is None:
             return False
         fresh = renewed(problem.flat, self.verdict.value.x, self.verdict.value.y, self.scaling.units)

@@ -1,8 +1,8 @@
-"""A run in legs: descend, judge the end in the user's own units, and go on from there while the judge objects.
+"""A run in phases: descend, judge the end in the user's own units, and go on from there while the judge objects.
 
-A leg is a :class:`~blocc.run.descents.Run` in units that suit the point where it begins. Units that were good at the
+A phase is a :class:`~blocc.run.single.Run` in units that suit the point where it begins. Units that were good at the
 start may be bad at the end, and what looks stationary in them need not be: so the end is judged by
-:mod:`blocc.judge`, and an objection starts another leg from the best point known, first with units renewed for the
+:mod:`blocc.judge`, and an objection starts another phase from the best point known, first with units renewed for the
 functions, then for all variables, then in the user's own, and last by a descent of f(x, y(x)) itself.
 """
 
@@ -10,34 +10,38 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from blocc._lib.compiled import compile_seconds
 from blocc.judge.balance import Units
 from blocc.judge.derivatives import LARGEST, size_of
 from blocc.judge.probe import DISTANCES, Value
 from blocc.judge.verdict import Judge, Verdict
 from blocc.options import Options
-from blocc.outer.monitor import HistoryRow, Stop, StopRequest
+from blocc.outer.monitor import Stop, StopRequest
 from blocc.problem import BilevelProblem
-from blocc.result import History, MultiResult, Result, Status
-from blocc.resume.recording import Journal
+from blocc.result import History, HistoryRow, MultiResult, Result, Status
+from blocc.resume.recording import Recording
 from blocc.run import conclude
 from blocc.run.attempts import Attempts
-from blocc.run.descents import Callback, Report, Run, reason_of
-from blocc.run.phase import ENDED, OPEN, Leg
+from blocc.run.batch import BatchRun
+from blocc.run.phase import ENDED, OPEN, Phase
+from blocc.run.single import Callback, Report, Run, reason_of
 from blocc.run.units import Scaling, first_units, scaling_of
 from blocc.run.value_descent import LARGEST_DIMENSION
 
-_MOST_LEGS = 8
-#: Evaluations of one leg of a small problem: beyond it a descent of f(x, y(x)) itself is the better way.
+R = TypeVar("R", bound=Run)
+
+_MOST_PHASES = 8
+#: Evaluations of one phase of a small problem: beyond it a descent of f(x, y(x)) itself is the better way.
 _BUDGET = 1500
 _VIOLATED = 1e-3  #: violations of the leader's constraints, relative to their rows, beyond which nothing is close
 _FAR = 100.0  #: sizes of the start, beyond which an answer is asked whether it runs off
 
 
-class Legs:
+class Phases:
     """One call of the front door, judged."""
 
     def __init__(
@@ -46,38 +50,38 @@ class Legs:
         options: Options,
         callback: Callback | None,
         report: Report | None,
-        journal: Journal,
+        recording: Recording,
         request: StopRequest,
     ) -> None:
-        self.problem, self.flat, self.options, self.journal = problem, problem.flat, options, journal
+        self.problem, self.flat, self.options, self.recording = problem, problem.flat, options, recording
         self.callback, self.report, self.request = callback, report, request
         self.automatic = isinstance(options.gamma, str) and options.outer != "pgd"
-        self.clock = time.perf_counter()
+        self.clock, self._compiled = time.perf_counter(), compile_seconds()
         self.runs: list[Run] = []
-        self.rows: list[HistoryRow] = []  #: of all legs
-        self.attempts = Attempts(problem, options, self._leg)
+        self.rows: list[HistoryRow] = []  #: of all phases
+        self.attempts = Attempts(problem, options, self._phase)
 
     # --- one start ----------------------------------------------------------------------------------------------
     def single(self, x: np.ndarray) -> Result:
         """From one start to a judged result."""
         units = first_units(self.problem, x) if self.automatic else None
-        return self._finished(self._onward(self._judged(self._leg(units, x), x), x))
+        return self._finished(self._onward(self._judged(self._phase(units, x), x), x))
 
-    def _onward(self, best: Leg, start: np.ndarray) -> Leg:
-        """Further legs while the judge objects to the best one and something is left to try."""
+    def _onward(self, best: Phase, start: np.ndarray) -> Phase:
+        """Further phases while the judge objects to the best one and something is left to try."""
         plan = self.attempts.plan(best)
-        for _ in range(_MOST_LEGS):
+        for _ in range(_MOST_PHASES):
             if self._settled(best):
                 break
-            leg: Leg | None = None
+            phase: Phase | None = None
             try:
-                while leg is None and plan:
-                    leg = self.attempts.attempt(plan.pop(0), best)
+                while phase is None and plan:
+                    phase = self.attempts.attempt(plan.pop(0), best)
             except (Stop, KeyboardInterrupt) as stop:
                 return self._stopped(best, stop)
-            if leg is None:
+            if phase is None:
                 break
-            following = self._judged(leg, start)
+            following = self._judged(phase, start)
             if self.request.reason is not None or following.result.status is Status.TIME_LIMIT:
                 return replace(best, result=_restated(best.result, following.result), verdict=None)
             if self._rank(following) <= self._rank(best):
@@ -85,7 +89,7 @@ class Legs:
                 best = following
         return best
 
-    def _gained(self, new: Leg, old: Leg) -> bool:
+    def _gained(self, new: Phase, old: Phase) -> bool:
         assert new.verdict is not None
         assert old.verdict is not None
         return new.verdict.value.upper < old.verdict.value.upper - self.options.tolerance * old.verdict.unit
@@ -98,51 +102,51 @@ class Legs:
             results = tuple(self.single(x) for x in points)
             return MultiResult(results, self._seconds())
         units = first_units(self.problem, points.mean(axis=0)) if self.automatic else None
-        run, scaling = self._run(units)
+        run, scaling = self._run(BatchRun, units)
         found = run.many(points if scaling is None else scaling.inward(points))
         places: list[np.ndarray] = []  # ends that were probed, and found to be what they claim
         results = ()
-        for result, outcome, start in zip(found.results, run.lanes, points, strict=True):
-            leg = Leg(run, scaling, result if scaling is None else scaling.restore(result), outcome)
-            results += (self._lane(leg, start, places),)
+        for result, end, start in zip(found.results, run.ends, points, strict=True):
+            phase = Phase(run, scaling, result if scaling is None else scaling.restore(result), end)
+            results += (self._lane(phase, start, places),)
         return MultiResult(results, self._seconds())
 
-    def _lane(self, leg: Leg, start: np.ndarray, places: list[np.ndarray]) -> Result:
+    def _lane(self, phase: Phase, start: np.ndarray, places: list[np.ndarray]) -> Result:
         """The judged result of one start; ends that were probed before are not probed again."""
-        x = self.problem.x_set.ravel(leg.result.x)
+        x = self.problem.x_set.ravel(phase.result.x)
         size = 1e-4 * (1.0 + float(np.max(np.abs(x), initial=0.0)))
         known = any(np.max(np.abs(x - place), initial=0.0) <= size for place in places)
-        judged = self._judged(leg, start, probes=not known)
+        judged = self._judged(phase, start, probes=not known)
         if judged.verdict is None:
-            return self._shared(self._finished(judged), leg)
+            return self._shared(self._finished(judged), phase)
         if not (known and judged.success(self.problem)):
-            judged = self._onward(judged if not known else self._judged(leg, start), start)
+            judged = self._onward(judged if not known else self._judged(phase, start), start)
         if judged.verdict is not None and judged.success(self.problem):
             places.append(judged.verdict.value.x)
-        return self._shared(self._finished(judged), leg)
+        return self._shared(self._finished(judged), phase)
 
     @staticmethod
-    def _shared(finished: Result, lane: Leg) -> Result:
+    def _shared(finished: Result, lane: Phase) -> Result:
         """With the lane's own share of what the batch did together."""
         told = lane.result
         return replace(finished, counts=told.counts, seconds=told.seconds, history=told.history)
 
-    def _leg(self, units: Units | None, x: np.ndarray) -> Leg:
+    def _phase(self, units: Units | None, x: np.ndarray) -> Phase:
         """One run from ``x`` in the given units."""
-        run, scaling = self._run(units)
+        run, scaling = self._run(Run, units)
         result = run.single(x if scaling is None else scaling.inward(x))
-        assert run.outcome is not None
-        leg = Leg(run, scaling, result if scaling is None else scaling.restore(result), run.outcome)
-        self.rows += leg.result.history.rows()
-        return leg
+        assert run.end is not None
+        phase = Phase(run, scaling, result if scaling is None else scaling.restore(result), run.end)
+        self.rows += phase.result.history.rows()
+        return phase
 
-    def _run(self, units: Units | None) -> tuple[Run, Scaling | None]:
+    def _run(self, kind: type[R], units: Units | None) -> tuple[R, Scaling | None]:
         """A run that has not begun, on the clock of the first."""
         scaling = scaling_of(self.problem, units)
         target = self.problem if scaling is None else scaling.problem
         callback = self.callback if scaling is None else scaling.callback(self.callback)
         report = self.report if scaling is None else scaling.report(self.report)
-        run = Run(target, self.options, callback, report, self.journal)
+        run = kind(target, self.options, callback, report, self.recording)
         run.monitor.request = self.request
         if self.automatic and self.flat.n_x <= LARGEST_DIMENSION and size_of(self.flat) <= LARGEST:
             run.monitor.budget = _BUDGET
@@ -151,31 +155,31 @@ class Legs:
         self.runs.append(run)
         return run, scaling
 
-    def _judged(self, leg: Leg, start: np.ndarray, probes: bool = True) -> Leg:
-        """The leg with its verdict; as it is where there is nothing to judge."""
-        if leg.result.status not in OPEN or not bool(leg.evaluation.usable):
-            return leg
+    def _judged(self, phase: Phase, start: np.ndarray, probes: bool = True) -> Phase:
+        """The phase with its verdict; as it is where there is nothing to judge."""
+        if phase.result.status not in OPEN or not bool(phase.evaluation.usable):
+            return phase
         try:
-            leg.verdict = leg.judge(self.problem, self.options).examine(
-                self.problem.x_set.ravel(leg.result.x),
-                self.problem.y_set.ravel(leg.result.y),
-                residual=conclude.lower_residual(leg.evaluation),
-                downhill=leg.gradient(),
+            phase.verdict = phase.judge(self.problem, self.options).examine(
+                self.problem.x_set.ravel(phase.result.x),
+                self.problem.y_set.ravel(phase.result.y),
+                residual=conclude.lower_residual(phase.evaluation),
+                downhill=phase.gradient(),
                 start=start,
                 probes=probes,
             )
-            if leg.success(self.problem) and self._runs_off(leg, start):
-                leg.verdict = leg.verdict._replace(unbounded=True)
+            if phase.success(self.problem) and self._runs_off(phase, start):
+                phase.verdict = phase.verdict._replace(unbounded=True)
         except (Stop, KeyboardInterrupt) as stop:
-            return self._stopped(leg, stop)
-        return leg
+            return self._stopped(phase, stop)
+        return phase
 
-    def _runs_off(self, leg: Leg, start: np.ndarray) -> bool:
+    def _runs_off(self, phase: Phase, start: np.ndarray) -> bool:
         """Whether an x that has come far from the start gets better ten times as far away, and again.
 
         Where f falls along a curved or narrow valley, no straight ray stays in it: each point is descended from.
         """
-        v = leg.verdict
+        v = phase.verdict
         assert v is not None
         reach = float(np.max(np.abs(v.value.x - start), initial=0.0))
         size = 1.0 + float(np.max(np.abs(start), initial=0.0))
@@ -186,10 +190,10 @@ class Legs:
         last = v.value
         for _ in range(2):
             wanted = start + 10.0 * (last.x - start)
-            point = leg.judge(self.problem, self.options).project(wanted)
+            point = phase.judge(self.problem, self.options).project(wanted)
             if np.max(np.abs(point - wanted)) > 0.1 * np.max(np.abs(wanted - last.x)):
                 return False  # X ends before
-            following = self._leg(leg.units, point)
+            following = self._phase(phase.units, point)
             if following.result.status is Status.UNBOUNDED:
                 return True
             x = self.problem.x_set.ravel(following.result.x)
@@ -200,59 +204,59 @@ class Legs:
             last = Value(x, self.problem.y_set.ravel(following.result.y), following.result.upper_value, 0.0)
         return True
 
-    def _stopped(self, leg: Leg, stop: BaseException) -> Leg:
+    def _stopped(self, phase: Phase, stop: BaseException) -> Phase:
         """What was found so far, with the status that says why there is no more."""
-        self.journal.close()
+        self.recording.close()
         status, message = conclude.STOPPED[reason_of(stop)]
-        return replace(leg, result=replace(leg.result, status=status, message=message), verdict=None)
+        return replace(phase, result=replace(phase.result, status=status, message=message), verdict=None)
 
     # --- what next? ---------------------------------------------------------------------------------------------
-    def _settled(self, leg: Leg) -> bool:
-        """Whether no further leg is called for."""
-        if self.options.max_iterations is not None and leg.result.status is Status.ITERATION_LIMIT:
+    def _settled(self, phase: Phase) -> bool:
+        """Whether no further phase is called for."""
+        if self.options.max_iterations is not None and phase.result.status is Status.ITERATION_LIMIT:
             return True
-        if leg.verdict is None or leg.verdict.unbounded or not self.automatic:
+        if phase.verdict is None or phase.verdict.unbounded or not self.automatic:
             return True
-        return leg.success(self.problem) and not leg.verdict.probed.flat
+        return phase.success(self.problem) and not phase.verdict.probed.flat
 
-    def _rank(self, leg: Leg) -> tuple[Any, ...]:
+    def _rank(self, phase: Phase) -> tuple[Any, ...]:
         """Feasible at both levels first, then by what the leader gets, and successful ones first where that ties."""
-        v = leg.verdict
+        v = phase.verdict
         if v is None:
             return (True, True, np.inf)
-        success = leg.success(self.problem)
+        success = phase.success(self.problem)
         return (not v.below, not v.admissible, v.value.upper - (self.options.tolerance * v.unit if success else 0.0))
 
     # --- the end ------------------------------------------------------------------------------------------------
-    def _finished(self, leg: Leg) -> Result:
-        """The result of the best leg, with the verdict's status and the figures of all legs."""
-        result, v = leg.result, leg.verdict
-        if v is None and leg.result.status in ENDED and bool(leg.evaluation.usable):
-            return self._measured(leg)
+    def _finished(self, phase: Phase) -> Result:
+        """The result of the best phase, with the verdict's status and the figures of all phases."""
+        result, v = phase.result, phase.verdict
+        if v is None and phase.result.status in ENDED and bool(phase.evaluation.usable):
+            return self._measured(phase)
         if v is not None:
             judged = conclude.with_verdict(self.problem, result, v, 0.0 if v.slope is not None else DISTANCES[-1])
-            status, message = self._status(leg, v)
+            status, message = self._status(phase, v)
             result = replace(judged, status=status, message=message)
         return replace(result, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
 
-    def _measured(self, leg: Leg) -> Result:
-        """The result of a leg that was stopped, with a certificate in the user's units; nothing more is computed."""
+    def _measured(self, phase: Phase) -> Result:
+        """The result of a phase that was stopped, with a certificate in the user's units; nothing more is computed."""
         v = Judge.of(self.problem, lambda x: None, self.options.tolerance).examine(
-            self.problem.x_set.ravel(leg.result.x),
-            self.problem.y_set.ravel(leg.result.y),
-            residual=conclude.lower_residual(leg.evaluation),
+            self.problem.x_set.ravel(phase.result.x),
+            self.problem.y_set.ravel(phase.result.y),
+            residual=conclude.lower_residual(phase.evaluation),
             downhill=None,
             probes=False,
         )
-        result = conclude.with_verdict(self.problem, leg.result, v, leg.result.certificate.radius)
+        result = conclude.with_verdict(self.problem, phase.result, v, phase.result.certificate.radius)
         return replace(result, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
 
-    def _status(self, leg: Leg, v: Verdict) -> tuple[Status, str]:
+    def _status(self, phase: Phase, v: Verdict) -> tuple[Status, str]:
         if v.unbounded:
             return Status.UNBOUNDED, (
                 "The leader's objective keeps falling along a ray: it has no minimum. This is the best point so far."
             )
-        if leg.success(self.problem):
+        if phase.success(self.problem):
             where = "" if v.slope is not None else " as far as probes around it tell (y(x) has no derivative there)"
             message = f"x is a stationary point of f(x, y(x)){where}, and y is the follower's exact answer."
             if v.probed.flat:
@@ -263,21 +267,21 @@ class Legs:
             return Status.INFEASIBLE, (
                 "The leader's constraint upper_inequality(x, y) <= 0 is violated, and no x was found where it holds."
             )
-        if leg.result.status is Status.CONVERGED:
+        if phase.result.status is Status.CONVERGED:
             why = v.objection() or "the units of x are in doubt"
             return Status.STALLED, f"No descent went on from here, but {why}."
         objection = v.objection()
-        return leg.result.status, leg.result.message + (f" Judged in your units: {objection}." if objection else "")
+        return phase.result.status, phase.result.message + (f" Judged in your units: {objection}." if objection else "")
 
     def _counts(self) -> dict[str, int]:
         counts = [run.counts() for run in self.runs]
-        return {**{name: sum(each[name] for each in counts) for name in counts[0]}, "legs": len(self.runs)}
+        return {**{name: sum(each[name] for each in counts) for name in counts[0]}, "phases": len(self.runs)}
 
     def _seconds(self) -> dict[str, float]:
-        compiling = sum(run.seconds()["compile"] for run in self.runs)
-        return {"compile": compiling, "run": time.perf_counter() - self.clock + self.journal.earlier - compiling}
+        compiling = compile_seconds() - self._compiled
+        return {"compile": compiling, "run": time.perf_counter() - self.clock + self.recording.earlier - compiling}
 
 
 def _restated(best: Result, ended: Result) -> Result:
-    """The best result with the status of the leg that was stopped."""
+    """The best result with the status of the phase that was stopped."""
     return replace(best, status=ended.status, message=ended.message)

@@ -1,7 +1,7 @@
 """A run in better units: those in which all derivatives are of order one, and the way back to the user's.
 
 Units help the descent, and nothing else: what a run in other units returns is given back in the user's, and judged
-there. They are chosen at the start of a leg of the run, from the derivatives at that point
+there. They are chosen at the start of a phase of the run, from the derivatives at that point
 (:mod:`blocc.judge.balance`).
 """
 
@@ -14,22 +14,20 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from blocc._lib.arrays import AnyArray, Array, PyTree
 from blocc._lib.precision import double_precision
 from blocc.judge.balance import Units, balance
 from blocc.judge.derivatives import LARGEST, Local, size_of, wide
 from blocc.lagrangian import Multipliers, figures
-from blocc.outer.monitor import HistoryRow, State
+from blocc.outer.monitor import State
 from blocc.problem import BilevelProblem, FlatProblem
-from blocc.result import History, Result
+from blocc.result import History, HistoryRow, Result
 from blocc.run.moving_box import MovingBox
 from blocc.sets import Box, ConvexSet
 
-Array = Any
-PyTree = Any
-
 _ROOM = 100.0  #: units within this factor of one are left alone at the start
 _FARTHEST = 60.0  #: powers of two; derivatives that vanish at the point would ask for any unit
-_CLOSE = 4.0  #: the same where a leg failed in the units it had
+_CLOSE = 4.0  #: the same where a phase failed in the units it had
 
 
 def units_of(flat: FlatProblem, x: np.ndarray, y: np.ndarray | None = None, room: float = _ROOM) -> Units | None:
@@ -193,7 +191,7 @@ def scaling_of(problem: BilevelProblem, units: Units | None) -> Scaling | None:
 def first_units(problem: BilevelProblem, x: np.ndarray) -> Units | None:
     """Units to begin with; None for a problem that is too large or has an oracle of its own: it keeps the user's.
 
-    Where the user's are good, all are one: a later leg of the same run may then change those of the functions without
+    Where the user's are good, all are one: a later phase of the same run may then change those of the functions without
     compiling anything again.
     """
     if problem.oracle is not None or size_of(problem.flat) > LARGEST:
@@ -218,7 +216,7 @@ class _FlatSet(ConvexSet):
     def __repr__(self) -> str:
         return repr(self._within)
 
-    def project_flat(self, point: Array) -> Array:
+    def project_flat(self, point: AnyArray) -> Array:
         """Nearest member."""
         return self._within.project_flat(point)
 
@@ -234,11 +232,11 @@ class _FlatSet(ConvexSet):
         """Bounds of the coordinates."""
         return self._within.bounds_flat()
 
-    def inequality_flat(self, point: Array) -> Array:
+    def inequality_flat(self, point: AnyArray) -> Array:
         """What must not be positive."""
         return self._within.inequality_flat(point)
 
-    def equality_flat(self, point: Array) -> Array:
+    def equality_flat(self, point: AnyArray) -> Array:
         """What must vanish."""
         return self._within.equality_flat(point)
 
@@ -270,34 +268,36 @@ class _InUnits(BilevelProblem):
 def _in_units(problem: BilevelProblem, units: Units) -> BilevelProblem:
     """The problem over flat vectors in the given units; what was compiled for one set of units serves the next."""
     flat = problem.flat
-
-    def scaled(name: str) -> Callable[[Array, Array, _Data], Array]:
-        def function(x: Array, y: Array, data: _Data) -> Array:
-            u = data.units
-            return getattr(flat.bind(data.given), name)(u.x * x, u.y * y) * getattr(u, name)
-
-        return function
-
     ends = [
         tuple(end / unit for end in convex_set.bounds_flat())
         for convex_set, unit in ((flat.x_set, units.x), (flat.y_set, units.y))
     ]
     data = _Data(flat.data, units, (ends[0], ends[1]))
-    if "in units" not in flat.shared:
-        sets = [
-            Box(*convex_set.bounds_flat()) if convex_set.is_box else _FlatSet(convex_set)
-            for convex_set in (flat.x_set, flat.y_set)
-        ]
-        flat.shared["in units"] = _InUnits(
-            upper=scaled("upper"),
-            lower=scaled("lower"),
-            inequality=scaled("inequality") if flat.n_inequality else None,
-            equality=scaled("equality") if flat.n_equality else None,
-            upper_inequality=scaled("upper_inequality") if flat.n_upper_inequality else None,
-            x_set=sets[0],
-            y_set=sets[1],
-            data=data,
-            name=problem.name,
-            within=flat,
-        )
-    return flat.shared["in units"].with_data(data)
+    made: BilevelProblem = flat.store.get((_InUnits,), lambda: _over_units(flat, problem.name, data))
+    return made.with_data(data)
+
+
+def _over_units(flat: FlatProblem, name: str, data: _Data) -> BilevelProblem:
+    def scaled(part: str) -> Callable[[Array, Array, _Data], Array]:
+        def function(x: Array, y: Array, data: _Data) -> Array:
+            u = data.units
+            return getattr(flat.bind(data.given), part)(u.x * x, u.y * y) * getattr(u, part)
+
+        return function
+
+    sets = [
+        Box(*convex_set.bounds_flat()) if convex_set.is_box else _FlatSet(convex_set)
+        for convex_set in (flat.x_set, flat.y_set)
+    ]
+    return _InUnits(
+        upper=scaled("upper"),
+        lower=scaled("lower"),
+        inequality=scaled("inequality") if flat.n_inequality else None,
+        equality=scaled("equality") if flat.n_equality else None,
+        upper_inequality=scaled("upper_inequality") if flat.n_upper_inequality else None,
+        x_set=sets[0],
+        y_set=sets[1],
+        data=data,
+        name=name,
+        within=flat,
+    )

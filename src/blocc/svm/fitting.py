@@ -12,8 +12,8 @@ import numpy as np
 
 from blocc.errors import OptionError
 from blocc.lagrangian import Multipliers
-from blocc.outer.monitor import HistoryRow, State
-from blocc.result import Certificate, History, Result, Status
+from blocc.outer.monitor import State
+from blocc.result import Certificate, History, HistoryRow, Result, Status
 from blocc.run.conclude import versions
 from blocc.solve import solve
 from blocc.svm.margins import MarginProblem, Scaling, check_price, is_number

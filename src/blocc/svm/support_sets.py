@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from blocc.outer.monitor import HistoryRow
-from blocc.result import Status
+from blocc.result import HistoryRow, Status
 from blocc.svm.margins import MarginProblem
 from blocc.svm.optimality import Classifier, follower_residual, refined, stationarity, wishes
 from blocc.svm.padded import Answer, Solvers

@@ -1,10 +1,11 @@
-"""Descent of F_gamma along walls: quasi-Newton steps over the part of a box where the follower is known to have room.
+"""Descent of F_gamma along the boundary of the follower's feasibility: quasi-Newton steps over linear cuts.
 
-Where the lower level becomes infeasible, X ends before its bounds do. Every point met beyond such a wall gives a cut,
-the linear model of the follower's smallest violation there (:mod:`blocc.inner.elastic`), and SciPy's SLSQP descends
-inside all cuts so far, a hair before the wall: on it the follower has no room, and its multipliers have no bound. The
-violation need not be convex in x, so that a cut may be wrong elsewhere: one that would shut off the best point known is
-moved back to it, and those that hold the descent at its end are taken anew from right behind that point.
+Where the lower level becomes infeasible, X ends before its bounds do. Every point met beyond such a boundary gives a
+cut, the linear model of the follower's smallest violation there (:mod:`blocc.inner.elastic`), and SciPy's SLSQP
+descends inside all cuts so far, just before the boundary: on it the follower has no room, and its multipliers have
+no bound. The violation need not be convex in x, so that a cut may be wrong elsewhere: one that would shut off the
+best point known is moved back to it, and those that hold the descent at its end are taken anew from right behind that
+point.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from blocc.outer.evaluator import PenaltyFunction
+from blocc._lib.arrays import AnyArray
+from blocc.outer.evaluator import Evaluator
 from blocc.outer.nonsmooth.gradient_sampling import SMALLEST_RADIUS, set_normals, shortest_combination
 from blocc.outer.smooth import first_step_units
-from blocc.outer.stage import Outcome, Stage, better, measure, runs_away
+from blocc.outer.tolerances import Endpoint, Stage, better, measure, runs_away
 from blocc.penalty import Evaluation
 
-#: How far from a wall the descent keeps, relative to the size of x: at first, and where the value falls steeply.
+#: How far from a boundary the descent keeps, relative to the size of x: at first, and where the value falls steeply.
 _MARGIN, _SMALLEST_MARGIN = 1e-8, 1e-12
 
-#: So many cuts in one stage; terrain that needs more is left to gradient sampling.
+#: So many cuts in one stage; a boundary that needs more is left to gradient sampling.
 _MOST_CUTS = 40
 
 #: SLSQP solves dense least-squares problems in x: beyond this it no longer pays.
@@ -40,7 +42,7 @@ class _Cut(NamedTuple):
 class _Beyond(Exception):
     """Unwinds SciPy's loop at a point where the follower has no answer."""
 
-    def __init__(self, x: np.ndarray) -> None:
+    def __init__(self, x: AnyArray) -> None:
         super().__init__()
         self.x = x
 
@@ -49,21 +51,21 @@ class _Done(Exception):
     """Unwinds SciPy's loop: stationary, or running away."""
 
 
-def minimise(function: PenaltyFunction, first: Evaluation, stage: Stage) -> Outcome:
-    """Descend from ``first`` over the box X until stationary against its bounds and the walls, or nothing moves."""
-    return _Descent(function, first, stage).run()
+def minimise(evaluator: Evaluator, first: Evaluation, stage: Stage) -> Endpoint:
+    """Descend from ``first`` until stationary against the bounds of X and the boundaries, or nothing moves."""
+    return _Descent(evaluator, first, stage).run()
 
 
 class _Descent:
-    def __init__(self, function: PenaltyFunction, first: Evaluation, stage: Stage) -> None:
-        self.function, self.stage, self.best = function, stage, first
+    def __init__(self, evaluator: Evaluator, first: Evaluation, stage: Stage) -> None:
+        self.evaluator, self.stage, self.best = evaluator, stage, first
         self.gamma = float(first.gamma)
         self.size = 1.0 + float(np.max(np.abs(first.x), initial=0.0))
         self.cuts: list[_Cut] = []
         self.margin = _MARGIN * self.size
         self.iterations = 0
 
-    def run(self) -> Outcome:
+    def run(self) -> Endpoint:
         """SLSQP again and again, with one cut more or one less, until it comes to an end of its own."""
         for _ in range(_MOST_CUTS):
             try:
@@ -79,18 +81,18 @@ class _Descent:
                 break
         self._approach()
         limited = self.iterations >= self.stage.max_iterations
-        if not self._active(self.best.x):  # it only passed by a wall
-            return Outcome(self.best, measure(self.function, self.best), 0.0, True, limited)
+        if not self._active(self.best.x):  # it only passed by a boundary
+            return Endpoint(self.best, measure(self.evaluator, self.best), 0.0, True, limited)
         slope = max(self._slope(self.best), self._unreached())
-        return Outcome(self.best, slope, SMALLEST_RADIUS * self.size, True, limited)
+        return Endpoint(self.best, slope, SMALLEST_RADIUS * self.size, True, limited)
 
     def _unreached(self) -> float:
-        """What the margin before the wall may cost; where it is small, so is this."""
+        """What the margin before the boundary may cost; where it is small, so is this."""
         gain = self._steepness() * self.margin
         return gain if gain > self.stage.tolerance else 0.0
 
     def _approach(self) -> None:
-        """Closer to the wall, as long as that pays: the value may fall like a root there."""
+        """Closer to the boundary, as long as that pays: the value may fall like a root there."""
         while self._active(self.best.x) and self.margin > _SMALLEST_MARGIN * self.size:
             if self._steepness() * self.margin <= 0.01 * self.stage.tolerance:
                 return
@@ -113,16 +115,16 @@ class _Descent:
 
     def _quasi_newton(self) -> None:
         """One run of SLSQP from the best point inside the present cuts."""
-        function, stage = self.function, self.stage
+        evaluator, stage = self.evaluator, self.stage
         unit, height = first_step_units(self.best)
-        low, high = function.flat.x_set.bounds_flat()
+        low, high = evaluator.flat.x_set.bounds_flat()
         seen: dict[bytes, Evaluation] = {self.best.x.tobytes(): self.best}
 
         def evaluate(z: np.ndarray) -> Evaluation:
             x = np.clip(unit * z, low, high)
             found = seen.get(x.tobytes())
             if found is None:
-                found = function(x, self.gamma, stage.leader, stage.inner_tolerance)
+                found = evaluator(x, self.gamma, stage.leader, stage.inner_tolerance)
                 if not found.usable:
                     raise _Beyond(x)
                 seen[x.tobytes()] = found
@@ -137,8 +139,8 @@ class _Descent:
         def note(z: np.ndarray) -> None:
             self.iterations += 1
             slope = self._slope(self.best)
-            function.monitor.record(self.best, slope, function.evaluations)
-            if (slope <= stage.tolerance and not self._loose()) or runs_away(function, self.best):
+            evaluator.monitor.record(self.best, slope, evaluator.evaluations)
+            if (slope <= stage.tolerance and not self._loose()) or runs_away(evaluator, self.best):
                 raise _Done
 
         if self._slope(self.best) <= stage.tolerance and not self._loose():
@@ -158,10 +160,10 @@ class _Descent:
         )
 
     def _slope(self, evaluation: Evaluation) -> float:
-        """Length of the gradient after what bounds and walls within the radius can take of it."""
+        """Length of the gradient after what bounds and boundaries within the radius can take of it."""
         radius = SMALLEST_RADIUS * self.size
-        walls = [cut.normal for cut in self._active(evaluation.x)]
-        normals = [*set_normals(self.function, evaluation.x, radius), *walls]
+        boundaries = [cut.normal for cut in self._active(evaluation.x)]
+        normals = [*set_normals(self.evaluator, evaluation.x, radius), *boundaries]
         rows = np.reshape(normals, (-1, evaluation.x.size))
         return float(np.max(np.abs(shortest_combination(np.asarray(evaluation.gradient)[None], rows)), initial=0.0))
 
@@ -174,25 +176,25 @@ class _Descent:
         """Largest entry of the gradient at the best point."""
         return float(np.max(np.abs(self.best.gradient), initial=0.0))
 
-    def _active(self, x: np.ndarray) -> list[_Cut]:
+    def _active(self, x: AnyArray) -> list[_Cut]:
         return [cut for cut in self.cuts if cut.normal @ x >= cut.level - SMALLEST_RADIUS * self.size]
 
-    def _cut_off(self, x: np.ndarray) -> bool:
-        """Add the cut of a point beyond the wall; False where none can be had that leaves the best point inside."""
-        wall = self.function.wall(x)
-        if wall is None:
+    def _cut_off(self, x: AnyArray) -> bool:
+        """Add the cut of a point beyond the boundary; False where none can be had that leaves the best point inside."""
+        boundary = self.evaluator.boundary(x)
+        if boundary is None:
             return False
-        position = float(wall.normal @ x)
-        level = max(position - wall.depth - self.margin, float(wall.normal @ self.best.x))
+        position = float(boundary.normal @ x)
+        level = max(position - boundary.depth - self.margin, float(boundary.normal @ self.best.x))
         if level >= position:
             return False
-        self.cuts.append(_Cut(wall.normal, level))
+        self.cuts.append(_Cut(boundary.normal, level))
         return True
 
     def _renew(self) -> bool:
         """Take the cuts that hold the best point anew from just behind it; whether that leaves it less than held.
 
-        A cut knows the wall where it was met. Here it may be bent, or there may be none.
+        A cut knows the boundary where it was met. Here it may be bent, or there may be none.
         """
         held = self._active(self.best.x)
         self.cuts = [cut for cut in self.cuts if not any(cut is other for other in held)]

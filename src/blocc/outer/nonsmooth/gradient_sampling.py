@@ -1,11 +1,11 @@
-"""Descent at kinks and along walls: gradient sampling, and the stationarity measure that goes with it.
+"""Descent at kinks and along boundaries: gradient sampling, and the stationarity measure that goes with it.
 
 Where the lower level switches its active constraints, or has several multipliers, F_gamma may have a kink, and at a
-kink that is a minimiser no single gradient vanishes. What vanishes is the shortest convex combination of the gradients
-nearby (Burke, Lewis, Overton 2005). Where the lower level becomes infeasible there is a wall: its normal, known from
-the elastic problem, may be added with any nonnegative weight, like the normal of an active bound. If the shortest
-combination is not zero, its negative is a descent direction that respects walls and bounds; if it is, x is stationary
-within the sampling radius.
+kink that is a minimiser no single gradient vanishes. What vanishes is the shortest convex combination of the
+gradients nearby (Burke, Lewis, Overton 2005). Where the lower level becomes infeasible there is a boundary: its
+normal, known from the elastic problem, may be added with any nonnegative weight, like the normal of an active bound.
+If the shortest combination is not zero, its negative is a descent direction that respects boundaries and bounds; if
+it is, x is stationary within the sampling radius.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from blocc.outer.evaluator import PenaltyFunction
-from blocc.outer.stage import Outcome, Stage
-from blocc.penalty import Evaluation, Leader
+from blocc._lib.arrays import AnyArray
+from blocc.outer.evaluator import Evaluator
+from blocc.outer.tolerances import Endpoint, Stage
+from blocc.penalty import Evaluation
 
 #: Gradient sampling needs about two gradients for each variable: beyond this it no longer pays.
 LARGEST_DIMENSION = 60
@@ -25,7 +26,7 @@ LARGEST_DIMENSION = 60
 #: Radius, relative to the size of x, at which sampling ends.
 SMALLEST_RADIUS = 1e-7
 
-#: The same at a wall towards which the value falls steeply.
+#: The same at a boundary towards which the value falls steeply.
 _STEEP = 1e-11
 
 #: Radius, relative to the size of x, within which stationarity counts: x is then known to so many digits.
@@ -63,18 +64,18 @@ class Neighbourhood(NamedTuple):
     """What random points around one x showed."""
 
     gradients: list[np.ndarray]  #: that at x first
-    walls: list[np.ndarray]  #: normals
+    boundaries: list[np.ndarray]  #: normals
     edges: np.ndarray  #: normals of X
     usable: list[Evaluation]
 
     def shortest(self) -> np.ndarray:
         """The shortest combination of all gradients and normals."""
-        walls = np.reshape(self.walls, (-1, self.edges.shape[1]))
-        return shortest_combination(np.asarray(self.gradients), np.concatenate([self.edges, walls]))
+        boundaries = np.reshape(self.boundaries, (-1, self.edges.shape[1]))
+        return shortest_combination(np.asarray(self.gradients), np.concatenate([self.edges, boundaries]))
 
 
 def neighbourhood(
-    function: PenaltyFunction,
+    evaluator: Evaluator,
     center: Evaluation,
     stage: Stage,
     radius: float,
@@ -84,57 +85,59 @@ def neighbourhood(
     """Look at ``samples`` random points of X within ``radius`` of the center."""
     # Normals found by probing are as good as rounding lets them be at that distance.
     edge = max(radius, SMALLEST_RADIUS * (1.0 + float(np.max(np.abs(center.x), initial=0.0))))
-    found = Neighbourhood([np.asarray(center.gradient)], [], set_normals(function, center.x, edge), [])
+    found = Neighbourhood([np.asarray(center.gradient)], [], set_normals(evaluator, center.x, edge), [])
     for _ in range(samples):
-        point = function.project(center.x + radius * generator.uniform(-1.0, 1.0, center.x.size))
-        evaluation = function(point, float(center.gamma), stage.leader, stage.inner_tolerance)
+        point = evaluator.project(center.x + radius * generator.uniform(-1.0, 1.0, center.x.size))
+        evaluation = evaluator(point, float(center.gamma), stage.leader, stage.inner_tolerance)
         if evaluation.usable:
             found.gradients.append(np.asarray(evaluation.gradient))
             found.usable.append(evaluation)
-        elif (wall := function.wall(point)) is not None:
-            found.walls.append(wall.normal)
+        elif (boundary := evaluator.boundary(point)) is not None:
+            found.boundaries.append(boundary.normal)
     return found
 
 
 def minimise(
-    function: PenaltyFunction, first: Evaluation, stage: Stage, smallest_radius: float = SMALLEST_RADIUS
-) -> Outcome:
+    evaluator: Evaluator, first: Evaluation, stage: Stage, smallest_radius: float = SMALLEST_RADIUS
+) -> Endpoint:
     """Descend by gradient sampling, with a shrinking radius, until stationary within ``smallest_radius``."""
-    generator = np.random.default_rng(function.seed)
-    best, walled = first, False
+    generator = np.random.default_rng(evaluator.seed)
+    best, met_boundary = first, False
     size = 1.0 + float(np.max(np.abs(first.x), initial=0.0))
     radius, final = 1e-2 * size, smallest_radius * size
     samples = 2 * best.x.size + 2
-    last = Outcome(best, np.inf, 0.0)
-    settled: Outcome | None = None  # stationary within a radius that is small, if not the smallest
+    last = Endpoint(best, np.inf, 0.0)
+    settled: Endpoint | None = None  # stationary within a radius that is small, if not the smallest
     for _ in range(stage.max_iterations):
         center = best
-        around = neighbourhood(function, center, stage, radius, samples, generator)
-        walled = walled or bool(around.walls)
+        around = neighbourhood(evaluator, center, stage, radius, samples, generator)
+        met_boundary = met_boundary or bool(around.boundaries)
         for found in around.usable:
             if float(found.value) < float(best.value) - 1e-3 * radius * stage.tolerance:
                 best = found
         direction = around.shortest()
         length = float(np.max(np.abs(direction)))
-        if around.walls and length <= stage.tolerance and radius <= final:
-            # The wall is somewhere within the radius: a steep value may fall by more than the tolerance on the way.
+        if around.boundaries and length <= stage.tolerance and radius <= final:
+            # The boundary is somewhere within the radius: a steep value may fall by more than the tolerance on the way.
             unreached = radius * float(np.max(np.abs(center.gradient)))
             if unreached > stage.tolerance:
                 length, final = unreached, _STEEP * size
                 direction = np.zeros_like(direction)  # only a smaller radius helps
-        last = Outcome(best, length, radius, walled)
+        last = Endpoint(best, length, radius, met_boundary)
         if length <= stage.tolerance:
-            near = radius <= (1e-2 if around.walls else 1.0) * _SETTLED * size  # a wall may be as far away as that
+            near = (
+                radius <= (1e-2 if around.boundaries else 1.0) * _SETTLED * size
+            )  # a boundary may be as far away as that
             settled = last._replace(evaluation=center) if near else None
             if radius <= final:
                 break
             radius = max(0.1 * radius, final)
             continue
-        moved = _search(function, best, direction, around.walls, stage, radius) if direction.any() else None
+        moved = _search(evaluator, best, direction, around.boundaries, stage, radius) if direction.any() else None
         if moved is not None:
             best = moved
-            last = Outcome(best, length, radius, walled)
-            function.monitor.record(best, length, function.evaluations)
+            last = Endpoint(best, length, radius, met_boundary)
+            evaluator.monitor.record(best, length, evaluator.evaluations)
         elif best is center:
             if radius <= final:
                 break
@@ -147,42 +150,15 @@ def minimise(
         and float(np.max(np.abs(best.x - settled.evaluation.x))) <= settled.radius
     ):
         last = settled
-    return last._replace(evaluation=best, walled=walled)
+    return last._replace(evaluation=best, met_boundary=met_boundary)
 
 
-def stationarity_within(
-    function: PenaltyFunction,
-    center: Evaluation,
-    leader: Leader,
-    accuracy: float,
-    radius: float,
-    wanted: float,
-    draws: int,
-) -> float:
-    """Length of the shortest combination of gradients within ``radius`` of x: a test of an answer, no descent.
-
-    Sampling may miss a side of the kink, so that there are up to ``draws`` rounds, until the length is ``wanted``.
-    """
-    generator = np.random.default_rng(function.seed)
-    stage, samples = Stage(leader, accuracy, wanted, 1), 2 * center.x.size + 2
-    around, length = Neighbourhood([np.asarray(center.gradient)], [], np.zeros((0, center.x.size)), []), np.inf
-    for _ in range(draws):
-        more = neighbourhood(function, center, stage, radius, samples, generator)
-        around = Neighbourhood(
-            around.gradients + more.gradients[1:], around.walls + more.walls, more.edges, around.usable + more.usable
-        )
-        length = float(np.max(np.abs(around.shortest())))
-        if length <= wanted:
-            break
-    return length
-
-
-def set_normals(function: PenaltyFunction, x: np.ndarray, radius: float) -> np.ndarray:
+def set_normals(evaluator: Evaluator, x: AnyArray, radius: float) -> np.ndarray:
     """Unit normals of X within ``radius`` of x: of the bounds, or where X is no box, found by probing.
 
     For a general X they are the directions of ``z - P_X(z)`` for points z at that distance from x that lie outside.
     """
-    convex_set = function.flat.x_set
+    convex_set = evaluator.flat.x_set
     if convex_set.is_box:
         low, high = convex_set.bounds_flat()
         identity = np.eye(x.size)
@@ -190,34 +166,34 @@ def set_normals(function: PenaltyFunction, x: np.ndarray, radius: float) -> np.n
     normals = []
     for direction in np.concatenate([np.eye(x.size), -np.eye(x.size), np.ones((1, x.size)), -np.ones((1, x.size))]):
         outside = x + radius * direction
-        normal = outside - function.project(outside)
+        normal = outside - evaluator.project(outside)
         if np.linalg.norm(normal) > 1e-6 * radius:
             normals.append(normal / np.linalg.norm(normal))
     return np.asarray(normals).reshape(-1, x.size)
 
 
 def _search(
-    function: PenaltyFunction,
+    evaluator: Evaluator,
     best: Evaluation,
     direction: np.ndarray,
-    walls: list[np.ndarray],
+    boundaries: list[np.ndarray],
     stage: Stage,
     radius: float,
 ) -> Evaluation | None:
     """Backtrack along the projected path against ``direction``; None when nothing better is found.
 
-    Exactly along a wall the follower has no room to spare, so a path that leans away from the walls is tried as well.
+    Exactly along a boundary the follower has no room to spare: a path that leans away from it is tried as well.
     """
     step = 10.0 * radius / max(float(np.max(np.abs(direction))), 1e-300)
     paths = [direction]
-    if walls:
-        outward = np.mean(walls, axis=0)
+    if boundaries:
+        outward = np.mean(boundaries, axis=0)
         paths.append(direction + 0.1 * float(np.linalg.norm(direction)) * outward)
     for _ in range(20):
         for path in paths:
-            point = function.project(best.x - step * path)
+            point = evaluator.project(best.x - step * path)
             change = point - best.x
-            found = function(point, float(best.gamma), stage.leader, stage.inner_tolerance)
+            found = evaluator(point, float(best.gamma), stage.leader, stage.inner_tolerance)
             if found.usable and float(found.value) < float(best.value) - 1e-4 * float(change @ change) / step:
                 return found
         step *= 0.4

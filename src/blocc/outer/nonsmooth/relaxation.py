@@ -15,10 +15,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from blocc._lib.arrays import PyTree
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
-
-PyTree = Any
 
 AMOUNTS = (1e-6, 1e-8)
 #: Values of f at both amounts agree within this share of what f differs by between the relaxed answer and the start's.
@@ -27,33 +26,33 @@ _AGREE = 1e-4
 
 def relaxed(problem: BilevelProblem, amount: float) -> BilevelProblem:
     """The same problem with ``inequality(x, y) <= amount``."""
-    flat = problem.flat
-    given = () if problem.data is None else problem.data
-    if "relaxed" not in flat.shared:
+    data = (() if problem.data is None else problem.data, np.asarray(amount))
+    made: BilevelProblem = problem.shared.store.get((relaxed,), lambda: _with_room(problem, data))
+    return made.with_data(data)
 
-        def own(name: str) -> Callable[..., Any] | None:
-            function = getattr(problem, name)
-            if function is None:
-                return None
-            bare = problem.data is None
-            return lambda x, y, data: function(x, y) if bare else function(x, y, data[0])
 
-        original = own("inequality")
-        assert original is not None
+def _with_room(problem: BilevelProblem, data: PyTree) -> BilevelProblem:
+    def own(name: str) -> Callable[..., Any] | None:
+        function = getattr(problem, name)
+        if function is None:
+            return None
+        bare = problem.data is None
+        return lambda x, y, data: function(x, y) if bare else function(x, y, data[0])
 
-        def inequality(x: PyTree, y: PyTree, data: PyTree) -> PyTree:
-            return jax.tree.map(lambda leaf: leaf - data[1], original(x, y, data))
+    original = own("inequality")
+    assert original is not None
 
-        parts = {name: own(name) for name in ("upper", "lower", "equality", "upper_inequality")}
-        flat.shared["relaxed"] = BilevelProblem(
-            **parts,  # type: ignore[arg-type]
-            inequality=inequality,
-            x_set=problem.x_set,
-            y_set=problem.y_set,
-            data=(given, np.asarray(AMOUNTS[-1])),
-            name=problem.name,
-        )
-    return flat.shared["relaxed"].with_data((given, np.asarray(amount)))
+    def inequality(x: PyTree, y: PyTree, data: PyTree) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf - data[1], original(x, y, data))
+
+    return BilevelProblem(
+        **{name: own(name) for name in ("upper", "lower", "equality", "upper_inequality")},  # type: ignore[arg-type]
+        inequality=inequality,
+        x_set=problem.x_set,
+        y_set=problem.y_set,
+        data=data,
+        name=problem.name,
+    )
 
 
 def agreed(wide: Result, narrow: Result) -> Result:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc.outer import spectral
-from blocc.outer.evaluator import PenaltyFunction
+from blocc.outer.evaluator import Evaluator
 
 #: A violation below this counts as none.
 FEASIBLE = 1e-9
@@ -20,36 +20,36 @@ _HALVINGS = 8
 _OTHERS = 4
 
 
-def restore(function: PenaltyFunction, x: np.ndarray) -> tuple[np.ndarray, float]:
+def restore(evaluator: Evaluator, x: np.ndarray) -> tuple[np.ndarray, float]:
     """The nearest point with an answer, as far as the violation's linear models lead; returns it and its violation.
 
     Where they lead nowhere, the violation is descended from ``x``. It need not be convex in x, and x may even be where
     it is largest: other starts follow where need be.
     """
-    best, smallest = _nearest(function, x)
+    best, smallest = _nearest(evaluator, x)
     if smallest <= FEASIBLE:
         return best, smallest
-    best, smallest = _descend(function, x)
-    generator = np.random.default_rng(function.seed)
+    best, smallest = _descend(evaluator, x)
+    generator = np.random.default_rng(evaluator.seed)
     for _ in range(_OTHERS):
         if smallest <= FEASIBLE:
             break
-        other, violated = _descend(function, function.flat.x_set.sample_flat(generator))
+        other, violated = _descend(evaluator, evaluator.flat.x_set.sample_flat(generator))
         if violated < smallest:
             best, smallest = other, violated
     return best, smallest
 
 
-def _nearest(function: PenaltyFunction, x: np.ndarray, max_iterations: int = 30) -> tuple[np.ndarray, float]:
+def _nearest(evaluator: Evaluator, x: np.ndarray, max_iterations: int = 30) -> tuple[np.ndarray, float]:
     """Newton steps towards the edge of feasibility, each as short as the violation's linear model allows."""
     point, before, value = x, x, np.inf
     for _ in range(max_iterations):
-        found = function.violation(point)
+        found = evaluator.violation(point)
         slope = np.asarray(found.gradient)
         length = float(slope @ slope)
         if not found.solved or (value := float(found.value)) <= FEASIBLE or length < 1e-24:
             break
-        following = function.project(point - 1.05 * (value + _MARGIN) / length * slope)
+        following = evaluator.project(point - 1.05 * (value + _MARGIN) / length * slope)
         if not np.any(following != point):
             break
         before, point = point, following
@@ -57,8 +57,8 @@ def _nearest(function: PenaltyFunction, x: np.ndarray, max_iterations: int = 30)
         return point, value
     # The last step may have gone far beyond the edge: halve it while the follower has some room.
     for _ in range(_HALVINGS):
-        middle = function.project(0.5 * (before + point))
-        found = function.violation(middle)
+        middle = evaluator.project(0.5 * (before + point))
+        found = evaluator.violation(middle)
         if found.solved and float(found.value) <= -0.1 * _MARGIN:
             point, value = middle, float(found.value)
         else:
@@ -66,15 +66,15 @@ def _nearest(function: PenaltyFunction, x: np.ndarray, max_iterations: int = 30)
     return point, value
 
 
-def _descend(function: PenaltyFunction, x: np.ndarray, max_iterations: int = 200) -> tuple[np.ndarray, float]:
+def _descend(evaluator: Evaluator, x: np.ndarray, max_iterations: int = 200) -> tuple[np.ndarray, float]:
     """One descent. Stops as soon as the follower can meet all constraints with some slack."""
-    advance = function.advance
+    advance = evaluator.advance
     state = spectral.start(jnp.asarray(x))
     best, smallest = x, np.inf
     for _ in range(max_iterations):
-        function.monitor.check_time()
+        evaluator.monitor.check_time()
         point = np.asarray(spectral.trial(state))
-        found = function.violation(point)
+        found = evaluator.violation(point)
         if found.solved and found.value < smallest:
             best, smallest = point, float(found.value)
             if smallest < -1e-3:

@@ -18,11 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
+from blocc._lib.arrays import Array, PyTree
 from blocc._lib.precision import double_precision
 from blocc.problem import BilevelProblem, FlatProblem
-
-Array = Any
-PyTree = Any
 
 #: Widths of the corners: the last is what an answer is computed with, the others lead there.
 WIDTHS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
@@ -57,10 +55,7 @@ def _is_curved(program: ClosedJaxpr) -> bool:
 
 def kinks_of(problem: BilevelProblem) -> dict[str, set[str]]:
     """Which functions have operations with a kink whose argument depends on y, and which operations these are."""
-    flat = problem.flat
-    if "kinks" not in flat.shared:
-        flat.shared["kinks"] = _find(flat)
-    return flat.shared["kinks"]
+    return problem.flat.once(_find)
 
 
 def named(kinks: dict[str, set[str]]) -> str:
@@ -207,35 +202,35 @@ class _Smoothed(BilevelProblem):
 
 def smoothed(problem: BilevelProblem) -> BilevelProblem:
     """The same problem with corners as wide as the last of ``WIDTHS``; x, y and multipliers keep their structure."""
-    flat = problem.flat
-    if "smoothed" not in flat.shared:
+    data = (() if problem.data is None else problem.data, np.asarray(WIDTHS[-1]))
+    made: BilevelProblem = problem.shared.store.get((_Smoothed,), lambda: _with_round_corners(problem, data))
+    return made.with_data(data)
 
-        def rounded(name: str) -> Callable[..., Any] | None:
-            function = getattr(problem, name)
-            if function is None:
-                return None
-            last = () if problem.data is None else (problem.data,)
-            as_float = lambda leaf: jnp.zeros(np.shape(leaf))  # noqa: E731
-            with double_precision():
-                at = (*(jax.tree.map(as_float, s.template) for s in (problem.x_set, problem.y_set)), *last)
-                program, shape = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*at)
-            structure = jax.tree.structure(shape)
 
-            def smooth(x: PyTree, y: PyTree, data: PyTree) -> PyTree:
-                given, width = data
-                own = () if problem.data is None else (given,)
-                leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves((x, y, *own))]
-                return jax.tree.unflatten(structure, _evaluate(program, leaves, width))
+def _with_round_corners(problem: BilevelProblem, data: PyTree) -> BilevelProblem:
+    def rounded(name: str) -> Callable[..., Any] | None:
+        function = getattr(problem, name)
+        if function is None:
+            return None
+        last = () if problem.data is None else (problem.data,)
+        as_float = lambda leaf: jnp.zeros(np.shape(leaf))  # noqa: E731
+        with double_precision():
+            at = (*(jax.tree.map(as_float, s.template) for s in (problem.x_set, problem.y_set)), *last)
+            program, shape = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*at)
+        structure = jax.tree.structure(shape)
 
-            return smooth
+        def smooth(x: PyTree, y: PyTree, data: PyTree) -> PyTree:
+            given, width = data
+            own = () if problem.data is None else (given,)
+            leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves((x, y, *own))]
+            return jax.tree.unflatten(structure, _evaluate(program, leaves, width))
 
-        given = () if problem.data is None else problem.data
-        flat.shared["smoothed"] = _Smoothed(
-            **{name: rounded(name) for name in FUNCTIONS},  # type: ignore[arg-type]
-            x_set=problem.x_set,
-            y_set=problem.y_set,
-            data=(given, np.asarray(WIDTHS[-1])),
-            name=problem.name,
-        )
-    given = () if problem.data is None else problem.data
-    return flat.shared["smoothed"].with_data((given, np.asarray(WIDTHS[-1])))
+        return smooth
+
+    return _Smoothed(
+        **{name: rounded(name) for name in FUNCTIONS},  # type: ignore[arg-type]
+        x_set=problem.x_set,
+        y_set=problem.y_set,
+        data=data,
+        name=problem.name,
+    )

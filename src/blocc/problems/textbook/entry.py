@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from blocc._lib.arrays import PyTree
 from blocc.problem import BilevelProblem
-from blocc.sets import PyTree
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.linalg import solveh_banded
 
-from blocc.problem import Array, BilevelProblem
+from blocc._lib.arrays import Array
+from blocc.problem import BilevelProblem
 from blocc.problems.textbook.entry import KnownProblem
 from blocc.sets import Box, Reals, Simplex
 

@@ -10,8 +10,8 @@ import numpy as np
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
-from blocc.outer.monitor import HistoryRow, Monitor, State, Stop, StopReason, interruptible
-from blocc.result import Certificate, History, Status
+from blocc.outer.monitor import Monitor, State, Stop, StopReason, interruptible
+from blocc.result import Certificate, History, HistoryRow, Status
 from blocc.run.conclude import versions
 from blocc.solve import solve
 from blocc.transport.design.capacity_descent import sweep

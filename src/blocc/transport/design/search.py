@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from blocc.outer.monitor import HistoryRow, Monitor
+from blocc.outer.monitor import Monitor
+from blocc.result import HistoryRow
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.design_result import WhatIf
 from blocc.transport.design.limited import Limited, descend_built, descend_limited

@@ -1,0 +1,214 @@
+"""One descent from one start: the methods in their order, and the result where they end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blocc._lib.arrays import AnyArray, Float
+from blocc._lib.compiled import compile_seconds
+from blocc.inner.choice import choose_oracles
+from blocc.inner.interior_point import InteriorPoint
+from blocc.judge import failures
+from blocc.judge.convexity import JensenTest
+from blocc.lagrangian import Residuals
+from blocc.options import Options
+from blocc.outer import algorithm_1, continuation
+from blocc.outer.monitor import State, Stop, StopReason
+from blocc.outer.nonsmooth.restoration import FEASIBLE, restore
+from blocc.outer.tolerances import Endpoint, Tolerances, measure
+from blocc.penalty import Evaluation, Leader, no_leader
+from blocc.problem import BilevelProblem
+from blocc.result import HistoryRow, Result, Status
+from blocc.resume.recorded import make_evaluator, make_monitor
+from blocc.resume.recording import Recording
+from blocc.run import conclude
+
+Callback = Callable[[State], Any]
+Report = Callable[[int, HistoryRow], None]
+
+
+def reason_of(stop: BaseException) -> StopReason:
+    """Why a run was stopped: by a request or a limit, or by Ctrl-C."""
+    return stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
+
+
+class Run:
+    """One descent, in the units of the problem it is given."""
+
+    def __init__(
+        self,
+        problem: BilevelProblem,
+        options: Options,
+        callback: Callback | None = None,
+        report: Report | None = None,
+        recording: Recording | None = None,
+    ) -> None:
+        self.problem, self.options, self.recording = problem, options, recording or Recording()
+        self.started, self._compiled = time.perf_counter() - self.recording.earlier, compile_seconds()
+        self.monitor = make_monitor(self.recording, problem.x_set.unravel, callback, report, options.time_limit)
+        oracles = choose_oracles(problem, options.inner)
+        self.evaluator = make_evaluator(self.recording, problem.flat, oracles, self.monitor, options.seed)
+        # Where the chosen oracle is the published one, answers are re-solved by an accurate one all the same.
+        self.exact = self.evaluator
+        if options.outer == "pgd" and not isinstance(oracles[0], InteriorPoint):
+            accurate = choose_oracles(problem, "auto")
+            self.exact = make_evaluator(self.recording, problem.flat, accurate, self.monitor, options.seed)
+        self.tolerances = Tolerances(
+            tolerance=options.tolerance,
+            max_iterations=options.max_iterations or 500,
+            inner_tolerance=options.inner_tolerance,
+            finest=max(Tolerances.finest, oracles[0].finest),
+        )
+        self.convexity = JensenTest(problem.flat, options.seed)
+        self.leader: Leader | None = None  #: multipliers of the leader's own constraints where the run ended
+        self.end: Endpoint | None = None
+        self.exhausted = False  #: it made as many evaluations as it may
+
+    def single(self, x: np.ndarray) -> Result:
+        """Solve from one start."""
+        leader = jax.device_get(no_leader(self.problem.flat))
+        last: Endpoint | None = None
+        try:
+            first, trouble = self._first(x, leader)
+            if trouble is not None:
+                return self.conclude_at(Endpoint(first, np.inf, 0.0), *trouble)
+            last = Endpoint(first, measure(self.evaluator, first), 0.0)
+            self.tolerances = replace(self.tolerances, origin=first.upper_value)
+            last, self.leader = self._descend(first, leader)
+        except (Stop, KeyboardInterrupt) as stop:
+            if reason_of(stop) is StopReason.BUDGET and self.monitor.best is not None:
+                return self._exhausted()
+            return self.stopped(reason_of(stop), last, x, leader)
+        finally:
+            self.monitor.budget = np.inf  # what follows is the judge's
+        return self.conclude_at(last, *self.status_at(last))
+
+    def _exhausted(self) -> Result:
+        """The best point so far of a phase that has made as many evaluations as it may."""
+        best = self.monitor.best
+        assert best is not None
+        self.exhausted = True
+        end = Endpoint(best, measure(self.evaluator, best), 0.0, limited=True)
+        return self.conclude_at(end, Status.STALLED, f"{self.monitor.spent} evaluations brought no answer.")
+
+    def _descend(self, first: Evaluation, leader: Leader) -> tuple[Endpoint, Leader]:
+        if self.options.outer == "pgd":
+            return self.published(first.x[None], leader)[0][0], leader
+        if not isinstance(self.options.gamma, str):
+            return continuation.minimise(self.evaluator, first, leader, self.tolerances, fixed_gamma=True)
+        return continuation.minimise_from_both(self.evaluator, first, leader, self.tolerances)
+
+    def _first(self, x: np.ndarray, leader: Leader) -> tuple[Evaluation, tuple[Status, str] | None]:
+        """A usable evaluation to start from, or the status and message that explain why there is none."""
+        first = self.first_evaluation(x, leader)
+        if not first.usable and self._has_coupling() and self.evaluator.violation(x).value > FEASIBLE:
+            better, violated = restore(self.evaluator, x)
+            bends = self.convexity(x, np.asarray(first.follower.y)).failure()
+            if np.isfinite(violated) and violated > FEASIBLE and not bends:
+                return first, failures.infeasible(violated)
+            first = self.first_evaluation(better, leader) if violated <= FEASIBLE else first
+        if not first.usable:
+            return first, failures.explain_failure(self.evaluator, self.convexity, first)
+        return first, None
+
+    def first_evaluation(self, x: np.ndarray, leader: Leader) -> Evaluation:
+        """F_gamma at a start, at the given gamma or at the smallest that serves."""
+        if isinstance(self.options.gamma, str):
+            return continuation.first_gamma(self.evaluator, x, leader, self.tolerances)
+        gamma = float(self.options.gamma)
+        return self.exact(x, gamma, leader, self.tolerances.inner(gamma))
+
+    def _has_coupling(self) -> bool:
+        return self.problem.flat.n_inequality + self.problem.flat.n_equality > 0
+
+    def published(self, points: Float[AnyArray, "starts n_x"], leader: Leader) -> tuple[list[Endpoint], list[int]]:
+        """Algorithm 1 from every point, and its steps. yF stays as the run left it; yg is solved again, exactly."""
+        number = lambda value: jnp.asarray(value, jnp.float64)  # noqa: E731
+        gamma = float(self.options.gamma)
+        settings = algorithm_1.Settings(
+            number(gamma),
+            number(self.options.step),
+            jax.tree.map(jnp.asarray, leader),
+            number(self.options.tolerance),
+            number(self.tolerances.inner(gamma)),
+            jnp.asarray(self.options.max_iterations or 10_000),
+        )
+        flat, oracle = self.problem.flat, self.evaluator.oracles[0]
+        states = algorithm_1.minimise(flat, oracle, self.monitor, points, settings)
+        steps = [int(count) for count in states.iteration]
+        self.evaluator.evaluations += sum(steps)
+        ends = []
+        for index, (broken, size) in enumerate(zip(states.broken, states.stationarity, strict=True)):
+            left = jax.tree.map(lambda leaf, i=index: leaf[i], states.last)
+            met_boundary = bool(broken) and steps[index] > 0
+            reached = self._resolved(left, leader) if met_boundary or not broken else left
+            ends.append(Endpoint(reached, float(size), 0.0, met_boundary))
+        return ends, steps
+
+    def _resolved(self, left: Evaluation, leader: Leader) -> Evaluation:
+        """The evaluation that Algorithm 1 ended with, its follower's answer solved by an accurate oracle."""
+        exact = self.exact(left.x, float(left.gamma), leader, self.tolerances.inner(float(left.gamma), final=True))
+        unknown = Residuals(*(np.asarray(np.inf) for _ in Residuals._fields))  # yF is no candidate for the answer
+        return exact._replace(
+            value=left.value,
+            gradient=left.gradient,
+            penalised=left.penalised,
+            upper_penalised=left.upper_penalised,
+            lower_penalised=left.lower_penalised,
+            cross=unknown,
+            excess=np.asarray(np.inf),
+        )
+
+    # --- the end ------------------------------------------------------------------------------------------------
+    def status_at(self, end: Endpoint) -> tuple[Status, str]:
+        """What the run's own tolerances say about its end."""
+        return conclude.judge(self.evaluator, self.convexity, end, self.tolerances, self.options)
+
+    def stopped(
+        self, reason: StopReason, last: Endpoint | None, x: np.ndarray, leader: Leader, best_of_all: bool = True
+    ) -> Result:
+        """The best point so far, with the status that says why there is no more."""
+        self.recording.close()  # the closing evaluation is no part of the run that may be continued
+        self.monitor.close()
+        best = self.monitor.best if best_of_all else None
+        if self.options.outer == "pgd" and self.monitor.position is not None and best_of_all:
+            gamma = float(self.options.gamma)
+            best = self.exact(self.monitor.position, gamma, leader, self.tolerances.inner(gamma))
+        if best is None:
+            best = last.evaluation if last is not None else self.first_evaluation(x, leader)
+        end = Endpoint(best, measure(self.evaluator, best), 0.0)
+        return self.conclude_at(end, *conclude.STOPPED[reason])
+
+    def conclude_at(self, end: Endpoint, status: Status, message: str) -> Result:
+        """The result of a run that ended at ``end``."""
+        self.end = end
+        return conclude.result(
+            self.problem,
+            end,
+            status,
+            message,
+            self.monitor.rows,
+            self.counts(),
+            self.seconds(),
+            self.options.described(),
+        )
+
+    def counts(self) -> dict[str, int]:
+        """What was evaluated."""
+        return {
+            "evaluations": self.evaluator.evaluations,
+            "inner_iterations": self.evaluator.inner_iterations,
+            "fallbacks": self.evaluator.fallbacks,
+        }
+
+    def seconds(self) -> dict[str, float]:
+        """Compiling and running, apart."""
+        compiling = compile_seconds() - self._compiled
+        return {"compile": compiling, "run": time.perf_counter() - self.started - compiling}
