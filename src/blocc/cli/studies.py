@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from blocc._lib.reading import parse_json, read_limited
+from blocc._lib.files import parse_json, read_limited
 from blocc.cli.svm_input import check_folder
 from blocc.problems.loading import InputError
 from blocc.report.storage import write_files

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from pathlib import Path
 
+from blocc._lib.files import write_atomically
 from blocc._lib.version import __version__
-from blocc._lib.writing import write_atomically
 from blocc.report.plots import PlotError
 
 #: Forbids every request: whatever a name in a network file holds, the page cannot reach out.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocc._lib.writing import write_atomically
+from blocc._lib.files import write_atomically
 from blocc.errors import BloccError
 from blocc.problems.toy import LOWER, UPPER, ToyRun, true_value, upper_value
 from blocc.result import Result

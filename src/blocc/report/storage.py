@@ -21,9 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from blocc._lib.archive import MOST_BYTES, unpack_arrays
-from blocc._lib.reading import parse_json, read_limited, shown
-from blocc._lib.writing import write_atomically
+from blocc._lib.files import MOST_BYTES, parse_json, read_limited, shown, unpack_arrays, write_atomically
 from blocc.errors import BloccError
 from blocc.lagrangian import Multipliers
 from blocc.outer.monitor import HistoryRow

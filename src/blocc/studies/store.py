@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from blocc._lib.reading import shown
+from blocc._lib.files import shown
 from blocc._lib.version import __version__
 from blocc.studies.compute import Outcome
 from blocc.studies.encoding import decode

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from blocc._lib.reading import shown
+from blocc._lib.files import shown
 from blocc._lib.version import __version__
 from blocc.errors import BloccError, OptionError
 

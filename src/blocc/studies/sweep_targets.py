@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
 
-from blocc._lib.reading import shown, stays_inside
+from blocc._lib.files import shown, stays_inside
 from blocc.errors import OptionError
 from blocc.methods.front import prepare
 from blocc.methods.registry import METHODS as OTHER_METHODS

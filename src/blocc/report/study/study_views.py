@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from blocc.studies.item import Findings
+from reproduction.item import Findings
 from blocc.studies.study import SEED, Row, Study
 
 DONE, FAILED = "done", "failed"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blocc._lib.writing import write_atomically
+from blocc._lib.files import write_atomically
 from blocc.report.storage import StorageError, csv_text
 from blocc.report.svm.svm_figures import figure_files
 from blocc.report.svm.svm_parts import (

@@ -14,8 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from blocc._lib.reading import parse_json, read_limited, shown
-from blocc._lib.writing import write_atomically
+from blocc._lib.files import parse_json, read_limited, shown, write_atomically
 from blocc.report.storage import StorageError, cell_text, plain
 from blocc.report.transport.design_rows import LINK_FIELDS, MARKET_FIELDS, link_rows, market_rows, totals
 from blocc.result import History

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from blocc._lib import writing
-from blocc._lib.writing import remove_leftovers, write_atomically
+from blocc._lib import files
+from blocc._lib.files import remove_leftovers, write_atomically
 
 LEFTOVER = ".run.npz.0123456789abcdef.part"
 
@@ -100,7 +100,7 @@ def test_file_systems_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def unsupported(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(writing.fcntl, "flock", unsupported)
+    monkeypatch.setattr(files.fcntl, "flock", unsupported)
     write_atomically(tmp_path / "run.npz", b"data")
     (tmp_path / LEFTOVER).write_bytes(b"half")
     remove_leftovers(tmp_path / "run.npz")
@@ -142,7 +142,7 @@ def test_names_that_look_like_patterns(tmp_path: Path) -> None:
 WRITER = """
 import os, sys
 from pathlib import Path
-from blocc._lib.writing import write_atomically
+from blocc._lib.files import write_atomically
 flush = os.fsync
 def slow(descriptor):
     flush(descriptor)
@@ -174,7 +174,7 @@ def test_what_another_process_is_writing_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_writer_that_loses_its_file_at_once_takes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody may take a new file for a leftover before it is locked."""
-    lock, calls = writing.fcntl.flock, []
+    lock, calls = files.fcntl.flock, []
 
     def late(descriptor: int, operation: int) -> None:
         if not calls:
@@ -183,7 +183,7 @@ def test_a_writer_that_loses_its_file_at_once_takes_another(tmp_path: Path, monk
         calls.append(descriptor)
         lock(descriptor, operation)
 
-    monkeypatch.setattr(writing.fcntl, "flock", late)
+    monkeypatch.setattr(files.fcntl, "flock", late)
     write_atomically(tmp_path / "run.npz", b"data")
     assert len(calls) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]
