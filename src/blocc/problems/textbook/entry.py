@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from blocc._lib.arrays import AnyArray, Array, Float, PyTree
 from blocc.problem import BilevelProblem
-from blocc.sets import PyTree
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,6 +38,43 @@ class KnownProblem:
     note: str = ""
 
 
+def known(
+    name: str,
+    source: str,
+    *,
+    value: float,
+    x: PyTree | None,
+    y: PyTree | None,
+    starts: Sequence[PyTree],
+    tags: str,
+    note: str = "",
+    **problem: Any,
+) -> KnownProblem:
+    """An entry from plain numbers and lists: ``tags`` separated by spaces, ``problem`` the parts of the problem."""
+    return KnownProblem(
+        name=name,
+        source=source,
+        problem=BilevelProblem(name=name, **problem),
+        upper_value=float(value),
+        x=_as_arrays(x),
+        y=_as_arrays(y),
+        starts=tuple(map(_as_arrays, starts)),
+        tags=frozenset(tags.split()),
+        note=note,
+    )
+
+
+def half_square(difference: Float[AnyArray, "n"]) -> Float[Array, ""] | float:
+    """Half the squared length, of arrays of NumPy and of JAX alike."""
+    return 0.5 * (difference**2).sum()
+
+
+def _as_arrays(value: PyTree | None) -> PyTree | None:
+    if value is None or isinstance(value, dict):
+        return value and {key: _as_arrays(part) for key, part in value.items()}
+    return np.asarray(value, dtype=np.float64)
+
+
 #: Every word that may appear in ``KnownProblem.tags``, with its meaning.
 TAGS: dict[str, str] = {
     "literature": "published elsewhere",
@@ -59,7 +100,7 @@ TAGS: dict[str, str] = {
     "kink": "the leader's value has a kink at the answer",
     "no-strict-complementarity": "at the answer a constraint of the follower holds with equality and multiplier zero",
     "edge-of-feasibility": "the follower has no strictly feasible point at the answer",
-    "wall": "for some x in X the follower has no feasible point",
+    "infeasible-for-some-x": "for some x in X the follower has no feasible point",
     "no-multipliers": "at the answer the follower's problem has no multipliers",
     "no-licq": "the gradients of the follower's active constraints are linearly dependent at the answer",
     "merely-convex": "the lower objective is not strongly convex in y for every x",
