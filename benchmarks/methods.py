@@ -3,7 +3,7 @@
     python benchmarks/methods.py [--most 10000] [--out FOLDER]
 
 Two sweeps of a lower level with dense affine constraints: d_y variables with 10 constraints, and d_c constraints on 10
-variables (equalities, fewer than variables, for AiPOD). The measurement is that of ``blocc reproduce complexity``; see
+variables (equalities, fewer than variables, for AiPOD). The measurement is that of ``python -m reproduction complexity``; see
 ``reproduction.complexity_costs``.
 """
 
@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from blocc.studies.item import Findings
+from blocc.report.study.study_views import Findings
 from reproduction.complexity import STUDIES, run_sweep
 from reproduction.complexity_costs import METHODS, SIZES
 from reproduction.pictures.complexity import draw

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from blocc.studies.item import Findings, Item, Observation, Table
+from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study, select
 from reproduction.complexity_costs import (
     AIPOD_ROWS,
@@ -23,6 +23,7 @@ from reproduction.complexity_costs import (
     exponent,
     sweep,
 )
+from reproduction.item import Item
 from reproduction.summary import NOTHING, finished, is_complete
 
 #: The study of each axis.

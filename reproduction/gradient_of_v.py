@@ -19,9 +19,10 @@ from blocc._lib.precision import double_precision
 from blocc.inner.interior_point import InteriorPoint
 from blocc.lagrangian import gradient_x, weights, zero_multipliers
 from blocc.problem import BilevelProblem
+from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.sets import Box, Reals
-from blocc.studies.item import Findings, Item, Observation, Table
 from blocc.studies.study import Row, Study
+from reproduction.item import Item
 from reproduction.summary import column, finished, is_complete
 
 Array = Any

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import Status
-from blocc.studies.item import Findings, Item, Observation, Table
 from blocc.studies.study import Row, Study, select
 from blocc.transport.design.design_network import design_network
+from reproduction.item import Item
 from reproduction.published_runs import NOTHING_BUILT, shared_model
 from reproduction.summary import (
     column,

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from blocc.problems.toy import ETAS, GAMMAS, PUBLISHED, SENSITIVITY_INNER, local_minimisers
+from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import MultiResult
 from blocc.solve import solve_many
-from blocc.studies.item import Findings, Item, Observation, Table
 from blocc.studies.study import Row, Study, select
+from reproduction.item import Item
 from reproduction.summary import (
     column,
     endings,

@@ -10,9 +10,10 @@ import numpy as np
 
 from blocc.problem import BilevelProblem
 from blocc.problems.toy import LOWER, PAPER_SETTINGS, UPPER, local_minimisers, toy_problem, true_value
+from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.solve import solve_many
-from blocc.studies.item import Findings, Item, Observation, Table
 from blocc.studies.study import Row, Study, select
+from reproduction.item import Item
 from reproduction.summary import column, endings, finished, is_complete, short
 
 STUDY = "toy-surface"

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import Status
-from blocc.studies.item import Findings, Item, Observation, Table
 from blocc.studies.study import Row, Study, select
+from reproduction.item import Item
 from reproduction.summary import (
     NOTHING,
     column,

@@ -22,7 +22,7 @@ import h5py
 import numpy as np
 
 from blocc import BilevelProblem, Box, Product, Reals
-from blocc.cli.studies import read_wishes
+from blocc.cli.studies import read_report_settings
 from blocc.lagrangian import Multipliers
 from blocc.outer.monitor import HistoryRow
 from blocc.problems.loading import parse_x0
@@ -418,9 +418,9 @@ READERS: dict[str, Reader] = {
         lambda: {"study.toml": _SWEEP}, lambda folder: read_sweep(folder / "study.toml"), _spoil_sweep
     ),
     "store of studies": Reader(_store, lambda folder: read_report(folder / "study.sqlite"), _spoil_store),
-    "wishes of a report": Reader(
+    "settings of a report": Reader(
         lambda: {"report.json": b'{"title": "t", "shown": {"small": ["value"]}, "items": ["toy"], "quick": true}'},
-        read_wishes,
+        read_report_settings,
         _spoil_json("report.json"),
     ),
     "start in JSON": Reader(

@@ -14,11 +14,10 @@ import pytest
 from blocc.report.storage import cell_text, csv_text
 from blocc.report.study.study_page import study_page
 from blocc.report.study.study_tables import markdown_findings, markdown_rows, study_files
-from blocc.report.study.study_views import ItemView, Report, StudyView
+from blocc.report.study.study_views import Findings, ItemView, Observation, Report, StudyView, Table
 from blocc.report.transport.design_figures import picture_files
 from blocc.report.transport.design_page import report_page
 from blocc.report.transport.design_tables import geojson, write_design
-from blocc.studies.item import Findings, Observation, Table
 from blocc.studies.study import Study
 from blocc.transport.network.files import read_network, write_network
 from browser import needs_browser, visit

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from blocc.report.plots import new_figure
-from blocc.studies.item import Findings
+from blocc.report.study.study_views import Findings
 from blocc.studies.study import Row
 from reproduction.complexity import STUDIES
 from reproduction.complexity_costs import METHODS

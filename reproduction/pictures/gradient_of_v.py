@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocc.report.plots import BLUE, GREY, ORANGE, RED, new_figure
-from blocc.studies.item import Findings
+from blocc.report.study.study_views import Findings
 from blocc.studies.study import Row
 from reproduction.gradient_of_v import STUDY
 from reproduction.pictures.style import dress

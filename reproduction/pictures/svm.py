@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocc.report.plots import BLUE, GREEN, ORANGE, RED, new_figure
-from blocc.studies.item import Findings
+from blocc.report.study.study_views import Findings
 from blocc.studies.study import Row
 from reproduction.pictures.style import band, dress
 from reproduction.svm import ALL_VARIANTS, DATASETS, variant_rows

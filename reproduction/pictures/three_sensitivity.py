@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from blocc.report.plots import BLUE, GREEN, ORANGE, RED, new_figure
-from blocc.studies.item import Findings
+from blocc.report.study.study_views import Findings
 from blocc.studies.study import Row, select
 from reproduction.pictures.style import PURPLE, dress
 from reproduction.summary import column, finished

@@ -9,7 +9,7 @@ import numpy as np
 
 from blocc.problems.toy import PUBLISHED
 from blocc.report.plots import BLUE, GREEN, GREY, ORANGE, RED, new_figure
-from blocc.studies.item import Findings
+from blocc.report.study.study_views import Findings
 from blocc.studies.study import Row, select
 from reproduction.pictures.style import dress
 from reproduction.summary import finished, mean, means_by

@@ -9,7 +9,7 @@ import numpy as np
 
 from blocc.problems.toy import LOWER, UPPER, local_minimisers, true_value, upper_value
 from blocc.report.plots import BLUE, GREY, RED, new_figure
-from blocc.studies.item import Findings
+from blocc.report.study.study_views import Findings
 from blocc.studies.study import Row, select
 from reproduction.pictures.style import dress
 from reproduction.summary import column, finished

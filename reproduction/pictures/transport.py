@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc.report.plots import new_figure
-from blocc.studies.item import Findings
+from blocc.report.study.study_views import Findings
 from blocc.studies.study import Row, select
 from reproduction.pictures.style import COLOURS, band, dress
 from reproduction.summary import finished, mean

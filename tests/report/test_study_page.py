@@ -21,9 +21,8 @@ from blocc.report.study.study_reading import read_report
 from blocc.report.study.study_summary import spread, summary_rows
 from blocc.report.study.study_tables import item_files, markdown_findings, study_files, table_csv
 from blocc.report.study.study_terminal import naming_columns, parts
-from blocc.report.study.study_views import ItemView, Report, StudyView
+from blocc.report.study.study_views import Findings, ItemView, Observation, Report, StudyView, Table
 from blocc.studies.engine import Progress, run_study
-from blocc.studies.item import Findings, Observation, Table
 from blocc.studies.study import Study
 from browser import needs_browser, visit
 

@@ -27,7 +27,6 @@ from blocc.problems.loading import InputError, load_problem, parse_x0
 from blocc.report.storage import describe, plain
 from blocc.result import MultiResult, Result, Status
 from blocc.solve import solve, solve_many
-from reproduction.command import reproduce_command
 
 try:
     import typer
@@ -58,7 +57,6 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
   blocc compare toy --out runs/compare
   blocc sweep examples/study.toml --out runs/study
   blocc report runs/study
-  blocc reproduce --quick
 
 [bold]Exit codes[/bold]
 
@@ -256,7 +254,6 @@ def build_app() -> typer.Typer:
     app.command("toy")(guarded(toy_command))
     app.command("sweep", no_args_is_help=True)(guarded(sweep_command))
     app.command("report", no_args_is_help=True)(guarded(report_command))
-    app.command("reproduce")(guarded(reproduce_command))
     return app
 
 

@@ -24,7 +24,6 @@ from blocc._lib.version import __version__
 from blocc.errors import OptionError
 from blocc.studies.compute import Outcome, compute_batch
 from blocc.studies.executors import ONE_THREAD
-from blocc.studies.processes import available_cores
 from blocc.studies.study import Study, StudyError, resolve
 
 _KEPT = "Finished cells are kept: the same command goes on where it stopped"
@@ -56,7 +55,7 @@ class DaskExecutor:
             raise OptionError(f"security must be a distributed.Security, got {type(security).__name__}")
         if security is not None and isinstance(scheduler, distributed.Client):
             raise OptionError("give security or a client, not both: a distributed.Client brings its own certificates")
-        self._own_workers = available_cores() if workers is None else workers
+        self._own_workers: int = _core_count() if workers is None else workers
         self.workers = self._own_workers if scheduler is None else 0
         self._scheduler = scheduler
         self._patience = patience
@@ -124,9 +123,16 @@ def _distributed() -> Any:
     """Dask's package, which is optional."""
     try:
         import distributed
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise StudyError("executor='dask' needs Dask: pip install 'blocc[cluster]'") from error
     return distributed
+
+
+def _core_count() -> int:
+    """Cores that this process may use."""
+    from dask.system import CPU_COUNT
+
+    return int(CPU_COUNT)
 
 
 def _tell_who_may_connect(client: Any) -> None:

@@ -65,16 +65,15 @@ def _header(report: Report) -> str:
         ("Missing", f"{report.missing:,}", "not tried yet"),
     ]
     if observed:
-        figures.append(("Statements that hold", f"{observed.count(True)}", f"of {len(observed)} in the paper"))
+        figures.append(("Statements that hold", f"{observed.count(True)}", f"of {len(observed)}"))
     if seconds:
         figures.append(("Computing", _duration(seconds), "of all cells together"))
     cells = "\n".join(
         f"<div><dt>{title}</dt><dd>{value}<small>{html.escape(detail)}</small></dd></div>"
         for title, value, detail in figures
     )
-    kicker = "The paper, computed again" if report.items else "Study"
     return f"""<header><div>
-<p class="kicker">{kicker}</p>
+<p class="kicker">Study</p>
 <div class="headline"><h1>{html.escape(report.title)}</h1><span class="badge {colour}">{state}</span></div>
 <dl class="figures">
 {cells}
@@ -102,7 +101,7 @@ def _contents(report: Report) -> str:
     return f'<nav aria-label="Contents"><ul>{lines}</ul></nav>'
 
 
-# --- items of the paper --------------------------------------------------------------------------------------------
+# --- items ---------------------------------------------------------------------------------------------------------
 def _item(item: ItemView, place: int) -> str:
     name = f"item-{place}"
     if item.findings is None:

@@ -10,9 +10,8 @@ from typing import Any
 
 from blocc.report.storage import csv_text
 from blocc.report.study.study_summary import Spread, summary_rows
-from blocc.report.study.study_views import ERROR, STATUS, ItemView, StudyView
+from blocc.report.study.study_views import ERROR, STATUS, Findings, ItemView, StudyView, Table
 from blocc.report.transport.design_style import number
-from blocc.studies.item import Findings, Table
 from blocc.studies.study import SEED
 
 _MOST_PARTS = 8  #: of a list, where people read it
@@ -58,7 +57,7 @@ def markdown_rows(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def markdown_findings(title: str, findings: Findings) -> str:
-    """The tables of an item and what they say about the paper's statements."""
+    """The tables of an item and what they say about its statements."""
     parts = [f"# {_escaped(title)}\n"]
     for table in findings.tables:
         notes = "".join(f"\n{_escaped(note)}\n" for note in table.notes)
@@ -68,7 +67,7 @@ def markdown_findings(title: str, findings: Findings) -> str:
         for seen in findings.observations:
             measured = f" ({_escaped(seen.measured)})" if seen.measured else ""
             lines.append(f"- **{VERDICTS[seen.holds]}**: {_escaped(seen.statement)}{measured}")
-        parts.append("## What the paper says\n\n" + "\n".join(lines) + "\n")
+        parts.append("## Statements\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
 

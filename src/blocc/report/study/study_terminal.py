@@ -81,7 +81,7 @@ def naming_columns(rows: Rows, headings: Sequence[str]) -> list[str]:
 
 
 def print_item(item: ItemView) -> None:
-    """Print an item: its tables, and whether what the paper says about them holds."""
+    """Print an item: its tables, and whether each statement about them holds."""
     from rich.text import Text
 
     console = make_console()
