@@ -33,8 +33,7 @@ from blocc.result import Certificate, History, Result, Status
 from blocc.resume.file import Identity, array_digest, pack, read_checkpoint
 from blocc.resume.fingerprint import Fingerprint
 from blocc.resume.recording import Entry, Kept, Log, Pages
-from blocc.studies.compute import Outcome
-from blocc.studies.encoding import encode
+from blocc.studies.compute import Outcome, encode
 from blocc.studies.store import Store
 from blocc.studies.study import Study
 from blocc.studies.sweep import read_sweep

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocc.problems.toy import PUBLISHED
 from blocc.report.plots import BLUE, GREEN, GREY, ORANGE, RED, new_figure
 from blocc.report.study.study_views import Findings
 from blocc.studies.study import Row, select
 from reproduction.pictures.style import dress
 from reproduction.summary import finished, mean, means_by
-from reproduction.toy_sensitivity import DEFAULT, PAPER
+from reproduction.toy_sensitivity import DEFAULT, PAPER, PUBLISHED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

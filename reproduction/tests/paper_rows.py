@@ -6,8 +6,7 @@ from typing import Any
 
 from blocc._lib.version import __version__
 from blocc.report.study.study_views import Findings, Observation
-from blocc.studies.compute import compute_batch
-from blocc.studies.encoding import decode
+from blocc.studies.compute import compute_batch, decode
 from reproduction.item import Item
 
 Rows = dict[str, list[dict[str, Any]]]

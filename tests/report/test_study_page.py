@@ -16,7 +16,6 @@ from blocc.report.plots import figure_image, new_figure
 from blocc.report.storage import write_files
 from blocc.report.study.study_figures import draw_study, main_parameter
 from blocc.report.study.study_page import study_page, write_page
-from blocc.report.study.study_progress import StudyLine, clock, describe
 from blocc.report.study.study_reading import read_report
 from blocc.report.study.study_summary import spread, summary_rows
 from blocc.report.study.study_tables import item_files, markdown_findings, study_files, table_csv
@@ -283,46 +282,6 @@ def test_a_running_study_is_labelled(tmp_path: Path) -> None:
     assert report.running
     assert report.done == 4
     assert not read_report(store).running
-
-
-# --- the line --------------------------------------------------------------------------------------------------------
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_in_words() -> None:
-    assert describe(Progress(3, 0, 9, 5.0, None)) == "3 of 9 cells done, 0:05 so far"
-    assert describe(Progress(3, 1, 9, 65.0, 3700.0)) == "3 of 9 cells done, 1 failed, 1:05 so far, about 1:01:40 left"
-    assert clock(0.2) == "0:01"
-
-
-def test_line_on_a_terminal_rewrites_itself() -> None:
-    stream, now = Terminal(), [0.0]
-    with StudyLine(stream, lambda: now[0]) as line:
-        line.label = "small:"
-        line.report(Progress(1, 0, 9, 0.0, None))
-        assert stream.getvalue() == ""
-        now[0] = 1.0
-        line.refresh()  # nothing was reported since, but time has passed
-        assert stream.getvalue().strip() == "small: 1 of 9 cells done, 0:01 so far"
-    assert stream.getvalue().endswith("\r")
-    ended = stream.getvalue()
-    line.refresh()
-    assert stream.getvalue() == ended
-
-
-def test_line_in_a_log_comes_every_ten_seconds() -> None:
-    stream, now = io.StringIO(), [0.0]
-    with StudyLine(stream, lambda: now[0]) as line:
-        for second in range(25):
-            now[0] = float(second)
-            line.report(Progress(second, 0, 25, float(second), 25.0 - second))
-    lines = stream.getvalue().splitlines()
-    assert lines == [
-        "10 of 25 cells done, 0:10 so far, about 0:15 left",
-        "20 of 25 cells done, 0:20 so far, about 0:05 left",
-    ]
 
 
 # --- in a browser ----------------------------------------------------------------------------------------------------

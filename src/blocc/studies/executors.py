@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -131,17 +132,18 @@ def _check_start(pools: Sequence[Any]) -> None:
         for started in [pool.submit(worker_name) for pool in pools]:
             started.result()
     except BrokenProcessPool as error:
-        raise StudyError(f"worker processes cannot start: {_first_line(error)}. Finished cells are kept") from error
+        raise StudyError(f"worker processes cannot start ({_cause(error)}). Finished cells are kept") from error
 
 
 def _given_up(index: int, error: BaseException) -> Outcome:
-    reason = f"the worker died {ATTEMPTS} times while it computed this batch (the last time: {_first_line(error)})"
+    reason = f"the worker died {ATTEMPTS} times while it computed this batch (the last time: {_cause(error)})"
     return Outcome(index, (), reason, 0.0, "processes of this machine", ATTEMPTS)
 
 
-def _first_line(error: BaseException) -> str:
-    """What loky says, without its advice: the exit codes of the processes come last."""
-    return " ".join(str(error).split())
+def _cause(error: BaseException) -> str:
+    """How a worker died: loky names the exit code, such as SIGKILL(-9), in braces within a page of advice."""
+    code = re.search(r"\{(.*?)\}", str(error))
+    return code[1] if code else str(error).partition("\n")[0]
 
 
 def _prepare_worker(program: int) -> None:

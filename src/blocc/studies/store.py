@@ -19,8 +19,7 @@ from typing import Any
 
 from blocc._lib.files import shown
 from blocc._lib.version import __version__
-from blocc.studies.compute import Outcome
-from blocc.studies.encoding import decode
+from blocc.studies.compute import Outcome, decode
 from blocc.studies.locking import exclusive
 from blocc.studies.study import Cell, Study, StudyError, canonical
 
