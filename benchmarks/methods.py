@@ -1,6 +1,6 @@
 """What one iteration of every method costs, as the lower level grows: seconds, and the fitted exponents.
 
-    python benchmarks/methods.py [--most 10000] [--out FOLDER]
+    python -m benchmarks.methods [--most 10000] [--out FOLDER]
 
 Two sweeps of a lower level with dense affine constraints: d_y variables with 10 constraints, and d_c constraints on 10
 variables (equalities, fewer than variables, for AiPOD). The measurement is that of ``python -m reproduction complexity``; see
