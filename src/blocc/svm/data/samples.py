@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from blocc._lib.tables import csv_records
 from blocc.errors import ProblemError
 from blocc.problems.loading import InputError
-from blocc.svm.data.openml import fetch_scaled, load_breast_cancer
+from blocc.svm.data.openml import fetch_scaled, load_breast_cancer, sklearn_datasets
 from blocc.svm.data.text import (
     LIBSVM_LINE,
+    ArgumentError,
+    LibsvmLines,
     checked_path,
     column_title,
     feature_cells,
@@ -24,11 +27,8 @@ from blocc.svm.data.text import (
     find_label,
     finite_number,
     label_cell,
-    libsvm_pair,
     lines_of,
     looks_like_libsvm,
-    records_of,
-    shown,
 )
 
 BUILT_IN = ("breast_cancer", "diabetes", "fourclass")
@@ -92,13 +92,15 @@ def read_samples(
     """
     if isinstance(source, str) and source in BUILT_IN:
         if label is not None:
-            raise InputError(f"label cannot be chosen for the built-in data set {source}; leave it out")
+            raise ArgumentError(f"label cannot be chosen for the built-in data set {source}; leave it out")
         return _built_in(source, cache)
     path = checked_path(source, f", or a built-in name: {', '.join(BUILT_IN)}")
     suffix = path.suffix.lower()
     if suffix in LIBSVM_SUFFIXES or (suffix not in CSV_SUFFIXES and looks_like_libsvm(path)):
         if label is not None:
-            raise InputError(f"label is for CSV files; {path.name} is a LIBSVM file, whose lines begin with the label")
+            raise ArgumentError(
+                f"label is for CSV files; {path.name} is a LIBSVM file, whose lines begin with the label"
+            )
         return read_libsvm(path)
     return read_csv(path, label=label)
 
@@ -110,7 +112,7 @@ def read_csv(path: str | Path, *, label: str | int | None = None) -> LabelledDat
     it is the column called label, target, class or y (in upper or lower case), otherwise the last.
     """
     path = checked_path(path)
-    records = records_of(path, find_delimiter(path))
+    records = csv_records(lines_of(path), path.name, InputError, find_delimiter(path))
     first_line, first = next(records, (0, []))
     if not first:
         raise InputError(f"{path.name} is empty; it must have a row for each sample")
@@ -149,36 +151,24 @@ def read_csv(path: str | Path, *, label: str | int | None = None) -> LabelledDat
 def read_libsvm(path: str | Path) -> LabelledData:
     """Samples from a LIBSVM (svmlight) file; features that a line leaves out are zero."""
     path = checked_path(path)
-    labels, counts = array("d"), array("q")
-    columns, values = array("q"), array("d")
-    width = 0
-    for line, text in enumerate(lines_of(path), 1):
-        tokens = text.partition("#")[0].split()
-        if not tokens:
-            continue
-        place = f"{path.name} line {line}"
-        number = finite_number(tokens[0])
-        if number is None:
-            raise InputError(f"{place}: the label {shown(tokens[0])} is not a number; {LIBSVM_LINE}")
-        last = 0
-        for token in tokens[1:]:
-            index, value = libsvm_pair(token, place)
-            if index <= last:
-                raise InputError(f"{place}: index {index} follows index {last}; indices must increase in a line")
-            last = index
-            columns.append(index - 1)
-            values.append(value)
-        width = max(width, last)
-        labels.append(number)
-        counts.append(len(tokens) - 1)
-        _check_cells(len(labels), width, place)
-    if not labels:
+    lines = LibsvmLines(path)
+    try:
+        sparse, labels = sklearn_datasets(path.name).load_svmlight_file(lines, zero_based=False)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise lines.complaint() from error
+    if not len(labels):
         raise InputError(f"{path.name} is empty; {LIBSVM_LINE}")
-    if width == 0:
+    if sparse.nnz == 0:
         raise InputError(f"{path.name} has labels, but no features; {LIBSVM_LINE}")
-    matrix = np.zeros((len(labels), width))
-    matrix[np.repeat(np.arange(len(labels)), counts), np.array(columns, dtype=np.int64)] = values
-    return LabelledData(matrix, np.array(labels), _names([""] * width), path.stem)
+    rows, width = sparse.shape
+    _check_cells(rows, width, lines.place())
+    matrix = sparse.toarray()
+    overflowing = ~(np.isfinite(matrix).all(axis=1) & np.isfinite(labels))
+    if overflowing.any():
+        raise InputError(f"{lines.place(int(overflowing.argmax()))}: a number is too large")
+    return LabelledData(matrix, labels, _names([""] * width), path.stem)
 
 
 def expand_quadratic(X: np.ndarray) -> np.ndarray:
