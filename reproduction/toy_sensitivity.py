@@ -18,7 +18,7 @@ from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import MultiResult
 from blocc.solve import solve_many
 from blocc.studies.study import Row, Study, select
-from reproduction.item import Item
+from reproduction.item import Item, RowsByStudy
 from reproduction.summary import (
     column,
     endings,
@@ -112,7 +112,7 @@ def studies(quick: bool) -> list[Study]:
     ]
 
 
-def conclude(rows_by_study: Mapping[str, Sequence[Row]]) -> Findings:
+def conclude(rows_by_study: RowsByStudy) -> Findings:
     """The paper's table beside both of ours."""
     paper, default = finished(rows_by_study, PAPER), finished(rows_by_study, DEFAULT)
     lines = []
@@ -143,6 +143,11 @@ def conclude(rows_by_study: Mapping[str, Sequence[Row]]) -> Findings:
         f"With gamma growing by itself: gap {mean(automatic, 'distance'):.1e}, {short(automatic, 'seconds')} s, "
         f"{endings(automatic)}.",
     )
+    table = Table("Sensitivity of the toy to gamma and eta", lines, notes)
+    return Findings([table], _observations(rows_by_study, paper, default))
+
+
+def _observations(rows_by_study: RowsByStudy, paper: Sequence[Row], default: Sequence[Row]) -> list[Observation]:
     complete, both = is_complete(rows_by_study, PAPER), is_complete(rows_by_study, PAPER, DEFAULT)
     gaps = means_by(paper, "gamma", "distance")
     steps = {
@@ -151,28 +156,25 @@ def conclude(rows_by_study: Mapping[str, Sequence[Row]]) -> Findings:
         if eta <= SMALL_ETA
     }
     largest = float(column(default, "distance").max(initial=0.0))
-    return Findings(
-        [Table("Sensitivity of the toy to gamma and eta", lines, notes)],
-        [
-            Observation(
-                "Larger gamma brings yF closer to yg",
-                gaps[max(gaps)] < gaps[min(gaps)] and gaps[max(gaps)] == min(gaps.values()) if complete else None,
-                f"mean gap over all eta, by gamma: {listed(gaps)}",
-            ),
-            Observation(
-                "At a small fixed eta, larger gamma converges in fewer steps",
-                all(by[max(by)] < by[min(by)] for by in steps.values()) if complete and steps else None,
-                "; ".join(f"eta {eta:g}: {listed(by)}" for eta, by in steps.items())
-                + ". F_gamma is the same function for every gamma here; what gamma speeds up are inner loops "
-                "that stop by themselves, and these make a fixed number of iterations",
-            ),
-            Observation(
-                "The defaults leave no gap at any gamma",
-                largest < 1e-6 if both else None,
-                f"largest gap {largest:.1e} over {len(default)} runs",
-            ),
-        ],
-    )
+    return [
+        Observation(
+            "Larger gamma brings yF closer to yg",
+            gaps[max(gaps)] < gaps[min(gaps)] and gaps[max(gaps)] == min(gaps.values()) if complete else None,
+            f"mean gap over all eta, by gamma: {listed(gaps)}",
+        ),
+        Observation(
+            "At a small fixed eta, larger gamma converges in fewer steps",
+            all(by[max(by)] < by[min(by)] for by in steps.values()) if complete and steps else None,
+            "; ".join(f"eta {eta:g}: {listed(by)}" for eta, by in steps.items())
+            + ". F_gamma is the same function for every gamma here; what gamma speeds up are inner loops "
+            "that stop by themselves, and these make a fixed number of iterations",
+        ),
+        Observation(
+            "The defaults leave no gap at any gamma",
+            largest < 1e-6 if both else None,
+            f"largest gap {largest:.1e} over {len(default)} runs",
+        ),
+    ]
 
 
 ITEM = Item(

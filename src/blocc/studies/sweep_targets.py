@@ -11,9 +11,8 @@ from typing import Any, Protocol
 
 from blocc._lib.files import shown, stays_inside
 from blocc.errors import OptionError
-from blocc.methods.front import prepare
 from blocc.methods.registry import METHODS as OTHER_METHODS
-from blocc.methods.registry import NAMES
+from blocc.methods.registry import NAMES, prepare
 from blocc.options import Options, make_options
 from blocc.problems.loading import InputError
 from blocc.solve import start_in
