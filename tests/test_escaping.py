@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from blocc.report.storage import cell_text, csv_text
+from blocc._lib.tables import cell_text, csv_bytes
 from blocc.report.study.study_page import study_page
 from blocc.report.study.study_tables import markdown_findings, markdown_rows, study_files
 from blocc.report.study.study_views import Findings, ItemView, Observation, Report, StudyView, Table
@@ -143,7 +143,7 @@ FORMULAS = ("=cmd|' /C calc'!A0", "+1+cmd|x", "-2+3+cmd|' /C calc'!A0", "@SUM(1)
 @pytest.mark.parametrize("text", FORMULAS)
 def test_no_cell_of_a_report_is_a_formula(text: str) -> None:
     assert cell_text(text) == "'" + text.replace("\r", "\n")
-    ((heading,), (cell,)) = csv.reader(io.StringIO(csv_text([{text: text}]).decode(), newline=""))
+    ((heading,), (cell,)) = csv.reader(io.StringIO(csv_bytes([{text: text}]).decode(), newline=""))
     assert heading.startswith("'")
     assert cell.startswith("'")
 
@@ -156,7 +156,7 @@ def test_numbers_and_plain_words_stay_as_they_are(value: object) -> None:
 def test_a_carriage_return_begins_no_row(tmp_path: Path) -> None:
     """Neither in a report, nor in a network that is written and read again."""
     text = "a\r=1+1"
-    assert len(list(csv.reader(io.StringIO(csv_text([{"a": text}]).decode(), newline="")))) == 2
+    assert len(list(csv.reader(io.StringIO(csv_bytes([{"a": text}]).decode(), newline="")))) == 2
     again = read_network(write_network(small_network((text, "b", "c", "d")), tmp_path / "net"))
     assert again.labels[0] == text
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from blocc.errors import BloccError
-from blocc.report.plots import figure_image, new_figure
+from blocc.report.figure import figure_image, new_figure
 from blocc.report.storage import write_files
 from blocc.report.study.study_figures import draw_study, main_parameter
 from blocc.report.study.study_page import study_page, write_page

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from blocc.errors import BloccError
-from blocc.report.transport.design_page import embedded, report_page, write_report
-from blocc.report.transport.design_page_charts import convergence_figure, demand_figure
-from blocc.report.transport.design_page_map import map_figure
+from blocc.report.page import environment
+from blocc.report.transport.design_charts import convergence_figure, demand_figure, map_figure
+from blocc.report.transport.design_page import report_page, write_report
 from blocc.report.transport.design_style import UTILISATION_SCALE
 from blocc.result import Status
 from blocc.transport.design.design_result import Design
@@ -102,8 +102,7 @@ def test_plotly_knows_every_attribute(design: Design) -> None:
     go = pytest.importorskip("plotly.graph_objects")
     for make in (map_figure, demand_figure, convergence_figure):
         for case in (design, fake_design(one_market(0.0), iterations=0, build=False)):
-            figure = make(case)
-            go.Figure({"data": figure["data"], "layout": figure["layout"]})
+            go.Figure(make(case))
 
 
 def test_convergence_is_the_utility(design: Design, text: str) -> None:
@@ -150,8 +149,9 @@ def test_hostile_words_stay_words() -> None:
 
 def test_embedded_data_survives() -> None:
     data = {"words": ["</script>", "<!--", "&amp;", "\u2028\u2029", "é"]}
-    assert json.loads(embedded(data)) == data
-    assert not set("<>&\u2028\u2029") & set(embedded(data))
+    embedded = environment().from_string("{{ data | tojson }}").render(data=data)
+    assert json.loads(embedded) == data
+    assert not set("<>&\u2028\u2029") & set(embedded)
 
 
 def test_large_designs_stay_small() -> None:

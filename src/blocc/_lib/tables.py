@@ -36,7 +36,7 @@ def csv_bytes(rows: Sequence[Mapping[str, Any]], headings: Iterable[str] = (), *
     :param guarded: write cells by :func:`cell_text`, for spreadsheets; otherwise every text as it is, for programs
     """
     columns = list(headings) or list(dict.fromkeys(key for row in rows for key in row))
-    table = [columns, *([row.get(column) for column in columns] for row in rows)] if columns else []
+    table: list[list[Any]] = [columns, *([row.get(column) for column in columns] for row in rows)] if columns else []
     if guarded:
         table = [[cell_text(cell) for cell in cells] for cells in table]
     stream = io.StringIO(newline="")

@@ -13,12 +13,13 @@ from typing import Annotated, Any
 from blocc._lib.files import parse_json, read_limited
 from blocc.cli.svm_input import check_folder
 from blocc.problems.loading import InputError
+from blocc.report.format import value_text
 from blocc.report.storage import write_files
 from blocc.report.study.study_page import state_of, write_page
 from blocc.report.study.study_progress import StudyProgress, clock
 from blocc.report.study.study_reading import read_report
 from blocc.report.study.study_summary import summary_rows
-from blocc.report.study.study_tables import shown, study_files
+from blocc.report.study.study_tables import study_files
 from blocc.report.study.study_terminal import print_table
 from blocc.report.study.study_views import Report, seconds_of
 from blocc.studies.engine import run_study
@@ -95,7 +96,7 @@ def sweep_command(
         if any("success" in row for row in view.done):
             print(f"{sum(bool(row.get('success')) for row in view.done)} of {len(view.done)} runs converged")
         for row in view.failed[:5]:
-            where = ", ".join(f"{key} {shown(row.get(key))}" for key in view.parameters)
+            where = ", ".join(f"{key} {value_text(row.get(key))}" for key in view.parameters)
             print(f"  failed: {where}: {str(row.get('error')).partition(chr(10))[0]}")
         for path in written:
             print(f"written: {path}")
