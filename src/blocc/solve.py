@@ -132,7 +132,7 @@ def _by_other_method(
     files: _Files,
     options: dict[str, Any],
 ) -> Result:
-    from blocc.methods.front import prepare  # that room stands on this one
+    from blocc.methods.registry import prepare, run_method  # that room stands on this one
 
     start = start_in(problem, x0)
     run = prepare(problem, method, preset, options, callback, _reporter(progress))
@@ -141,7 +141,7 @@ def _by_other_method(
         run = run.continuing(files.journal(problem, described, start))
     journal = run.monitor.journal
     with double_precision(), interruptible(run.monitor.request), _closing(run.monitor.report), closing(journal):
-        result = run.run(start)
+        result = run_method(run, start)
     return _remarked(result, journal)
 
 

@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, a gamma given as text, and errors as one sentence."""
+"""What all commands share: exit codes, a gamma given as text, errors as one sentence, text under a coloured line."""
 
 from __future__ import annotations
 
@@ -35,6 +35,16 @@ def parse_gamma(text: str | None) -> float | str | None:
         return float(text)
     except ValueError:
         raise InputError(f"--gamma must be 'auto' or a positive number, got {text!r}") from None
+
+
+def print_headed(text: str, success: bool) -> None:
+    """Print text whose first line is green or red."""
+    from rich.console import Console
+
+    first, _, rest = text.partition("\n")
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(first, style="bold green" if success else "bold red", markup=False)
+    console.print(rest, markup=False)
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:

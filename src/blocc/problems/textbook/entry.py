@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def known(
     name: str,
     source: str,
     *,
-    value: float,
+    value: SupportsFloat,
     x: PyTree | None,
     y: PyTree | None,
     starts: Sequence[PyTree],
