@@ -21,9 +21,8 @@ from blocc.result import Status
 from blocc.studies.study import Row
 from blocc.svm.data.samples import LabelledData, proportional_sizes, read_libsvm, split_indices
 from blocc.svm.fitting import UNIFORM, FitOptions, fit_margins
-from blocc.svm.margins import CPenalty, MarginProblem, Scaling
-from blocc.svm.padded import Answer, Solvers
-from blocc.svm.svm_problem import scaled_problem
+from blocc.svm.margins import CPenalty, FeatureUnits, MarginProblem, scaled_problem
+from blocc.svm.padded import FollowerSolution, Solvers
 from reproduction.summary import finite_or_none
 
 FOLDER = "BLOCC_DATA"  #: the environment's name of the folder with data sets
@@ -78,25 +77,18 @@ class Split:
     @functools.cached_property
     def problem(self) -> MarginProblem:
         """The bilevel problem in the samples' own units."""
-        plain = Scaling(np.zeros(self.train[0].shape[1]), 1.0)
-        rows, validation = plain.rows(*self.train), plain.rows(*self.validation)
-        return MarginProblem(rows, validation, self.c_penalty, 1.0, self.intercept_weight)
+        return MarginProblem.of((*self.train, *self.validation), self.c_penalty, 1.0, self.intercept_weight)
 
     @functools.cached_property
-    def _scaled(self) -> tuple[Solvers, Scaling]:
-        weights: dict[str, Any] = {
-            "c_penalty": self.c_penalty,
-            "c_weight": 1.0,
-            "intercept_weight": self.intercept_weight,
-        }
-        scaled, scaling = scaled_problem(*self.train, *self.validation, **weights)
-        return Solvers(scaled), scaling
+    def _scaled(self) -> tuple[Solvers, FeatureUnits]:
+        scaled, units = scaled_problem((*self.train, *self.validation), self.c_penalty, 1.0, self.intercept_weight)
+        return Solvers(scaled), units
 
-    def follower(self, c: Margins, gamma: float | None = None) -> tuple[Classifier, Margins, Answer]:
+    def follower(self, c: Margins, gamma: float | None = None) -> tuple[Classifier, Margins, FollowerSolution]:
         """The exact answer to margins ``c`` and its multipliers; with ``gamma`` the penalised one."""
-        solvers, scaling = self._scaled
-        found = solvers.follower(c, gamma=None if gamma is None else gamma / scaling.unit**2)
-        return scaling.back(found["y"]), (gamma or 1.0) * found["price"] / scaling.unit**2, found
+        solvers, units = self._scaled
+        found = solvers.follower(c, gamma=None if gamma is None else gamma / units.unit**2)
+        return units.back(found.y), (gamma or 1.0) * found.price / units.unit**2, found
 
     def paper_value(self, c: Margins, y: Classifier) -> float:
         """The upper objective by the paper's formula, whatever was minimised."""
@@ -108,9 +100,9 @@ class Split:
         return float(np.mean((features @ y[:-1] + y[-1] > 0.0) == (labels > 0.0)))
 
 
-def has_no_answer(found: Answer) -> bool:
+def has_no_answer(found: FollowerSolution) -> bool:
     """Whether no classifier meets the margins."""
-    return bool(found["infeasible"]) and found.error > 1e-7
+    return found.infeasible and found.error > 1e-7
 
 
 @dataclass

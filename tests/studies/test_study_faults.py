@@ -140,6 +140,23 @@ def test_a_function_may_print_where_nobody_reads(tmp_path: Path) -> None:
     assert [(row["status"], row["value"]) for row in rows_of(study, store)] == [("done", 7)]
 
 
+def test_scripts_need_no_guard_for_worker_processes(tmp_path: Path) -> None:
+    """Workers do not import the program that started them."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from blocc.studies.engine import run_study\n"
+        "from blocc.studies.study import Study\n"
+        "study = Study('talk', 'study_functions:chatty', {'a': [7]})\n"
+        "print([row['status'] for row in run_study(study, 'store.sqlite', executor='processes', workers=1)])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=TIMEOUT
+    )
+    assert done.stdout == "['done']\n"  # what the function prints appears elsewhere
+    assert "hello from Python" in done.stderr
+    assert "hello from below" in done.stderr
+
+
 # --- the scheduler ----------------------------------------------------------------------------------------------------
 def test_a_killed_scheduler_ends_the_study_and_keeps_its_cells(tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="Dask is not installed")

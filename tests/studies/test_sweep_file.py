@@ -235,7 +235,7 @@ TOY = 'problem = "toy"\n'
         ('problem = "three"\n[options]\nmethod = "pgd"\nbudget = 3.0', "knows no budget"),
         ('problem = "three"\n[options]\nbudget = -1.0', "budget must be"),
         ('problem = "three"\n[options]\nsymmetric = "yes"', "symmetric must be true or false"),
-        ('problem = "three"\n[grid]\nmax_capacity = [-1.0]', "max_capacity must be a positive number"),
+        ('problem = "three"\n[grid]\nmax_capacity = [-1.0]', "max_capacity must not be negative"),
         ("problem = ", "is not a TOML file"),
     ],
 )

@@ -114,9 +114,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(value)  # np.float64 is a float, too
     if isinstance(value, Mapping):
-        strange = [key for key in value if not isinstance(key, str)]
-        if strange:
-            raise TypeError(f"keys must be strings, got {strange[0]!r}")
+        unfit = [key for key in value if not isinstance(key, str)]
+        if unfit:
+            raise TypeError(f"keys must be strings, got {unfit[0]!r}")
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]

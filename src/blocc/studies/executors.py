@@ -76,7 +76,7 @@ class ProcessExecutor:
 
     Each worker is a pool of its own and has one batch at a time. So it is known which batch a worker died of, and only
     that one is charged an attempt. The workers are fresh interpreters, never forks: JAX has threads, and their locks
-    would stay locked for ever in a fork. They do not import the main program again: a script needs no guard.
+    would stay locked in a fork. They do not import the main program again: a script needs no guard.
 
     :param workers: how many; by default as many as this process may use cores
     """

@@ -48,7 +48,7 @@ class Target(Protocol):
 def confined(text: str, folder: Path, key: str, anywhere: bool) -> Path:
     """The path that a study names, relative to ``folder``: in there or in the working folder, or ``anywhere``.
 
-    A study may come from a stranger, and what it names is read, run or overwritten.
+    A study may come from outside, and what it names is read, run or overwritten.
     """
     path = folder / text
     if "\0" in text:
