@@ -166,7 +166,7 @@ class _GamRun:
         self.trajectory.note(k, c, y)
 
 
-def _sensitivity(samples: Samples, *arguments: AnyArray) -> Any:
+def _sensitivity(samples: Samples, *arguments: Array) -> Any:
     return kkt_sensitivity(margins_problem(samples), *arguments)
 
 
