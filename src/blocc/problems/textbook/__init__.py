@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
 
 from blocc.errors import OptionError
 from blocc.problems.textbook.entry import TAGS, KnownProblem
 
 __all__ = ["TAGS", "KnownProblem", "known_problem", "known_problems"]
 
-#: The modules that hold the problems; each builds its own when it is imported.
-FAMILIES = ("smooth", "other_sets", "coupled", "curved", "linear", "degenerate", "large")
-
 
 @cache
 def known_problems() -> tuple[KnownProblem, ...]:
     """All problems, small ones first. Built on the first call and kept."""
-    families = (import_module(f"{__name__}.{family}") for family in FAMILIES)
+    from blocc.problems.textbook import coupled, curved, degenerate, large, linear, other_sets, smooth
+
+    families = (smooth, other_sets, coupled, curved, linear, degenerate, large)
     return tuple(entry for family in families for entry in family.PROBLEMS)
 
 
