@@ -72,7 +72,7 @@ def check_options(options: dict[str, Any]) -> None:
 def check_presets(settings: dict[str, Any]) -> None:
     """Refuse what would be ignored: options that a preset sets itself, or that belong to another method or kernel."""
     try:
-        from blocc.svm.estimator import PRESETS
+        from blocc.svm.fitting import PRESETS
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "sklearn":
             raise

@@ -13,10 +13,11 @@ from urllib.error import URLError
 
 import numpy as np
 
+from blocc._lib.arrays import Float, NDArray
 from blocc.problems.loading import InputError
 from blocc.svm.data.text import ArgumentError
 
-Table = tuple[np.ndarray, np.ndarray, tuple[str, ...]]  #: features, labels, names of the features
+Table = tuple[Float[NDArray, "n d"], NDArray, tuple[str, ...]]  #: features, labels, names of the features
 
 FEATURES = {"diabetes": 8, "fourclass": 2}
 # What identifies each set on OpenML, tried in this order. The number of fourclass is not known to us, so the oldest
@@ -127,7 +128,7 @@ def _reason(error: Exception) -> str:
     return text[:200] or type(error).__name__
 
 
-def _check(name: str, features: np.ndarray, labels: np.ndarray) -> None:
+def _check(name: str, features: Float[NDArray, "..."], labels: NDArray) -> None:
     """Raise where OpenML has something else under the name."""
     expected = FEATURES[name]
     if features.ndim != 2 or features.shape[1] != expected or labels.shape != features.shape[:1]:
@@ -144,7 +145,7 @@ def _check(name: str, features: np.ndarray, labels: np.ndarray) -> None:
     )
 
 
-def _scaled(features: np.ndarray) -> np.ndarray:
+def _scaled(features: Float[NDArray, "n d"]) -> Float[NDArray, "n d"]:
     """Each column moved and stretched to [-1, 1]; a constant column becomes zero."""
     low, high = features.min(axis=0), features.max(axis=0)
     width = np.where(high > low, high - low, 1.0)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.tables import csv_records
 from blocc.errors import ProblemError
 from blocc.problems.loading import InputError
@@ -36,6 +37,7 @@ MAX_CELLS = 5 * 10**8  # 4 GB of numbers
 MAX_LABEL_LETTERS = 5 * 10**8  # 2 GB of text
 CSV_SUFFIXES = (".csv", ".tsv")
 LIBSVM_SUFFIXES = (".libsvm", ".svm", ".svmlight")
+Indices = Int[NDArray, "_"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +47,8 @@ class LabelledData:
     Labels become int64 where all are whole numbers (also if written as text), otherwise float64 or str.
     """
 
-    X: np.ndarray
-    y: np.ndarray
+    X: Float[NDArray, "n d"]
+    y: NDArray  #: of n integers, floats or texts
     feature_names: tuple[str, ...]
     name: str
 
@@ -71,7 +73,7 @@ class LabelledData:
         return int(self.X.shape[1])
 
     @property
-    def classes(self) -> np.ndarray:
+    def classes(self) -> NDArray:
         """The different labels, sorted."""
         return np.unique(self.y)
 
@@ -171,7 +173,7 @@ def read_libsvm(path: str | Path) -> LabelledData:
     return LabelledData(matrix, labels, _names([""] * width), path.stem)
 
 
-def expand_quadratic(X: np.ndarray) -> np.ndarray:
+def expand_quadratic(X: Any) -> Float[NDArray, "n e"]:
     """A constant, all features, all squares and all products of two features: 8 columns become 45.
 
     The quadratic part is ordered x1 x1, x1 x2, ..., x1 xd, x2 x2, ...
@@ -199,7 +201,7 @@ def expand_data(data: LabelledData) -> LabelledData:
     return LabelledData(expand_quadratic(data.X), data.y, ("1", *names, *products), data.name)
 
 
-def split_indices(n: int, *, train: int, validation: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def split_indices(n: int, *, train: int, validation: int, seed: int) -> tuple[Indices, Indices, Indices]:
     """Indices of the training, validation and test samples, drawn at random; the test set is what remains."""
     n, train, validation = _whole("n", n, 3), _whole("train", train, 1), _whole("validation", validation, 1)
     if train + validation >= n:
@@ -233,7 +235,7 @@ def _built_in(name: str, cache: str | Path | None) -> LabelledData:
 
 
 # --- arrays and arguments ------------------------------------------------------------------------------------------
-def _as_matrix(value: Any) -> np.ndarray:
+def _as_matrix(value: Any) -> Float[NDArray, "n d"]:
     """A C-contiguous float64 matrix; copied only where it is something else, since it may be large."""
     try:
         if np.iscomplexobj(value):
@@ -248,7 +250,7 @@ def _as_matrix(value: Any) -> np.ndarray:
     return matrix
 
 
-def _as_labels(values: Any) -> np.ndarray:
+def _as_labels(values: Any) -> NDArray:
     labels = np.asarray(values)
     if labels.ndim != 1:
         raise ProblemError(f"y must be a vector with one label for each sample, got the shape {labels.shape}")
