@@ -56,10 +56,10 @@ class Aipod(Iteration):
 
     def automatic(self, size: Size) -> list[dict[str, float]]:
         """1/L below; several lengths above."""
-        steep = size.upper * (1.0 + (size.mixed / max(size.lower_least, 1e-3)) ** 2) + 1e-3
+        curvature = size.upper * (1.0 + (size.mixed / max(size.lower_least, 1e-3)) ** 2) + 1e-3
         return [
-            {"alpha": bold / steep, "beta": 1.0 / max(size.lower, 1e-6), **self.automatic_extra, **self.given}
-            for bold in (1.0, 0.3, 0.1, 0.03, 0.003)
+            {"alpha": factor / curvature, "beta": 1.0 / max(size.lower, 1e-6), **self.automatic_extra, **self.given}
+            for factor in (1.0, 0.3, 0.1, 0.03, 0.003)
         ]
 
     def start(self, flat: FlatProblem, x: VectorX, y: VectorY) -> AipodState:

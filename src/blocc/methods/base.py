@@ -97,7 +97,7 @@ class Method(ABC):
 
     @abstractmethod
     def automatic(self, size: Size) -> list[dict[str, float]]:
-        """Settings to try, boldest first; numbers that were given replace their automatic values."""
+        """Settings to try, the longest steps first; numbers that were given replace automatic ones."""
 
     @abstractmethod
     def drive(self, run: Any, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> Iterate:

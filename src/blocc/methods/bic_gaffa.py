@@ -52,15 +52,15 @@ class BicGaffa(Iteration):
     }
 
     def automatic(self, size: Size) -> list[dict[str, float]]:
-        """Step lengths from the curvatures, from bold to cautious."""
+        """Step lengths from the curvatures, the longest first."""
         gamma1 = 1.0 / max(size.lower, 0.1)
         gamma2 = 1.0 / max(size.coupling_y**2 * gamma1, 0.1)
         eta = 1.0 / (size.lower + 1.0 / gamma1)
-        steep = size.upper + size.lower + size.mixed + gamma2 * size.coupling**2 + 1.0 / gamma1
+        curvature = size.upper + size.lower + size.mixed + gamma2 * size.coupling**2 + 1.0 / gamma1
         common = {"eta": eta, "gamma1": gamma1, "gamma2": gamma2, "p": 0.3, "r": 1e6}
         return [
-            {"alpha": bold / steep, "beta": bold * gamma2, "c0": c0, **common, **self.given}
-            for bold in (0.5, 0.1, 0.02)
+            {"alpha": factor / curvature, "beta": factor * gamma2, "c0": c0, **common, **self.given}
+            for factor in (0.5, 0.1, 0.02)
             for c0 in (1.0, 0.1)
         ]
 

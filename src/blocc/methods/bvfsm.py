@@ -62,15 +62,15 @@ class Bvfsm(Iteration):
     }
 
     def automatic(self, size: Size) -> list[dict[str, float]]:
-        """Step lengths from the curvatures, from bold to cautious."""
-        steep = size.upper + size.lower + 1e-3
+        """Step lengths from the curvatures, the longest first."""
+        curvature = size.upper + size.lower + 1e-3
         common = {
-            **{"step_y": 0.5 / steep, "step_z": 1.0 / (size.lower + 1e-3), "mu0": 0.1, "theta0": 0.1},
+            **{"step_y": 0.5 / curvature, "step_z": 1.0 / (size.lower + 1e-3), "mu0": 0.1, "theta0": 0.1},
             **{"rho0": 10.0 * (1.0 + size.lower), "shift": 1e-3, "slope": max(size.coupling, 1e-3)},
         }
         return [
-            {"alpha": bold / (steep + size.mixed), "sigma0": sigma0, **common, **self.given}
-            for bold in (0.5, 0.1, 0.02)
+            {"alpha": factor / (curvature + size.mixed), "sigma0": sigma0, **common, **self.given}
+            for factor in (0.5, 0.1, 0.02)
             for sigma0 in (1.0, 0.1)
         ]
 

@@ -69,7 +69,7 @@ class Iteration(Method):
                 if now.shortened == SHORTENINGS:
                     run.diverged = True
                     break
-                # Automatic numbers were too bold: the same iterations again, with shorter steps.
+                # Automatic steps were too long: the same iterations again, with shorter steps.
                 run.numbers = {name: v * (SHORTER if name in self.lengths else 1) for name, v in run.numbers.items()}
                 now = now._replace(part=now.state, done=0, shortened=now.shortened + 1, numbers=run.numbers)
                 continue
@@ -137,7 +137,7 @@ def _choose(
     steps = CompiledSteps(run, method, len(candidates))
     states, count = steps.advance(numbers, states, 0, count, until=until)
     values = [_exact_value(run, point) for point in np.asarray(states.x)]
-    if not np.isfinite(values).any():  # none of them works: the most cautious begins again
+    if not np.isfinite(values).any():  # none of them works: the shortest steps begin again
         return candidates[-1], start, 0
     best = int(np.argmin(values))
     return candidates[best], jax.tree.map(lambda leaf: leaf[best], states), count
@@ -173,7 +173,7 @@ class CompiledSteps:
     ) -> tuple[State, int]:
         """Up to ``count`` iterations from k on, in calls of about a second, so that limits are kept.
 
-        ``done`` of them are over; ``keep(state, done)`` hears of every call.
+        ``done`` of them are over already; ``keep(state, done)`` follows every compiled call.
         """
         piece, monitor = FIRST_PIECE, self.run.monitor
         while done < count and (done == 0 or monitor.elapsed() < until):

@@ -54,17 +54,17 @@ class LvHba(Iteration):
     }
 
     def automatic(self, size: Size) -> list[dict[str, float]]:
-        """Step lengths from the curvatures, from bold to cautious."""
+        """Step lengths from the curvatures, the longest first."""
         gamma2 = 1.0
         found = []
         # A long proximal term (large gamma1) makes the penalty act from afar, a short one allows longer steps.
         for gamma1 in (1.0 / max(size.lower, 0.1), 100.0 / max(size.lower, 0.1)):
             eta = 1.0 / (size.lower + 1.0 / gamma1 + 1.0 / gamma2 + 2.0 * size.coupling_y)
-            steep = size.upper + 2.0 * size.lower + size.mixed + 2.0 / gamma1
+            curvature = size.upper + 2.0 * size.lower + size.mixed + 2.0 / gamma1
             common = {"eta": eta, "gamma1": gamma1, "gamma2": gamma2, "p": 0.49, "r": 1e6}
             found += [
-                {"alpha": bold / steep, "beta": min(bold, 0.5) * gamma2, "c0": c0, **common, **self.given}
-                for bold in (1.0, 0.2, 0.04)
+                {"alpha": factor / curvature, "beta": min(factor, 0.5) * gamma2, "c0": c0, **common, **self.given}
+                for factor in (1.0, 0.2, 0.04)
                 for c0 in (1.0, 0.1)
             ]
         return found

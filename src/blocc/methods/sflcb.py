@@ -51,10 +51,10 @@ class Sflcb(Iteration):
     def automatic(self, size: Size) -> list[dict[str, float]]:
         """Step lengths from the curvatures; small weights of the upper objective are exact but slow."""
         rho = 1.0
-        steep = size.upper + 2.0 * size.lower + size.mixed + 2.0 * rho * size.coupling**2 + size.coupling
+        curvature = size.upper + 2.0 * size.lower + size.mixed + 2.0 * rho * size.coupling**2 + size.coupling
         return [
-            {"eta": bold / steep, "delta": delta, "rho1": rho, "rho2": rho, **self.given}
-            for bold in (0.5, 0.15)
+            {"eta": factor / curvature, "delta": delta, "rho1": rho, "rho2": rho, **self.given}
+            for factor in (0.5, 0.15)
             for delta in (0.1, 0.01, 0.003)
         ]
 
