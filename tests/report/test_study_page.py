@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ from blocc.report.study.study_terminal import naming_columns, parts
 from blocc.report.study.study_views import Findings, ItemView, Observation, Report, StudyView, Table
 from blocc.studies.engine import Progress, run_study
 from blocc.studies.study import Study
-from browser import needs_browser, visit
+from browser import Page, needs_browser, visit
 
 EVIL = "<script>alert(1)</script>"
 MARKUP = '"><img src=x onerror=alert(2)> $a$ | \\'
@@ -77,22 +76,6 @@ def make_report(**given: object) -> Report:
     skipped = ItemView("svm", "The SVM", skipped="there is no data " + EVIL)
     defaults: dict = {"items": [make_item(), skipped], "facts": {"machine": {"system": EVIL}, "python": "3"}}
     return Report("A report " + EVIL, [make_view(shown=["value", "success"])], **{**defaults, **given})
-
-
-class Page(HTMLParser):
-    """Tags with their attributes, and all words."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
 
 
 # --- views, summary, files -------------------------------------------------------------------------------------------
@@ -218,11 +201,11 @@ def test_hostile_words_stay_words() -> None:
     text = study_page(make_report())
     assert "<script>alert" not in text
     page = Page(text)
-    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
-    images = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
-    assert len(images) == 2
+    assert page.foreign() == []
+    images = page.values("src")
+    assert len(images) == 2 == page.count("img")
     assert all(source is not None and source.startswith("data:image/") for source in images)
-    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert page.count("script") == 1
     assert "".join(page.words).count(EVIL) >= 8
 
 
@@ -230,15 +213,13 @@ def test_nothing_comes_from_outside() -> None:
     text = study_page(make_report())
     assert not re.search(r"https?://|@import|url\(", text)
     page = Page(text)
-    links = [attributes["href"] for _, attributes in page.tags if "href" in attributes]
+    links, targets = page.values("href"), page.values("id")
     assert links
-    targets = {attributes.get("id") for _, attributes in page.tags}
     assert all(link is not None and link[0] == "#" and link[1:] in targets for link in links)
     (policy,) = [a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None
     assert policy.startswith("default-src 'none';")
-    identities = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
-    assert len(identities) == len(set(identities))
+    assert len(targets) == len(set(targets))
 
 
 def test_long_tables_are_cut() -> None:

@@ -164,10 +164,10 @@ def test_names_are_no_formulas(tmp_path: Path) -> None:
         plot(design, tmp_path / "picture.png")
 
 
-def test_missing_matplotlib_and_plotly_are_named() -> None:
+@pytest.mark.parametrize("missing", ["plotly.offline", "jinja2"])
+def test_missing_packages_are_named(missing: str) -> None:
     code = (
-        "import sys; sys.modules['matplotlib'] = None; sys.modules['matplotlib.figure'] = None\n"
-        "sys.modules['plotly'] = None; sys.modules['plotly.offline'] = None\n"
+        f"import sys; sys.modules['matplotlib.figure'] = None; sys.modules[{missing!r}] = None\n"
         "from transport_designs import fake_design\n"
         "from blocc.report.transport.design_figures import plot_map\n"
         "from blocc.report.transport.design_page import report_page\n"

@@ -143,18 +143,22 @@ def _paths(path: str | Path) -> tuple[Path, Path]:
     return base.with_name(base.name + ".json"), base.with_name(base.name + ".npz")
 
 
+def check_format(document: Any, path: Path, name: str, newest: int, writer: str) -> dict[str, Any]:
+    """The document itself, if ``writer`` wrote it: its format is ``name``, and its version at most ``newest``."""
+    if not isinstance(document, dict) or document.get("format") != name:
+        raise StorageError(f"{path} was not written by {writer}: its format is not {name!r}")
+    version = document.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise StorageError(f"{path} is damaged: its format version is {shown(version)}")
+    if version > newest:
+        raise StorageError(f"{path} has format version {version}, this blocc reads up to {newest}: upgrade blocc")
+    return document
+
+
 def _read_document(path: Path) -> dict[str, Any]:
     document = parse_json(read_limited(path, MOST_JSON, StorageError), str(path), StorageError)
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise StorageError(f"{path} was not written by Result.save: its format is not {FORMAT!r}")
-    version = document.get("version")
-    if not isinstance(version, int) or version < 1:
-        raise StorageError(f"{path} is damaged: its format version is {shown(version)}")
-    if version > VERSION:
-        raise StorageError(
-            f"{path} has format version {version}, this blocc reads up to {VERSION}: upgrade blocc to load it"
-        )
-    if version == 1:
+    document = check_format(document, path, FORMAT, VERSION, "Result.save")
+    if document["version"] == 1:
         warnings.warn(f"{path} is of an older format without a digest: later changes go unnoticed", stacklevel=3)
     elif document.get("sha256") != digest(document):
         raise ChangedError(f"{path} is damaged: it was changed after it was saved, its digest differs")

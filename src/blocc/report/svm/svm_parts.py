@@ -45,12 +45,12 @@ class SplitData:
         centre, scale = np.zeros(self.data.n_features), np.ones(self.data.n_features)
         features = self.data.X
         if self.standardize:
+            from sklearn.preprocessing import StandardScaler
+
             with np.errstate(over="ignore", invalid="ignore"):
-                centre, spread = features[self.train].mean(axis=0), features[self.train].std(axis=0)
-                # The spread of a constant feature is rounding, which must not be blown up to one.
-                scale = np.where(spread > 1e-14 * np.abs(centre), spread, 1.0)
-                features = (features - centre) / scale
-            if not (np.isfinite(spread).all() and np.isfinite(features).all()):
+                scaler = StandardScaler().fit(features[self.train])
+                centre, scale, features = scaler.mean_, scaler.scale_, scaler.transform(features)
+            if not (np.isfinite(scale).all() and np.isfinite(features).all()):
                 raise ProblemError("X has features too large to standardise; scale them first")
         for name, value in (("centre", centre), ("scale", scale), ("features", features)):
             object.__setattr__(self, name, value)

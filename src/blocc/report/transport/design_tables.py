@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from blocc._lib.files import json_bytes, parse_json, plain, read_limited, shown
+from blocc._lib.files import json_bytes, parse_json, plain, read_limited
 from blocc._lib.tables import csv_bytes
-from blocc.report.storage import StorageError, write_files
+from blocc.report.storage import StorageError, check_format, write_files
 from blocc.report.transport.design_rows import LINK_FIELDS, MARKET_FIELDS, link_rows, market_rows, totals
 from blocc.result import History
 from blocc.transport.design.design_result import Design
@@ -22,12 +22,8 @@ VERSION = 1
 MOST_BYTES = 500 * 2**20  #: of a design.json
 
 _PARTS: dict[str, type] = {
-    "summary": dict,
-    "links": list,
-    "markets": list,
-    "starts": list,
-    "what_if": list,
-    "history": dict,
+    **dict.fromkeys(("summary", "history"), dict),
+    **dict.fromkeys(("links", "markets", "starts", "what_if"), list),
 }
 
 
@@ -106,13 +102,7 @@ def read_design_json(path: str | Path) -> dict[str, Any]:
     """Read a ``design.json``: the document as it is, once its format, version and parts were checked."""
     source = Path(path)
     document = parse_json(read_limited(source, MOST_BYTES, StorageError), str(source), StorageError)
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise StorageError(f"{source} is not a design: its format is not {FORMAT!r}")
-    version = document.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise StorageError(f"{source} is damaged: its format version is {shown(version)}")
-    if version > VERSION:
-        raise StorageError(f"{source} has format version {version}, this blocc reads up to {VERSION}: upgrade blocc")
+    document = check_format(document, source, FORMAT, VERSION, "write_design")
     for name, kind in _PARTS.items():
         if not isinstance(document.get(name), kind):
             raise StorageError(f"{source} is damaged: {name!r} is missing or not a {kind.__name__}")
@@ -121,8 +111,7 @@ def read_design_json(path: str | Path) -> dict[str, Any]:
             missing = [field for field in fields if not isinstance(row, dict) or field not in row]
             if missing:
                 raise StorageError(f"{source} is damaged: row {position} of {name!r} has no {', '.join(missing)}")
-    checked: dict[str, Any] = document
-    return checked
+    return document
 
 
 def _feature(kind: str, coordinates: Any, properties: dict[str, Any]) -> dict[str, Any]:
