@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocc.report.figure import new_figure
+from blocc.report.figure import new_figure, style_axes
 from blocc.report.study.study_views import Findings
 from reproduction.complexity import STUDIES
 from reproduction.complexity_costs import METHODS
 from reproduction.item import RowsByStudy
-from reproduction.pictures.style import style_axes
 from reproduction.summary import finished
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocc.report.figure import BLUE, GREY, ORANGE, RED, new_figure
+from blocc.report.figure import BLUE, GREY, ORANGE, RED, new_figure, style_axes
 from blocc.report.study.study_views import Findings
 from reproduction.gradient_of_v import STUDY
 from reproduction.item import RowsByStudy
-from reproduction.pictures.style import style_axes
 from reproduction.summary import column, finished
 
 if TYPE_CHECKING:

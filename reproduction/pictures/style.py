@@ -1,4 +1,4 @@
-"""What the pictures of the paper's items share: colours by gamma, quiet axes, means with bands."""
+"""What the pictures of the paper's items share: colours by gamma, and means with bands."""
 
 from __future__ import annotations
 
@@ -17,12 +17,6 @@ Curve = tuple[Float[NDArray, "points"], Float[NDArray, "points"]]
 #: The paper's colours: red, purple and blue for gamma 2, 3 and 4, orange for LV-HBA; green for gamma by itself.
 PURPLE = "#7B3294"
 COLOURS: dict[Any, str] = {2.0: RED, 3.0: PURPLE, 4.0: BLUE, "auto": GREEN, "lv-hba": ORANGE}
-
-
-def style_axes(axes: Axes) -> None:
-    """A light grid, and no frame above and on the right."""
-    axes.grid(True, color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def band(axes: Axes, curves: Sequence[Curve], colour: str, label: str, **style: Any) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocc.report.figure import BLUE, GREEN, ORANGE, RED, new_figure
+from blocc.report.figure import BLUE, GREEN, ORANGE, RED, new_figure, style_axes
 from blocc.report.study.study_views import Findings
 from blocc.studies.study import Row
 from reproduction.item import RowsByStudy
-from reproduction.pictures.style import Curve, band, style_axes
+from reproduction.pictures.style import Curve, band
 from reproduction.summary import curve
 from reproduction.svm import ALL_VARIANTS, DATASETS, variant_rows
 

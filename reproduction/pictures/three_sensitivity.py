@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from blocc.report.figure import BLUE, GREEN, ORANGE, RED, new_figure
+from blocc.report.figure import BLUE, GREEN, ORANGE, RED, new_figure, style_axes
 from blocc.report.study.study_views import Findings
 from blocc.studies.study import select
 from reproduction.item import RowsByStudy
-from reproduction.pictures.style import PURPLE, style_axes
+from reproduction.pictures.style import PURPLE
 from reproduction.summary import column, finished
 from reproduction.three_sensitivity import DEFAULT_STUDY, PUBLISHED, PUBLISHED_STUDY
 

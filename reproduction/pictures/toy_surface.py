@@ -9,11 +9,10 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.problems.toy import LOWER, UPPER, local_minimisers, true_value, upper_value
-from blocc.report.figure import BLUE, GREY, RED, new_figure
+from blocc.report.figure import BLUE, GREY, RED, new_figure, style_axes
 from blocc.report.study.study_views import Findings
 from blocc.studies.study import Row, select
 from reproduction.item import RowsByStudy
-from reproduction.pictures.style import style_axes
 from reproduction.summary import column, finished
 from reproduction.toy_surface import PRESETS, STUDY
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from blocc.report.figure import new_figure
+from blocc.report.figure import new_figure, style_axes
 from blocc.report.study.study_views import Findings
 from blocc.studies.study import Row, select
 from reproduction.item import RowsByStudy
-from reproduction.pictures.style import COLOURS, band, style_axes
+from reproduction.pictures.style import COLOURS, band
 from reproduction.summary import curve, finished, mean
 from reproduction.transport import GAMMAS, LV_HBA, NETWORKS, default_study, paper_study
 
