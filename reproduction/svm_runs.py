@@ -36,8 +36,6 @@ FORMULAS: dict[str, tuple[CPenalty, float]] = {"paper": ("squared", 0.0), "publi
 CONVERGED, NO_ANSWER, LIMIT = "converged", "no answer ahead", Status.ITERATION_LIMIT.value
 
 
-#: Features and labels, -1 or 1.
-Labelled = tuple[Float[NDArray, "samples features"], Float[NDArray, "samples"]]
 Margins = Float[NDArray, "train"]  #: c, one for each training sample
 Classifier = Float[NDArray, "weights"]  #: y = (w, b)
 
@@ -56,9 +54,9 @@ def shared_samples(dataset: str) -> LabelledData:
 class Split:
     """Samples in three parts, the published start, and the price of c."""
 
-    train: Labelled
-    validation: Labelled
-    test: Labelled
+    train: tuple[Float[NDArray, "train features"], Float[NDArray, "train"]]  #: features and labels, -1 or 1
+    validation: tuple[Float[NDArray, "validation features"], Float[NDArray, "validation"]]
+    test: tuple[Float[NDArray, "test features"], Float[NDArray, "test"]]
     start: Margins
     c_penalty: CPenalty = "squared"
     intercept_weight: float = 0.0

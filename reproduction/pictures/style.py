@@ -13,7 +13,7 @@ from blocc.report.figure import BLUE, GREEN, ORANGE, RED
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Curve = tuple[Float[NDArray, "points"], Float[NDArray, "points"]]
+Curve = tuple[Float[NDArray, "_"], Float[NDArray, "_"]]
 #: The paper's colours: red, purple and blue for gamma 2, 3 and 4, orange for LV-HBA; green for gamma by itself.
 PURPLE = "#7B3294"
 COLOURS: dict[Any, str] = {2.0: RED, 3.0: PURPLE, 4.0: BLUE, "auto": GREEN, "lv-hba": ORANGE}
