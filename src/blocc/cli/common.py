@@ -55,7 +55,7 @@ def with_flat_options(command: Callable[..., None]) -> Callable[..., None]:
     try:
         hints = get_type_hints(command)
         groups = [hints[name] for name in inspect.signature(command).parameters]
-        types = {}
+        types: dict[str, Any] = {}
         for group in groups:
             types |= get_type_hints(group, include_extras=True)
     except NameError:  # without typer the annotations mean nothing, and the entry point says what is missing
