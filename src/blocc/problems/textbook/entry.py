@@ -10,6 +10,7 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, PyTree
 from blocc.problem import BilevelProblem
+from blocc.sets import ConvexSet
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,19 +43,23 @@ def known(
     name: str,
     source: str,
     *,
-    value: SupportsFloat,
-    x: PyTree | None,
-    y: PyTree | None,
+    sets: tuple[ConvexSet, ConvexSet],
+    answer: tuple[SupportsFloat, PyTree | None, PyTree | None],
     starts: Sequence[PyTree],
     tags: str,
     note: str = "",
-    **problem: Any,
+    **functions: Any,
 ) -> KnownProblem:
-    """An entry from plain numbers and lists: ``tags`` separated by spaces, ``problem`` the parts of the problem."""
+    """An entry from plain numbers and lists.
+
+    ``sets`` are X and Y, ``answer`` is the upper value with x and y, ``tags`` are separated by spaces, and
+    ``functions`` are those of the problem.
+    """
+    (x_set, y_set), (value, x, y) = sets, answer
     return KnownProblem(
         name=name,
         source=source,
-        problem=BilevelProblem(name=name, **problem),
+        problem=BilevelProblem(name=name, x_set=x_set, y_set=y_set, **functions),
         upper_value=float(value),
         x=_as_arrays(x),
         y=_as_arrays(y),
