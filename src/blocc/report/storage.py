@@ -1,9 +1,9 @@
 """Results on disk: ``PATH.json`` holds numbers, words and structure, ``PATH.npz`` the arrays.
 
-Both files are plain data: nothing in them is ever executed, so a result from a stranger is safe to load. Floats keep
+Both files are plain data: nothing in them is ever executed, so a result from outside is safe to load. Floats keep
 every bit. The JSON file carries the checksum of its companion, so that files that do not belong together are noticed,
 and a digest of everything it says, so that a later change is noticed. Both guard against accidents and careless edits:
-whoever recomputes them can still write what they like, and :func:`blocc.judge.verify.verify` is there for that.
+who recomputes them can write anything, and :func:`blocc.judge.verify.verify` is there for that.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class StudyView:
 
     :param rows: of the cells that are done or failed, each with its parameters, ``status`` and ``error``
     :param shown: columns to draw and to average; every numeric one where none is named
-    :param running: whether somebody is computing more of them now
+    :param running: whether more of them are being computed now
     """
 
     study: Study

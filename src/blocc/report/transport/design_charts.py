@@ -19,20 +19,7 @@ from blocc._lib.arrays import NDArray
 from blocc.report.figure import FAINT, INK
 from blocc.report.format import number, shortened
 from blocc.report.page import environment
-from blocc.report.transport.design_geometry import (
-    DENSE,
-    GAP,
-    Frame,
-    candidate_curves,
-    curve_count,
-    frame_network,
-    labels_inside,
-    link_curve,
-    link_points,
-    map_labels,
-    node_size,
-    place_labels,
-)
+from blocc.report.transport import design_geometry as geometry
 from blocc.report.transport.design_rows import link_rows
 from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages
 from blocc.report.transport.design_style import (
@@ -53,9 +40,9 @@ _SHADES = 20  # a trace has one colour and one width: figures are rounded so tha
 def map_figure(design: Design) -> Figure:
     """The map: links in few traces, a layer of invisible points that answers the mouse, and the nodes."""
     style = _styles()["map"]
-    frame = frame_network(design.network, 1060.0, 640.0)
+    frame = geometry.frame_network(design.network, 1060.0, 640.0)
     scale = _merged(style["scale"], {"marker": {"colorscale": _colour_scale(UTILISATION_SCALE)}})
-    candidates = {**_lines(candidate_curves(design, frame)), **style["candidates"]}
+    candidates = {**_lines(geometry.candidate_curves(design, frame)), **style["candidates"]}
     data = [candidates, *_link_traces(design, frame), _hover_trace(design, frame), scale, _node_trace(design, frame)]
     layout = {
         "height": int(np.clip(1060.0 * frame.aspect, 380.0, 700.0)),
@@ -131,12 +118,14 @@ def plotly_text(text: str) -> str:
 
 
 # --- parts of the map ----------------------------------------------------------------------------------------------
-def _link_traces(design: Design, frame: Frame) -> list[dict[str, Any]]:
+def _link_traces(design: Design, frame: geometry.Frame) -> list[dict[str, Any]]:
     network, widths = design.network, link_widths(design.capacity)
     used = np.clip(np.nan_to_num(design.utilisation, posinf=0.0, neginf=0.0), 0.0, 1.0)
     groups: dict[tuple[float, int], list[NDArray]] = {}
     for a in np.flatnonzero(design.built):
-        curve = link_curve(frame, int(network.tail[a]), int(network.head[a]), float(widths[a] / 2 + GAP))
+        curve = geometry.link_curve(
+            frame, int(network.tail[a]), int(network.head[a]), float(widths[a] / 2 + geometry.GAP)
+        )
         groups.setdefault((round(2.0 * widths[a]) / 2.0, round(used[a] * _SHADES)), []).append(curve)
     # Thin links on top of wide ones: none hides another.
     return [
@@ -145,7 +134,7 @@ def _link_traces(design: Design, frame: Frame) -> list[dict[str, Any]]:
     ]
 
 
-def _hover_trace(design: Design, frame: Frame) -> dict[str, Any]:
+def _hover_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
     """Invisible points along every link: plotly.js answers near points, not near lines."""
     network, widths = design.network, link_widths(design.capacity)
     curves: list[NDArray] = []
@@ -154,8 +143,8 @@ def _hover_trace(design: Design, frame: Frame) -> dict[str, Any]:
     for a, figures in enumerate(link_rows(design)):
         ends = int(network.tail[a]), int(network.head[a])
         # Directions that are not built share a line; their points stand apart, so that either can be asked.
-        offset = max(float(widths[a] / 2 + GAP), 4.0)
-        curve = link_curve(frame, *ends, offset, curve_count(frame, *ends, spacing=24.0))[5:-5]
+        offset = max(float(widths[a] / 2 + geometry.GAP), 4.0)
+        curve = geometry.link_curve(frame, *ends, offset, geometry.curve_count(frame, *ends, spacing=24.0))[5:-5]
         curves.append(curve)
         names = [shortened(network.labels[node], 60) for node in ends]
         text += [_text("link", *names, bool(design.built[a]), figures)] * len(curve)
@@ -165,14 +154,16 @@ def _hover_trace(design: Design, frame: Frame) -> dict[str, Any]:
     return {**_styles()["map"]["hover"], **points}
 
 
-def _node_trace(design: Design, frame: Frame) -> dict[str, Any]:
+def _node_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
     """Nodes with their labels: short ones inside, as on a metro map, longer ones beside, where there is room."""
-    labels = map_labels(design.network)
-    inside, dense, size = labels_inside(labels), len(labels) > DENSE, node_size(labels)
+    labels = geometry.map_labels(design.network)
+    inside, dense, size = geometry.labels_inside(labels), len(labels) > geometry.DENSE, geometry.node_size(labels)
     letter = 12.0 if not dense else 10.0
     places: list[str | None] = ["inside"] * len(labels)
     if not inside:
-        places = place_labels(frame, labels, link_points(design, frame), radius=size / 2, letter=letter)
+        places = geometry.place_labels(
+            frame, labels, geometry.link_points(design, frame), radius=size / 2, letter=letter
+        )
     return {
         **_styles()["map"]["nodes"],
         "x": _numbers(frame.points[:, 0]),

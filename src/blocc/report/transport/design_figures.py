@@ -21,19 +21,7 @@ from blocc.report.figure import (
     style_axes,
 )
 from blocc.report.format import number, percent, shortened
-from blocc.report.transport.design_geometry import (
-    DENSE,
-    GAP,
-    Frame,
-    candidate_curves,
-    frame_network,
-    labels_inside,
-    link_curve,
-    link_points,
-    map_labels,
-    node_size,
-    place_labels,
-)
+from blocc.report.transport import design_geometry as geometry
 from blocc.report.transport.design_rows import totals
 from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages
 from blocc.report.transport.design_style import (
@@ -59,7 +47,7 @@ def plot_map(design: Design, path: str | Path | None = None) -> Figure:
     Each direction runs on the right-hand side of its travellers. Written when ``path`` is given (.png, .pdf, .svg).
     """
     width = 11.0
-    frame = frame_network(design.network, 96.0 * (width - 1.4), 96.0 * 7.0)
+    frame = geometry.frame_network(design.network, 96.0 * (width - 1.4), 96.0 * 7.0)
     height = float(np.clip((width - 1.4) * frame.aspect, 4.6, 8.2)) + 1.1
     figure = new_figure(width, height)
     axes = figure.add_subplot()
@@ -146,29 +134,29 @@ def picture_files(design: Design) -> dict[str, bytes]:
     return {**files, "report.pdf": buffer.getvalue()}
 
 
-def _draw_links(axes: Axes, design: Design, frame: Frame, scale: Any) -> None:
+def _draw_links(axes: Axes, design: Design, frame: geometry.Frame, scale: Any) -> None:
     from matplotlib.collections import LineCollection
 
     network, built, widths = design.network, design.built, link_widths(design.capacity)
     ends: list[tuple[int, int]] = list(zip(network.tail.tolist(), network.head.tolist(), strict=True))
-    candidates = candidate_curves(design, frame)
+    candidates = geometry.candidate_curves(design, frame)
     axes.add_collection(LineCollection(candidates, colors=FAINT, linewidths=0.8, linestyles=(0, (1, 2.4)), zorder=1))
     # Thin links on top of wide ones: none hides another.
     order: list[int] = [a for a in np.argsort(-widths, kind="stable").tolist() if built[a]]
-    curves = [link_curve(frame, *ends[a], float(widths[a] / 2 + GAP)) for a in order]
+    curves = [geometry.link_curve(frame, *ends[a], float(widths[a] / 2 + geometry.GAP)) for a in order]
     colours = scale(np.clip(design.utilisation[order], 0.0, 1.0))
     axes.add_collection(
         LineCollection(curves, linewidths=_POINT * widths[order], colors=colours, capstyle="butt", zorder=2)
     )
 
 
-def _draw_nodes(axes: Axes, design: Design, frame: Frame) -> None:
+def _draw_nodes(axes: Axes, design: Design, frame: geometry.Frame) -> None:
     from matplotlib.patheffects import withStroke
 
-    labels = map_labels(design.network)
-    inside = labels_inside(labels)
-    dense = len(labels) > DENSE
-    side = node_size(labels)
+    labels = geometry.map_labels(design.network)
+    inside = geometry.labels_inside(labels)
+    dense = len(labels) > geometry.DENSE
+    side = geometry.node_size(labels)
     x, y = frame.points.T
     axes.scatter(x, y, s=(_POINT * side) ** 2, color="white", edgecolor=INK, linewidth=1.1, zorder=4)
     words: dict[str, Any] = {"color": INK, "zorder": 6, "parse_math": False}
@@ -178,7 +166,7 @@ def _draw_nodes(axes: Axes, design: Design, frame: Frame) -> None:
             axes.annotate(label, position, **words)
         return
     letter = 12.0 if not dense else 9.0
-    places = place_labels(frame, labels, link_points(design, frame), radius=side / 2, letter=letter)
+    places = geometry.place_labels(frame, labels, geometry.link_points(design, frame), radius=side / 2, letter=letter)
     words |= {"fontsize": _POINT * letter, "path_effects": [withStroke(linewidth=2.5, foreground="white")]}
     for position, label, place in zip(frame.points, labels, places, strict=True):
         if place is None:

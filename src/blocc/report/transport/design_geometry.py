@@ -49,7 +49,7 @@ def frame_network(network: TransportNetwork, width: float = 1100.0, height: floa
 
 
 def link_curve(frame: Frame, tail: int, head: int, offset: float, count: int = 2) -> Float[NDArray, "points 2"]:
-    """A link as points from node to node, pushed ``offset`` pixels to the right of whoever travels on it.
+    """A link as points from node to node, pushed ``offset`` pixels to the right of its travellers.
 
     The two directions of a street thus run beside each other; near the nodes they come together. ``count`` points lie
     on the straight part in the middle.
