@@ -13,7 +13,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from blocc._lib.streams import outlive_readers
 from blocc._lib.threads import single_blas_thread
@@ -36,6 +36,7 @@ ONE_THREAD = {
 }
 
 
+@runtime_checkable
 class Executor(Protocol):
     """Computes batches in any order, and yields each outcome as soon as it is there.
 

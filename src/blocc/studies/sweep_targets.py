@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from blocc._lib.files import shown, stays_inside
 from blocc.errors import OptionError
@@ -28,6 +28,7 @@ PROBLEMS = "FILE.py, FILE.py:NAME, toy, three, nine, seville, network:PATH or sv
 _CELLS = "blocc.studies.sweep_cells"
 
 
+@runtime_checkable
 class Target(Protocol):
     """What a study works on."""
 
@@ -195,7 +196,7 @@ class SamplesTarget:
             raise OptionError("kernel must be 'linear', 'rbf' or 'poly'; a sweep computes no kernel of its own")
         if own.get("start", "auto") not in ("auto", "uniform"):
             raise OptionError(f"start must be 'auto' or 'uniform', got {own['start']!r}")
-        self._estimator(**own)._settings()  # every check of a fit, and nothing else
+        self._estimator(**own)._options()  # every check of a fit, and nothing else
         n = self.samples.n_samples
         sizes = sweep_cells.split_sizes(n, options.get("train"), options.get("validation"))
         if sum(sizes) >= n:
