@@ -1,6 +1,7 @@
 # make run   the main job: design the metro of Seville, with its report in runs/seville
 # make test  lint, types and tests; make test-slow runs those that take long for what they add
 # make bench every benchmark, figures measured now
+# make reproduce  the paper's tables and figures in runs/reproduction; make reproduce QUICK=1 at reduced size
 # make audit known vulnerabilities of the locked dependencies, where pypi.org can be reached
 # make install is done by each of them: it builds .venv from requirements.lock, wheels only.
 
@@ -9,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test test-slow lint bench lock audit clean
+.PHONY: install run test test-slow lint bench reproduce lock audit clean
 
 install: $(STAMP)
 
@@ -44,6 +45,9 @@ bench: install
 	$(BIN)/python benchmarks/toy.py
 	$(BIN)/python benchmarks/transport.py
 	$(BIN)/python benchmarks/svm.py
+
+reproduce: install
+	$(BIN)/python -m reproduction $(if $(QUICK),--quick)
 
 # Renew the lock after a change of dependencies: newest versions, runtime extras and development tools together.
 lock:

@@ -1,10 +1,10 @@
 """What one iteration of every method costs, as the lower level grows: seconds, and the fitted exponents.
 
-    python benchmarks/methods.py [--most 10000] [--out FOLDER]
+    python -m benchmarks.methods [--most 10000] [--out FOLDER]
 
 Two sweeps of a lower level with dense affine constraints: d_y variables with 10 constraints, and d_c constraints on 10
-variables (equalities, fewer than variables, for AiPOD). The measurement is that of ``blocc reproduce complexity``; see
-``reproduction.complexity_costs``.
+variables (equalities, fewer than variables, for AiPOD). The measurement is that of ``python -m reproduction
+complexity``; see ``reproduction.complexity_costs``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from blocc.studies.item import Findings
+from blocc.report.study.study_views import Findings
 from reproduction.complexity import STUDIES, run_sweep
 from reproduction.complexity_costs import METHODS, SIZES
 from reproduction.pictures.complexity import draw

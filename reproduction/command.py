@@ -1,129 +1,176 @@
-"""The command ``blocc reproduce``: the tables and figures of the paper, computed again."""
+"""The command ``python -m reproduction``: the tables and figures of the paper, computed again."""
 
 from __future__ import annotations
 
-import contextlib
-import json
+import argparse
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
 
 from blocc.cli.studies import (
     EXECUTOR_HELP,
-    FAILED,
     FRESH_HELP,
     INTERRUPTED,
     PAGE,
+    REPORT_SETTINGS,
     SCHEDULER_HELP,
+    SOME_FAILED,
     STORE,
-    WISHES,
     WORKERS_HELP,
     Computing,
+    find_store,
     print_counts,
+    read_report_settings,
     run_here,
+    settings_file,
 )
 from blocc.cli.svm_input import check_folder
+from blocc.errors import BloccError
 from blocc.problems.loading import InputError
 from blocc.report.storage import write_files
-from blocc.report.study.study_items import share_missing, study_views, view_item
 from blocc.report.study.study_page import write_page
 from blocc.report.study.study_progress import clock
 from blocc.report.study.study_reading import read_report
 from blocc.report.study.study_tables import item_files
 from blocc.report.study.study_terminal import print_item, print_table
 from blocc.report.study.study_views import ItemView, StudyView
-from blocc.studies.item import Item
+from reproduction.item import Item, study_views, view_item
+from reproduction.items import load_items
 
-with contextlib.suppress(ImportError):  # the entry point says what is missing
-    import typer
-
+BAD_INPUT = 2
 DATA = "BLOCC_DATA"
 _TITLE = "Experiments of the paper"
+_ABOUT = """Compute the tables and figures of the paper again, and say which of its statements hold.
+
+It may be stopped at any time: the same command goes on where it stopped. Exit code 0: every cell is done;
+3: some cells failed; 130: interrupted; 2: bad input."""
 
 
-def reproduce_command(
-    items: Annotated[list[str] | None, typer.Argument(help="Items by name. Default: all.", metavar="[ITEM...]")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Reduced sizes: minutes instead of hours.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for rows, tables, pictures and the page.")] = Path("runs/reproduce"),
-    data: Annotated[
-        Path | None, typer.Option(help=f"Folder with data sets. Default: ${DATA}, else ../shared/datasets.")
-    ] = None,
-    executor: Annotated[str, typer.Option(help=EXECUTOR_HELP)] = "serial",
-    workers: Annotated[int | None, typer.Option(help=WORKERS_HELP)] = None,
-    scheduler: Annotated[str | None, typer.Option(help=SCHEDULER_HELP)] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help=FRESH_HELP)] = False,
-    quiet: Annotated[bool, typer.Option(help="Print nothing; the exit code tells.")] = False,
-    listed: Annotated[bool, typer.Option("--list", help="Only list the items.")] = False,
-) -> None:
-    """Compute the tables and figures of the paper again, and say which of its statements hold.
+def make_parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    parser = argparse.ArgumentParser(
+        "python -m reproduction", description=_ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    option = parser.add_argument
+    option("items", nargs="*", metavar="ITEM", help="items by name; default: all")
+    option("--quick", action="store_true", help="reduced sizes: minutes instead of hours")
+    option("--list", action="store_true", help="only list the items")
+    option("--report", action="store_true", help="compute nothing: show what a run in --out has so far")
+    option("--out", type=Path, default=Path("runs/reproduction"), help="folder for rows, tables, pictures and the page")
+    option("--data", type=Path, help=f"folder with data sets; default: ${DATA}, else ../shared/datasets")
+    option("--executor", default="serial", help=EXECUTOR_HELP)
+    option("--workers", type=int, help=WORKERS_HELP)
+    option("--scheduler", help=SCHEDULER_HELP)
+    option("--fresh", action="store_true", help=FRESH_HELP)
+    option("--quiet", action="store_true", help="print nothing; the exit code tells")
+    return parser
 
-    It may be stopped at any time: the same command goes on where it stopped. Exit code 0: every cell is done;
-    3: some cells failed; 130: interrupted; 2: bad input.
-    """
-    from reproduction.items import ITEMS, MODULE_OF, UNAVAILABLE
 
-    folder = data_folder(data)
-    chosen = choose(items or [], ITEMS, UNAVAILABLE)
-    absent = {} if items else UNAVAILABLE
-    if listed:
-        _print_list(chosen)
-        for name, reason in absent.items():
-            print(f"not available: {name}: {reason}")
-        raise typer.Exit()
-    computing = Computing(executor, workers, scheduler, fresh, quiet)
-    check_folder(out)
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; its exit code."""
+    options = make_parser().parse_args(arguments)
+    try:
+        if options.list:
+            return _list()
+        return _report(options) if options.report else _reproduce(options)
+    except BloccError as error:
+        print(f"reproduction: {error}", file=sys.stderr)
+        return BAD_INPUT
+
+
+def _list() -> int:
+    items, unavailable = load_items()
+    rows = [
+        {
+            "item": item.name,
+            "quick": clock(item.seconds[0]),
+            "full": clock(item.seconds[1]),
+            "needs": ", ".join(item.needs),
+            "title": item.title,
+        }
+        for item in items.values()
+    ]
+    print_table(rows, "Items of the paper", "with the time each takes at reduced and at full size")
+    for name, reason in unavailable.items():
+        print(f"not available: {name}: {reason}")
+    return 0
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    items, unavailable = load_items()
+    chosen = choose(options.items, items, unavailable)
+    folder = data_folder(options.data)
+    computing = Computing(options.executor, options.workers, options.scheduler, options.fresh, options.quiet)
+    check_folder(options.out)
     # Items look for their data here, and so do worker processes, which inherit it.
     os.environ[DATA] = str(folder)
-    skipped = {item.name: reason for item in chosen if (reason := why_not(item, folder))}
+    skipped = {item.name: reason for item in chosen if (reason := missing_data(item, folder))}
     ready = [item for item in chosen if item.name not in skipped]
-    store = out / STORE
-    before = {item.name: study_views(item, store, quick=quick) for item in ready}
-    if not quiet:
-        for name, reason in {**skipped, **absent}.items():
+    before = {item.name: study_views(item, options.out / STORE, quick=options.quick) for item in ready}
+    if not options.quiet:
+        for name, reason in {**skipped, **({} if options.items else unavailable)}.items():
             print(f"skipped: {name}: {reason}")
-        print(expectation(ready, before, quick=quick, fresh=fresh))
-    wishes = {"title": _TITLE, "items": [item.name for item in ready], "quick": quick}
-    write_files(out, {WISHES: (json.dumps(wishes, indent=1) + "\n").encode()})
-    studies = [view.study for item in ready for view in before[item.name]]
-    finished = run_here(studies, store, computing)
-    views = [view_item(item, MODULE_OF.get(item.name, ""), store, quick=quick) for item in ready]
-    views += [ItemView(item.name, item.title, skipped=skipped[item.name]) for item in chosen if item.name in skipped]
+        print(expectation(ready, before, quick=options.quick, fresh=options.fresh))
+    settings = {"title": _TITLE, "items": [item.name for item in ready], "quick": options.quick}
+    write_files(options.out, {REPORT_SETTINGS: settings_file(settings)})
+    finished = run_here([view.study for views in before.values() for view in views], options.out / STORE, computing)
+    failed = _write_report(ready, [item for item in chosen if item.name in skipped], skipped, options)
+    return INTERRUPTED if not finished else SOME_FAILED if failed else 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    """Show again what the run in a folder has computed so far."""
+    settings = read_report_settings(find_store(options.out).parent)
+    items, _ = load_items()
+    options.quick = settings["quick"]
+    _write_report([items[name] for name in settings["items"] if name in items], [], {}, options)
+    return 0
+
+
+def _write_report(
+    ready: Sequence[Item], others: Sequence[Item], reasons: Mapping[str, str], options: argparse.Namespace
+) -> bool:
+    """Print and write what the rows of the items say; True where cells failed or rows do not make a table.
+
+    :param others: items that are only mentioned, for these reasons
+    """
+    store: Path = options.out / STORE
+    views = [view_item(item, store, quick=options.quick) for item in ready]
     written = []
-    for item, view in zip(ready, views, strict=False):
+    for item, view in zip(ready, views, strict=True):
         if view.findings is not None:
-            written += write_files(out, item_files(view, study_views(item, store, quick=quick)))
-    if not quiet:
+            written += write_files(options.out, item_files(view, study_views(item, store, quick=options.quick)))
+    failed = any(view.findings is None for view in views)
+    views += [ItemView(item.name, item.title, skipped=reasons[item.name]) for item in others]
+    if not options.quiet:
         for view in views:
             print_item(view)
-    failed = 0
     if store.exists():
         report = read_report(store, _TITLE, items=views)
-        written.append(write_page(report, out / PAGE))
-        failed = report.failed
-        if not quiet:
+        written.append(write_page(report, options.out / PAGE))
+        failed = failed or report.failed > 0
+        if not options.quiet:
             print()
             print_counts(report)
-    if not quiet:
+    if not options.quiet:
         for path in written:
             print(f"written: {path}")
-    unusable = any(view.findings is None for view in views[: len(ready)])
-    raise typer.Exit(INTERRUPTED if not finished else FAILED if failed or unusable else 0)
+    return failed
 
 
-def choose(names: Sequence[str], items: dict[str, Item], absent: dict[str, str]) -> list[Item]:
+def choose(names: Sequence[str], items: Mapping[str, Item], unavailable: Mapping[str, str]) -> list[Item]:
     """The items of these names, in the order of the paper; all where none is named.
 
     Hyphens and underscores are the same.
     """
-    known = {name.replace("_", "-"): item for name, item in items.items()}
-    wanted = [name.replace("_", "-") for name in names]
+    wanted = [name.replace("-", "_") for name in names]
     for name, given in zip(wanted, names, strict=True):
-        if name not in known and name.replace("-", "_") in absent:
-            raise InputError(f"the item {given!r} is not available: {absent[name.replace('-', '_')]}")
-        if name not in known:
+        if name in unavailable:
+            raise InputError(f"the item {given!r} is not available: {unavailable[name]}")
+        if name not in items:
             raise InputError(f"there is no item {given!r}; the items are {', '.join(items)}")
-    return [item for name, item in known.items() if not wanted or name in wanted]
+    return [item for name, item in items.items() if not wanted or name in wanted]
 
 
 def data_folder(given: Path | None) -> Path:
@@ -135,7 +182,7 @@ def data_folder(given: Path | None) -> Path:
     return Path(os.environ.get(DATA) or Path("..") / "shared" / "datasets").resolve()
 
 
-def why_not(item: Item, folder: Path) -> str:
+def missing_data(item: Item, folder: Path) -> str:
     """Which data set an item lacks, as a sentence; empty where it has all."""
     present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     present |= {Path(name).stem for name in present}
@@ -146,30 +193,17 @@ def why_not(item: Item, folder: Path) -> str:
     return f"{where} the data set {' and '.join(missing)}; --data names another folder"
 
 
-def expectation(items: Sequence[Item], before: dict[str, list[StudyView]], *, quick: bool, fresh: bool) -> str:
+def expectation(items: Sequence[Item], before: Mapping[str, Sequence[StudyView]], *, quick: bool, fresh: bool) -> str:
     """How long it will take, as a sentence."""
-    seconds = cells = stored = 0.0
+    seconds = 0.0
+    cells = stored = 0
     for item in items:
-        views = before[item.name]
-        missing = 1.0 if fresh else share_missing(views)
-        seconds += item.seconds[0 if quick else 1] * missing
-        cells += sum(view.total for view in views)
-        stored += 0 if fresh else sum(len(view.done) for view in views)
-    known = f", {stored:.0f} of them done before" if stored else ""
+        total = sum(view.total for view in before[item.name])
+        done = 0 if fresh else sum(len(view.done) for view in before[item.name])
+        seconds += item.seconds[0 if quick else 1] * (1.0 - done / total)
+        cells += total
+        stored += done
+    known = f", {stored} of them done before" if stored else ""
     size = "reduced size" if quick else "full size"
     names = ", ".join(item.name for item in items) or "nothing"
-    return f"{names} at {size}: {cells:.0f} cells{known}; expected time {clock(seconds)} on two cores"
-
-
-def _print_list(items: Sequence[Item]) -> None:
-    rows = [
-        {
-            "item": item.name,
-            "quick": clock(item.seconds[0]),
-            "full": clock(item.seconds[1]),
-            "needs": ", ".join(item.needs),
-            "title": item.title,
-        }
-        for item in items
-    ]
-    print_table(rows, "Items of the paper", "with the time each takes at reduced and at full size")
+    return f"{names} at {size}: {cells} cells{known}; expected time {clock(seconds)} on two cores"

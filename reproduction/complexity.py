@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from blocc.studies.item import Findings, Item, Observation, Table
+from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study, select
 from reproduction.complexity_costs import (
     AIPOD_ROWS,
@@ -23,6 +23,7 @@ from reproduction.complexity_costs import (
     exponent,
     sweep,
 )
+from reproduction.item import Item, RowsByStudy
 from reproduction.summary import NOTHING, finished, is_complete
 
 #: The study of each axis.
@@ -30,7 +31,7 @@ STUDIES = {"d_y": "complexity-variables", "d_c": "complexity-constraints"}
 QUICK_SIZES = (100, 300)
 QUICK_METHODS = {"d_y": ("blocc", PUBLISHED, "lv-hba", "gam"), "d_c": (PUBLISHED, "sflcb")}
 #: A fitted exponent may exceed a claimed one by this: few sizes and other programs blur it.
-BLUR = 0.25
+EXPONENT_SLACK = 0.25
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def studies(quick: bool) -> list[Study]:
     ]
 
 
-def conclude(rows_by_study: Mapping[str, Sequence[Row]]) -> Findings:
+def conclude(rows_by_study: RowsByStudy) -> Findings:
     """Milliseconds by size, and the fitted exponents beside the paper's orders."""
     rows = [row for name in STUDIES.values() for row in finished(rows_by_study, name)]
     tables = [
@@ -138,20 +139,20 @@ def _exponents(rows: Sequence[Row], axis: str) -> dict[str, float]:
 
 def _observations(rows: Sequence[Row], complete: bool) -> list[Observation]:
     powers = {axis: _exponents(rows, axis) for axis in AXES}
-    ours, rivals = ("blocc", PUBLISHED), ("lv-hba", "gam")
+    ours, others = ("blocc", PUBLISHED), ("lv-hba", "gam")
 
     def told(methods: Sequence[str], axis: str) -> str:
         return ", ".join(f"{method} {powers[axis][method]:.2f}" for method in methods if method in powers[axis])
 
     claims = [
-        powers[axis][method] <= claimed + BLUR
+        powers[axis][method] <= claimed + EXPONENT_SLACK
         for method in ours
         for axis in AXES
         if method in powers[axis] and (claimed := CLAIMS[method].powers[axis]) is not None
     ]
-    compared = complete and all(method in powers["d_y"] for method in (*ours, *rivals))
+    compared = complete and all(method in powers["d_y"] for method in (*ours, *others))
     at_largest = _at_largest(rows) if complete else {}
-    cheaper = [min(at[name] for name in ours) < min(at[name] for name in rivals) for at in at_largest.values()]
+    cheaper = [min(at[name] for name in ours) < min(at[name] for name in others) for at in at_largest.values()]
     return [
         Observation(
             "A step of BLOCC grows no faster than d_y^2 and d_c",
@@ -160,10 +161,10 @@ def _observations(rows: Sequence[Row], complete: bool) -> list[Observation]:
         ),
         Observation(
             "Steps of LV-HBA and GAM grow faster with d_y than those of BLOCC",
-            min(powers["d_y"][name] for name in rivals) > max(powers["d_y"][name] for name in ours)
+            min(powers["d_y"][name] for name in others) > max(powers["d_y"][name] for name in ours)
             if compared
             else None,
-            f"powers of d_y: {told((*ours, *rivals), 'd_y')}",
+            f"powers of d_y: {told((*ours, *others), 'd_y')}",
         ),
         Observation(
             "BLOCC's iteration is the cheapest of the three methods",

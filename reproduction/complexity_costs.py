@@ -103,8 +103,8 @@ def cost(method: str, d_y: int, d_c: int) -> float:
         flat = problem.flat
         x, y = jnp.zeros(UPPER_VARIABLES), jnp.zeros(d_y)
         if method == "gam":
-            point = (x, y, jnp.ones(d_c), jnp.arange(d_c) < min(d_c, d_y) // 2)
-            gradient, _ = compile_ahead(lambda a, b, mu, active: active_gradient(flat, a, b, mu, active), *point)
+            point = (x, y, jnp.ones(d_c), jnp.zeros(0), jnp.arange(d_c) < min(d_c, d_y) // 2)
+            gradient, _ = compile_ahead(lambda *arguments: active_gradient(flat, *arguments), *point)
             # An evaluation of F_gamma holds two inner solutions, of which GAM needs one.
             return _evaluation("blocc", d_y, d_c) / 2.0 + per_call(gradient, *point)
         chosen: Any = registry.make_method(method, "paper")

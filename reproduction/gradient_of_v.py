@@ -14,17 +14,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import Array, Float
 from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
 from blocc.inner.interior_point import InteriorPoint
 from blocc.lagrangian import gradient_x, weights, zero_multipliers
 from blocc.problem import BilevelProblem
+from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.sets import Box, Reals
-from blocc.studies.item import Findings, Item, Observation, Table
 from blocc.studies.study import Row, Study
+from reproduction.item import Item, RowsByStudy
 from reproduction.summary import column, finished, is_complete
-
-Array = Any
 
 STUDY = "gradient-of-v"
 TOLERANCE = 1e-12
@@ -46,7 +46,7 @@ def evaluate_points(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
     """v and both gradients at every ``x``, by the package's interior point and its Lagrangian, in one batch."""
     flat, oracle = example_problem().flat, InteriorPoint()
 
-    def evaluate(x: Array) -> tuple[Array, ...]:
+    def evaluate(x: Float[Array, "1"]) -> tuple[Float[Array, ""], ...]:
         weight = weights(flat)
         found = oracle.solve(flat, x, weight, oracle.cold(flat), jnp.asarray(TOLERANCE))
         true = gradient_x(flat, x, found.y, found.multipliers, weight)
@@ -70,7 +70,7 @@ def studies(quick: bool) -> list[Study]:
     return [Study(STUDY, "reproduction.gradient_of_v:evaluate_points", {"x": grid}, together=("x",))]
 
 
-def conclude(rows_by_study: Mapping[str, Sequence[Row]]) -> Findings:
+def conclude(rows_by_study: RowsByStudy) -> Findings:
     """The gradients beside the closed form."""
     rows = finished(rows_by_study, STUDY)
     shown = rows[:: max(1, len(rows) // 8)]

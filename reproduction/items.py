@@ -1,25 +1,27 @@
-"""The items of the paper by name: each lives in a module of ``reproduction``, as its ``ITEM``."""
+"""The items of the paper by name: ``ITEM`` of the module of that name, drawn by its namesake in ``pictures``."""
 
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 
-from blocc.studies.item import Item
+from reproduction.item import Item, missing_package
 
-#: In the order of the paper. The pictures of an item are drawn by the module of the same name in reproduction.pictures.
-MODULES = ("toy_surface", "toy_sensitivity", "gradient_of_v", "transport", "three_sensitivity", "svm", "complexity")
+#: In the order of the paper.
+NAMES = ("toy_surface", "toy_sensitivity", "gradient_of_v", "transport", "three_sensitivity", "svm", "complexity")
 
-ITEMS: dict[str, Item] = {}
-#: The module of each item, by the item's name.
-MODULE_OF: dict[str, str] = {}
-#: Modules that cannot be imported, and what they lack: an extra of the package that is not installed.
-UNAVAILABLE: dict[str, str] = {}
 
-for _module in MODULES:
-    try:
-        _item: Item = importlib.import_module(f"reproduction.{_module}").ITEM
-    except ImportError as error:
-        UNAVAILABLE[_module] = f"it needs {error.name or error}, which is not installed"
-    else:
-        ITEMS[_item.name] = _item
-        MODULE_OF[_item.name] = _module
+def load_items() -> tuple[dict[str, Item], dict[str, str]]:
+    """Every item that can be computed here, and for the others which package they lack."""
+    items: dict[str, Item] = {}
+    unavailable: dict[str, str] = {}
+    for name in NAMES:
+        try:
+            item: Item = importlib.import_module(f"reproduction.{name}").ITEM
+            items[name] = replace(item, draw=importlib.import_module(f"reproduction.pictures.{name}").draw)
+        except ImportError as error:
+            package = missing_package(error)
+            if package is None:
+                raise
+            unavailable[name] = f"it needs {package}, which is not installed"
+    return items, unavailable

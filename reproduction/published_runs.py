@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from blocc._lib.arrays import Float, NDArray
 from blocc.studies.study import Row
 from blocc.transport.design.model import DesignModel
 from blocc.transport.network.files import read_network
@@ -86,7 +87,7 @@ def _row(
     return row
 
 
-def _ending(capacity: np.ndarray, utility: np.ndarray, made: int, steps: int) -> str:
+def _ending(capacity: Float[NDArray, "links"], utility: Float[NDArray, "samples"], made: int, steps: int) -> str:
     if made < steps:
         return CUT_OFF
     if (capacity < COUNTED_CAPACITY).all():
@@ -95,7 +96,9 @@ def _ending(capacity: np.ndarray, utility: np.ndarray, made: int, steps: int) ->
     return AT_REST if float(np.ptp(last)) <= SETTLED else STILL_MOVING
 
 
-def _lower_value(network: TransportNetwork, share: np.ndarray, flow: np.ndarray) -> np.ndarray:
+def _lower_value(
+    network: TransportNetwork, share: Float[NDArray, "samples markets"], flow: Float[NDArray, "samples markets links"]
+) -> Float[NDArray, "samples"]:
     """g of shares and flows as the loops left them, row by row; every demand is 1."""
     entropy = share * (np.log(share) - 1.0) + (1.0 - share) * (np.log1p(-share) - 1.0)
     times = flow @ network.time + network.alternative_time * (1.0 - share) + entropy

@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import Array, Bool, Float, Int, NDArray
 from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
 from blocc.transport.network.network import TransportNetwork
-
-Array = Any
 
 PRIMAL_STEP, DUAL_STEP = 1e-2, 0.4  #: of the follower's loop; both are divided by gamma in the penalised loop
 LEAST_SHARE, LEAST_CAPACITY = 1e-2, 1e-3  #: Y is [0.01, 0.99] for shares and [0, 1] for flows
@@ -34,36 +33,41 @@ COUNTED_CAPACITY, COUNTED_SHARE = 1e-2, 2e-2
 TICKS_PER_STEP = 20
 
 
-class Side(NamedTuple):
-    """An inner loop: the follower's or the penalised one."""
+Number = Float[Array, ""]
+Count = Int[Array, ""]
+Switch = Bool[Array, ""]
 
-    share: Array  #: (markets,)
-    flow: Array  #: (markets, links)
-    price: Array  #: (links,), multipliers of the capacities
-    potential: Array  #: (markets, nodes), multipliers of the conservation rows, all of them
+
+class Side(NamedTuple):
+    """An inner loop: the follower's or the penalised one; or several of them, stacked."""
+
+    share: Float[Array, "*stack markets"]
+    flow: Float[Array, "*stack markets links"]
+    price: Float[Array, "*stack links"]  #: multipliers of the capacities
+    potential: Float[Array, "*stack markets nodes"]  #: multipliers of the conservation rows, all of them
 
 
 class RunState(NamedTuple):
-    """One run."""
+    """One run, or several of them, stacked."""
 
-    capacity: Array
+    capacity: Float[Array, "*runs links"]
     sides: Side  #: both loops, stacked: 0 the follower's, 1 the penalised one
-    phase: Array  #: which loop is going on
-    step: Array  #: steps of x so far
-    inner: Array  #: inner iterations so far
+    phase: Int[Array, "*runs"]  #: which loop is going on
+    step: Int[Array, "*runs"]  #: steps of x so far
+    inner: Int[Array, "*runs"]  #: inner iterations so far
 
 
 class Tables(NamedTuple):
     """The network as the compiled loop wants it."""
 
-    tail: np.ndarray
-    head: np.ndarray
-    incidence: np.ndarray  #: (links, nodes): +1 where a link begins, -1 where it ends
-    ends: np.ndarray  #: (markets, nodes): -1 at the origin, +1 at the destination
-    time: np.ndarray
-    cost: np.ndarray
-    alternative: np.ndarray
-    revenue: np.ndarray
+    tail: Int[NDArray, "links"]
+    head: Int[NDArray, "links"]
+    incidence: Float[NDArray, "links nodes"]  #: +1 where a link begins, -1 where it ends
+    ends: Float[NDArray, "markets nodes"]  #: -1 at the origin, +1 at the destination
+    time: Float[NDArray, "links"]
+    cost: Float[NDArray, "links"]
+    alternative: Float[NDArray, "markets"]
+    revenue: Float[NDArray, "markets"]
 
 
 def tables_of(network: TransportNetwork) -> Tables:
@@ -81,7 +85,9 @@ def tables_of(network: TransportNetwork) -> Tables:
     )
 
 
-def _inner_iteration(net: Tables, side: Side, capacity: Array, gamma: Array, penalised: Array) -> tuple[Side, Array]:
+def _inner_iteration(
+    net: Tables, side: Side, capacity: Float[Array, "links"], gamma: Number, penalised: Switch
+) -> tuple[Side, Switch]:
     """One step of the multipliers, one of y; and whether the loop's stopping rule is met."""
     weight = jnp.where(penalised, gamma, 1.0)
     revenue = jnp.where(penalised, net.revenue, 0.0)
@@ -98,7 +104,14 @@ def _inner_iteration(net: Tables, side: Side, capacity: Array, gamma: Array, pen
     return Side(share, flow, price, potential), done
 
 
-def _is_over(net: Tables, before: Side, share: Array, flow: Array, capacity: Array, penalised: Array) -> Array:
+def _is_over(
+    net: Tables,
+    before: Side,
+    share: Float[Array, "markets"],
+    flow: Float[Array, "markets links"],
+    capacity: Float[Array, "links"],
+    penalised: Switch,
+) -> Switch:
     """The published stopping rules. Their means run over nodes x nodes tables, diagonals included."""
     cells = float(net.incidence.shape[1] ** 2)
     # Changes are measured in units of the primal step with the weight of g taken out, which is PRIMAL_STEP in both.
@@ -115,7 +128,7 @@ def _is_over(net: Tables, before: Side, share: Array, flow: Array, capacity: Arr
     return jnp.where(penalised, (moved <= 3e-2) & half & (missing <= 0.3) & (drift_worst <= 0.1), follower)
 
 
-def _tick(net: Tables, gamma: Array, eta: Array, limit: Array, state: RunState) -> RunState:
+def _tick(net: Tables, gamma: Number, eta: Number, limit: Count, state: RunState) -> RunState:
     penalised = state.phase == 1
     side = jax.tree.map(lambda leaf: jnp.where(penalised, leaf[1], leaf[0]), state.sides)
     moved, over = _inner_iteration(net, side, state.capacity, gamma, penalised)
@@ -124,7 +137,7 @@ def _tick(net: Tables, gamma: Array, eta: Array, limit: Array, state: RunState) 
     sides = jax.tree.map(
         lambda old, new: jnp.where(chosen.reshape((2,) + (1,) * new.ndim), new, old), state.sides, moved
     )
-    # The step length looks at the follower's prices one step of x ago; by one inner iteration that is the same.
+    # The step length samples at the follower's prices one step of x ago; by one inner iteration that is the same.
     length = jnp.where((jnp.max(sides.price[0]) < NO_PRICE) & (state.step > 1), LONG_STEP, eta)
     gradient = net.cost + gamma * sides.price[0] - sides.price[1]
     stepping = over & penalised & running
@@ -133,12 +146,14 @@ def _tick(net: Tables, gamma: Array, eta: Array, limit: Array, state: RunState) 
     return RunState(capacity, sides, phase, state.step + stepping, state.inner + running)
 
 
-def _chunk(net: Tables, states: RunState, gamma: Array, eta: Array, limit: Array, ticks: Array) -> RunState:
+def _chunk(
+    net: Tables, states: RunState, gamma: Float[Array, "runs"], eta: Float[Array, "runs"], limit: Count, ticks: Count
+) -> RunState:
     one = jax.vmap(partial(_tick, net), in_axes=(0, 0, None, 0))
     return jax.lax.fori_loop(0, ticks, lambda _, now: one(gamma, eta, limit, now), states)
 
 
-def cold_states(network: TransportNetwork, starts: np.ndarray) -> RunState:
+def cold_states(network: TransportNetwork, starts: Float[NDArray, "runs links"]) -> RunState:
     """Runs that have not begun: shares at their least, no flow, no prices."""
     count, k, a, s = len(starts), network.n_markets, network.n_links, network.n_nodes
     sides = Side(
@@ -152,16 +167,21 @@ def cold_states(network: TransportNetwork, starts: np.ndarray) -> RunState:
 
 
 def run_published(
-    network: TransportNetwork, starts: np.ndarray, gammas: np.ndarray, etas: np.ndarray, steps: int, looks: int = 100
+    network: TransportNetwork,
+    starts: Float[NDArray, "runs links"],
+    gammas: Float[NDArray, "runs"],
+    etas: Float[NDArray, "runs"],
+    steps: int,
+    samples: int = 100,
 ) -> tuple[list[RunState], list[float], float]:
     """Run all rows of ``starts``, each with its own gamma and eta, for ``steps`` steps of x.
 
-    Returns the states at about ``looks`` equally spaced moments, the last one at the end, the seconds until each of
+    Returns the states at about ``samples`` equally spaced moments, the last one at the end, the seconds until each of
     them, and the seconds to compile. A run whose inner loops do not end is cut off (:data:`TICKS_PER_STEP`).
     """
     with double_precision():
         states = cold_states(network, np.asarray(starts, dtype=np.float64))
-        ticks = max(1, -(-2 * steps // looks))  # a step of x takes two ticks and rarely more
+        ticks = max(1, -(-2 * steps // samples))  # a step of x takes two ticks and rarely more
         arguments = (
             jnp.asarray(gammas, jnp.float64),
             jnp.asarray(etas, jnp.float64),
@@ -172,10 +192,10 @@ def run_published(
         began = time.perf_counter()
         seen: list[RunState] = []
         seconds: list[float] = []
-        for look in range(-(-TICKS_PER_STEP * steps // ticks)):
+        for sample in range(-(-TICKS_PER_STEP * steps // ticks)):
             states = advance(states, *arguments)
             done = bool((states.step >= steps).all())
-            if look < looks or done:
+            if sample < samples or done:
                 seen.append(jax.device_get(states))
                 seconds.append(time.perf_counter() - began)
             if done:
@@ -186,7 +206,9 @@ def run_published(
         return seen, seconds, compiled
 
 
-def counted_utility(network: TransportNetwork, capacity: np.ndarray, share: np.ndarray) -> float:
+def counted_utility(
+    network: TransportNetwork, capacity: Float[NDArray, "links"], share: Float[NDArray, "markets"]
+) -> float:
     """Revenue less cost as the authors' program counts it: tiny capacities and shares are left out."""
     kept = np.where(capacity < COUNTED_CAPACITY, 0.0, capacity)
     served = np.where(share < COUNTED_SHARE, 0.0, share)

@@ -1,4 +1,4 @@
-"""From rows to the cells of a table: which rows count, means and spreads, numbers as the paper prints them."""
+"""Rows and what becomes of them: which rows count, means and spreads, curves, numbers as the paper prints them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from blocc._lib.arrays import Float, NDArray
 from blocc.studies.study import Row, select
+from reproduction.item import RowsByStudy
 
 NOTHING = "/"  #: what the paper prints where there is no figure
 
 
-def finished(rows_by_study: Mapping[str, Sequence[Row]], study: str) -> list[Row]:
+def finished(rows_by_study: RowsByStudy, study: str) -> list[Row]:
     """The rows of a study that were computed."""
     return [row for row in rows_by_study.get(study, ()) if row.get("status", "done") == "done"]
 
 
-def is_complete(rows_by_study: Mapping[str, Sequence[Row]], *studies: str) -> bool:
+def is_complete(rows_by_study: RowsByStudy, *studies: str) -> bool:
     """Whether every one of these studies has rows and none of them failed."""
     return all(
         rows_by_study.get(study) and len(finished(rows_by_study, study)) == len(rows_by_study[study])
@@ -25,7 +27,21 @@ def is_complete(rows_by_study: Mapping[str, Sequence[Row]], *studies: str) -> bo
     )
 
 
-def column(rows: Iterable[Row], name: str) -> np.ndarray:
+def finite_or_none(values: Iterable[float]) -> list[float | None]:
+    """Numbers for a row that is to be drawn; None stands for those that are not finite."""
+    return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def curve(row: Row, name: str) -> tuple[Float[NDArray, "points"], Float[NDArray, "points"]]:
+    """A column of the way that a run took, against its iterations; NaN where a number is missing."""
+    iteration, values = (
+        np.array([np.nan if value is None else value for value in row["curves"][key]], dtype=np.float64)
+        for key in ("iteration", name)
+    )
+    return iteration, values
+
+
+def column(rows: Iterable[Row], name: str) -> Float[NDArray, "rows"]:
     """One column as numbers; rows without a figure are left out."""
     return np.array([row[name] for row in rows if row.get(name) is not None], dtype=np.float64)
 

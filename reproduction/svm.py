@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from blocc.studies.item import Findings, Item, Observation, Table
+from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study, select
+from reproduction.item import Item, RowsByStudy
 from reproduction.summary import (
     column,
     endings,
@@ -57,7 +58,7 @@ ALL_VARIANTS: dict[str, tuple[str, dict[str, str]]] = {
 SIMILAR = 0.02  #: accuracies this close count as of a similar level
 ATTAINED = 1e-6  #: a lower-level gap below this counts as none
 
-_RUNS, _RIVALS = "reproduction.svm_runs", "reproduction.svm_rivals"
+_RUNS, _OTHERS = "reproduction.svm_runs", "reproduction.svm_other_methods"
 
 
 def studies(quick: bool) -> list[Study]:
@@ -77,14 +78,14 @@ def studies(quick: bool) -> list[Study]:
         ),
         Study(
             LV_HBA,
-            f"{_RIVALS}:run_lv_hba",
+            f"{_OTHERS}:run_lv_hba",
             {**data, "preset": presets},
             seeds=seeds,
             fixed={"max_iterations": limit[LV_HBA]},
         ),
         Study(
             GAM,
-            f"{_RIVALS}:run_gam",
+            f"{_OTHERS}:run_gam",
             {**data, "preset": presets},
             seeds=seeds[:GAM_SPLITS],
             fixed={"max_iterations": limit[GAM]},
@@ -92,15 +93,13 @@ def studies(quick: bool) -> list[Study]:
     ]
 
 
-def variant_rows(
-    rows_by_study: Mapping[str, Sequence[Row]], variant: tuple[str, dict[str, str]], dataset: str
-) -> list[Row]:
+def variant_rows(rows_by_study: RowsByStudy, variant: tuple[str, dict[str, str]], dataset: str) -> list[Row]:
     """The rows of one variant on one data set that were computed."""
     study, wanted = variant
     return list(select(finished(rows_by_study, study), dataset=dataset, **wanted))
 
 
-def conclude(rows_by_study: Mapping[str, Sequence[Row]]) -> Findings:
+def conclude(rows_by_study: RowsByStudy) -> Findings:
     """The paper's table beside both of ours, and both answers of every variant."""
     main = [_line(rows_by_study, dataset, method) for dataset in DATASETS for method in VARIANTS]
     answers = [
@@ -109,6 +108,7 @@ def conclude(rows_by_study: Mapping[str, Sequence[Row]]) -> Findings:
         for name, variant in ALL_VARIANTS.items()
         if (rows := variant_rows(rows_by_study, variant, dataset))
     ]
+    found = _Compared(rows_by_study)
     caps = {study: max((row["iterations"] for row in finished(rows_by_study, study)), default=0) for study in LIMITS}
     notes = (*_NOTES, f"Most iterations that a run made: LV-HBA {caps[LV_HBA]}, GAM {caps[GAM]}.")
     return Findings(
@@ -116,7 +116,7 @@ def conclude(rows_by_study: Mapping[str, Sequence[Row]]) -> Findings:
             Table("Test accuracy and time of a linear SVM", main, notes),
             Table("Both answers of every variant", answers, _ANSWER_NOTES),
         ],
-        _observations(rows_by_study),
+        [*_accuracy_statements(found), *_optimality_statements(found)],
     )
 
 
@@ -136,12 +136,12 @@ _ANSWER_NOTES = (
     "yg is the follower's exact answer to the margins c, 'own' the method's own classifier: yF for BLOCC.",
     "The upper value is the paper's formula at (c, y), whatever was minimised. The lower gap is g(own) - g(yg). The "
     "violation is the largest of the coupled constraints at the own classifier.",
-    "Values, gaps and violations are medians: next to margins that nobody meets multipliers have no limit, so that a "
+    "Values, gaps and violations are medians: next to margins that no classifier meets multipliers have no limit, so a "
     "step of Algorithm 1 can make c as large as 1e8 before it ends.",
 )
 
 
-def _line(rows_by_study: Mapping[str, Sequence[Row]], dataset: str, method: str) -> dict[str, Any]:
+def _line(rows_by_study: RowsByStudy, dataset: str, method: str) -> dict[str, Any]:
     accuracy, deviation, seconds, other = PUBLISHED[dataset, method]
     line: dict[str, Any] = {
         "data": dataset,
@@ -176,88 +176,98 @@ def _answers(rows: Sequence[Row], dataset: str, name: str) -> dict[str, Any]:
     }
 
 
-def _observations(rows_by_study: Mapping[str, Sequence[Row]]) -> list[Observation]:
-    """The paper's statements about its table and its figure of diabetes."""
-    found = {
-        (name, dataset): variant_rows(rows_by_study, variant, dataset)
-        for name, variant in ALL_VARIANTS.items()
-        for dataset in DATASETS
-    }
-    ours, exact, published = list(ALL_VARIANTS)[:3]
-    lv_hba, gam = "LV-HBA, paper's numbers", "GAM, paper's numbers"
-    compared = (ours, exact, published, lv_hba, gam)
-    complete = is_complete(rows_by_study, DEFAULT, PAPER, LV_HBA, GAM) and all(
-        found[name, dataset] for name in compared for dataset in DATASETS
-    )
+OURS, EXACT, ALGORITHM_1 = list(ALL_VARIANTS)[:3]
+LV_HBA_PAPER, GAM_PAPER = "LV-HBA, paper's numbers", "GAM, paper's numbers"
 
-    def told(statement: str, verdicts: Sequence[bool | None], measured: str) -> Observation:
-        return Observation(statement, together(*verdicts) if complete else None, measured)
 
-    def means(name: str, quantity: str) -> list[float]:
-        return [mean(found[name, dataset], quantity) for dataset in DATASETS]
+class _Compared:
+    """The variants that the paper's statements are about, on both data sets."""
 
-    def medians(name: str, quantity: str) -> list[float]:
-        return [_median(found[name, dataset], quantity) for dataset in DATASETS]
+    def __init__(self, rows_by_study: RowsByStudy) -> None:
+        self.rows = {
+            (name, dataset): variant_rows(rows_by_study, ALL_VARIANTS[name], dataset)
+            for name in (OURS, EXACT, ALGORITHM_1, LV_HBA_PAPER, GAM_PAPER)
+            for dataset in DATASETS
+        }
+        self.is_complete = is_complete(rows_by_study, DEFAULT, PAPER, LV_HBA, GAM) and all(self.rows.values())
 
-    def pair(figures: Sequence[float], form: str = ".3f") -> str:
-        return " and ".join(f"{value:{form}}" for value in figures)
+    def observation(self, statement: str, verdicts: Sequence[bool | None], measured: str) -> Observation:
+        """The statement holds where all verdicts are true; where rows are missing nothing can be told."""
+        return Observation(statement, together(*verdicts) if self.is_complete else None, measured)
 
-    gains = {dataset: _gain(found[ours, dataset], found[gam, dataset]) for dataset in DATASETS}
-    middles = {name: medians(name, "seconds") for name in (ours, published, lv_hba)}  # a process's first run is slow
-    early = {name: _early_accuracy(found[name, "diabetes"]) for name in (published, exact)}
+    def means(self, name: str, quantity: str) -> list[float]:
+        """Of a column, on each data set."""
+        return [mean(self.rows[name, dataset], quantity) for dataset in DATASETS]
+
+    def medians(self, name: str, quantity: str) -> list[float]:
+        """Of a column, on each data set; for seconds, because a process's first run is slow."""
+        return [_median(self.rows[name, dataset], quantity) for dataset in DATASETS]
+
+
+def _pair(figures: Sequence[float], form: str = ".3f") -> str:
+    return " and ".join(f"{value:{form}}" for value in figures)
+
+
+def _accuracy_statements(found: _Compared) -> list[Observation]:
+    """The paper's statements about the accuracies in its table and its figure of diabetes."""
+    gains = {dataset: _gain(found.rows[OURS, dataset], found.rows[GAM_PAPER, dataset]) for dataset in DATASETS}
+    early = {name: _early_accuracy(found.rows[name, "diabetes"]) for name in (ALGORITHM_1, EXACT)}
     printed = [PUBLISHED[dataset, "BLOCC"][0] for dataset in DATASETS]
+    ours, lv_hba = found.means(OURS, "accuracy"), found.means(LV_HBA_PAPER, "accuracy_own")
     return [
-        told(
+        found.observation(
             "BLOCC is as accurate as printed",
-            [now >= then for now, then in zip(means(ours, "accuracy"), printed, strict=True)],
-            f"at yg, defaults: {pair(means(ours, 'accuracy'))}; printed: {pair(printed)}",
+            [now >= then for now, then in zip(ours, printed, strict=True)],
+            f"at yg, defaults: {_pair(ours)}; printed: {_pair(printed)}",
         ),
-        told(
+        found.observation(
             "BLOCC is significantly more accurate than GAM",
             [gain > 2.0 * error for gain, error in gains.values()],
             "; ".join(f"{dataset}: {gain:.3f} more, ± {error:.3f}" for dataset, (gain, error) in gains.items())
             + ". The standard error is that of the mean over the splits",
         ),
-        told(
+        found.observation(
             "BLOCC is of a similar level of accuracy as LV-HBA",
-            [
-                abs(a - b) <= SIMILAR
-                for a, b in zip(means(ours, "accuracy"), means(lv_hba, "accuracy_own"), strict=True)
-            ],
-            f"BLOCC {pair(means(ours, 'accuracy'))}; LV-HBA {pair(means(lv_hba, 'accuracy_own'))} by its own "
-            f"classifier and {pair(means(lv_hba, 'accuracy'))} at yg",
+            [abs(one - other) <= SIMILAR for one, other in zip(ours, lv_hba, strict=True)],
+            f"BLOCC {_pair(ours)}; LV-HBA {_pair(lv_hba)} by its own classifier and "
+            f"{_pair(found.means(LV_HBA_PAPER, 'accuracy'))} at yg",
         ),
-        told(
+        found.observation(
             "BLOCC's accuracy on diabetes is above 0.76 within two iterations",
             [value > 0.76 for value in early.values()],
             "; ".join(f"{name}: {value:.3f}" for name, value in early.items()),
         ),
-        told(
+    ]
+
+
+def _optimality_statements(found: _Compared) -> list[Observation]:
+    """The paper's statements about both objectives, and about time."""
+    values = {name: found.medians(name, "upper_value") for name in (EXACT, ALGORITHM_1, LV_HBA_PAPER, GAM_PAPER)}
+    gaps = {name: found.medians(name, "lower_gap") for name in (LV_HBA_PAPER, OURS, ALGORITHM_1)}
+    seconds = {name: found.medians(name, "seconds") for name in (OURS, ALGORITHM_1, LV_HBA_PAPER)}
+    return [
+        found.observation(
             "BLOCC reaches the lowest upper objective",
             [
-                best < min(one, other)
-                for best, one, other in zip(
-                    *(medians(name, "upper_value") for name in (exact, lv_hba, gam)), strict=True
-                )
+                best < min(others)
+                for best, *others in zip(values[EXACT], values[LV_HBA_PAPER], values[GAM_PAPER], strict=True)
             ],
             "median of the paper's formula at yg: "
-            + "; ".join(f"{name}: {pair(medians(name, 'upper_value'), '.0f')}" for name in compared[1:]),
+            + "; ".join(f"{name}: {_pair(figures, '.0f')}" for name, figures in values.items()),
         ),
-        told(
+        found.observation(
             "On diabetes LV-HBA does not attain the lower-level optimum, BLOCC does",
-            [medians(lv_hba, "lower_gap")[0] > ATTAINED, abs(medians(ours, "lower_gap")[0]) < ATTAINED],
-            "median lower gap: "
-            + "; ".join(f"{name}: {pair(medians(name, 'lower_gap'), '.1e')}" for name in (lv_hba, ours, published)),
+            [gaps[LV_HBA_PAPER][0] > ATTAINED, abs(gaps[OURS][0]) < ATTAINED],
+            "median lower gap: " + "; ".join(f"{name}: {_pair(figures, '.1e')}" for name, figures in gaps.items()),
         ),
-        told(
+        found.observation(
             "LV-HBA takes longer than BLOCC",
             [
                 slow > quick
-                for name in (ours, published)
-                for slow, quick in zip(middles[lv_hba], middles[name], strict=True)
+                for name in (OURS, ALGORITHM_1)
+                for slow, quick in zip(seconds[LV_HBA_PAPER], seconds[name], strict=True)
             ],
-            "median seconds: "
-            + "; ".join(f"{name} {first:.2g} and {second:.2g}" for name, (first, second) in middles.items()),
+            "median seconds: " + "; ".join(f"{name} {_pair(figures, '.2g')}" for name, figures in seconds.items()),
         ),
     ]
 

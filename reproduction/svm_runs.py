@@ -9,21 +9,21 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from blocc._lib.arrays import Float, NDArray
 from blocc.errors import OptionError
 from blocc.result import Status
 from blocc.studies.study import Row
 from blocc.svm.data.samples import LabelledData, proportional_sizes, read_libsvm, split_indices
 from blocc.svm.fitting import UNIFORM, FitOptions, fit_margins
-from blocc.svm.margins import CPenalty, MarginProblem, Scaling
-from blocc.svm.padded import Answer, Solvers
-from blocc.svm.svm_problem import scaled_problem
+from blocc.svm.margins import CPenalty, FeatureUnits, MarginProblem, scaled_problem
+from blocc.svm.padded import FollowerSolution, Solvers
+from reproduction.summary import finite_or_none
 
 FOLDER = "BLOCC_DATA"  #: the environment's name of the folder with data sets
 GAMMA, ETA = 12.0, 0.01  #: of the paper
@@ -33,7 +33,11 @@ MOST_POINTS = 60  #: of a curve
 #: The paper's formula leaves b free; the published code charges ||c|| and gives the follower b^2 / 2 as well.
 FORMULAS: dict[str, tuple[CPenalty, float]] = {"paper": ("squared", 0.0), "published code": ("norm", 1.0)}
 #: How a run of a fixed step can end, beside the package's own words.
-CONVERGED, WALL, LIMIT = "converged", "no answer ahead", Status.ITERATION_LIMIT.value
+CONVERGED, NO_ANSWER, LIMIT = "converged", "no answer ahead", Status.ITERATION_LIMIT.value
+
+
+Margins = Float[NDArray, "train"]  #: c, one for each training sample
+Classifier = Float[NDArray, "weights"]  #: y = (w, b)
 
 
 @functools.cache
@@ -50,10 +54,10 @@ def shared_samples(dataset: str) -> LabelledData:
 class Split:
     """Samples in three parts, the published start, and the price of c."""
 
-    train: tuple[np.ndarray, np.ndarray]  #: features and labels, -1 or 1
-    validation: tuple[np.ndarray, np.ndarray]
-    test: tuple[np.ndarray, np.ndarray]
-    start: np.ndarray
+    train: tuple[Float[NDArray, "train features"], Float[NDArray, "train"]]  #: features and labels, -1 or 1
+    validation: tuple[Float[NDArray, "validation features"], Float[NDArray, "validation"]]
+    test: tuple[Float[NDArray, "test features"], Float[NDArray, "test"]]
+    start: Margins
     c_penalty: CPenalty = "squared"
     intercept_weight: float = 0.0
 
@@ -71,50 +75,43 @@ class Split:
     @functools.cached_property
     def problem(self) -> MarginProblem:
         """The bilevel problem in the samples' own units."""
-        plain = Scaling(np.zeros(self.train[0].shape[1]), 1.0)
-        rows, validation = plain.rows(*self.train), plain.rows(*self.validation)
-        return MarginProblem(rows, validation, self.c_penalty, 1.0, self.intercept_weight)
+        return MarginProblem.of((*self.train, *self.validation), self.c_penalty, 1.0, self.intercept_weight)
 
     @functools.cached_property
-    def _scaled(self) -> tuple[Solvers, Scaling]:
-        weights: dict[str, Any] = {
-            "c_penalty": self.c_penalty,
-            "c_weight": 1.0,
-            "intercept_weight": self.intercept_weight,
-        }
-        scaled, scaling = scaled_problem(*self.train, *self.validation, **weights)
-        return Solvers(scaled), scaling
+    def _scaled(self) -> tuple[Solvers, FeatureUnits]:
+        scaled, units = scaled_problem((*self.train, *self.validation), self.c_penalty, 1.0, self.intercept_weight)
+        return Solvers(scaled), units
 
-    def follower(self, c: np.ndarray, gamma: float | None = None) -> tuple[np.ndarray, np.ndarray, Answer]:
+    def follower(self, c: Margins, gamma: float | None = None) -> tuple[Classifier, Margins, FollowerSolution]:
         """The exact answer to margins ``c`` and its multipliers; with ``gamma`` the penalised one."""
-        solvers, scaling = self._scaled
-        found = solvers.follower(c, gamma=None if gamma is None else gamma / scaling.unit**2)
-        return scaling.back(found["y"]), (gamma or 1.0) * found["price"] / scaling.unit**2, found
+        solvers, units = self._scaled
+        found = solvers.follower(c, gamma=None if gamma is None else gamma / units.unit**2)
+        return units.back(found.y), (gamma or 1.0) * found.price / units.unit**2, found
 
-    def paper_value(self, c: np.ndarray, y: np.ndarray) -> float:
+    def paper_value(self, c: Margins, y: Classifier) -> float:
         """The upper objective by the paper's formula, whatever was minimised."""
         return self.problem.validation_loss(y) + 0.5 * float(c @ c)
 
-    def accuracy(self, y: np.ndarray) -> float:
+    def accuracy(self, y: Classifier) -> float:
         """Share of the test samples that (w, b) puts on their side."""
         features, labels = self.test
         return float(np.mean((features @ y[:-1] + y[-1] > 0.0) == (labels > 0.0)))
 
 
-def has_no_answer(found: Answer) -> bool:
+def has_no_answer(found: FollowerSolution) -> bool:
     """Whether no classifier meets the margins."""
-    return bool(found["infeasible"]) and found.error > 1e-7
+    return found.infeasible and found.error > 1e-7
 
 
 @dataclass
-class Way:
-    """The points that a run has passed, of which a curve keeps a few."""
+class Trajectory:
+    """The points of a run, of which a curve keeps a few."""
 
     split: Split
     iterations: list[int] = field(default_factory=list)
-    points: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    points: list[tuple[Margins, Classifier]] = field(default_factory=list)
 
-    def note(self, iteration: int, c: np.ndarray, y: np.ndarray) -> None:
+    def note(self, iteration: int, c: Margins, y: Classifier) -> None:
         """The run is at margins c with its own classifier y."""
         self.iterations.append(iteration)
         self.points.append((np.array(c), np.array(y)))
@@ -130,12 +127,12 @@ class Way:
         return {
             "iteration": [self.iterations[index] for index in chosen],
             "accuracy": [self.split.accuracy(y) for _, y in kept],
-            "upper_value": _plain([self.split.paper_value(c, y) for c, y in kept]),
-            "lower_value": _plain([self.split.problem.lower(y) for _, y in kept]),
+            "upper_value": finite_or_none([self.split.paper_value(c, y) for c, y in kept]),
+            "lower_value": finite_or_none([self.split.problem.lower(y) for _, y in kept]),
         }
 
 
-def row_of(split: Split, c: np.ndarray, own: np.ndarray, way: Way, **columns: Any) -> Row:
+def row_of(split: Split, c: Margins, own: Classifier, trajectory: Trajectory, **columns: Any) -> Row:
     """A run's answer, judged at the exact lower level."""
     problem = split.problem
     violation = float(np.max(1.0 - c - problem.rows @ own, initial=0.0))
@@ -151,7 +148,7 @@ def row_of(split: Split, c: np.ndarray, own: np.ndarray, way: Way, **columns: An
         "lower_value": problem.lower(exact),
         "lower_gap": problem.lower(own) - problem.lower(exact),
         "violation": violation,
-        "curves": way.curves(),
+        "curves": trajectory.curves(),
         **columns,
     }
 
@@ -161,14 +158,14 @@ def run_default(dataset: str, price: str, seed: int) -> Row:
     options = FitOptions() if price == "default" else FitOptions("squared", 1.0)
     split = Split.draw(dataset, seed)
     fit = fit_margins((*split.train, *split.validation), options)
-    way = Way(split)
+    trajectory = Trajectory(split)
     for iteration, y in enumerate(fit.path):
-        way.note(iteration, split.problem.forgiven(y), y)
+        trajectory.note(iteration, split.problem.forgiven(y), y)
     return row_of(
         split,
         fit.result.x,
         fit.result.y_penalty,
-        way,
+        trajectory,
         ended=fit.result.status.value,
         is_global=fit.is_global,
         iterations=int(fit.result.counts["newton_steps"]),
@@ -180,17 +177,17 @@ def run_algorithm_one(dataset: str, formula: str, seed: int, max_steps: int) -> 
     """Algorithm 1 with the paper's gamma and step, from the published start, on exact inner solutions."""
     split = Split.draw(dataset, seed, *FORMULAS[formula])
     split.follower(split.start)  # compiles, where this was not done before
-    way, began = Way(split), time.perf_counter()
+    trajectory, began = Trajectory(split), time.perf_counter()
     c, last, ended = split.start, np.inf, LIMIT
     here, own = c, np.zeros(split.problem.rows.shape[1])
     for step in range(1, max_steps + 1):
         _, prices, found = split.follower(c)
         if has_no_answer(found):
-            ended = WALL
+            ended = NO_ANSWER
             break
         here = c
         own, penalised_prices, _ = split.follower(c, GAMMA)
-        way.note(step, c, own)
+        trajectory.note(step, c, own)
         value = split.problem.upper(c, own)
         if abs(value - last) < UPDATE:
             ended = CONVERGED
@@ -199,8 +196,4 @@ def run_algorithm_one(dataset: str, formula: str, seed: int, max_steps: int) -> 
         slope = split.problem.price_slope(c) + GAMMA * prices - penalised_prices
         last, c = value, np.maximum(c - ETA * slope, 0.0)
     seconds = time.perf_counter() - began
-    return row_of(split, here, own, way, ended=ended, iterations=len(way.points), seconds=seconds)
-
-
-def _plain(values: Sequence[float]) -> list[float | None]:
-    return [float(value) if np.isfinite(value) else None for value in values]
+    return row_of(split, here, own, trajectory, ended=ended, iterations=len(trajectory.points), seconds=seconds)

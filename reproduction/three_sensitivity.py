@@ -6,16 +6,16 @@ penalty but its fixed steps. The defaults choose their steps themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import Status
-from blocc.studies.item import Findings, Item, Observation, Table
 from blocc.studies.study import Row, Study, select
-from blocc.transport.design.design_network import design_network
-from reproduction.published_runs import NOTHING_BUILT, shared_model
+from reproduction.item import Item, RowsByStudy
+from reproduction.published_runs import NOTHING_BUILT
 from reproduction.summary import (
     column,
     endings,
@@ -79,21 +79,6 @@ PUBLISHED: dict[tuple[float, float], tuple[float, float, float, float]] = {
 }
 
 
-def run_default(gamma: float | str, seed: int) -> Row:
-    """The design of three nodes with automatic steps from one start, gamma fixed or "auto"."""
-    model = shared_model("three")
-    design = design_network(model.network, gamma=gamma, starts=1, seed=seed, model=model)
-    return {
-        "utility": design.utility,
-        "utility_penalised": design.penalised.utility,
-        "distance": float(np.linalg.norm(design.penalised.share - design.follower.share)),
-        "links": int(design.built.sum()),
-        "ended": design.status.value,
-        "evaluations": design.starts[0].evaluations,
-        "seconds": design.seconds["run"],
-    }
-
-
 def studies(quick: bool) -> list[Study]:
     """The paper's grid with the published scheme; and the defaults, which have no eta."""
     gammas = [2.0, 4.0, 5.0, 10.0] if quick else list(GAMMAS)
@@ -108,9 +93,11 @@ def studies(quick: bool) -> list[Study]:
     )
     default = Study(
         DEFAULT_STUDY,
-        "reproduction.three_sensitivity:run_default",
+        "reproduction.transport_runs:run_default",
         {"gamma": [*gammas, "auto"]},
         seeds=range(1 if quick else RUNS),
+        fixed={"network": "three"},
+        measured=MEASURED,
     )
     if quick:
         return [published, default]
@@ -126,7 +113,7 @@ def studies(quick: bool) -> list[Study]:
     return [published, default, exact]
 
 
-def conclude(rows_by_study: Mapping[str, Sequence[Row]]) -> Findings:
+def conclude(rows_by_study: RowsByStudy) -> Findings:
     """The paper's table beside both of ours."""
     published, default = finished(rows_by_study, PUBLISHED_STUDY), finished(rows_by_study, DEFAULT_STUDY)
     etas = sorted({row["eta"] for row in published}, reverse=True)
@@ -169,7 +156,7 @@ def _line(published: Sequence[Row], default: Sequence[Row], eta: float, gamma: f
 
 
 def _observations(
-    rows_by_study: Mapping[str, Sequence[Row]], published: Sequence[Row], default: Sequence[Row], etas: Sequence[float]
+    rows_by_study: RowsByStudy, published: Sequence[Row], default: Sequence[Row], etas: Sequence[float]
 ) -> list[Observation]:
     complete, both = (
         is_complete(rows_by_study, PUBLISHED_STUDY),
@@ -230,7 +217,7 @@ def _observations(
     ]
 
 
-def _with_exact_inner(rows_by_study: Mapping[str, Sequence[Row]]) -> list[Observation]:
+def _with_exact_inner(rows_by_study: RowsByStudy) -> list[Observation]:
     """Where the published scheme fails, at its largest eta, with the inner problems solved exactly."""
     if EXACT_STUDY not in rows_by_study:
         return []

@@ -10,9 +10,10 @@ import numpy as np
 
 from blocc.problem import BilevelProblem
 from blocc.problems.toy import LOWER, PAPER_SETTINGS, UPPER, local_minimisers, toy_problem, true_value
+from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.solve import solve_many
-from blocc.studies.item import Findings, Item, Observation, Table
 from blocc.studies.study import Row, Study, select
+from reproduction.item import Item, RowsByStudy
 from reproduction.summary import column, endings, finished, is_complete, short
 
 STUDY = "toy-surface"
@@ -72,7 +73,7 @@ def studies(quick: bool) -> list[Study]:
     ]
 
 
-def conclude(rows_by_study: Mapping[str, Sequence[Row]]) -> Findings:
+def conclude(rows_by_study: RowsByStudy) -> Findings:
     """Which minima were reached, how often and how exactly."""
     rows = finished(rows_by_study, STUDY)
     by_preset = {preset: list(select(rows, preset=preset)) for preset in PRESETS}

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import Status
-from blocc.studies.item import Findings, Item, Observation, Table
 from blocc.studies.study import Row, Study, select
+from reproduction.item import Item, RowsByStudy
 from reproduction.summary import (
     NOTHING,
     column,
@@ -125,15 +126,15 @@ def studies(quick: bool) -> list[Study]:
     return found
 
 
-def conclude(rows_by_study: Mapping[str, Sequence[Row]]) -> Findings:
+def conclude(rows_by_study: RowsByStudy) -> Findings:
     """The paper's table beside both of ours, and what both answers say."""
     present = [network for network in NETWORKS if default_study(network) in rows_by_study]
     main = []
     for network in present:
         main += [_line(rows_by_study, network, gamma) for gamma in GAMMAS]
         main.append(_automatic_line(rows_by_study, network))
-    rivals = finished(rows_by_study, LV_HBA)
-    main.append(_rival_line(rivals))
+    lv_hba = finished(rows_by_study, LV_HBA)
+    main.append(_lv_hba_line(lv_hba))
     answers = [
         _answers(rows, network, variant, gamma)
         for network in present
@@ -141,8 +142,8 @@ def conclude(rows_by_study: Mapping[str, Sequence[Row]]) -> Findings:
         for gamma in (*GAMMAS, "auto")
         if (rows := list(select(finished(rows_by_study, study), gamma=gamma)))
     ]
-    if rivals:
-        answers.append(_answers(rivals, "three", "LV-HBA", NOTHING))
+    if lv_hba:
+        answers.append(_answers(lv_hba, "three", "LV-HBA", NOTHING))
     return Findings(
         [
             Table("Utility and time on the paper's networks", main, _NOTES),
@@ -181,7 +182,7 @@ def _empty(network: str, method: str) -> dict[str, Any]:
     }
 
 
-def _line(rows_by_study: Mapping[str, Sequence[Row]], network: str, gamma: float) -> dict[str, Any]:
+def _line(rows_by_study: RowsByStudy, network: str, gamma: float) -> dict[str, Any]:
     line = _empty(network, f"gamma = {gamma:g}")
     line["paper: utility"], line["paper: seconds"] = (f"{figure:g}" for figure in PUBLISHED[network, gamma])
     for who, study in (("paper's settings", paper_study(network)), ("defaults", default_study(network))):
@@ -192,7 +193,7 @@ def _line(rows_by_study: Mapping[str, Sequence[Row]], network: str, gamma: float
     return line
 
 
-def _automatic_line(rows_by_study: Mapping[str, Sequence[Row]], network: str) -> dict[str, Any]:
+def _automatic_line(rows_by_study: RowsByStudy, network: str) -> dict[str, Any]:
     rows = list(select(finished(rows_by_study, default_study(network)), gamma="auto"))
     return {
         **_empty(network, "gamma by itself"),
@@ -202,14 +203,14 @@ def _automatic_line(rows_by_study: Mapping[str, Sequence[Row]], network: str) ->
     }
 
 
-def _rival_line(rivals: Sequence[Row]) -> dict[str, Any]:
+def _lv_hba_line(lv_hba: Sequence[Row]) -> dict[str, Any]:
     return {
         **_empty("three", "LV-HBA"),
         "paper: utility": f"{PUBLISHED_LV_HBA[0]:.2f}",
         "paper: seconds": f"{PUBLISHED_LV_HBA[1]:g}",
-        "defaults: utility": spread(rivals, "utility", 3),
-        "defaults: seconds": short(rivals, "seconds"),
-        "defaults: ended": endings(rivals),
+        "defaults: utility": spread(lv_hba, "utility", 3),
+        "defaults: seconds": short(lv_hba, "seconds"),
+        "defaults: ended": endings(lv_hba),
     }
 
 
@@ -228,7 +229,7 @@ def _answers(rows: Sequence[Row], network: str, variant: str, gamma: Any) -> dic
     }
 
 
-def _observations(rows_by_study: Mapping[str, Sequence[Row]], present: Sequence[str]) -> list[Observation]:
+def _observations(rows_by_study: RowsByStudy, present: Sequence[str]) -> list[Observation]:
     """Of runs that came to rest: the defaults everywhere, and the published scheme on three nodes."""
     compared = {default_study(network): finished(rows_by_study, default_study(network)) for network in present}
     compared[paper_study("three")] = finished(rows_by_study, paper_study("three"))
@@ -251,25 +252,25 @@ def _observations(rows_by_study: Mapping[str, Sequence[Row]], present: Sequence[
         trend("Larger gamma brings yF closer to yg", distance, 1.0),
         trend("The gap between f at the two answers shrinks as gamma grows", hidden, 1.0),
         trend("f at yg improves with gamma", utility, -1.0),
-        *_rival(rows_by_study),
+        *_compare_lv_hba(rows_by_study),
     ]
 
 
-def _rival(rows_by_study: Mapping[str, Sequence[Row]]) -> list[Observation]:
+def _compare_lv_hba(rows_by_study: RowsByStudy) -> list[Observation]:
     """LV-HBA against BLOCC on three nodes."""
     studied = (LV_HBA, paper_study("three"), default_study("three"))
-    rivals, published, default = (finished(rows_by_study, study) for study in studied)
+    lv_hba, published, default = (finished(rows_by_study, study) for study in studied)
     complete = is_complete(rows_by_study, *studied)
-    gap = mean(rivals, "lower_gap")
+    gap = mean(lv_hba, "lower_gap")
     by_gamma = means_by(default, "gamma", "lower_gap")
     automatic = by_gamma.get("auto", np.nan)
     loose = {
         name: mean(select(rows, gamma=2.0), "lower_gap") for name, rows in (("ours", default), ("paper's", published))
     }
-    slow = mean(rivals, "seconds")
+    slow = mean(lv_hba, "seconds")
     # Medians: the first run of a process is slower than all others.
     fast = max(float(np.median(column(rows, "seconds"))) if rows else 0.0 for rows in (published, default))
-    arrived = sum(row["ended"] == Status.CONVERGED.value for row in rivals)
+    arrived = sum(row["ended"] == Status.CONVERGED.value for row in lv_hba)
     return [
         Observation(
             "LV-HBA's lower-level gap is larger than BLOCC's",
@@ -284,7 +285,7 @@ def _rival(rows_by_study: Mapping[str, Sequence[Row]]) -> list[Observation]:
         Observation(
             "LV-HBA takes longer than BLOCC",
             slow > fast and arrived == 0 if complete else None,
-            f"LV-HBA iterates for {slow:.3g} s, and {arrived} of {len(rivals)} runs converge; BLOCC needs {fast:.3g} s "
+            f"LV-HBA iterates for {slow:.3g} s, and {arrived} of {len(lv_hba)} runs converge; BLOCC needs {fast:.3g} s "
             "(median of the slower variant)",
         ),
     ]

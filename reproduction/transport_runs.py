@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from blocc.transport.design.options import PAPER_STEP
 
 from blocc._lib.precision import double_precision
 from blocc.outer.monitor import State
@@ -17,9 +18,10 @@ from blocc.problem import BilevelProblem
 from blocc.result import History, Result, Status
 from blocc.solve import solve
 from blocc.studies.study import Row
-from blocc.transport.design.design_network import PAPER_STEP, design_network
+from blocc.transport.design.design_network import design_network
 from blocc.transport.travellers.oracle import structured_problem
 from reproduction.published_runs import shared_model
+from reproduction.summary import finite_or_none
 
 MOST_POINTS = 200  #: of a curve
 #: Columns of a row that are measured: they differ from one run to the next.
@@ -42,6 +44,7 @@ def run_default(network: str, gamma: float | str, seed: int) -> Row:
         "distance": float(np.linalg.norm(design.penalised.share - design.follower.share)),
         # F_gamma = f(x, yF) + gamma (g(x, yF) - v(x)), and the certificate's gap is f(x, yg) - F_gamma.
         "lower_gap": (design.penalised.utility - design.utility - design.certificate.penalty_gap) / design.gamma,
+        "links": int(design.built.sum()),
         "ended": design.status.value,
         "iterations": design.starts[0].evaluations,
         "seconds": design.seconds["run"],
@@ -127,9 +130,5 @@ def _curves(history: History) -> dict[str, Any]:
         "lower_gap": gap,
         "distance": history.distance,
     }
-    curves = {name: _plain(values[chosen]) for name, values in columns.items()}
-    return {"curves": curves, "curve_seconds": _plain(history.time[chosen])}
-
-
-def _plain(values: np.ndarray) -> list[float | None]:
-    return [float(value) if np.isfinite(value) else None for value in values]
+    curves = {name: finite_or_none(values[chosen]) for name, values in columns.items()}
+    return {"curves": curves, "curve_seconds": finite_or_none(history.time[chosen])}

@@ -1,18 +1,67 @@
-"""A page in a real browser: what it says on its console, whom it asks, and how it looks."""
+"""A page as a parser reads it, and in a real browser: its console, its requests, and how it looks."""
 
 from __future__ import annotations
 
 import io
+import json
 import re
 import shutil
 import subprocess
+from html.parser import HTMLParser
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, all words, and the text of scripts of data."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.data: dict[str, str] = {}
+        self.words: list[str] = []
+        self._into: str | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append((tag, found))
+        self._into = found.get("id") if found.get("type") == "application/json" else None
+
+    def handle_endtag(self, tag: str) -> None:
+        self._into = None
+
+    def handle_data(self, data: str) -> None:
+        if self._into:
+            self.data[self._into] = self.data.get(self._into, "") + data
+        else:
+            self.words.append(data)
+
+    def figure(self, name: str) -> dict[str, Any]:
+        """The data of a chart."""
+        return json.loads(self.data[f"{name}-data"])
+
+    def values(self, attribute: str) -> list[str | None]:
+        """Of an attribute, wherever it stands."""
+        return [attributes[attribute] for _, attributes in self.tags if attribute in attributes]
+
+    def count(self, tag: str) -> int:
+        """How many elements of this kind there are."""
+        return [name for name, _ in self.tags].count(tag)
+
+    def foreign(self) -> list[str]:
+        """Elements and attributes that could run a script or reach out, which no page has."""
+        wrong = [f"<{tag}>" for tag, _ in self.tags if tag in ("iframe", "object", "embed", "form", "base", "link")]
+        for tag, attributes in self.tags:
+            for name, value in attributes.items():
+                if name.startswith("on") or (value or "").strip().lower().startswith("javascript:"):
+                    wrong.append(f"<{tag} {name}={value}>")
+        return wrong
 
 
 class Visit(NamedTuple):

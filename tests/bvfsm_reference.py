@@ -93,12 +93,6 @@ def room_dy(problem: NumpyProblem, x: Vector, y: Vector) -> Vector:
     return -problem.dyf(x, y)
 
 
-def phi(problem: NumpyProblem, w: Weights, x: Vector, y: Vector, z: Vector, shift: float) -> float:
-    """Objective of steps 2 and 3; the room must be positive."""
-    smooth = float(problem.F(x, y)) + w.theta * float(y @ y) + penalty(problem, x, y, w.rho)
-    return smooth - w.sigma * float(np.log(room(problem, w, x, y, z, shift)))
-
-
 def phi_dx(problem: NumpyProblem, w: Weights, x: Vector, y: Vector, z: Vector, divisor: float) -> Vector:
     """Gradient of phi in x; ``divisor`` is the room, or what replaces it."""
     barrier = w.sigma / divisor * room_dx(problem, w, x, y, z)

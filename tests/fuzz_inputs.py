@@ -22,7 +22,7 @@ import h5py
 import numpy as np
 
 from blocc import BilevelProblem, Box, Product, Reals
-from blocc.cli.studies import read_wishes
+from blocc.cli.studies import read_report_settings
 from blocc.lagrangian import Multipliers
 from blocc.problems.loading import parse_x0
 from blocc.report.storage import digest, load_result, save_result
@@ -32,8 +32,7 @@ from blocc.result import Certificate, History, HistoryRow, Result, Status
 from blocc.resume.file import Identity, array_digest, pack, read_checkpoint
 from blocc.resume.fingerprint import Fingerprint
 from blocc.resume.recording import Entry, Kept, Log, Pages
-from blocc.studies.compute import Outcome
-from blocc.studies.encoding import encode
+from blocc.studies.compute import Outcome, encode
 from blocc.studies.store import Store
 from blocc.studies.study import Study
 from blocc.studies.sweep import read_sweep
@@ -417,9 +416,9 @@ READERS: dict[str, Reader] = {
         lambda: {"study.toml": _SWEEP}, lambda folder: read_sweep(folder / "study.toml"), _spoil_sweep
     ),
     "store of studies": Reader(_store, lambda folder: read_report(folder / "study.sqlite"), _spoil_store),
-    "wishes of a report": Reader(
+    "settings of a report": Reader(
         lambda: {"report.json": b'{"title": "t", "shown": {"small": ["value"]}, "items": ["toy"], "quick": true}'},
-        read_wishes,
+        read_report_settings,
         _spoil_json("report.json"),
     ),
     "start in JSON": Reader(

@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 
 from blocc import BilevelProblem, Box, Reals, solve, solve_many
+from blocc._lib.files import write_atomically
 from blocc._lib.threads import single_blas_thread
-from blocc._lib.writing import write_atomically
 from blocc.svm.estimator import BilevelSVC
 from blocc.transport.design.design_network import design_network
 from blocc.transport.network.files import read_network

@@ -20,8 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from blocc._lib import archive
-from blocc._lib.writing import write_atomically
+from blocc._lib.files import MOST_BYTES, write_atomically
 from blocc.errors import BloccError
 from blocc.problems.loading import InputError
 from blocc.report.storage import StorageError, load_result, save_result
@@ -160,7 +159,7 @@ def test_npz_headers_that_lie(member: bytes, tmp_path: Path) -> None:
 
 def test_npz_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kilobytes that unpack to more than the limit are refused before they are unpacked."""
-    monkeypatch.setattr(archive, "MOST_BYTES", 10**7)
+    monkeypatch.setattr("blocc._lib.files.MOST_BYTES", 10**7)
     files = result_with(header("(4000000,)") + bytes(32_000_000))
     assert len(files["result.npz"]) < 100_000
     put(files, tmp_path)
@@ -383,7 +382,7 @@ def test_half_a_character_in_a_name_is_refused(tmp_path: Path) -> None:
 def test_limits_are_the_documented_ones() -> None:
     """docs/reliability.md names them."""
     page = (Path(__file__).parents[1] / "docs" / "reliability.md").read_text(encoding="utf-8")
-    limits: dict[str, Callable[[], int] | int] = {"2 GiB": archive.MOST_BYTES, "64 MiB": omx.MAX_CHUNK}
+    limits: dict[str, Callable[[], int] | int] = {"2 GiB": MOST_BYTES, "64 MiB": omx.MAX_CHUNK}
     assert limits == {"2 GiB": 2 * 2**30, "64 MiB": 64 * 2**20}
     for words in limits:
         assert words in page

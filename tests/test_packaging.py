@@ -57,7 +57,9 @@ def modules() -> set[str]:
 
 
 def data_files() -> set[str]:
-    return {"blocc/py.typed", *(f"blocc/transport/network/data/{name}.json" for name in NETWORKS)}
+    assets = (path.name for path in (ROOT / "src" / "blocc" / "report" / "assets").iterdir())
+    networks = (f"blocc/transport/network/data/{name}.json" for name in NETWORKS)
+    return {"blocc/py.typed", *(f"blocc/report/assets/{name}" for name in assets), *networks}
 
 
 def test_wheel_holds_the_package_and_nothing_else(built: Path) -> None:

@@ -21,7 +21,6 @@ WITH_PICKLE = {f"np.{name}" for name in ("load", "save", "savez", "savez_compres
 ALLOWED = {
     "problems/loading.py:spec.loader.exec_module",  # the user's own problem file, run because the user asks for it
     "studies/study.py:importlib.import_module",  # the function of a study that somebody runs; reading resolves none
-    "report/study/study_items.py:importlib.import_module",  # the same
 }
 
 

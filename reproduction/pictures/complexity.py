@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from blocc.report.plots import new_figure
-from blocc.studies.item import Findings
-from blocc.studies.study import Row
+from blocc.report.figure import new_figure, style_axes
+from blocc.report.study.study_views import Findings
 from reproduction.complexity import STUDIES
 from reproduction.complexity_costs import METHODS
-from reproduction.pictures.style import dress
+from reproduction.item import RowsByStudy
 from reproduction.summary import finished
 
 if TYPE_CHECKING:
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 LABELS = {"d_y": "lower-level variables $d_y$", "d_c": "coupled constraints $d_c$"}
 
 
-def draw(rows_by_study: Mapping[str, Sequence[Row]], findings: Findings) -> dict[str, Figure]:
+def draw(rows_by_study: RowsByStudy, findings: Findings) -> dict[str, Figure]:
     """Both axes side by side."""
     figure = new_figure(11.0, 4.4)
     for axes, (axis, study) in zip(figure.subplots(1, 2, sharey=True), STUDIES.items(), strict=True):
@@ -29,7 +27,7 @@ def draw(rows_by_study: Mapping[str, Sequence[Row]], findings: Findings) -> dict
                 row["step_sizes"], row["step_seconds"], "o-", markersize=3.5, color=f"C{place}", label=row["method"]
             )
         axes.set_xlabel(LABELS[axis])
-        dress(axes)
+        style_axes(axes)
         if axis == "d_y":
             axes.set_ylabel("seconds of one iteration")
         if axes.lines:

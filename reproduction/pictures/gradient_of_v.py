@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocc.report.plots import BLUE, GREY, ORANGE, RED, new_figure
-from blocc.studies.item import Findings
-from blocc.studies.study import Row
+from blocc.report.figure import BLUE, GREY, ORANGE, RED, new_figure, style_axes
+from blocc.report.study.study_views import Findings
 from reproduction.gradient_of_v import STUDY
-from reproduction.pictures.style import dress
+from reproduction.item import RowsByStudy
 from reproduction.summary import column, finished
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw(rows_by_study: Mapping[str, Sequence[Row]], findings: Findings) -> dict[str, Figure]:
+def draw(rows_by_study: RowsByStudy, findings: Findings) -> dict[str, Figure]:
     """v(x), the gradient with and without the multiplier, and the closed forms as thin lines."""
     rows = sorted(finished(rows_by_study, STUDY), key=lambda row: row["x"])
     figure = new_figure(6.5, 4.5)
@@ -40,5 +38,5 @@ def draw(rows_by_study: Mapping[str, Sequence[Row]], findings: Findings) -> dict
     axes.set_xlabel("$x$")
     axes.set_title("$g = (y - 2x)^2$ subject to $3x - y \\leq 0$; thin: closed forms", fontsize=11)
     axes.legend(frameon=False, fontsize=9)
-    dress(axes)
+    style_axes(axes)
     return {"gradient": figure}

@@ -1,4 +1,4 @@
-"""What the pictures of the paper's items share: colours by gamma, quiet axes, means with bands."""
+"""What the pictures of the paper's items share: colours by gamma, and means with bands."""
 
 from __future__ import annotations
 
@@ -7,23 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocc.report.plots import BLUE, GREEN, ORANGE, RED
+from blocc._lib.arrays import Float, NDArray
+from blocc.report.figure import BLUE, GREEN, ORANGE, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Curve = tuple[Float[NDArray, "_"], Float[NDArray, "_"]]
 #: The paper's colours: red, purple and blue for gamma 2, 3 and 4, orange for LV-HBA; green for gamma by itself.
 PURPLE = "#7B3294"
 COLOURS: dict[Any, str] = {2.0: RED, 3.0: PURPLE, 4.0: BLUE, "auto": GREEN, "lv-hba": ORANGE}
 
 
-def dress(axes: Axes) -> None:
-    """A light grid, and no frame above and on the right."""
-    axes.grid(True, color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def band(axes: Axes, curves: Sequence[tuple[np.ndarray, np.ndarray]], colour: str, label: str, **style: Any) -> None:
+def band(axes: Axes, curves: Sequence[Curve], colour: str, label: str, **style: Any) -> None:
     """Mean of several curves over their common range, with one standard deviation as a shade."""
     usable = [(x[good], y[good]) for x, y in curves if (good := np.isfinite(x) & np.isfinite(y)).sum() > 1]
     if not usable:

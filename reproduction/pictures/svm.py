@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from blocc.report.plots import BLUE, GREEN, ORANGE, RED, new_figure
-from blocc.studies.item import Findings
+from blocc.report.figure import BLUE, GREEN, ORANGE, RED, new_figure, style_axes
+from blocc.report.study.study_views import Findings
 from blocc.studies.study import Row
-from reproduction.pictures.style import band, dress
+from reproduction.item import RowsByStudy
+from reproduction.pictures.style import Curve, band
+from reproduction.summary import curve
 from reproduction.svm import ALL_VARIANTS, DATASETS, variant_rows
 
 if TYPE_CHECKING:
@@ -30,15 +29,15 @@ PANELS = {
     "lower_value": "lower loss $g(x, y)$",
 }
 FIRST = 100  #: iterations that are drawn
-THROWN = 1e3  #: an upper loss so many times that of the start is left out
+DIVERGED = 1e3  #: an upper loss so many times that of the start is left out
 
 
-def draw(rows_by_study: Mapping[str, Sequence[Row]], findings: Findings) -> dict[str, Figure]:
+def draw(rows_by_study: RowsByStudy, findings: Findings) -> dict[str, Figure]:
     """One figure for each data set: three panels, means with bands of one standard deviation over the splits."""
     return {dataset: _figure(rows_by_study, dataset) for dataset in DATASETS}
 
 
-def _figure(rows_by_study: Mapping[str, Sequence[Row]], dataset: str) -> Figure:
+def _figure(rows_by_study: RowsByStudy, dataset: str) -> Figure:
     figure = new_figure(13.0, 4.4)
     figure.suptitle(f"{dataset}: each method's own classifier on its way", fontsize=12, fontweight="bold")
     for axes, (name, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
@@ -49,19 +48,16 @@ def _figure(rows_by_study: Mapping[str, Sequence[Row]], dataset: str) -> Figure:
         axes.set_ylabel(title)
         if name == "upper_value":
             axes.set_yscale("log")
-        dress(axes)
+        style_axes(axes)
         if name == "accuracy" and axes.lines:
             axes.legend(frameon=False, fontsize=8, loc="lower right")
     return figure
 
 
-def _curve(row: Row, name: str) -> tuple[np.ndarray, np.ndarray]:
+def _curve(row: Row, name: str) -> Curve:
     """A column of the way against its iterations, as far as it is drawn."""
-    iteration, values = (
-        np.array([np.nan if value is None else value for value in row["curves"][key]], dtype=np.float64)
-        for key in ("iteration", name)
-    )
-    # Next to margins that nobody meets, a last step of fixed length can throw c to 1e8: it would hide all the rest.
-    thrown = (values > THROWN * values[:1]) & (name == "upper_value")
-    shown = (iteration <= FIRST) & ~thrown
+    iteration, values = curve(row, name)
+    # Next to margins that no classifier meets a last step can take c to 1e8, which would hide all the rest.
+    diverged = (values > DIVERGED * values[:1]) & (name == "upper_value")
+    shown = (iteration <= FIRST) & ~diverged
     return iteration[shown], values[shown]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from blocc.report.plots import BLUE, GREEN, ORANGE, RED, new_figure
-from blocc.studies.item import Findings
-from blocc.studies.study import Row, select
-from reproduction.pictures.style import PURPLE, dress
+from blocc.report.figure import BLUE, GREEN, ORANGE, RED, new_figure, style_axes
+from blocc.report.study.study_views import Findings
+from blocc.studies.study import select
+from reproduction.item import RowsByStudy
+from reproduction.pictures.style import PURPLE
 from reproduction.summary import column, finished
 from reproduction.three_sensitivity import DEFAULT_STUDY, PUBLISHED, PUBLISHED_STUDY
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw(rows_by_study: Mapping[str, Sequence[Row]], findings: Findings) -> dict[str, Figure]:
+def draw(rows_by_study: RowsByStudy, findings: Findings) -> dict[str, Figure]:
     """Three panels with one scale: the paper's table, the published scheme emulated, the defaults."""
     rows, default = finished(rows_by_study, PUBLISHED_STUDY), finished(rows_by_study, DEFAULT_STUDY)
     figure = new_figure(13.0, 4.2)
@@ -46,6 +46,6 @@ def draw(rows_by_study: Mapping[str, Sequence[Row]], findings: Findings) -> dict
         axes.set_xlabel(r"$\gamma$")
         axes.set_title(title, fontsize=11)
         axes.legend(frameon=False, fontsize=8)
-        dress(axes)
+        style_axes(axes)
     printed.set_ylabel(r"utility $-f(x_T, y_g)$")
     return {"utility": figure}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocc.problems.toy import PUBLISHED
-from blocc.report.plots import BLUE, GREEN, GREY, ORANGE, RED, new_figure
-from blocc.studies.item import Findings
-from blocc.studies.study import Row, select
-from reproduction.pictures.style import dress
+from blocc.report.figure import BLUE, GREEN, GREY, ORANGE, RED, new_figure, style_axes
+from blocc.report.study.study_views import Findings
+from blocc.studies.study import select
+from reproduction.item import RowsByStudy
 from reproduction.summary import finished, mean, means_by
-from reproduction.toy_sensitivity import DEFAULT, PAPER
+from reproduction.toy_sensitivity import DEFAULT, PAPER, PUBLISHED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 LEAST = 1e-17  #: stands for zero on a logarithmic axis
 
 
-def draw(rows_by_study: Mapping[str, Sequence[Row]], findings: Findings) -> dict[str, Figure]:
+def draw(rows_by_study: RowsByStudy, findings: Findings) -> dict[str, Figure]:
     """One panel for the paper's figures, one for ours."""
     rows, default = finished(rows_by_study, PAPER), finished(rows_by_study, DEFAULT)
     figure = new_figure(10.0, 4.4)
@@ -41,6 +39,6 @@ def draw(rows_by_study: Mapping[str, Sequence[Row]], findings: Findings) -> dict
         axes.set_xlabel(r"$\gamma$")
         axes.set_title(title, fontsize=11)
         axes.legend(frameon=False, fontsize=8)
-        dress(axes)
+        style_axes(axes)
     printed.set_ylabel(r"$\|y_g(x_T) - y_{F,T}\|$")
     return {"gap": figure}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocc._lib.arrays import Float, NDArray
 from blocc.problems.toy import LOWER, UPPER, local_minimisers, true_value, upper_value
-from blocc.report.plots import BLUE, GREY, RED, new_figure
-from blocc.studies.item import Findings
+from blocc.report.figure import BLUE, GREY, RED, new_figure, style_axes
+from blocc.report.study.study_views import Findings
 from blocc.studies.study import Row, select
-from reproduction.pictures.style import dress
+from reproduction.item import RowsByStudy
 from reproduction.summary import column, finished
 from reproduction.toy_surface import PRESETS, STUDY
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 TITLES = {"paper": "paper's settings", "default": "defaults"}
 
 
-def draw(rows_by_study: Mapping[str, Sequence[Row]], findings: Findings) -> dict[str, Figure]:
+def draw(rows_by_study: RowsByStudy, findings: Findings) -> dict[str, Figure]:
     """The surface with the end points, and f(x, x) with the number of starts that ended at each minimum."""
     rows = finished(rows_by_study, STUDY)
     figures = {}
@@ -36,7 +37,7 @@ def draw(rows_by_study: Mapping[str, Sequence[Row]], findings: Findings) -> dict
     return figures
 
 
-def _surface(part: Any, x: np.ndarray, y: np.ndarray) -> None:
+def _surface(part: Any, x: Float[NDArray, "runs"], y: Float[NDArray, "runs"]) -> None:
     axes = part.add_subplot(projection="3d", computed_zorder=False)
     across, up = np.meshgrid(np.linspace(LOWER, UPPER, 101), np.linspace(LOWER, UPPER, 101))
     height = upper_value(across, up)
@@ -69,4 +70,4 @@ def _line(part: Any, rows: Sequence[Row]) -> None:
     axes.margins(y=0.12)
     axes.set_title("starts that ended at each local minimiser", fontsize=10)
     axes.legend(frameon=False, fontsize=9)
-    dress(axes)
+    style_axes(axes)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from blocc.report.plots import new_figure
-from blocc.studies.item import Findings
+from blocc.report.figure import new_figure, style_axes
+from blocc.report.study.study_views import Findings
 from blocc.studies.study import Row, select
-from reproduction.pictures.style import COLOURS, band, dress
-from reproduction.summary import finished, mean
+from reproduction.item import RowsByStudy
+from reproduction.pictures.style import COLOURS, band
+from reproduction.summary import curve, finished, mean
 from reproduction.transport import GAMMAS, LV_HBA, NETWORKS, default_study, paper_study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Curves = list[tuple[np.ndarray, np.ndarray]]
 
-
-def draw(rows_by_study: Mapping[str, Sequence[Row]], findings: Findings) -> dict[str, Figure]:
+def draw(rows_by_study: RowsByStudy, findings: Findings) -> dict[str, Figure]:
     """For every network that was studied: the upper objective and the lower-level gap, for both variants."""
     figures = {}
     for network in NETWORKS:
@@ -37,14 +33,14 @@ def _panels(title: str) -> tuple[Figure, Axes, Axes]:
     figure.suptitle(title, fontsize=12, fontweight="bold")
     for axes, name in ((paper, "paper's settings"), (default, "defaults")):
         axes.set_title(name, fontsize=11)
-        dress(axes)
+        style_axes(axes)
     paper.set_xlabel("step of $x$")
     default.set_xlabel("evaluation of $F_\\gamma$")
     return figure, paper, default
 
 
 def _variants(
-    rows_by_study: Mapping[str, Sequence[Row]], network: str, paper: Axes, default: Axes
+    rows_by_study: RowsByStudy, network: str, paper: Axes, default: Axes
 ) -> list[tuple[Axes, Any, list[Row]]]:
     found = []
     for axes, study in ((paper, paper_study(network)), (default, default_study(network))):
@@ -53,15 +49,15 @@ def _variants(
     return [(axes, gamma, rows) for axes, gamma, rows in found if rows]
 
 
-def _upper(rows_by_study: Mapping[str, Sequence[Row]], network: str) -> Figure:
+def _upper(rows_by_study: RowsByStudy, network: str) -> Figure:
     figure, paper, default = _panels(f"{network}: upper objective f, solid at $y_g$, dashed at $y_F$")
     for axes, gamma, rows in _variants(rows_by_study, network, paper, default):
         label = r"$\gamma$ by itself" if gamma == "auto" else rf"$\gamma = {gamma:g}$"
-        band(axes, _curves(rows, "upper_value"), COLOURS[gamma], label)
-        band(axes, _curves(rows, "upper_value_penalised"), COLOURS[gamma], "", linestyle="--")
-    rivals = finished(rows_by_study, LV_HBA) if network == "three" else []
-    if rivals:
-        paper.axhline(-mean(rivals, "utility"), color=COLOURS["lv-hba"], label="LV-HBA, at its end")
+        band(axes, [curve(row, "upper_value") for row in rows], COLOURS[gamma], label)
+        band(axes, [curve(row, "upper_value_penalised") for row in rows], COLOURS[gamma], "", linestyle="--")
+    lv_hba = finished(rows_by_study, LV_HBA) if network == "three" else []
+    if lv_hba:
+        paper.axhline(-mean(lv_hba, "utility"), color=COLOURS["lv-hba"], label="LV-HBA, at its end")
     for axes in (paper, default):
         axes.legend(frameon=False, fontsize=8)
     if network == "three":
@@ -72,28 +68,16 @@ def _upper(rows_by_study: Mapping[str, Sequence[Row]], network: str) -> Figure:
     return figure
 
 
-def _gap(rows_by_study: Mapping[str, Sequence[Row]], network: str) -> Figure:
+def _gap(rows_by_study: RowsByStudy, network: str) -> Figure:
     figure, paper, default = _panels(f"{network}: lower-level gap $g(x, y_F) - g(x, y_g)$")
     for axes, gamma, rows in _variants(rows_by_study, network, paper, default):
         label = r"$\gamma$ by itself" if gamma == "auto" else rf"$\gamma = {gamma:g}$"
-        band(axes, _curves(rows, "lower_gap"), COLOURS[gamma], label)
-    rivals = finished(rows_by_study, LV_HBA) if network == "three" else []
-    if rivals:
-        paper.axhline(mean(rivals, "lower_gap"), color=COLOURS["lv-hba"], label="LV-HBA, at its end")
+        band(axes, [curve(row, "lower_gap") for row in rows], COLOURS[gamma], label)
+    lv_hba = finished(rows_by_study, LV_HBA) if network == "three" else []
+    if lv_hba:
+        paper.axhline(mean(lv_hba, "lower_gap"), color=COLOURS["lv-hba"], label="LV-HBA, at its end")
     for axes in (paper, default):
         axes.set_yscale("symlog", linthresh=1e-3)  # inexact loops also leave it negative
         axes.legend(frameon=False, fontsize=8)
     paper.set_ylabel("$g(x, y_F) - g(x, y_g)$")
     return figure
-
-
-def _curves(rows: Sequence[Row], name: str) -> Curves:
-    """A column of every row's way against its iterations."""
-    found = []
-    for row in rows:
-        iteration, values = (
-            np.array([np.nan if value is None else value for value in row["curves"][key]], dtype=np.float64)
-            for key in ("iteration", name)
-        )
-        found.append((iteration, values))
-    return found

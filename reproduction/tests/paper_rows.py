@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from blocc._lib.version import __version__
-from blocc.studies.compute import compute_batch
-from blocc.studies.encoding import decode
-from blocc.studies.item import Findings, Item, Observation
+from blocc.report.study.study_views import Findings, Observation
+from blocc.studies.compute import compute_batch, decode
+from reproduction.item import Item
 
 Rows = dict[str, list[dict[str, Any]]]
 

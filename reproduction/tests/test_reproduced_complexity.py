@@ -70,7 +70,9 @@ def test_tables_and_observations() -> None:
     assert [one["method"] for one in orders.rows] == list(METHODS)
     assert observation(findings, "A step of BLOCC").holds is True
     assert observation(findings, "Steps of LV-HBA and GAM").holds is True
-    assert observation(findings, "BLOCC's iteration is the cheapest").holds is False  # rivals' powers cost less here
+    assert (
+        observation(findings, "BLOCC's iteration is the cheapest").holds is False
+    )  # the others' powers cost less here
     figure = draw_complexity.draw(rows, findings)["cost"]
     assert [len(axes.lines) for axes in figure.axes] == [4, 4]
 

@@ -14,7 +14,7 @@ from blocc._lib.precision import double_precision
 from blocc.studies.study import select
 from blocc.svm.fitting import FitOptions, fit_margins
 from blocc.svm.svm_problem import svm_problem
-from reproduction import svm, svm_rivals, svm_runs
+from reproduction import svm, svm_other_methods, svm_runs
 from reproduction.pictures import svm as draw_svm
 from reproduction.svm_runs import Split
 from svm_datasets import FOLDER, shared_dataset
@@ -66,7 +66,7 @@ def test_what_the_rows_say(rows: Rows) -> None:
         assert row["violation"] < 1e-9
         assert 0.65 < row["accuracy"] < 0.9
     for row in rows[svm.PAPER]:
-        assert row["ended"] == svm_runs.WALL  # steps of a fixed length walk into margins that nobody meets
+        assert row["ended"] == svm_runs.NO_ANSWER  # steps of a fixed length lead to margins that no classifier meets
         assert row["lower_gap"] > 0.0
     # No price of c is as small, by the paper's formula, as the exact answer at its own price.
     for exact in select(rows[svm.DEFAULT], price="paper"):
@@ -115,12 +115,18 @@ def test_algorithm_one_is_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours["iterations"] == theirs.counts["evaluations"]
 
 
-def test_the_rivals_problem_is_the_applications() -> None:
-    split = small_split(intercept_weight=svm_rivals.INTERCEPT_WEIGHT)
-    weights: dict[str, Any] = {"c_penalty": "squared", "c_weight": 1.0, "intercept_weight": svm_rivals.INTERCEPT_WEIGHT}
+def test_the_problem_of_the_other_methods_is_the_applications() -> None:
+    split = small_split(intercept_weight=svm_other_methods.INTERCEPT_WEIGHT)
+    weights: dict[str, Any] = {
+        "c_penalty": "squared",
+        "c_weight": 1.0,
+        "intercept_weight": svm_other_methods.INTERCEPT_WEIGHT,
+    }
     theirs = svm_problem(*split.train, *split.validation, **weights).flat
     with double_precision():
-        ours = svm_rivals.margins_problem(svm_rivals.Samples(split.problem.rows, split.problem.validation))
+        ours = svm_other_methods.margins_problem(
+            svm_other_methods.Samples(split.problem.rows, split.problem.validation)
+        )
         c, y = jnp.asarray(split.start), jnp.array([0.3, -0.2, 0.1])
         for name in ("upper", "lower", "inequality"):
             np.testing.assert_allclose(getattr(ours, name)(c, y), getattr(theirs, name)(c, y), rtol=1e-12)

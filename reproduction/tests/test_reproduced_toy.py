@@ -16,6 +16,13 @@ from reproduction.pictures import toy_surface as draw_surface
 ITEMS = (gradient_of_v.ITEM, toy_surface.ITEM, toy_sensitivity.ITEM)
 
 
+def test_published_table_is_complete() -> None:
+    published = toy_sensitivity.PUBLISHED
+    assert set(published) == {(eta, gamma) for eta in toy_sensitivity.ETAS for gamma in toy_sensitivity.GAMMAS}
+    assert published[0.1, 0.01] == (0.017, 0.027, 1.475)
+    assert published[10.0, 0.001] == (0.034, 0.123, 6.565)
+
+
 @pytest.fixture(scope="module")
 def gradient() -> Rows:
     return quick_rows(gradient_of_v.ITEM)

@@ -81,10 +81,10 @@ def test_a_run_does_not_depend_on_its_neighbours() -> None:
     network = read_network("three")
     starts = network.random_starts(3, seed=1)
     gammas, etas = np.array([2.0, 4.0, 10.0]), np.full(3, 1.6e-4)
-    together, _, _ = run_published(network, starts, gammas, etas, steps=400, looks=4)
+    together, _, _ = run_published(network, starts, gammas, etas, steps=400, samples=4)
     for index in range(3):
         chosen = slice(index, index + 1)
-        alone, _, _ = run_published(network, starts[chosen], gammas[chosen], etas[chosen], steps=400, looks=4)
+        alone, _, _ = run_published(network, starts[chosen], gammas[chosen], etas[chosen], steps=400, samples=4)
         np.testing.assert_allclose(alone[-1].capacity[0], together[-1].capacity[index], rtol=1e-9)
         assert alone[-1].step[0] == 400
 

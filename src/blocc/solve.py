@@ -86,14 +86,14 @@ def _by_other_method(
     report: Report | None,
     files: _Files,
 ) -> Result:
-    from blocc.methods.front import prepare  # that room stands on this one
+    from blocc.methods.registry import prepare, run_method  # that room stands on this one
 
     run = prepare(problem, method, preset, numbers, callback, report)
     if files.wanted:
         described = {"method": method, **vars(run.options), **run.method.given, **run.method.counts}
         run = run.continuing(files.recording(problem, described, start))
     with double_precision(), interruptible(run.monitor.request), _closing(run.monitor.report), closing(run.recording):
-        result = run.run(start)
+        result = run_method(run, start)
     return _remarked(result, run.recording)
 
 

@@ -251,15 +251,6 @@ def test_toy(tmp_path: Path) -> None:
     assert (tmp_path / "toy" / "surface.png").stat().st_size > 50_000
 
 
-@pytest.mark.slow
-def test_sensitivity_of_the_toy(tmp_path: Path) -> None:
-    outcome = blocc("toy", "--starts", "2", "--sensitivity", "--out", tmp_path / "toy")
-    assert outcome.exit_code == 0, outcome.output
-    table = (tmp_path / "toy" / "sensitivity.csv").read_text().splitlines()
-    assert len(table) == 21
-    assert table[0].startswith("gamma,eta,distance_mean,distance_std")
-
-
 def test_toy_with_bad_input() -> None:
     assert blocc("toy", "--preset", "fast").exit_code == cli.BAD_INPUT
     assert blocc("toy", "--gamma", "-1").exit_code == cli.BAD_INPUT

@@ -337,7 +337,7 @@ def test_without_scikit_learn(samples: dict[str, Path]) -> None:
     """The other commands go on; this one says what is missing."""
     code = (
         "import sys; sys.modules['sklearn'] = None\n"
-        "from typer.testing import CliRunner; from blocc import cli\n"
+        "from typer.testing import CliRunner; from blocc.cli import main as cli\n"
         "def run(*arguments): return CliRunner().invoke(cli.build_app(), list(arguments))\n"
         "assert run('--help').exit_code == 0 and run('svm', '--help').exit_code == 0\n"
         "outcome = run('svm', sys.argv[1])\n"

@@ -15,7 +15,7 @@ from blocc.cli import main as cli
 from blocc.studies import sweep_cells
 from blocc.studies.store import Store
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 STUDY = """
 name = "small"
 problem = "toy"
@@ -177,7 +177,7 @@ def test_bad_input(study: Path, arguments: tuple[str, ...], message: str) -> Non
     assert "Traceback" not in outcome.output
 
 
-def test_wishes_of_a_run(study: Path, tmp_path: Path, cells: list[dict]) -> None:
+def test_settings_of_a_report(study: Path, tmp_path: Path, cells: list[dict]) -> None:
     blocc("sweep", study, "--out", tmp_path / "run")
-    wishes = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert wishes == {"title": "small", "shown": {"small": ["upper_value", "distance"]}}
+    settings = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert settings == {"title": "small", "shown": {"small": ["upper_value", "distance"]}}

@@ -97,7 +97,7 @@ def states_of(
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """(x, y) after each iteration, and the coins where the method throws any."""
     made = make_method(method, **numbers, **counts)
-    assert made.numbers == pytest.approx(numbers, rel=0.0, abs=0.0)
+    assert made.given == pytest.approx(numbers, rel=0.0, abs=0.0)
     points, coins = [], []
     with double_precision():
         step = compiled_step(method, problem, tuple(sorted(counts.items())))
@@ -105,8 +105,8 @@ def states_of(
         for k in range(ITERATIONS):
             if hasattr(made, "coins"):
                 coins.append(np.asarray(made.coins(state, k)))
-            state = step(made.numbers, state, k)
-            points.append(np.concatenate([np.asarray(part) for part in made.answer(state)]))
+            state = step(made.given, state, k)
+            points.append(np.concatenate([np.asarray(state.x), np.asarray(state.y)]))
     return points, coins
 
 
@@ -221,8 +221,9 @@ def test_gam_gradient(problem: str, active: list[bool], seed: int) -> None:
     x, y = start_of(plain, generator)
     mu = np.where(mask, generator.uniform(0.1, 2.0, size=len(mask)), 0.0)
     with double_precision():
-        arguments = (jnp.asarray(part) for part in (x, y, mu, mask))
-        gradient = np.asarray(active_gradient(blocc_problem(problem).flat, *arguments))
+        flat = blocc_problem(problem).flat
+        arguments = (jnp.asarray(part) for part in (x, y, mu, np.zeros(flat.n_equality), mask))
+        gradient = np.asarray(active_gradient(flat, *arguments))
     np.testing.assert_allclose(gradient, reference.gam_gradient(plain, x, y, mu, mask), rtol=TIGHT, atol=TIGHT)
 
 

@@ -62,21 +62,3 @@ def test_values_agree_with_the_problem() -> None:
 def test_unknown_preset() -> None:
     with pytest.raises(OptionError, match="preset must be one of 'default', 'paper'"):
         toy.run_starts(preset="fast")
-
-
-def test_published_table_is_complete() -> None:
-    assert set(toy.PUBLISHED) == {(eta, gamma) for eta in toy.ETAS for gamma in toy.GAMMAS}
-    assert toy.PUBLISHED[0.1, 0.01] == (0.017, 0.027, 1.475)
-    assert toy.PUBLISHED[10.0, 0.001] == (0.034, 0.123, 6.565)
-
-
-def test_sensitivity() -> None:
-    rows = toy.sensitivity(gammas=(0.01, 1.0, 2.0), etas=(0.01, 10.0), simulations=8, repetitions=2)
-    assert [(row.eta, row.gamma) for row in rows] == [(e, g) for e in (0.01, 10.0) for g in (0.01, 1.0, 2.0)]
-    for row in rows[:3]:  # a good step: x settles and the warm-started inner iterations become exact
-        assert row.distance_mean < 1e-3
-        assert row.minimiser_distance < 1e-3
-    assert rows[3].distance_mean > 1e-3  # far too long a step: x jumps and yF lags behind
-    assert rows[0].published_distance_mean == 0.020
-    assert np.isnan(rows[2].published_seconds_mean)  # gamma = 2 is not in the paper's table
-    assert all(row.seconds_mean > 0 and row.iterations_mean <= 500 for row in rows)

@@ -17,8 +17,8 @@ pytest.importorskip("matplotlib")
 
 from blocc import History, Result, Status
 from blocc.methods.compare import Comparison, MethodRow, title_of
-from blocc.report.comparison import describe_comparison, markdown_table, plot_comparison, write_comparison
-from blocc.report.plots import PlotError
+from blocc.report.comparison import comparison_markdown, describe_comparison, plot_comparison, write_comparison
+from blocc.report.figure import PlotError
 from blocc.report.storage import StorageError
 from blocc.result import Certificate, HistoryRow
 
@@ -123,7 +123,7 @@ def test_json(comparison: Comparison, tmp_path: Path) -> None:
 
 
 def test_markdown(comparison: Comparison) -> None:
-    lines = markdown_table(comparison).splitlines()
+    lines = comparison_markdown(comparison).splitlines()
     assert lines[0] == "# a | problem"
     head, rule, *body = [line for line in lines if line.startswith("|")]
     columns = [cell.strip() for cell in head.strip("|").split("|")]
@@ -222,4 +222,4 @@ def test_unknown_format(comparison: Comparison, tmp_path: Path) -> None:
 def test_odd_comparisons_are_drawn(entries: tuple[MethodRow, ...], tmp_path: Path) -> None:
     written = write_comparison(Comparison("odd", entries, interrupted=True), tmp_path)
     assert written[3].stat().st_size > 5_000
-    assert len(markdown_table(Comparison("odd", entries)).splitlines()) >= 6 + 2 * len(entries)
+    assert len(comparison_markdown(Comparison("odd", entries)).splitlines()) >= 6 + 2 * len(entries)

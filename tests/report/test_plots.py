@@ -11,7 +11,8 @@ import pytest
 
 from blocc.lagrangian import Multipliers
 from blocc.problems import toy
-from blocc.report.plots import PlotError, plot_result, plot_toy_surface
+from blocc.report.figure import PlotError
+from blocc.report.plots import plot_result, plot_toy_surface
 from blocc.result import Certificate, History, HistoryRow, MultiResult, Result, Status
 
 
@@ -42,7 +43,7 @@ def make_result(iterations: int) -> Result:
 
 def make_run() -> toy.ToyRun:
     results = MultiResult(tuple(make_result(1) for _ in range(4)), {"compile": 0.0, "run": 0.0})
-    minimisers = toy.local_minimisers(301)
+    minimisers = toy.local_minimisers()
     return toy.ToyRun(results, minimisers, np.array([0, 4, 0, 0]), np.full(4, 2e-5), 5.0, "default")
 
 

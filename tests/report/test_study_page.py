@@ -5,27 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from blocc.errors import BloccError
-from blocc.report.plots import figure_image, new_figure
+from blocc.report.figure import figure_image, new_figure
 from blocc.report.storage import write_files
 from blocc.report.study.study_figures import draw_study, main_parameter
 from blocc.report.study.study_page import study_page, write_page
-from blocc.report.study.study_progress import StudyLine, clock, describe
 from blocc.report.study.study_reading import read_report
 from blocc.report.study.study_summary import spread, summary_rows
 from blocc.report.study.study_tables import item_files, markdown_findings, study_files, table_csv
 from blocc.report.study.study_terminal import naming_columns, parts
-from blocc.report.study.study_views import ItemView, Report, StudyView
+from blocc.report.study.study_views import Findings, ItemView, Observation, Report, StudyView, Table
 from blocc.studies.engine import Progress, run_study
-from blocc.studies.item import Findings, Observation, Table
 from blocc.studies.study import Study
-from browser import needs_browser, visit
+from browser import Page, needs_browser, visit
 
 EVIL = "<script>alert(1)</script>"
 MARKUP = '"><img src=x onerror=alert(2)> $a$ | \\'
@@ -79,22 +76,6 @@ def make_report(**given: object) -> Report:
     skipped = ItemView("svm", "The SVM", skipped="there is no data " + EVIL)
     defaults: dict = {"items": [make_item(), skipped], "facts": {"machine": {"system": EVIL}, "python": "3"}}
     return Report("A report " + EVIL, [make_view(shown=["value", "success"])], **{**defaults, **given})
-
-
-class Page(HTMLParser):
-    """Tags with their attributes, and all words."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
 
 
 # --- views, summary, files -------------------------------------------------------------------------------------------
@@ -220,11 +201,11 @@ def test_hostile_words_stay_words() -> None:
     text = study_page(make_report())
     assert "<script>alert" not in text
     page = Page(text)
-    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
-    images = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
-    assert len(images) == 2
+    assert page.foreign() == []
+    images = page.values("src")
+    assert len(images) == 2 == page.count("img")
     assert all(source is not None and source.startswith("data:image/") for source in images)
-    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert page.count("script") == 1
     assert "".join(page.words).count(EVIL) >= 8
 
 
@@ -232,15 +213,13 @@ def test_nothing_comes_from_outside() -> None:
     text = study_page(make_report())
     assert not re.search(r"https?://|@import|url\(", text)
     page = Page(text)
-    links = [attributes["href"] for _, attributes in page.tags if "href" in attributes]
+    links, targets = page.values("href"), page.values("id")
     assert links
-    targets = {attributes.get("id") for _, attributes in page.tags}
     assert all(link is not None and link[0] == "#" and link[1:] in targets for link in links)
     (policy,) = [a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None
     assert policy.startswith("default-src 'none';")
-    identities = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
-    assert len(identities) == len(set(identities))
+    assert len(targets) == len(set(targets))
 
 
 def test_long_tables_are_cut() -> None:
@@ -284,46 +263,6 @@ def test_a_running_study_is_labelled(tmp_path: Path) -> None:
     assert report.running
     assert report.done == 4
     assert not read_report(store).running
-
-
-# --- the line --------------------------------------------------------------------------------------------------------
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_in_words() -> None:
-    assert describe(Progress(3, 0, 9, 5.0, None)) == "3 of 9 cells done, 0:05 so far"
-    assert describe(Progress(3, 1, 9, 65.0, 3700.0)) == "3 of 9 cells done, 1 failed, 1:05 so far, about 1:01:40 left"
-    assert clock(0.2) == "0:01"
-
-
-def test_line_on_a_terminal_rewrites_itself() -> None:
-    stream, now = Terminal(), [0.0]
-    with StudyLine(stream, lambda: now[0]) as line:
-        line.label = "small:"
-        line.report(Progress(1, 0, 9, 0.0, None))
-        assert stream.getvalue() == ""
-        now[0] = 1.0
-        line.refresh()  # nothing was reported since, but time has passed
-        assert stream.getvalue().strip() == "small: 1 of 9 cells done, 0:01 so far"
-    assert stream.getvalue().endswith("\r")
-    ended = stream.getvalue()
-    line.refresh()
-    assert stream.getvalue() == ended
-
-
-def test_line_in_a_log_comes_every_ten_seconds() -> None:
-    stream, now = io.StringIO(), [0.0]
-    with StudyLine(stream, lambda: now[0]) as line:
-        for second in range(25):
-            now[0] = float(second)
-            line.report(Progress(second, 0, 25, float(second), 25.0 - second))
-    lines = stream.getvalue().splitlines()
-    assert lines == [
-        "10 of 25 cells done, 0:10 so far, about 0:15 left",
-        "20 of 25 cells done, 0:20 so far, about 0:05 left",
-    ]
 
 
 # --- in a browser ----------------------------------------------------------------------------------------------------

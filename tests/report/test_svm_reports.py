@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("sklearn")
 
 from blocc.errors import ProblemError
-from blocc.report.plots import PlotError
+from blocc.report.figure import PlotError
 from blocc.report.svm.svm_figures import plot_accuracy, plot_losses, plot_margins, plot_splits
 from blocc.report.svm.svm_parts import SplitData, answer_row, descents, running_seconds, stages
 from blocc.report.svm.svm_summary import fit_summary, forgiven_rows, split_row, splits_summary
@@ -82,10 +82,10 @@ def test_a_constant_feature_is_only_centred() -> None:
 
 def test_parts_that_cannot_be() -> None:
     with pytest.raises(ProblemError, match="train must hold"):
-        SplitData(clouds(), np.empty(0), np.arange(3), np.arange(3))
+        SplitData(clouds(), np.empty(0, dtype=np.int64), np.arange(3), np.arange(3))
     huge = LabelledData(np.array([[1e300], [-1e300], [1e308]]), np.array([0, 1, 0]), ("a",), "huge")
     with pytest.raises(ProblemError, match="too large to standardise"):
-        SplitData(huge, np.arange(3), np.empty(0), np.empty(0))
+        SplitData(huge, np.arange(3), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 def test_other_training_samples_are_noticed(model: BilevelSVC, parts: SplitData) -> None:
@@ -194,7 +194,7 @@ def test_predictions_of_every_sample(model: BilevelSVC, parts: SplitData) -> Non
 
 
 def test_without_a_test_set(model: BilevelSVC, parts: SplitData, tmp_path: Path) -> None:
-    two = SplitData(parts.data, parts.train, parts.validation, np.empty(0))
+    two = SplitData(parts.data, parts.train, parts.validation, np.empty(0, dtype=np.int64))
     assert set(fit_summary(model, two)["accuracy"]) == {"train", "validation"}
     assert np.isnan(history_rows(model, two)[0]["test_accuracy"])
     written = {path.name: path for path in write_fit(tmp_path / "made", model, two)}

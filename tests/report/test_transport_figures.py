@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from blocc.errors import BloccError
+from blocc.report.format import number, shortened
 from blocc.report.transport.design_figures import plot_convergence, plot_demand, plot_map
 from blocc.report.transport.design_geometry import frame_network, label_box, link_curve, link_points, place_labels
 from blocc.report.transport.design_series import MOST_NODES, convergence, demand_matrices
-from blocc.report.transport.design_style import UTILISATION_SCALE, link_widths, number, shortened, utilisation_colour
+from blocc.report.transport.design_style import UTILISATION_SCALE, link_widths, utilisation_colour
 from transport_designs import fake_design, geographic_network, large_network, one_market, small_network
 
 
@@ -163,10 +164,10 @@ def test_names_are_no_formulas(tmp_path: Path) -> None:
         plot(design, tmp_path / "picture.png")
 
 
-def test_missing_matplotlib_and_plotly_are_named() -> None:
+@pytest.mark.parametrize("missing", ["plotly.offline", "jinja2"])
+def test_missing_packages_are_named(missing: str) -> None:
     code = (
-        "import sys; sys.modules['matplotlib'] = None; sys.modules['matplotlib.figure'] = None\n"
-        "sys.modules['plotly'] = None; sys.modules['plotly.offline'] = None\n"
+        f"import sys; sys.modules['matplotlib.figure'] = None; sys.modules[{missing!r}] = None\n"
         "from transport_designs import fake_design\n"
         "from blocc.report.transport.design_figures import plot_map\n"
         "from blocc.report.transport.design_page import report_page\n"

@@ -211,7 +211,7 @@ def test_read_back(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"format": "blocc-result"}, "not a design"),
+        ({"format": "blocc-result"}, "not written by write_design"),
         ({"version": 2}, "upgrade blocc"),
         ({"version": True}, "damaged"),
         ({"links": {}}, "'links'"),

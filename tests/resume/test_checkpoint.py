@@ -108,7 +108,7 @@ def test_many_starts_go_on(name: str, request: pytest.FixtureRequest, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("method", "name", "stops"), [("bic-gaffa", "blocc_toy", (2, 25)), ("gam", "leaning_wall", (1, 4))]
+    ("method", "name", "stops"), [("bic-gaffa", "blocc_toy", (2, 25)), ("gam", "moving_lower_bound", (1, 4))]
 )
 def test_other_methods_go_on(method: str, name: str, stops: tuple[int, ...], tmp_path: Path) -> None:
     problem = known_problem(name).problem
@@ -121,7 +121,7 @@ def test_other_methods_go_on(method: str, name: str, stops: tuple[int, ...], tmp
 
 
 def test_a_run_in_other_units_goes_on(tmp_path: Path) -> None:
-    plain = known_problem("leaning_wall").problem
+    plain = known_problem("moving_lower_bound").problem
     upper, lower = plain.upper, plain.lower
     problem = replace(plain, upper=lambda x, y: 1e6 * upper(x, y), lower=lambda x, y: 1e-5 * lower(x, y))
     undisturbed = solve(problem)

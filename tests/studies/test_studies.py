@@ -11,7 +11,7 @@ import pytest
 import study_functions
 from blocc.errors import OptionError
 from blocc.studies import study as study_module
-from blocc.studies.encoding import decode, encode, plain
+from blocc.studies.compute import decode, encode, plain
 from blocc.studies.study import Cell, Study, StudyError, computed, resolve, select
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
+from blocc.transport.design.options import DesignOptions
 
 from blocc.errors import BloccError
+from blocc.options import Options
 from blocc.result import Status
 from blocc.studies import sweep, sweep_cells
 from blocc.studies.sweep import read_sweep
+from blocc.studies.sweep_targets import find_target
 from blocc.transport.network.files import read_network, write_network
 
 PROBLEM = """
@@ -138,6 +142,22 @@ def test_cells_of_a_network(folder: Path) -> None:
         assert len(row["x"]) == read_network("three").n_links
 
 
+def test_a_network_without_a_budget_builds_nothing(folder: Path) -> None:
+    (row,) = rows_of(plan(folder, 'problem = "three"\n[options]\nstarts = 1\nbudget = 0'))
+    assert (row["links_built"], row["construction_cost"]) == (0, 0.0)
+
+
+def test_every_option_of_a_target_can_be_set_to_its_default(folder: Path) -> None:
+    """A new option needs no line in the sweeps."""
+    for problem, options in (("three", DesignOptions()), ("toy", Options())):
+        target = find_target(problem, folder)
+        for option in fields(options):
+            value = getattr(options, option.name)
+            if option.name in target.options and isinstance(value, str | bool | int | float):
+                target.check({option.name: value}, {})
+        assert set(target.options) >= {option.name for option in fields(options)} - {"seed"}
+
+
 def test_cells_of_samples(folder: Path) -> None:
     generator = np.random.default_rng(1)
     labels = np.where(np.arange(60) % 2 == 0, 1, -1)
@@ -211,9 +231,11 @@ TOY = 'problem = "toy"\n'
         (TOY + "[output]\nfolder = 3", "output.folder must be the path"),
         (TOY + "[output]\npage = 3", "unknown key output.page"),
         ('problem = "three"\nx0 = 1', "x0 is for problem files and the toy"),
-        ('problem = "three"\n[options]\nstarts = 0', "starts must be a whole number of at least 1"),
-        ('problem = "three"\n[options]\nmethod = "newton"\nbudget = 3.0', "knows no budget"),
-        ('problem = "three"\n[grid]\nmax_capacity = [-1.0]', "max_capacity must be a positive number"),
+        ('problem = "three"\n[options]\nstarts = 0', "starts must be an integer of at least 1"),
+        ('problem = "three"\n[options]\nmethod = "pgd"\nbudget = 3.0', "knows no budget"),
+        ('problem = "three"\n[options]\nbudget = -1.0', "budget must be"),
+        ('problem = "three"\n[options]\nsymmetric = "yes"', "symmetric must be true or false"),
+        ('problem = "three"\n[grid]\nmax_capacity = [-1.0]', "max_capacity must not be negative"),
         ("problem = ", "is not a TOML file"),
     ],
 )

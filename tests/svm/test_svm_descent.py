@@ -13,10 +13,9 @@ import pytest
 from blocc.errors import OptionError
 from blocc.result import HistoryRow, Status
 from blocc.svm.fitting import FitOptions, MarginFit, _judge, fit_margins
-from blocc.svm.margins import Scaling
-from blocc.svm.padded import Answer, Solvers
+from blocc.svm.margins import FeatureUnits, scaled_problem, signed_rows
+from blocc.svm.padded import LeaderSolution, Solvers
 from blocc.svm.support_sets import Descent
-from blocc.svm.svm_problem import scaled_problem
 from svm_reference import Branch, Margins, all_branches, margins_of, overlapping, solve_lower_level
 
 PENALTIES = ("sum", "squared", "norm")
@@ -151,7 +150,7 @@ def test_certificate_from_scratch(c_penalty: str, intercept_weight: float) -> No
 
 @pytest.mark.parametrize("part", ["y", "c", "support"])
 def test_large_residuals_are_no_success(part: str) -> None:
-    scaled, _ = scaled_problem(*overlapping(5, 30, 2, 12, 0.0))
+    scaled, _ = scaled_problem(overlapping(5, 30, 2, 12, 0.0))
     choice = Descent(Solvers(scaled)).run(None, 12.0)
     assert _judge(choice, scaled) == (Status.CONVERGED, choice.message)
     assert choice.best is not None
@@ -171,9 +170,8 @@ def test_spoilt_multipliers_are_no_success(distance: float, monkeypatch: pytest.
     assert good.is_global is (distance == 0.0)
     follower, leader = Solvers.follower, Solvers.leader
 
-    def spoil(answer: Answer, name: str) -> Answer:
-        answer.values[name] = answer.values[name] + 0.01
-        return answer
+    def spoil(answer: Any, name: str) -> Any:
+        return answer._replace(**{name: getattr(answer, name) + 0.01})
 
     monkeypatch.setattr(Solvers, "follower", lambda *args, **more: spoil(follower(*args, **more), "price"))
     monkeypatch.setattr(Solvers, "leader", lambda *args, **more: spoil(leader(*args, **more), "support"))
@@ -190,11 +188,9 @@ def test_spoilt_multipliers_are_no_success(distance: float, monkeypatch: pytest.
 def test_a_spoilt_classifier_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
     leader = Solvers.leader
 
-    def spoilt(*args: Any, **more: Any) -> Answer:
+    def spoilt(*args: Any, **more: Any) -> LeaderSolution:
         answer = leader(*args, **more)
-        answer.values["coupling_price"] = answer.values["coupling_price"] + 0.01
-        answer.values["margin_price"] = answer.values["margin_price"] + 0.01
-        return answer
+        return answer._replace(coupling_price=answer.coupling_price + 0.01, margin_price=answer.margin_price + 0.01)
 
     monkeypatch.setattr(Solvers, "leader", spoilt)
     for distance in (0.0, 3.0):
@@ -330,15 +326,15 @@ def test_units_of_the_features_do_not_matter(c_penalty: str, factor: float, dist
     assert other.upper_value == pytest.approx(plain.upper_value, rel=1e-6)
 
 
-def test_scaling_and_back() -> None:
+def test_units_and_back() -> None:
     generator = np.random.default_rng(0)
     features, labels = 5.0 + generator.standard_normal((9, 3)), np.where(np.arange(9) % 2, 1.0, -1.0)
-    scaling = Scaling.of(features, centred=True)
-    rows, y = scaling.rows(features, labels), generator.standard_normal(4)
-    raw = scaling.back(y)
+    units = FeatureUnits.of(features, centred=True)
+    rows, y = signed_rows(units.scaled(features), labels), generator.standard_normal(4)
+    raw = units.back(y)
     np.testing.assert_allclose(rows @ y, labels * (features @ raw[:-1] + raw[-1]), atol=1e-12)
     np.testing.assert_allclose(rows[:, :-1].T @ labels, 0.0, atol=1e-12)
-    assert Scaling.of(np.ones((4, 2)), centred=True).unit == 1.0
+    assert FeatureUnits.of(np.ones((4, 2)), centred=True).unit == 1.0
 
 
 def test_a_run_can_be_repeated() -> None:
@@ -358,7 +354,7 @@ def test_descent_without_features_that_matter() -> None:
 
 
 def test_a_descent_on_its_own() -> None:
-    choice = Descent(Solvers(scaled_problem(*DESCENDS, c_weight=1.0)[0])).run(None, 12.0)
+    choice = Descent(Solvers(scaled_problem(DESCENDS, c_weight=1.0)[0])).run(None, 12.0)
     assert choice.best is not None
     assert choice.status is Status.CONVERGED
     assert choice.branches >= 1

@@ -11,7 +11,7 @@ from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
 from blocc.svm.follower import FollowerData, solve_follower
 from blocc.svm.margins import MarginProblem
-from blocc.svm.padded import Answer, Solvers, padded
+from blocc.svm.padded import FollowerSolution, Solvers, padded
 from svm_reference import overlapping, signed_rows, solve_lower_level
 
 
@@ -28,11 +28,11 @@ def some_margins(problem: MarginProblem, seed: int, width: float = 1.0) -> np.nd
     return np.maximum(1.0 - problem.rows @ y, 0.0) + width * generator.uniform(size=len(problem.rows))
 
 
-def assert_solves(problem: MarginProblem, c: np.ndarray, found: Answer, tolerance: float = 1e-7) -> None:
+def assert_solves(problem: MarginProblem, c: np.ndarray, found: FollowerSolution, tolerance: float = 1e-7) -> None:
     """The KKT conditions of the lower level, from the data alone."""
-    y, price, gap = found["y"], found["price"], problem.rows @ found["y"] - 1.0 + c
+    y, price, gap = found.y, found.price, problem.rows @ found.y - 1.0 + c
     size = 1.0 + price.max()
-    assert not found["infeasible"]
+    assert not found.infeasible
     assert price.min() >= 0.0
     assert gap.min() >= -tolerance * (1.0 + np.abs(y).max())
     ridge = np.append(np.ones(len(y) - 1), problem.intercept_weight)
@@ -40,17 +40,17 @@ def assert_solves(problem: MarginProblem, c: np.ndarray, found: Answer, toleranc
     assert np.abs(np.maximum(gap, 0.0) * price).max() <= tolerance * size
 
 
-def assert_agrees(problem: MarginProblem, c: np.ndarray, found: Answer, tolerance: float = 1e-6) -> None:
+def assert_agrees(problem: MarginProblem, c: np.ndarray, found: FollowerSolution, tolerance: float = 1e-6) -> None:
     """Clarabel's objective and w; b too where it is unique, as two samples of either class on their margin make it."""
     expected = solve_lower_level(problem.rows, problem.ridge, c)
     assert expected is not None
     value, y, _ = expected
-    assert problem.lower(found["y"]) == pytest.approx(value, abs=tolerance * (1.0 + value))
-    np.testing.assert_allclose(found["y"][:-1], y[:-1], atol=tolerance * (1.0 + np.abs(y).max()))
+    assert problem.lower(found.y) == pytest.approx(value, abs=tolerance * (1.0 + value))
+    np.testing.assert_allclose(found.y[:-1], y[:-1], atol=tolerance * (1.0 + np.abs(y).max()))
     signs = problem.rows[:, -1]
-    carrying = found["price"] > 1e-5
+    carrying = found.price > 1e-5
     if problem.intercept_weight > 0.0 or {-1.0, 1.0} <= set(signs[carrying]):
-        assert found["y"][-1] == pytest.approx(y[-1], abs=tolerance * (1.0 + np.abs(y).max()))
+        assert found.y[-1] == pytest.approx(y[-1], abs=tolerance * (1.0 + np.abs(y).max()))
 
 
 @pytest.mark.parametrize("intercept_weight", [0.0, 1.0, 1e-3])
@@ -71,8 +71,8 @@ def test_a_margin_of_one_forgives_everything(intercept_weight: float) -> None:
     for c in (np.full(20, 1.0), np.full(20, 5.0), 1.0 + np.random.default_rng(0).uniform(0.0, 4.0, 20)):
         found = Solvers(problem).follower(c)
         assert_solves(problem, c, found)
-        np.testing.assert_allclose(found["y"][:-1], 0.0, atol=1e-5)
-        assert problem.lower(found["y"]) <= 1e-9
+        np.testing.assert_allclose(found.y[:-1], 0.0, atol=1e-5)
+        assert problem.lower(found.y) <= 1e-9
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -82,10 +82,10 @@ def test_without_an_interior(seed: int) -> None:
     y = 2.0 * np.random.default_rng(seed).standard_normal(3)
     c = problem.forgiven(y)
     found = Solvers(problem).follower(c)
-    assert not found["infeasible"]
+    assert not found.infeasible
     assert_agrees(problem, c, found, tolerance=2e-5)
-    assert (problem.rows @ found["y"] - 1.0 + c).min() >= -1e-7
-    np.testing.assert_allclose(problem.rows.T @ found["price"], problem.ridge * found["y"], atol=1e-5)
+    assert (problem.rows @ found.y - 1.0 + c).min() >= -1e-7
+    np.testing.assert_allclose(problem.rows.T @ found.price, problem.ridge * found.y, atol=1e-5)
 
 
 def test_duplicated_samples_change_nothing() -> None:
@@ -94,7 +94,7 @@ def test_duplicated_samples_change_nothing() -> None:
     twice = MarginProblem(np.vstack([problem.rows, problem.rows]), problem.validation)
     found, again = Solvers(problem).follower(c), Solvers(twice).follower(np.append(c, c))
     assert_solves(twice, np.append(c, c), again)
-    np.testing.assert_allclose(again["y"], found["y"], atol=1e-7)
+    np.testing.assert_allclose(again.y, found.y, atol=1e-7)
 
 
 @pytest.mark.parametrize("constant", [0.0, 1.0, -30.0])
@@ -107,7 +107,7 @@ def test_constant_features(constant: float) -> None:
     found = Solvers(problem).follower(c)
     assert_solves(problem, c, found)
     assert_agrees(problem, c, found)
-    assert found["y"][2] == pytest.approx(0.0, abs=1e-7)  # b does the same for nothing
+    assert found.y[2] == pytest.approx(0.0, abs=1e-7)  # b does the same for nothing
 
 
 @pytest.mark.parametrize("c", [0.0, 0.3])
@@ -125,7 +125,7 @@ def test_margins_that_nobody_meets(seed: int) -> None:
     assert solve_lower_level(problem.rows, problem.ridge, c) is None
     for gamma in (None, 10.0):
         found = Solvers(problem).follower(c, gamma=gamma)
-        assert found["infeasible"]
+        assert found.infeasible
         assert found.error > 1e-7
 
 
@@ -138,7 +138,7 @@ def test_the_edge_of_feasibility(seed: int) -> None:
     least = linprog([0, 0, 0, 1], columns, np.full(30, -1.0), bounds=[(None, None)] * 4).x[-1]
     above, below = (Solvers(problem).follower((least + shift) * ratio) for shift in (1e-4, -1e-4))
     assert_solves(problem, (least + 1e-4) * ratio, above, tolerance=1e-6)
-    assert below["infeasible"]
+    assert below.infeasible
     assert below.error > 1e-7
 
 
@@ -151,14 +151,14 @@ def test_the_penalised_follower(gamma: float, intercept_weight: float) -> None:
         found = Solvers(problem).follower(c, gamma=gamma)
         expected = solve_lower_level(problem.rows, problem.ridge, c, problem.validation, gamma)
         assert expected is not None
-        y, price = found["y"], gamma * found["price"]
+        y, price = found.y, gamma * found.price
         value = np.exp(1.0 - problem.validation @ y).sum() + gamma * problem.lower(y)
-        assert not found["infeasible"]
+        assert not found.infeasible
         assert found.error <= 1e-9
         assert value == pytest.approx(expected[0], rel=1e-6)
         np.testing.assert_allclose(y, expected[1], atol=1e-5)
         slope = gamma * problem.ridge * y - problem.validation.T @ np.exp(1.0 - problem.validation @ y)
-        np.testing.assert_allclose(slope, problem.rows.T @ price, atol=1e-7 * gamma * (1.0 + found["price"].max()))
+        np.testing.assert_allclose(slope, problem.rows.T @ price, atol=1e-7 * gamma * (1.0 + found.price.max()))
         assert price.min() >= 0.0
         assert (problem.rows @ y - 1.0 + c).min() >= -1e-8
 
@@ -170,7 +170,7 @@ def test_far_away_validation_samples_do_not_overflow() -> None:
     found = Solvers(problem).follower(c, gamma=1.0)
     expected = solve_lower_level(problem.rows, problem.ridge, c, problem.validation, 1.0)
     assert expected is not None
-    value = problem.validation_loss(found["y"]) + problem.lower(found["y"])
+    value = problem.validation_loss(found.y) + problem.lower(found.y)
     assert value == pytest.approx(expected[0], rel=1e-6)
 
 
@@ -186,9 +186,9 @@ def test_padding_changes_nothing(gamma: float | None) -> None:
         data = FollowerData(*(jnp.asarray(array) for array in arrays))
         compiled, _ = compile_ahead(solve_follower, data, jnp.asarray(1e-11))
         plain = compiled(data, jnp.asarray(1e-11))
-    np.testing.assert_allclose(found["y"], plain.point.y, atol=1e-8)
-    np.testing.assert_allclose(found["price"], plain.point.price, atol=1e-7)
-    assert found["slack"].shape == (20,)
+    np.testing.assert_allclose(found.y, plain.point.y, atol=1e-8)
+    np.testing.assert_allclose(found.price, plain.point.price, atol=1e-7)
+    assert found.slack.shape == (20,)
 
 
 def test_sizes_in_use() -> None:

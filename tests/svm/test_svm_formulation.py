@@ -21,7 +21,8 @@ from blocc.penalty import Evaluation, cold_pair, evaluate, no_leader
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
 from blocc.svm.fitting import FitOptions, fit_margins
-from blocc.svm.svm_problem import scaled_problem, svm_problem
+from blocc.svm.margins import scaled_problem
+from blocc.svm.svm_problem import svm_problem
 from svm_reference import Samples, margins_of, overlapping, solve_lower_level
 
 SAMPLES = overlapping(22, 12, 2, 10, 0.5)
@@ -236,11 +237,11 @@ def test_bad_prices(name: str, value: Any) -> None:
 
 
 def test_the_scaled_problem_is_the_same() -> None:
-    scaled, scaling = scaled_problem(*SAMPLES, c_weight=2.0, intercept_weight=0.7)
+    scaled, units = scaled_problem(SAMPLES, c_weight=2.0, intercept_weight=0.7)
     raw = margins_of(SAMPLES, c_weight=2.0, intercept_weight=0.7)
     generator = np.random.default_rng(2)
     y, c = generator.standard_normal(3), generator.uniform(size=12)
-    back = scaling.back(y)
+    back = units.back(y)
     assert scaled.upper(c, y) == pytest.approx(raw.upper(c, back))
-    assert scaled.lower(y) / scaling.unit**2 == pytest.approx(0.5 * np.sum(raw.ridge * back**2))
+    assert scaled.lower(y) / units.unit**2 == pytest.approx(0.5 * np.sum(raw.ridge * back**2))
     np.testing.assert_allclose(scaled.rows @ y, raw.rows @ back, atol=1e-12)

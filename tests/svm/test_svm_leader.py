@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from blocc.svm.margins import MarginProblem
-from blocc.svm.padded import Answer, Solvers
+from blocc.svm.padded import LeaderSolution, Solvers
 from svm_reference import overlapping, signed_rows, solve_upper_level
 
 
@@ -16,15 +16,17 @@ def margin_problem(seed: int, intercept_weight: float = 0.0, **sizes: float) -> 
     return MarginProblem(rows, validation_rows, intercept_weight=intercept_weight)
 
 
-def objective(problem: MarginProblem, found: Answer, ridge: np.ndarray, c_weight: float, charge: np.ndarray) -> float:
-    y, c = found["y"], found["c"]
+def objective(
+    problem: MarginProblem, found: LeaderSolution, ridge: np.ndarray, c_weight: float, charge: np.ndarray
+) -> float:
+    y, c = found.y, found.c
     price = 0.5 * c_weight * c @ c + charge @ c
     return float(np.exp(1.0 - problem.validation @ y).sum() + 0.5 * (ridge * y) @ y + price)
 
 
 def assert_optimal(
     problem: MarginProblem,
-    found: Answer,
+    found: LeaderSolution,
     ridge: np.ndarray,
     c_weight: float,
     charge: np.ndarray,
@@ -33,11 +35,11 @@ def assert_optimal(
     tolerance: float = 1e-7,
 ) -> None:
     """All KKT conditions with the signs that the documentation states."""
-    rows, y, c, nu = problem.rows, found["y"], found["c"], found["margin_price"]
+    rows, y, c, nu = problem.rows, found.y, found.c, found.margin_price
     loss = np.exp(1.0 - problem.validation @ y)
     close = tolerance * (1.0 + max(np.abs(nu).max(), np.abs(problem.validation.T @ loss).max()))
     slack = rows @ y + c - 1.0
-    pi = found["coupling_price"] if coupled else np.zeros_like(y)
+    pi = found.coupling_price if coupled else np.zeros_like(y)
     slope = ridge * y - problem.validation.T @ loss
     np.testing.assert_allclose(slope, rows.T @ nu + problem.ridge * pi, atol=close)
     assert c.min() >= 0.0
@@ -49,7 +51,7 @@ def assert_optimal(
     assert excess.min() >= -close
     np.testing.assert_allclose(excess * c, 0.0, atol=close)
     if coupled:
-        support, pull = found["support"], rows @ pi
+        support, pull = found.support, rows @ pi
         strongest = 1.0 + support.max()
         assert support.min() >= 0.0
         np.testing.assert_array_equal(support[~held], 0.0)
@@ -79,7 +81,7 @@ def test_the_relaxation(c_weight: float, charge: float, ridge: float, intercept_
         assert found.error <= 1e-9
         value = objective(problem, found, ridges, c_weight, charges)
         assert value == pytest.approx(expected[0], rel=1e-6)
-        np.testing.assert_allclose(found["y"], expected[1], atol=1e-4 * (1.0 + np.abs(expected[1]).max()))
+        np.testing.assert_allclose(found.y, expected[1], atol=1e-4 * (1.0 + np.abs(expected[1]).max()))
         nobody = np.zeros(15, dtype=bool)
         assert_optimal(problem, found, ridges, c_weight, charges, nobody, coupled=False)
 
@@ -127,7 +129,7 @@ def test_nobody_and_everybody_held(all_of_them: bool) -> None:
     found = Solvers(problem).leader(held=held, charge=charge, c_weight=0.0)
     assert_optimal(problem, found, np.zeros(3), 0.0, charge, held, coupled=True, tolerance=1e-6)
     if not all_of_them:
-        np.testing.assert_allclose(found["y"][:-1], 0.0, atol=1e-8)
+        np.testing.assert_allclose(found.y[:-1], 0.0, atol=1e-8)
 
 
 def test_the_relaxation_is_below_every_branch() -> None:
@@ -143,7 +145,6 @@ def test_the_relaxation_is_below_every_branch() -> None:
 
 def test_the_path_ends_at_the_answer() -> None:
     found = Solvers(margin_problem(0)).leader(charge=np.full(20, 2.0), c_weight=0.0)
-    assert found.path is not None
     assert found.path.shape == (found.iterations + 1, 3)
     np.testing.assert_array_equal(found.path[0], 0.0)
-    np.testing.assert_allclose(found.path[-1], found["y"], atol=1e-6)
+    np.testing.assert_allclose(found.path[-1], found.y, atol=1e-6)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from blocc.cli.common import print_headed
 from blocc.cli.svm_input import check_folder, part_sizes
 from blocc.methods.compare import Comparison, compare, row_of
 from blocc.methods.registry import NAMES
@@ -103,15 +104,16 @@ def compare_command(
     if case.own is not None and (chosen is None or "blocc" in chosen):
         comparison = comparison.with_first(row_of(case.problem, OWN, OWN_TITLE, case.own()))
     comparison = beside(comparison, case)
+    success = any(row.success for row in comparison.entries)
     if as_json:
         print(json.dumps(describe_comparison(comparison), indent=2))
     elif not quiet:
-        _print(comparison)
+        print_headed(repr(comparison), success)
     # Printed first: a folder that cannot be written must not cost the table.
     for path in [] if out is None else comparison.save(out):
         if not (as_json or quiet):
             print(f"written: {path}")
-    raise typer.Exit(0 if any(row.success for row in comparison.entries) else NOT_CONVERGED)
+    raise typer.Exit(0 if success else NOT_CONVERGED)
 
 
 def beside(comparison: Comparison, case: Case) -> Comparison:
@@ -201,11 +203,3 @@ def _check_numbers(time_limit: float, max_iterations: int | None, seed: int, pre
         raise InputError(f"--seed must be nonnegative, got {seed!r}")
     if preset not in ("default", "paper"):
         raise InputError(f"--preset must be default or paper, got {preset!r}")
-
-
-def _print(comparison: Comparison) -> None:
-    first, _, rest = repr(comparison).partition("\n")
-    success = any(row.success for row in comparison.entries)
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(first, style="bold green" if success else "bold red", markup=False)
-    console.print(rest, markup=False)

@@ -6,16 +6,15 @@ without either and :func:`main` can say what is missing.
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
+from blocc._lib.files import plain
 from blocc._lib.streams import outlive_readers
 from blocc._lib.version import __version__
-from blocc.cli.common import BAD_INPUT, EXIT_CODES, guarded, parse_gamma
+from blocc.cli.common import BAD_INPUT, EXIT_CODES, guarded, parse_gamma, print_headed
 from blocc.cli.compare import compare_command
 from blocc.cli.design import design_command
 from blocc.cli.network import build_network_app
@@ -24,14 +23,12 @@ from blocc.cli.svm import svm_command
 from blocc.cli.verify_command import verify_command
 from blocc.problems import toy
 from blocc.problems.loading import InputError, load_problem, parse_x0
-from blocc.report.storage import describe, plain
+from blocc.report.storage import describe
 from blocc.result import MultiResult, Result, Status
 from blocc.solve import solve, solve_many
-from reproduction.command import reproduce_command
 
 try:
     import typer
-    from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
 except ImportError as error:
@@ -54,11 +51,10 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
   blocc design seville --out runs/seville
   blocc network describe seville
   blocc svm breast_cancer --out runs/svm
-  blocc toy --sensitivity
+  blocc toy --starts 50
   blocc compare toy --out runs/compare
   blocc sweep examples/study.toml --out runs/study
   blocc report runs/study
-  blocc reproduce --quick
 
 [bold]Exit codes[/bold]
 
@@ -117,29 +113,23 @@ def solve_command(
     }
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options.update(seed=seed, preset=preset)
-    many: MultiResult | None = None
     options.update(progress=False if quiet else None, checkpoint=checkpoint, resume=resume)
     if starts is None:
-        result = solve(target, None if x0 is None else parse_x0(x0, target), **options)
+        found: Result | MultiResult = solve(target, None if x0 is None else parse_x0(x0, target), **options)
     elif x0 is None:
-        many = solve_many(target, starts=starts, **options)
-        result = many.best
+        found = solve_many(target, starts=starts, **options)
     else:
         raise InputError("give either --x0 (one start) or --starts (random starts), not both")
-    kept = [] if save is None else [result.save(save)]
+    result = found.best if isinstance(found, MultiResult) else found
+    written = [] if save is None else [result.save(save)]
     if plot is not None:
         result.plot(plot)
-        kept.append(plot)
+        written.append(plot)
     if as_json:
-        document = {**describe(result), "exit_code": EXIT_CODES[result.status]}
-        if many is not None:
-            document["starts"] = [
-                {"status": r.status.value, "x": plain(r.x), "upper_value": plain(r.upper_value)} for r in many.results
-            ]
-        print(json.dumps(document, indent=2))
+        print(json.dumps(_document(found, result), indent=2))
     elif not quiet:
-        _print_result(many or result, result.success)
-        for path in kept:
+        print_headed(repr(found), result.success)
+        for path in written:
             print(f"written: {path}")
     raise typer.Exit(EXIT_CODES[result.status])
 
@@ -163,9 +153,8 @@ def toy_command(
     starts: Annotated[int, typer.Option(help="Random starts, run in one batch.")] = 200,
     gamma: Annotated[float, typer.Option(help="Penalty, kept fixed as in the paper.")] = 5.0,
     preset: Annotated[str, typer.Option(help="default, or paper: Algorithms 1 and 2 as published.")] = "default",
-    sensitivity: Annotated[bool, typer.Option("--sensitivity", help="Also the study of gamma and eta.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the starts.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for the picture and the table.")] = Path("runs/toy"),
+    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("runs/toy"),
 ) -> None:
     """Run the toy example of the paper: where the starts end, and a picture of it.
 
@@ -175,17 +164,12 @@ def toy_command(
     table = Table("local minimiser x", "f(x, x)", "starts that end there", title=f"The toy, {preset} settings")
     for x, count in zip(run.minimisers, run.counts, strict=True):
         table.add_row(f"{x:.6f}", f"{float(toy.true_value(x)):.6f}", str(count))
-    console = Console()
-    console.print(table)
+    Console().print(table)
     seconds = run.results.seconds
     print(
         f"{run.converged} of {starts} starts converged; largest distance to a local minimiser "
         f"{run.largest_distance:.1e}; {seconds['run']:.2f} s (and {seconds['compile']:.2f} s to compile)"
     )
-    if sensitivity:
-        rows = toy.sensitivity(seed=seed)
-        console.print(_sensitivity_table(rows))
-        print(f"written: {_write_csv(rows, out / 'sensitivity.csv')}")
     from blocc.report.plots import plot_toy_surface
 
     plot_toy_surface(run, out / "surface.png")
@@ -194,37 +178,15 @@ def toy_command(
 
 
 # --- what a user sees ----------------------------------------------------------------------------------------------
-def _print_result(answer: Result | MultiResult, success: bool) -> None:
-    first, _, rest = repr(answer).partition("\n")
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(first, style="bold green" if success else "bold red", markup=False)
-    console.print(rest, markup=False)
-
-
-def _sensitivity_table(rows: list[toy.SensitivityRow]) -> Table:
-    table = Table(title="||yg - yF|| and time of one simulation, beside the paper's", box=SIMPLE)
-    for heading in ("eta", "gamma", "||yg - yF||", "paper", "ms", "paper", "steps"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            f"{row.eta:g}",
-            f"{row.gamma:g}",
-            f"{row.distance_mean:.3f} ± {row.distance_std:.3f}",
-            f"{row.published_distance_mean:.3f} ± {row.published_distance_std:.3f}",
-            f"{1e3 * row.seconds_mean:.2f} ± {1e3 * row.seconds_std:.2f}",
-            f"{1e3 * row.published_seconds_mean:.0f}",
-            f"{row.iterations_mean:.0f}",
-        )
-    return table
-
-
-def _write_csv(rows: list[toy.SensitivityRow], path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, list(asdict(rows[0])))
-        writer.writeheader()
-        writer.writerows(map(asdict, rows))
-    return path
+def _document(found: Result | MultiResult, result: Result) -> dict[str, Any]:
+    """The best result as JSON, with one line for each start where there were many."""
+    document = {**describe(result), "exit_code": EXIT_CODES[result.status]}
+    if isinstance(found, MultiResult):
+        document["starts"] = [
+            {"status": one.status.value, "x": plain(one.x), "upper_value": plain(one.upper_value)}
+            for one in found.results
+        ]
+    return document
 
 
 # --- the entry point -----------------------------------------------------------------------------------------------
@@ -256,7 +218,6 @@ def build_app() -> typer.Typer:
     app.command("toy")(guarded(toy_command))
     app.command("sweep", no_args_is_help=True)(guarded(sweep_command))
     app.command("report", no_args_is_help=True)(guarded(report_command))
-    app.command("reproduce")(guarded(reproduce_command))
     return app
 
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from blocc._lib.reading import parse_json, read_limited
+from blocc._lib.files import parse_json, read_limited
 from blocc.cli.svm_input import check_folder
 from blocc.problems.loading import InputError
+from blocc.report.format import value_text
 from blocc.report.storage import write_files
-from blocc.report.study.study_items import view_item
 from blocc.report.study.study_page import state_of, write_page
-from blocc.report.study.study_progress import StudyLine, clock
+from blocc.report.study.study_progress import StudyProgress, clock
 from blocc.report.study.study_reading import read_report
 from blocc.report.study.study_summary import summary_rows
-from blocc.report.study.study_tables import shown, study_files
+from blocc.report.study.study_tables import study_files
 from blocc.report.study.study_terminal import print_table
-from blocc.report.study.study_views import ItemView, Report, seconds_of
-from blocc.studies.engine import Progress, run_study
+from blocc.report.study.study_views import Report, seconds_of
+from blocc.studies.engine import run_study
 from blocc.studies.executors import NAMES, make_executor
 from blocc.studies.study import Study
 from blocc.studies.sweep import read_sweep
@@ -30,11 +30,11 @@ from blocc.studies.sweep import read_sweep
 with contextlib.suppress(ImportError):  # the entry point says what is missing
     import typer
 
-FAILED, INTERRUPTED = 3, 130
+SOME_FAILED, INTERRUPTED = 3, 130
 STORE, PAGE = "study.sqlite", "index.html"
 #: Beside the store: what a report should show of it.
-WISHES = "report.json"
-_MOST_WISHES = 1_000_000  #: bytes
+REPORT_SETTINGS = "report.json"
+_MOST_BYTES = 1_000_000  #: of these settings
 _MOST_LINES = 40
 
 EXECUTOR_HELP = "serial, processes (on this machine) or dask (on a cluster)."
@@ -80,8 +80,8 @@ def sweep_command(
     folder = out or plan.folder or Path("runs") / plan.study.name
     check_folder(folder)
     name = plan.study.name
-    wishes = json.dumps({"title": name, "shown": {name: list(plan.columns)}}, indent=1) + "\n"
-    write_files(folder, {WISHES: wishes.encode(), "study.toml": study.read_bytes()})
+    settings = {"title": name, "shown": {name: list(plan.columns)}}
+    write_files(folder, {REPORT_SETTINGS: settings_file(settings), "study.toml": study.read_bytes()})
     finished = run_here([plan.study], folder / STORE, computing)
     report = read_report(folder / STORE, name, shown={name: plan.columns})
     view = next(found for found in report.studies if found.study.name == name)
@@ -96,15 +96,15 @@ def sweep_command(
         if any("success" in row for row in view.done):
             print(f"{sum(bool(row.get('success')) for row in view.done)} of {len(view.done)} runs converged")
         for row in view.failed[:5]:
-            where = ", ".join(f"{key} {shown(row.get(key))}" for key in view.parameters)
+            where = ", ".join(f"{key} {value_text(row.get(key))}" for key in view.parameters)
             print(f"  failed: {where}: {str(row.get('error')).partition(chr(10))[0]}")
         for path in written:
             print(f"written: {path}")
-    raise typer.Exit(INTERRUPTED if not finished else FAILED if view.failed else 0)
+    raise typer.Exit(INTERRUPTED if not finished else SOME_FAILED if view.failed else 0)
 
 
 def report_command(
-    run: Annotated[Path, typer.Argument(help="A folder that blocc sweep or blocc reproduce wrote.", metavar="RUN")],
+    run: Annotated[Path, typer.Argument(help="A folder with studies, which blocc sweep wrote.", metavar="RUN")],
     out: Annotated[Path | None, typer.Option(help="The page. Default: RUN/index.html.")] = None,
     quiet: Annotated[bool, typer.Option(help="Print nothing.")] = False,
 ) -> None:
@@ -112,32 +112,21 @@ def report_command(
 
     Exit code 0: written; 2: there is no run.
     """
-    store = run / STORE if run.is_dir() else run
-    if not store.is_file():
-        raise InputError(f"there is no run in {str(run)!r}; give a folder with a file {STORE}")
-    wishes = read_wishes(store.parent)
-    items = item_views(wishes.get("items", []), store, quick=bool(wishes.get("quick")))
-    report = read_report(store, str(wishes.get("title") or ""), shown=wishes.get("shown", {}), items=items)
+    store = find_store(run)
+    settings = read_report_settings(store.parent)
+    report = read_report(store, settings["title"], shown=settings["shown"])
     path = write_page(report, out or store.parent / PAGE)
     if not quiet:
         print_counts(report)
         print(f"written: {path}")
 
 
-# --- shared with blocc reproduce -------------------------------------------------------------------------------------
+# --- for every program that runs studies -----------------------------------------------------------------------------
 def run_here(studies: Sequence[Study], store: Path, computing: Computing) -> bool:
-    """Compute what is missing of every study, with a line that tells how far they are; False where interrupted."""
-    newest: Progress | None = None
-    with StudyLine() as line:
+    """Compute what is missing of every study, and show how far they are; False where interrupted."""
+    with StudyProgress(quiet=computing.quiet) as shown_progress:
         for place, study in enumerate(studies):
-            line.label = f"{study.name} ({place + 1} of {len(studies)}):" if len(studies) > 1 else f"{study.name}:"
-
-            def tell(progress: Progress) -> None:
-                nonlocal newest
-                newest = progress
-                if not computing.quiet:
-                    line.report(progress)
-
+            shown_progress.begin(f"{study.name} ({place + 1} of {len(studies)})" if len(studies) > 1 else study.name)
             try:
                 run_study(
                     study,
@@ -146,11 +135,12 @@ def run_here(studies: Sequence[Study], store: Path, computing: Computing) -> boo
                     workers=computing.workers,
                     scheduler=computing.scheduler,
                     fresh=computing.fresh,
-                    on_progress=tell,
+                    on_progress=shown_progress.report,
                 )
             except KeyboardInterrupt:
-                line.close()
+                shown_progress.close()
                 if not computing.quiet:
+                    newest = shown_progress.newest
                     done = f"{newest.done} of {newest.total} cells of {study.name} are done and kept" if newest else ""
                     words = f"interrupted; {done or 'nothing was begun'}; the same command goes on from there"
                     print(words, file=sys.stderr)
@@ -158,31 +148,36 @@ def run_here(studies: Sequence[Study], store: Path, computing: Computing) -> boo
     return True
 
 
-def item_views(names: Any, store: Path, *, quick: bool) -> list[ItemView]:
-    """The items of a run of ``blocc reproduce`` that this package knows."""
-    if not isinstance(names, list) or not names:
-        return []
-    from reproduction.items import ITEMS, MODULE_OF  # imports every item of the paper
+def find_store(run: Path) -> Path:
+    """The store of a run, given by its folder or by itself."""
+    store = run / STORE if run.is_dir() else run
+    if not store.is_file():
+        raise InputError(f"there is no run in {str(run)!r}; give a folder with a file {STORE}")
+    return store
 
-    return [view_item(ITEMS[name], MODULE_OF.get(name, ""), store, quick=quick) for name in names if name in ITEMS]
+
+def settings_file(settings: dict[str, Any]) -> bytes:
+    """What a report should show, as the content of the file :data:`REPORT_SETTINGS`."""
+    return (json.dumps(settings, indent=1) + "\n").encode()
 
 
-def read_wishes(folder: Path) -> Mapping[str, Any]:
-    """What the run that wrote a folder wants a report to show; nothing where that is not known."""
+def read_report_settings(folder: Path) -> dict[str, Any]:
+    """What a report of this folder should show: its ``title``, columns ``shown`` of studies, ``items``, ``quick``.
+
+    Whoever wrote the folder wrote the file: what is not as it should be is left out.
+    """
     try:
-        content = parse_json(read_limited(folder / WISHES, _MOST_WISHES, InputError), WISHES, InputError)
+        found = parse_json(read_limited(folder / REPORT_SETTINGS, _MOST_BYTES, InputError), REPORT_SETTINGS, InputError)
     except InputError:
-        return {}
-    # Whoever wrote the folder wrote this file: what is not as it should be is left out.
-    wishes = content if isinstance(content, dict) else {}
-    columns_of = wishes.get("shown")
+        found = {}
+    settings = found if isinstance(found, dict) else {}
+    shown_columns = settings.get("shown")
+    columns_by_study = shown_columns if isinstance(shown_columns, dict) else {}
     return {
-        "title": str(wishes["title"]) if isinstance(wishes.get("title"), str) else "",
-        "items": _texts(wishes.get("items")),
-        "quick": wishes.get("quick") is True,
-        "shown": {
-            name: _texts(columns) for name, columns in (columns_of if isinstance(columns_of, dict) else {}).items()
-        },
+        "title": settings["title"] if isinstance(settings.get("title"), str) else "",
+        "items": _texts(settings.get("items")),
+        "quick": settings.get("quick") is True,
+        "shown": {name: _texts(columns) for name, columns in columns_by_study.items()},
     }
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from blocc.cli.common import EXIT_CODES, parse_gamma
+from blocc.cli.common import EXIT_CODES, parse_gamma, print_headed, with_flat_options
 from blocc.cli.svm_input import (
     check_folder,
     check_options,
@@ -30,104 +32,103 @@ from blocc.report.svm.svm_words import fit_text, splits_text
 from blocc.result import Status
 from blocc.svm.data.samples import BUILT_IN, expand_data
 
-try:
+with suppress(ImportError):  # the entry point says what is missing
     import typer
-    from rich.console import Console
-except ImportError:
-    pass  # the entry point says what is missing
 
 
-def svm_command(
-    data: Annotated[
-        str, typer.Argument(help=f"A CSV or LIBSVM file, or {', '.join(BUILT_IN)}.", metavar="DATA")
-    ] = "breast_cancer",
-    label: Annotated[str | None, typer.Option(help="Column of the labels in a CSV file: heading or position.")] = None,
-    expand: Annotated[
-        bool, typer.Option("--expand", help="Add all squares and products: 8 features become 45.")
-    ] = False,
+@dataclass(frozen=True)
+class SampleOptions:
+    """Which samples, and how they are cut."""
+
+    data: Annotated[str, typer.Argument(help=f"A CSV or LIBSVM file, or {', '.join(BUILT_IN)}.", metavar="DATA")] = (
+        "breast_cancer"
+    )
+    label: Annotated[str | None, typer.Option(help="Column of the labels in a CSV file: heading or position.")] = None
+    expand: Annotated[bool, typer.Option("--expand", help="Add all squares and products: 8 features become 45.")] = (
+        False
+    )
     standardize: Annotated[
         bool, typer.Option("--standardize/--no-standardize", help="Zero mean and unit variance in the training part.")
-    ] = True,
-    train: Annotated[int | None, typer.Option(help="Training samples. Default: 500 of 768, or in proportion.")] = None,
-    validation: Annotated[
-        int | None, typer.Option(help="Validation samples (150 of 768); the rest is for tests.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the split and of a random start.")] = 0,
-    splits: Annotated[int, typer.Option(help="Repeat with so many random splits, with seeds from --seed on.")] = 1,
-    kernel: Annotated[str | None, typer.Option(help="linear, rbf or poly. Default: linear.")] = None,
-    kernel_gamma: Annotated[str | None, typer.Option(help="gamma of the kernel: scale, auto or a number.")] = None,
-    degree: Annotated[int | None, typer.Option(help="Degree of the poly kernel. Default: 3.")] = None,
-    coef0: Annotated[float | None, typer.Option(help="Constant of the poly kernel. Default: 0.")] = None,
-    c_penalty: Annotated[str | None, typer.Option(help="Price of c: sum, squared or norm. Default: sum.")] = None,
-    c_weight: Annotated[float | None, typer.Option(help="Weight of that price. Default: 10.")] = None,
-    intercept_weight: Annotated[float | None, typer.Option(help="Ridge on the intercept. Default: 0.")] = None,
-    gamma: Annotated[str | None, typer.Option(help="'auto', or a number: the penalty.")] = None,
-    tolerance: Annotated[float | None, typer.Option(help="What the conditions of an optimum may lack.")] = None,
-    start: Annotated[str | None, typer.Option(help="auto, or uniform: c drawn from [1, 5].")] = None,
-    method: Annotated[str | None, typer.Option(help="exact, or pgd: Algorithm 1 of the paper.")] = None,
-    step: Annotated[float | None, typer.Option(help="Step length of pgd. Default: 0.01.")] = None,
-    max_iterations: Annotated[int | None, typer.Option(help="Most steps of pgd. Default: 2000.")] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds for each fit; the best so far is kept.")] = None,
-    preset: Annotated[str, typer.Option(help="default, paper, or published (as the paper's code).")] = "default",
-    cache: Annotated[Path | None, typer.Option(help="Folder for downloaded data sets.")] = None,
-    top: Annotated[int, typer.Option(help="How many of the most forgiven samples to show.")] = 10,
-    out: Annotated[Path | None, typer.Option(help="Folder for tables, pictures and the result.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option(help="Print nothing; the exit code tells.")] = False,
-) -> None:
+    ] = True
+    train: Annotated[int | None, typer.Option(help="Training samples. Default: 500 of 768, or in proportion.")] = None
+    validation: Annotated[int | None, typer.Option(help="Validation samples (150 of 768); the rest is for tests.")] = (
+        None
+    )
+    seed: Annotated[int, typer.Option(help="Seed of the split and of a random start.")] = 0
+    splits: Annotated[int, typer.Option(help="Repeat with so many random splits, with seeds from --seed on.")] = 1
+    cache: Annotated[Path | None, typer.Option(help="Folder for downloaded data sets.")] = None
+
+    @property
+    def seeds(self) -> range:
+        """One for each split."""
+        return range(self.seed, self.seed + self.splits)
+
+    def parts(self) -> list[SplitData]:
+        """The samples of each split."""
+        samples = read_data(self.data, self.label, self.cache)
+        samples = expand_data(samples) if self.expand else samples
+        return cut_parts(samples, part_sizes(samples, self.train, self.validation), self.standardize, self.seeds)
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Arguments of :class:`blocc.svm.BilevelSVC`; None leaves one at its default."""
+
+    kernel: Annotated[str | None, typer.Option(help="linear, rbf or poly. Default: linear.")] = None
+    kernel_gamma: Annotated[str | None, typer.Option(help="gamma of the kernel: scale, auto or a number.")] = None
+    degree: Annotated[int | None, typer.Option(help="Degree of the poly kernel. Default: 3.")] = None
+    coef0: Annotated[float | None, typer.Option(help="Constant of the poly kernel. Default: 0.")] = None
+    c_penalty: Annotated[str | None, typer.Option(help="Price of c: sum, squared or norm. Default: sum.")] = None
+    c_weight: Annotated[float | None, typer.Option(help="Weight of that price. Default: 10.")] = None
+    intercept_weight: Annotated[float | None, typer.Option(help="Ridge on the intercept. Default: 0.")] = None
+    gamma: Annotated[str | None, typer.Option(help="'auto', or a number: the penalty.")] = None
+    tolerance: Annotated[float | None, typer.Option(help="What the conditions of an optimum may lack.")] = None
+    start: Annotated[str | None, typer.Option(help="auto, or uniform: c drawn from [1, 5].")] = None
+    method: Annotated[str | None, typer.Option(help="exact, or pgd: Algorithm 1 of the paper.")] = None
+    step: Annotated[float | None, typer.Option(help="Step length of pgd. Default: 0.01.")] = None
+    max_iterations: Annotated[int | None, typer.Option(help="Most steps of pgd. Default: 2000.")] = None
+    time_limit: Annotated[float | None, typer.Option(help="Seconds for each fit; the best so far is kept.")] = None
+    preset: Annotated[str, typer.Option(help="default, paper, or published (as the paper's code).")] = "default"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What was given, as the estimator takes it."""
+        parsed = {"kernel_gamma": parse_kernel_gamma(self.kernel_gamma), "gamma": parse_gamma(self.gamma)}
+        return {name: value for name, value in {**vars(self), **parsed}.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What is written and printed."""
+
+    top: Annotated[int, typer.Option(help="How many of the most forgiven samples to show.")] = 10
+    out: Annotated[Path | None, typer.Option(help="Folder for tables, pictures and the result.")] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False
+    quiet: Annotated[bool, typer.Option(help="Print nothing; the exit code tells.")] = False
+
+
+@with_flat_options
+def svm_command(samples: SampleOptions, model: ModelOptions, output: OutputOptions) -> None:
     """Train a support vector machine that chooses which training samples to forgive.
 
     Ctrl-C keeps the best classifier so far. More than two classes are told apart one against the rest. The exit code
     says how it ended (of several fits: the worst); blocc --help lists them.
     """
-    given = {
-        "kernel": kernel,
-        "kernel_gamma": parse_kernel_gamma(kernel_gamma),
-        "degree": degree,
-        "coef0": coef0,
-        "c_penalty": c_penalty,
-        "c_weight": c_weight,
-        "intercept_weight": intercept_weight,
-        "gamma": parse_gamma(gamma),
-        "tolerance": tolerance,
-        "start": start,
-        "method": method,
-        "step": step,
-        "max_iterations": max_iterations,
-        "time_limit": time_limit,
-        "preset": preset,
-    }
-    settings = {name: value for name, value in given.items() if value is not None}
-    check_options({**settings, "seed": seed, "splits": splits, "top": top})
-    check_presets(settings)
-    check_folder(out)
-    samples = read_data(data, label, cache)
-    samples = expand_data(samples) if expand else samples
-    seeds = range(seed, seed + splits)
-    cuts = cut_parts(samples, part_sizes(samples, train, validation), standardize, seeds)
-    fit = _fit_two if len(samples.classes) == 2 else _fit_many
-    first: _Fitted | None = None
-    rows: list[dict[str, Any]] = []
-    statuses: list[Status] = []
-    with ProgressLine() as line:
-        report = None if quiet or not sys.stderr.isatty() else line
-        for number, cut in zip(seeds, cuts, strict=True):
-            fitted = fit(cut, {**settings, "random_state": number}, report, top)
-            fitted.summary["seed"] = number
-            first = first or fitted
-            rows.append(split_row(fitted.summary, number))
-            statuses.append(Status(fitted.summary["status"]))
-            if statuses[-1] is Status.INTERRUPTED:
-                break
-    assert first is not None
-    model, parts, document = first
-    if splits > 1:
+    arguments = model.arguments
+    check_options({**arguments, "seed": samples.seed, "splits": samples.splits, "top": output.top})
+    check_presets(arguments)
+    check_folder(output.out)
+    fits = _fit_splits(samples, arguments, output)
+    statuses = [Status(fitted.summary["status"]) for fitted in fits]
+    rows = [split_row(fitted.summary, fitted.summary["seed"]) for fitted in fits] if samples.splits > 1 else []
+    fitted, parts, document = fits[0]
+    if rows:
         document["splits"] = splits_summary(rows)
-    written = [] if out is None else write_fit(out, model, parts, document, rows if splits > 1 else ())
-    if as_json:
+    written = [] if output.out is None else write_fit(output.out, fitted, parts, document, rows)
+    if output.as_json:
         print(json.dumps(document, indent=2))
-    elif not quiet:
-        _print(splits_text(document) if splits > 1 else fit_text(document), {*statuses} == {Status.CONVERGED})
+    elif not output.quiet:
+        print_headed(splits_text(document) if rows else fit_text(document), {*statuses} == {Status.CONVERGED})
         for path in written:
             print(f"written: {path}")
     raise typer.Exit(max(EXIT_CODES[status] for status in statuses))
@@ -138,6 +139,22 @@ class _Fitted(NamedTuple):
     model: Any
     parts: SplitData
     summary: dict[str, Any]
+
+
+def _fit_splits(samples: SampleOptions, arguments: dict[str, Any], output: OutputOptions) -> list[_Fitted]:
+    """A fit for each split; an interruption ends them."""
+    parts = samples.parts()
+    fit = _fit_two if len(parts[0].data.classes) == 2 else _fit_many
+    fits: list[_Fitted] = []
+    with ProgressLine() as line:
+        report = None if output.quiet or not sys.stderr.isatty() else line
+        for seed, part in zip(samples.seeds, parts, strict=True):
+            fitted = fit(part, {**arguments, "random_state": seed}, report, output.top)
+            fitted.summary["seed"] = seed
+            fits.append(fitted)
+            if Status(fitted.summary["status"]) is Status.INTERRUPTED:
+                break
+    return fits
 
 
 def _fit_two(parts: SplitData, settings: dict[str, Any], report: Any, top: int) -> _Fitted:
@@ -175,10 +192,3 @@ def _notes(caught: list[warnings.WarningMessage]) -> list[str]:
     """What was warned about; that a fit did not converge is told by its status."""
     notes = [str(warning.message) for warning in caught if warning.category.__name__ != "ConvergenceWarning"]
     return list(dict.fromkeys(notes))
-
-
-def _print(text: str, success: bool) -> None:
-    first, _, rest = text.partition("\n")
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(first, style="bold green" if success else "bold red", markup=False)
-    console.print(rest, markup=False)

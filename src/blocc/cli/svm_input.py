@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from blocc.problems.loading import InputError
-from blocc.report.plots import new_figure
+from blocc.report.figure import new_figure
 from blocc.report.svm.svm_parts import SplitData
 from blocc.svm.data.samples import LabelledData, proportional_sizes, read_samples, split_indices
+from blocc.svm.data.text import ArgumentError
+from blocc.svm.fitting import PRESETS
 
 _CHOICES = {
     "kernel": ("linear", "rbf", "poly"),
@@ -19,7 +22,7 @@ _CHOICES = {
     "method": ("exact", "pgd"),
     "preset": ("default", "paper", "published"),
 }
-_POSITIVE = (
+_POSITIVE = [
     "c_weight",
     "gamma",
     "kernel_gamma",
@@ -29,7 +32,7 @@ _POSITIVE = (
     "max_iterations",
     "degree",
     "splits",
-)
+]
 _NOT_NEGATIVE = ("intercept_weight", "seed", "top")
 #: Options that mean something only beside another one.
 _ONLY_WITH = {
@@ -71,12 +74,8 @@ def check_options(options: dict[str, Any]) -> None:
 
 def check_presets(settings: dict[str, Any]) -> None:
     """Refuse what would be ignored: options that a preset sets itself, or that belong to another method or kernel."""
-    try:
-        from blocc.svm.estimator import PRESETS
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] != "sklearn":
-            raise
-        raise InputError('blocc svm needs scikit-learn, which is not installed; pip install "blocc[svm]"') from error
+    if find_spec("sklearn") is None:
+        raise InputError('blocc svm needs scikit-learn, which is not installed; pip install "blocc[svm]"')
     preset = PRESETS[settings["preset"]]
     for name in settings:
         if name in preset:
@@ -105,9 +104,8 @@ def read_data(source: str, label: str | None, cache: Path | None) -> LabelledDat
     """The samples, of at least two classes."""
     try:
         samples = read_samples(source, label=label, cache=cache)
-    except InputError as error:
-        text = str(error)  # the reader's arguments are called like the options
-        raise InputError(f"--{text}" if text.startswith(("label ", "label:", "cache:")) else text) from error
+    except ArgumentError as error:  # the reader's arguments are called like the options
+        raise InputError(f"--{error}") from error
     if len(samples.classes) < 2:
         raise InputError(
             f"{samples.name} has one class only: every label is {samples.classes[0].item()!r}; two are needed, "

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
+from blocc._lib.files import plain
 from blocc.cli.common import EXIT_CODES
 from blocc.judge.verification import WORDS, Verification, shown
 from blocc.judge.verify import TOLERANCE, verify
 from blocc.problems.loading import load_problem
-from blocc.report.storage import ChangedError, load_result, plain
+from blocc.report.storage import ChangedError, load_result
 from blocc.result import Status
 
 try:

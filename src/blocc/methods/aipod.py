@@ -9,33 +9,31 @@ projects only now and then, with probability ``prob``, and keeps a correction te
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from blocc.methods.base import Demand, Numbers
+from blocc._lib.arrays import Array, Bool, Float
+from blocc.methods.base import Counter, Demand, Numbers, Scalar, Size, VectorX, VectorY
 from blocc.methods.loop import Iteration
-from blocc.methods.size import Size
 from blocc.problem import FlatProblem
-
-Array = Any
 
 
 class AipodState(NamedTuple):
     """x, y and, for E-AiPOD, the correction of the skipped projections and the seed of the coins."""
 
-    x: Array
-    y: Array
-    correction: Array
-    key: Array
+    x: VectorX
+    y: VectorY
+    correction: VectorY
+    key: Array  #: two words of 32 bits
 
 
-def affine_set(flat: FlatProblem, y: Array) -> tuple[Array, Array, Array]:
-    """A, its pseudo-inverse and an orthogonal projector on its null space."""
+def affine_set(flat: FlatProblem, y: VectorY) -> tuple[Float[Array, "n_y rows"], Float[Array, "n_y n_y"]]:
+    """The pseudo-inverse of A, and the orthogonal projector on the null space of A."""
     matrix = jax.jacfwd(flat.equality, argnums=1)(jnp.asarray(flat.x_set.interior_flat()), y)
     inverse = jnp.linalg.pinv(matrix)
-    return matrix, inverse, jnp.eye(flat.n_y) - inverse @ matrix
+    return inverse, jnp.eye(flat.n_y) - inverse @ matrix
 
 
 class Aipod(Iteration):
@@ -53,26 +51,24 @@ class Aipod(Iteration):
     names: ClassVar[tuple[str, ...]] = ("alpha", "beta")
     default_counts: ClassVar = {"steps": 10}
     presets: ClassVar = {"paper": {"alpha": 0.02, "beta": 0.1, "steps": 5}}
-    skips = False
+    automatic_extra: ClassVar[dict[str, float]] = {}
+    skips = False  #: whether some lower steps go without a projection
 
     def automatic(self, size: Size) -> list[dict[str, float]]:
         """1/L below; several lengths above."""
-        steep = size.upper * (1.0 + (size.mixed / max(size.lower_least, 1e-3)) ** 2) + 1e-3
+        curvature = size.upper * (1.0 + (size.mixed / max(size.lower_least, 1e-3)) ** 2) + 1e-3
         return [
-            {"alpha": bold / steep, "beta": 1.0 / max(size.lower, 1e-6), **self._extra(), **self.given}
-            for bold in (1.0, 0.3, 0.1, 0.03, 0.003)
+            {"alpha": factor / curvature, "beta": 1.0 / max(size.lower, 1e-6), **self.automatic_extra, **self.given}
+            for factor in (1.0, 0.3, 0.1, 0.03, 0.003)
         ]
 
-    def _extra(self) -> dict[str, float]:
-        return {}
-
-    def start(self, flat: FlatProblem, x: Array, y: Array) -> AipodState:
+    def start(self, flat: FlatProblem, x: VectorX, y: VectorY) -> AipodState:
         """y is projected on the affine set of x."""
-        _, inverse, _ = affine_set(flat, y)
+        inverse, _ = affine_set(flat, y)
         key = jax.random.key_data(jax.random.key(0))
         return AipodState(x, y - inverse @ flat.equality(x, y), jnp.zeros_like(y), key)
 
-    def coins(self, state: AipodState, k: Array, prob: Array | None = None) -> Array:
+    def coins(self, state: AipodState, k: Counter, prob: Scalar | float | None = None) -> Bool[Array, "steps"]:
         """Whether each lower step of iteration k projects."""
         steps = self.count("steps")
         if not self.skips:
@@ -80,16 +76,16 @@ class Aipod(Iteration):
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), k)
         return jax.random.uniform(key, (steps,)) < (self.given["prob"] if prob is None else prob)
 
-    def step(self, flat: FlatProblem, numbers: Numbers, state: AipodState, k: Array) -> AipodState:
+    def step(self, flat: FlatProblem, numbers: Numbers, state: AipodState, k: Counter) -> AipodState:
         """The lower steps, then one step of x along the gradient of F(x, y(x))."""
         x, y, correction, key = state
         beta = numbers["beta"]
-        _, inverse, tangent = affine_set(flat, y)
+        inverse, tangent = affine_set(flat, y)
         prob = numbers["prob"] if self.skips else 1.0
         slope = jax.grad(flat.lower, argnums=1)
         coins = self.coins(state, k, prob)
 
-        def lower_step(i: Array, pair: tuple[Array, Array]) -> tuple[Array, Array]:
+        def lower_step(i: Counter, pair: tuple[VectorY, VectorY]) -> tuple[VectorY, VectorY]:
             y, correction = pair
             ahead = y - beta * (slope(x, y) - correction)
             target = ahead - beta / prob * correction
@@ -118,7 +114,5 @@ class EAipod(Aipod):
     title = "E-AiPOD (Xiao, Shen, Yin, Chen, AISTATS 2023)"
     names: ClassVar[tuple[str, ...]] = ("alpha", "beta", "prob")
     presets: ClassVar = {"paper": {"alpha": 0.02, "beta": 0.1, "prob": 0.3, "steps": 5}}
+    automatic_extra: ClassVar = {"prob": 0.3}
     skips = True
-
-    def _extra(self) -> dict[str, float]:
-        return {"prob": 0.3}

@@ -1,9 +1,14 @@
-"""What every method of this room is: numbers, what it demands of a problem, and a way to iterate."""
+"""What a method is: its numbers, what it demands of a problem, and a way to iterate.
+
+A method that is one step, repeated, extends :class:`~blocc.methods.loop.Iteration`; any other one implements
+:meth:`Method.drive`. Arrays are flat: ``n_x`` and ``n_y`` entries of x and y, and ``rows`` of the follower's
+constraints, inequalities before equalities.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
@@ -12,18 +17,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc.methods.size import Size
-from blocc.problem import FlatProblem
+from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
+from blocc.errors import ProblemError
+from blocc.problem import BilevelProblem, FlatProblem
 
-Array = Any
-State = Any
-Numbers = Mapping[str, Any]
+Scalar = Float[Array, ""]
+VectorX = Float[Array, "n_x"]
+VectorY = Float[Array, "n_y"]
+Multipliers = Float[Array, "rows"]  #: or anything else with an entry for each constraint
+Counter = Int[Array, ""] | int
+Numbers = Mapping[str, Scalar | float]
+#: x and y in NumPy, between two compiled calls.
+Iterate = tuple[Float[NDArray, "n_x"], Float[NDArray, "n_y"]]
+
+SAMPLES = 12  #: pairs of points at which demands are checked
+ROUNDING = 1e-7
 
 
 class Demand(Enum):
     """What a method may demand of a problem."""
 
-    NO_EQUALITY = "no equality constraints in the lower level"
     NO_INEQUALITY = "no inequality constraints in the lower level"
     SOME_EQUALITY = "equality constraints in the lower level"
     AFFINE = "coupled constraints that are affine in x and y together"
@@ -31,6 +44,36 @@ class Demand(Enum):
     JOINTLY_CONVEX = "coupled inequalities that are convex in x and y together, and affine equalities"
     FREE_Y = "y_set to be the whole space (write bounds on y as inequality constraints)"
     NO_LEADER_CONSTRAINT = "no upper_inequality: the leader's only constraint is x_set"
+
+
+class MethodDoesNotApply(ProblemError):
+    """A problem is outside the assumptions of a method."""
+
+    def __init__(self, method: str, missing: list[Demand]) -> None:
+        super().__init__(method, missing)
+        self.method, self.missing = method, missing
+
+    @property
+    def needs(self) -> str:
+        """What the problem lacks."""
+        return "needs " + "; ".join(demand.value for demand in self.missing)
+
+    def __str__(self) -> str:
+        return f"method {self.method!r} does not apply to this problem: it {self.needs}"
+
+
+@dataclass(frozen=True)
+class Size:
+    """Slopes and curvatures at one point; automatic numbers are made of these."""
+
+    lower: float  #: largest eigenvalue of the lower objective's Hessian in y
+    lower_least: float  #: smallest
+    upper: float  #: largest curvature of the upper objective in (x, y)
+    coupling: float  #: largest singular value of the Jacobian of the coupled constraints in (x, y)
+    coupling_y: float  #: in y alone
+    mixed: float  #: of the lower objective's mixed derivative
+    gradient: float  #: length of the upper objective's gradient
+    x: float  #: 1 + |x|
 
 
 @dataclass(frozen=True)
@@ -48,54 +91,142 @@ class Method(ABC):
     switches: ClassVar[tuple[str, ...]] = ()  #: counts that may be 0, for "no"
     presets: ClassVar[Mapping[str, Mapping[str, float]]] = {}
 
-    @property
-    def numbers(self) -> dict[str, float]:
-        """The numbers that were given."""
-        return dict(self.given)
-
     def count(self, name: str) -> int:
         """A whole number: given, or the default."""
         return int(self.counts.get(name, self.default_counts[name]))
 
     @abstractmethod
     def automatic(self, size: Size) -> list[dict[str, float]]:
-        """Settings to try, boldest first; numbers that were given replace their automatic values."""
+        """Settings to try, the longest steps first; numbers that were given replace automatic ones."""
 
     @abstractmethod
-    def drive(self, run: Any, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All iterations; ``run`` is the :class:`~blocc.methods.execute.MethodRun` that solves, records and stops."""
+    def drive(self, run: Any, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> Iterate:
+        """All iterations; ``run``, a :class:`~blocc.methods.execute.MethodRun` or its like, solves, records, stops."""
 
 
-def constraints(flat: FlatProblem, x: Array, y: Array) -> Array:
+# --- formulas that several methods share ---------------------------------------------------------------------------
+def constraints(flat: FlatProblem, x: VectorX, y: VectorY) -> Multipliers:
     """Inequalities and equalities in one vector."""
     return jnp.concatenate([flat.inequality(x, y), flat.equality(x, y)])
 
 
-def lagrangian_slope(flat: FlatProblem, x: Array, y: Array, multipliers: Array) -> tuple[Array, Array]:
-    """The gradients in x and y of the lower objective plus the constraints at these prices."""
-
-    def lagrangian(a: Array, b: Array) -> Array:
-        return flat.lower(a, b) + multipliers @ constraints(flat, a, b)
-
-    return jax.grad(lagrangian, argnums=(0, 1))(x, y)
+def lagrangian_slope(flat: FlatProblem, x: VectorX, y: VectorY, multipliers: Multipliers) -> tuple[VectorX, VectorY]:
+    """The gradients in x and y of the lower objective plus the constraints times their multipliers."""
+    return jax.grad(lambda a, b: flat.lower(a, b) + multipliers @ constraints(flat, a, b), argnums=(0, 1))(x, y)
 
 
-def is_inequality(flat: FlatProblem) -> Array:
+def is_inequality(flat: FlatProblem) -> Bool[Array, "rows"]:
     """Which entries of :func:`constraints` are inequalities."""
     return jnp.arange(flat.n_inequality + flat.n_equality) < flat.n_inequality
 
 
-def positive_part(flat: FlatProblem, multipliers: Array) -> Array:
+def positive_part(flat: FlatProblem, multipliers: Multipliers) -> Multipliers:
     """Multipliers of inequalities clipped at zero; those of equalities are free."""
     return jnp.where(is_inequality(flat), jnp.maximum(multipliers, 0.0), multipliers)
 
 
-def clipped(flat: FlatProblem, multipliers: Array, largest: Array) -> Array:
+def clipped(flat: FlatProblem, multipliers: Multipliers, largest: Scalar | float) -> Multipliers:
     """Multipliers within [0, largest], those of equalities within [-largest, largest]."""
     least = jnp.where(is_inequality(flat), 0.0, -largest)
     return jnp.clip(multipliers, least, largest)
 
 
-def schedule(numbers: Numbers, k: Array) -> Array:
+def penalty_weight(numbers: Numbers, k: Counter) -> Scalar | float:
     """c_k = c0 (k + 1)^p."""
     return numbers["c0"] * (k + 1.0) ** numbers["p"]
+
+
+# --- sizes at the start --------------------------------------------------------------------------------------------
+def _derivatives(flat: FlatProblem, both: Float[Array, "both"]) -> tuple[Array, ...]:
+    n = flat.n_x
+    upper = lambda z: flat.upper(z[:n], z[n:])  # noqa: E731
+    lower_hessian = jax.hessian(lambda z: flat.lower(z[:n], z[n:]))(both)
+    jacobian = jax.jacfwd(lambda z: constraints(flat, z[:n], z[n:]))(both)
+    return jax.hessian(upper)(both), lower_hessian[n:, n:], lower_hessian[n:, :n], jacobian, jax.grad(upper)(both)
+
+
+def measure_size(problem: BilevelProblem, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> Size:
+    """Slopes and curvatures at a point, by dense derivatives."""
+    n = problem.flat.n_x
+    found = problem.flat.program(_derivatives)(jnp.concatenate([jnp.asarray(x), jnp.asarray(y)]))
+    upper, hessian, mixed, jacobian, gradient = (np.asarray(part) for part in found)
+    eigenvalues = np.linalg.eigvalsh(hessian)
+    norm = lambda matrix: float(np.linalg.norm(matrix, 2)) if matrix.size else 0.0  # noqa: E731
+    return Size(
+        lower=float(np.abs(eigenvalues).max()),
+        lower_least=float(eigenvalues.min()),
+        upper=norm(upper),
+        coupling=norm(jacobian),
+        coupling_y=norm(jacobian[:, n:]),
+        mixed=norm(mixed),
+        gradient=float(np.linalg.norm(gradient)),
+        x=1.0 + float(np.linalg.norm(x)),
+    )
+
+
+# --- does a problem meet a method's demands? By evaluating its functions -------------------------------------------
+def require(flat: FlatProblem, method: Method, x: AnyArray, y: AnyArray, seed: int = 0) -> None:
+    """Refuse a problem outside the method's assumptions."""
+    missing = [demand for demand in method.demands if not _meets(flat, demand, x, y, seed)]
+    if missing:
+        raise MethodDoesNotApply(method.name, missing)
+
+
+def is_affine(flat: FlatProblem, x: AnyArray, y: AnyArray) -> bool:
+    """Whether the coupled constraints are affine in x and y together."""
+    return _meets(flat, Demand.AFFINE, x, y, seed=0)
+
+
+def _meets(flat: FlatProblem, demand: Demand, x: AnyArray, y: AnyArray, seed: int) -> bool:
+    match demand:
+        case Demand.NO_INEQUALITY:
+            return flat.n_inequality == 0
+        case Demand.SOME_EQUALITY:
+            return flat.n_equality > 0
+        case Demand.NO_LEADER_CONSTRAINT:
+            return flat.n_upper_inequality == 0
+        case Demand.FREE_Y:
+            bounded = np.isfinite(flat.y_set.bounds_flat()).any()
+            return not bounded and flat.y_set.inequality_flat(y).size == flat.y_set.equality_flat(y).size == 0
+    pairs = _pairs(flat, np.asarray(x), np.asarray(y), seed)
+    if demand is Demand.AFFINE:
+        return _is_affine(lambda a, b: constraints(flat, a, b), pairs)
+    if demand is Demand.AFFINE_IN_Y:
+        jacobian = jax.jit(jax.jacfwd(flat.equality, argnums=1))
+        slopes = [np.asarray(jacobian(*point)) for point, _ in pairs]
+        size = 1.0 + np.abs(slopes[0]).max(initial=0.0)
+        return all(np.abs(slope - slopes[0]).max(initial=0.0) <= ROUNDING * size for slope in slopes)
+    convex = all((above <= ROUNDING).all() for above in _above_chords(flat.inequality, pairs))
+    return convex and _is_affine(flat.equality, pairs)
+
+
+def _is_affine(function: Callable[..., Array], pairs: list[tuple[Iterate, Iterate]]) -> bool:
+    return all((np.abs(above) <= ROUNDING).all() for above in _above_chords(function, pairs))
+
+
+def _above_chords(function: Callable[..., Array], pairs: list[tuple[Iterate, Iterate]]) -> Iterator[np.ndarray]:
+    """How far the function in the middle of each pair is above the mean of its ends, relative to that mean."""
+    compiled = jax.jit(function)
+    for (a, b), (c, d) in pairs:
+        middle = np.asarray(compiled(0.5 * (a + c), 0.5 * (b + d)))
+        mean = 0.5 * (np.asarray(compiled(a, b)) + np.asarray(compiled(c, d)))
+        known = np.isfinite(middle).all() & np.isfinite(mean)  # outside its domain a function tells nothing
+        middle, mean = np.where(known, middle, 0.0), np.where(known, mean, 0.0)
+        yield (middle - mean) / (1.0 + np.abs(mean))
+
+
+def _pairs(
+    flat: FlatProblem, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"], seed: int
+) -> list[tuple[Iterate, Iterate]]:
+    """Pairs of points of X x Y: near the start, and further away."""
+    generator = np.random.default_rng(seed)
+    inside_x, inside_y = flat.x_set.interior_flat(), flat.y_set.interior_flat()
+    project_x, project_y = jax.jit(flat.x_set.project_flat), jax.jit(flat.y_set.project_flat)
+
+    def draw(scale: float) -> Iterate:
+        a = np.asarray(project_x(x + scale * generator.standard_normal(x.shape)))
+        b = np.asarray(project_y(y + scale * generator.standard_normal(y.shape)))
+        # A little inside, where a logarithm is finite.
+        return 0.95 * a + 0.05 * inside_x, 0.95 * b + 0.05 * inside_y
+
+    return [(draw(scale), draw(scale)) for scale in (0.1, 1.0, 3.0) for _ in range(SAMPLES // 3)]

@@ -15,25 +15,33 @@ k counts stages of ``hold`` steps.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from blocc.methods.base import Demand, Numbers, constraints, positive_part
+from blocc._lib.arrays import Array, Float
+from blocc.methods.base import (
+    Counter,
+    Demand,
+    Numbers,
+    Scalar,
+    Size,
+    VectorX,
+    VectorY,
+    constraints,
+    positive_part,
+)
 from blocc.methods.loop import Iteration
-from blocc.methods.size import Size
 from blocc.problem import FlatProblem
-
-Array = Any
 
 
 class BvfsmState(NamedTuple):
     """x, y and the minimiser z of the regularised lower level."""
 
-    x: Array
-    y: Array
-    z: Array
+    x: VectorX
+    y: VectorY
+    z: VectorY
 
 
 class Bvfsm(Iteration):
@@ -48,82 +56,67 @@ class Bvfsm(Iteration):
     switches = ("safeguard",)
     presets: ClassVar = {
         "paper": {
-            "alpha": 0.01,
-            "step_y": 0.01,
-            "step_z": 0.01,
-            "mu0": 0.01,
-            "theta0": 0.01,
-            "sigma0": 0.001,
-            "rho0": 1.0,
-            "shift": 1e-2,
-            "slope": 1.0,
-            "steps_z": 50,
-            "steps_y": 25,
-            "hold": 1,
-            "safeguard": 0,
+            **{"alpha": 0.01, "step_y": 0.01, "step_z": 0.01, "mu0": 0.01, "theta0": 0.01, "sigma0": 0.001},
+            **{"rho0": 1.0, "shift": 1e-2, "slope": 1.0, "steps_z": 50, "steps_y": 25, "hold": 1, "safeguard": 0},
         }
     }
 
     def automatic(self, size: Size) -> list[dict[str, float]]:
-        """Step lengths from the curvatures, from bold to cautious."""
+        """Step lengths from the curvatures, the longest first."""
+        curvature = size.upper + size.lower + 1e-3
+        common = {
+            **{"step_y": 0.5 / curvature, "step_z": 1.0 / (size.lower + 1e-3), "mu0": 0.1, "theta0": 0.1},
+            **{"rho0": 10.0 * (1.0 + size.lower), "shift": 1e-3, "slope": max(size.coupling, 1e-3)},
+        }
         return [
-            {
-                "alpha": bold / (size.upper + size.lower + size.mixed + 1e-3),
-                "step_y": 0.5 / (size.upper + size.lower + 1e-3),
-                "step_z": 1.0 / (size.lower + 1e-3),
-                "mu0": 0.1,
-                "theta0": 0.1,
-                "sigma0": sigma0,
-                "rho0": 10.0 * (1.0 + size.lower),
-                "shift": 1e-3,
-                "slope": max(size.coupling, 1e-3),
-                **self.given,
-            }
-            for bold in (0.5, 0.1, 0.02)
+            {"alpha": factor / (curvature + size.mixed), "sigma0": sigma0, **common, **self.given}
+            for factor in (0.5, 0.1, 0.02)
             for sigma0 in (1.0, 0.1)
         ]
 
-    def start(self, flat: FlatProblem, x: Array, y: Array) -> BvfsmState:
+    def start(self, flat: FlatProblem, x: VectorX, y: VectorY) -> BvfsmState:
         """z = y."""
         return BvfsmState(x, y, y)
 
-    def step(self, flat: FlatProblem, numbers: Numbers, state: BvfsmState, k: Array) -> BvfsmState:
+    def step(self, flat: FlatProblem, numbers: Numbers, state: BvfsmState, k: Counter) -> BvfsmState:
         """z, then y, then x."""
         x, y, z = state
         stage = k // self.count("hold") + 1.0
-        fall = stage**-1.1
-        mu, theta, sigma = numbers["mu0"] * fall, numbers["theta0"] * fall, numbers["sigma0"] * fall
+        mu, theta, sigma = (numbers[name] * stage**-1.1 for name in ("mu0", "theta0", "sigma0"))
         rho = numbers["rho0"] * stage**0.5
-        stiff = rho * numbers["slope"] ** 2
-
-        def penalty(a: Array, b: Array) -> Array:
-            return 0.5 * rho * jnp.sum(positive_part(flat, constraints(flat, a, b)) ** 2)
-
-        def regularised(a: Array, b: Array) -> Array:
-            return flat.lower(a, b) + mu * jnp.sum(b**2) + penalty(a, b)
-
         safe = self.count("safeguard") != 0
 
-        def length(name: str, steep: Array) -> Array:
-            return numbers[name] / (1.0 + numbers[name] * (stiff + steep)) if safe else numbers[name]
+        def length(name: str, curvature: Scalar | float) -> Scalar | float:
+            stiffness = rho * numbers["slope"] ** 2 + curvature
+            return numbers[name] / (1.0 + numbers[name] * stiffness) if safe else numbers[name]
 
-        def outer(a: Array, b: Array) -> Array:
+        def penalty(a: VectorX, b: VectorY) -> Scalar:
+            return 0.5 * rho * jnp.sum(positive_part(flat, constraints(flat, a, b)) ** 2)
+
+        def regularised(a: VectorX, b: VectorY) -> Scalar:
+            return flat.lower(a, b) + mu * jnp.sum(b**2) + penalty(a, b)
+
+        def step_z(_: Counter, b: VectorY) -> VectorY:
+            return flat.y_set.project_flat(b - length("step_z", 0.0) * jax.grad(regularised, argnums=1)(x, b))
+
+        z = jax.lax.fori_loop(0, self.count("steps_z"), step_z, z)
+
+        def excess(a: VectorX, b: VectorY) -> Scalar:
+            return flat.lower(a, b) - regularised(a, z)
+
+        def smooth_part(a: VectorX, b: VectorY) -> Scalar:
             return flat.upper(a, b) + theta * jnp.sum(b**2) + penalty(a, b)
 
-        def excess(a: Array, b: Array) -> Array:
-            return flat.lower(a, b) - regularised(a, z_end)
-
-        def move(point: Array, name: str, argument: int, a: Array, b: Array) -> Array:
-            """One step of the barrier function."""
+        def barrier_step(name: str, argument: int, a: VectorX, b: VectorY) -> Float[Array, "n"]:
+            """How far the barrier function moves x (argument 0) or y (argument 1)."""
             room = numbers["shift"] - excess(a, b)
             room = jnp.maximum(room, 0.1 * numbers["shift"] + 1e-8) if safe else room
             towards = jax.grad(excess, argnums=argument)(a, b)
-            slope = jax.grad(outer, argnums=argument)(a, b) + sigma / room * towards
-            return point - length(name, sigma * jnp.sum((towards / room) ** 2)) * slope
+            slope = jax.grad(smooth_part, argnums=argument)(a, b) + sigma / room * towards
+            return length(name, sigma * jnp.sum((towards / room) ** 2)) * slope
 
-        below = jax.grad(regularised, argnums=1)
-        along = lambda _, b: flat.y_set.project_flat(b - length("step_z", 0.0) * below(x, b))  # noqa: E731
-        z_end = jax.lax.fori_loop(0, self.count("steps_z"), along, z)
-        rise = lambda _, b: flat.y_set.project_flat(move(b, "step_y", 1, x, b))  # noqa: E731
-        y = jax.lax.fori_loop(0, self.count("steps_y"), rise, y)
-        return BvfsmState(flat.x_set.project_flat(move(x, "alpha", 0, x, y)), y, z_end)
+        def step_y(_: Counter, b: VectorY) -> VectorY:
+            return flat.y_set.project_flat(b - barrier_step("step_y", 1, x, b))
+
+        y = jax.lax.fori_loop(0, self.count("steps_y"), step_y, y)
+        return BvfsmState(flat.x_set.project_flat(x - barrier_step("alpha", 0, x, y)), y, z)

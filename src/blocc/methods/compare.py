@@ -5,24 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import PyTree
 from blocc._lib.precision import double_precision
 from blocc.errors import OptionError, ProblemError
+from blocc.methods.base import MethodDoesNotApply
 from blocc.methods.registry import METHODS, NAMES
 from blocc.options import PRESETS, Options
 from blocc.outer.monitor import State
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
-from blocc.sets import PyTree
 from blocc.solve import solve, start_in
 
-#: Called with the method's name after every recorded iteration; True ends the comparison.
-Callback = Callable[[str, State], Any]
+#: Called with a method's name after every recorded iteration; True ends the comparison.
+CompareCallback = Callable[[str, State], Any]
 
 DOES_NOT_APPLY, ERROR = "does not apply", "error"
 #: Upper values this close to the best, relative to its size, count as equally good.
@@ -154,14 +156,21 @@ def compare(
     max_iterations: int | None = None,
     tolerance: float | None = None,
     seed: int = 0,
-    callback: Callback | None = None,
+    callback: CompareCallback | None = None,
 ) -> Comparison:
-    """Solve a problem from ``x0`` (or from the middle of X) by each of ``methods`` (all of them by default).
+    """Solve one problem by several methods from the same start, and judge each at the follower's exact answer.
 
-    The options are those of :func:`~blocc.solve.solve`, for every method alike; ``time_limit`` counts for each alone,
-    and None leaves ``max_iterations`` and ``tolerance`` to the method. A method that does not apply or fails becomes a
-    row that says why. ``callback(name, state)`` ends the comparison by returning True; so does Ctrl-C. Rows that are
-    complete by then are kept.
+    A method that does not apply, or fails, becomes a row that says why. Ctrl-C ends the comparison and keeps the rows
+    that are complete.
+
+    :param x0: the start; the middle of X by default
+    :param methods: names such as ``["blocc", "gam"]``, run in this order; all methods by default
+    :param preset: "default", or "paper" for published numbers
+    :param time_limit: seconds for each method alone; None: no limit
+    :param max_iterations: of each method; None leaves it to the method
+    :param tolerance: of the certificate, relative; None leaves it to the method
+    :param callback: called with a method's name and its :class:`~blocc.outer.monitor.State` after every recorded
+        iteration; ends the comparison by returning True
     """
     if not isinstance(problem, BilevelProblem):
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
@@ -172,27 +181,24 @@ def compare(
     options: dict[str, Any] = {"seed": seed, **{key: value for key, value in limits.items() if value is not None}}
     Options(**options)  # a bad value is the caller's mistake, not a failure of every method
     start_in(problem, x0)
-    asked = False
-    interrupted = False
+    ended = False
+
+    def watch(name: str, state: State) -> bool:
+        nonlocal ended
+        ended = callback is not None and bool(callback(name, state))
+        return ended
+
     rows: list[MethodRow] = []
     for name in names:
-
-        def ask(state: State, name: str = name) -> bool:
-            nonlocal asked
-            asked = bool(callback(name, state)) if callback is not None else False
-            return asked
-
-        watch = None if callback is None else ask
         try:
-            row = _run(problem, x0, name, preset, watch, options)
+            own = {**options, "preset": preset, "callback": None if callback is None else partial(watch, name)}
+            rows.append(_solved_by(name, problem, x0, own))
         except KeyboardInterrupt:
-            interrupted = True
+            ended = True
+        if ended or rows[-1].status == Status.INTERRUPTED.value:
+            ended = True
             break
-        rows.append(row)
-        if asked or row.status == Status.INTERRUPTED.value:
-            interrupted = True
-            break
-    return Comparison(problem.name, tuple(rows), {"preset": preset, **limits, "seed": seed}, interrupted)
+    return Comparison(problem.name, tuple(rows), {"preset": preset, **limits, "seed": seed}, ended)
 
 
 def title_of(method: str) -> str:
@@ -212,15 +218,14 @@ def _checked_names(methods: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(methods))
 
 
-def _run(problem: BilevelProblem, x0: PyTree | None, name: str, preset: str, watch: Any, options: Any) -> MethodRow:
+def _solved_by(name: str, problem: BilevelProblem, x0: PyTree | None, options: Mapping[str, Any]) -> MethodRow:
     """One method; its failures are part of the comparison."""
     title = title_of(name)
     try:
-        result = solve(problem, x0, method=name, preset=preset, callback=watch, progress=False, **options)
-        return row_of(problem, name, title, result)
+        return row_of(problem, name, title, solve(problem, x0, method=name, progress=False, **options))
     except ProblemError as error:
-        needs = str(error).partition("does not apply to this problem: it ")[2]
-        return MethodRow(name, title, False, needs or str(error), DOES_NOT_APPLY, message=str(error))
+        why = error.needs if isinstance(error, MethodDoesNotApply) else str(error)
+        return MethodRow(name, title, False, why, DOES_NOT_APPLY, message=str(error))
     except Exception as error:  # whatever goes wrong in one method, the others go on
         return MethodRow(name, title, message=f"{type(error).__name__}: {error}")
 
@@ -278,13 +283,13 @@ def cells(comparison: Comparison) -> list[list[str]]:
     further = [key for key in (rows[0] if rows else ()) if key not in fixed]
     table = [["method", *(heading for heading, _, _ in _COLUMNS), *(key.replace("_", " ") for key in further)]]
     for row, entry in zip(rows, comparison.entries, strict=True):
-        shown = [_cell(row[key], form) for _, key, form in _COLUMNS] + [_cell(row[key], ".4g") for key in further]
+        texts = [_cell(row[key], form) for _, key, form in _COLUMNS] + [_cell(row[key], ".4g") for key in further]
         if row["status"] in (DOES_NOT_APPLY, ERROR):
-            shown[1 : len(_COLUMNS)] = ["–"] * (len(_COLUMNS) - 1)
+            texts[1 : len(_COLUMNS)] = ["–"] * (len(_COLUMNS) - 1)
         elif not entry.eligible:
-            shown[1] = f"({shown[1]})"
-        shown[1] += " *" if row["best"] else "  "
-        table.append([row["method"], *shown])
+            texts[1] = f"({texts[1]})"
+        texts[1] += " *" if row["best"] else "  "
+        table.append([row["method"], *texts])
     return table
 
 

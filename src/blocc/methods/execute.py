@@ -1,8 +1,4 @@
-"""One run of any method of this room: what it needs to iterate, to keep its history and to be judged at the end.
-
-Whatever a method believes, the certificate is computed at its x: the follower's problem is solved again, exactly, and
-stationarity is that of the penalty function.
-"""
+"""One run of any method of this room: what it asks for while it iterates, and the history it leaves."""
 
 from __future__ import annotations
 
@@ -14,23 +10,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.compiled import compile_ahead
+from blocc._lib.arrays import Array, Float, NDArray
+from blocc._lib.compiled import compile_seconds
 from blocc.inner.choice import choose_oracles
-from blocc.inner.protocol import InnerSolution
+from blocc.inner.protocol import InnerOracle, InnerSolution
 from blocc.lagrangian import weights
-from blocc.methods.base import Method
-from blocc.methods.certify import close
-from blocc.methods.requirements import require
-from blocc.methods.size import measure_size
-from blocc.outer.evaluator import Evaluator
-from blocc.outer.monitor import Monitor, State, Stop, StopReason
+from blocc.methods.base import Iterate, Method, measure_size
+from blocc.outer.monitor import State
 from blocc.outer.tolerances import Tolerances
-from blocc.problem import BilevelProblem
-from blocc.result import HistoryRow, Result
+from blocc.problem import BilevelProblem, FlatProblem
+from blocc.result import HistoryRow
+from blocc.resume.recorded import make_evaluator, make_monitor
+from blocc.resume.recording import Recording
 
-Array = Any
 Callback = Callable[[State], Any]
 Report = Callable[[int, HistoryRow], None]
+
+#: Of the follower's exact answers.
+TOLERANCE = 1e-10
 
 
 @dataclass(frozen=True)
@@ -43,6 +40,16 @@ class MethodOptions:
     seed: int = 0
 
 
+def _follower(
+    flat: FlatProblem, oracle: InnerOracle, x: Float[Array, "n_x"], tolerance: Float[Array, ""]
+) -> InnerSolution:
+    return oracle.solve(flat, x, weights(flat), oracle.cold(flat), tolerance)
+
+
+def _objectives(flat: FlatProblem, x: Float[Array, "n_x"], y: Float[Array, "n_y"]) -> tuple[Array, Array]:
+    return flat.upper(x, y), flat.lower(x, y)
+
+
 class MethodRun:
     """One run of one method from one start."""
 
@@ -53,103 +60,76 @@ class MethodRun:
         options: MethodOptions,
         callback: Callback | None = None,
         report: Report | None = None,
-        journal: Journal | None = None,
+        recording: Recording | None = None,
     ) -> None:
         self.problem, self.flat, self.method, self.options = problem, problem.flat, method, options
-        limit = options.time_limit
-        self.monitor = Monitor(problem.x_set.unravel, callback, report, limit, journal=journal or Journal())
+        self.recording = recording or Recording()
+        self.monitor = make_monitor(self.recording, problem.x_set.unravel, callback, report, options.time_limit)
         oracles = choose_oracles(problem, "auto")
-        self.function = Evaluator(problem.flat, oracles, self.monitor, options.seed)
+        self.evaluator = make_evaluator(self.recording, problem.flat, oracles, self.monitor, options.seed)
         self.oracle = oracles[0]
-        self.goal = Tolerances(
-            tolerance=options.tolerance, finest=max(Tolerances.finest, getattr(self.oracle, "finest", 0.0))
-        )
-        self.compile_seconds = 0.0
+        finest = max(Tolerances.finest, self.oracle.finest)
+        self.tolerances = Tolerances(tolerance=options.tolerance, finest=finest)
+        self._compiled = compile_seconds()
+        # What the method tells about itself.
+        self.last: Iterate = self.flat.x_set.interior_flat(), self.flat.y_set.interior_flat()
         self.iterations = 0
-        self.broke = False  #: the iterates ran away
-        self.trouble = ""  #: why the method could not go on
         self.numbers: dict[str, float] = {}
+        self.diverged = False
+        self.trouble = ""  #: why the method could not go on
         self._answer: tuple[np.ndarray, InnerSolution] | None = None  #: the last one, with its x
 
-    def run(self, x: np.ndarray) -> Result:
-        """From ``x`` to a judged result."""
-        first = self.follower(x)
-        y = np.asarray(first.y)
-        if not np.isfinite(y).all():
-            y = np.asarray(self.flat.y_set.interior_flat())
-        require(self.flat, self.method, x, y, self.options.seed)
-        stop: StopReason | None = None
-        end = self.last = (x, y)
-        try:
-            end = self.method.drive(self, x, y)
-        except (Stop, KeyboardInterrupt) as reason:
-            stop = reason.reason if isinstance(reason, Stop) else StopReason.INTERRUPTED
-            end = self.last
-            self.monitor.journal.close()  # what follows is no part of the run that may be continued
-        return close(self, *end, stop)
+    def continuing(self, recording: Recording) -> MethodRun:
+        """The same run with a recording, before it has begun."""
+        return MethodRun(self.problem, self.method, self.options, self.monitor.callback, self.monitor.report, recording)
 
-    def continuing(self, journal: Journal) -> MethodRun:
-        """The same run with a journal, before it has begun."""
-        return MethodRun(self.problem, self.method, self.options, self.monitor.callback, self.monitor.report, journal)
+    @property
+    def compile_seconds(self) -> float:
+        """Spent on compilation since the run was made."""
+        return compile_seconds() - self._compiled
 
-    def candidates(self, x: np.ndarray, y: np.ndarray) -> list[dict[str, float]]:
-        """Settings to try: one if every number was given."""
+    def candidates(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> list[dict[str, float]]:
+        """Settings to try, each once: a single one if every number was given."""
         given = self.method.given
         if set(self.method.names) <= set(given):
             return [dict(given)]
-        found: list[dict[str, float]] = []
-        for setting in self.method.automatic(measure_size(self.problem, x, y)):
-            if setting not in found:
-                found.append(setting)
-        return found
+        settings = self.method.automatic(measure_size(self.problem, x, y))
+        return [setting for i, setting in enumerate(settings) if setting not in settings[:i]]
 
-    def follower(self, x: np.ndarray) -> InnerSolution:
+    def follower(self, x: Float[NDArray, "n_x"]) -> InnerSolution:
         """The exact answer of the lower level."""
         if self._answer is not None and np.array_equal(self._answer[0], x):
             return self._answer[1]
-        arguments = (self.flat.data, jnp.asarray(x), jnp.asarray(1e-10))
-        key = ("follower", self.oracle)
-        if key not in self.flat.shared:
-
-            def solve(data: Any, point: Array, tolerance: Array) -> InnerSolution:
-                flat = self.flat.bind(data)
-                return self.oracle.solve(flat, point, weights(flat), self.oracle.cold(flat), tolerance)
-
-            self.flat.shared[key], seconds = compile_ahead(solve, *arguments)
-            self.compile_seconds += seconds
-        found: InnerSolution = jax.device_get(self.flat.shared[key](*arguments)._replace(warm=()))
+        solved = self.flat.program(_follower, self.oracle)(jnp.asarray(x), jnp.asarray(TOLERANCE))
+        found: InnerSolution = jax.device_get(solved._replace(warm=()))
         self._answer = np.array(x), found
         return found
 
-    def upper(self, x: np.ndarray, y: np.ndarray) -> float:
+    def upper(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> float:
         """The upper objective."""
-        return self.values(x, y)[0]
+        return self.objectives(x, y)[0]
 
-    def values(self, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    def objectives(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> tuple[float, float]:
         """Both objectives."""
-        shared, both = self.flat.shared, self.flat.bind
-        if "values" not in shared:
-            shared["values"] = jax.jit(lambda data, a, b: (both(data).upper(a, b), both(data).lower(a, b)))
-        upper, lower = shared["values"](self.flat.data, x, y)
+        upper, lower = self.flat.program(_objectives)(jnp.asarray(x), jnp.asarray(y))
         return float(upper), float(lower)
 
-    def record(self, x: np.ndarray, y: np.ndarray, k: int, step: float) -> None:
+    def record(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"], k: int, step: float) -> None:
         """One row of the history, judged at the exact lower level."""
         answer = self.follower(x)
         exact = np.asarray(answer.y)
-        self.monitor.append(
-            HistoryRow(
-                time=self.monitor.elapsed(),
-                gamma=np.nan,
-                upper_value=self.upper(x, exact),
-                upper_value_penalty=self.upper(x, y),
-                lower_value=self.values(x, exact)[1],
-                penalty_value=np.nan,
-                stationarity=np.nan,
-                inner_residual=float(np.max(np.stack(answer.residuals))),
-                distance=float(np.linalg.norm(y - exact)),
-                step=step,
-                evaluations=k,
-            ),
-            x,
+        upper, lower = self.objectives(x, exact)
+        row = HistoryRow(
+            time=self.monitor.elapsed(),
+            gamma=np.nan,
+            upper_value=upper,
+            upper_value_penalty=self.upper(x, y),
+            lower_value=lower,
+            penalty_value=np.nan,
+            stationarity=np.nan,
+            inner_residual=float(np.max(np.stack(answer.residuals))),
+            distance=float(np.linalg.norm(y - exact)),
+            step=step,
+            evaluations=k,
         )
+        self.monitor.append(row, x)

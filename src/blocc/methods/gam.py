@@ -17,12 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc.methods.base import Demand, Method
-from blocc.methods.size import Size
+from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
+from blocc.methods.base import Demand, Iterate, Method, Size, VectorX, VectorY, constraints
 from blocc.outer.nonsmooth.gradient_sampling import shortest_combination
 from blocc.problem import FlatProblem
 
-Array = Any
+Inequalities = Float[Array, "inequalities"]
+Equalities = Float[Array, "equalities"]
+ActiveSet = Bool[Array, "inequalities"]
 
 #: At most so many constraints are split both ways; further ones keep the side they are on.
 MOST_SPLITS = 6
@@ -33,57 +35,64 @@ SINGULAR = 1e12
 class KKT(NamedTuple):
     """The follower's KKT conditions, linearised at a solution with a given active set: ``matrix moves = right``."""
 
-    matrix: Array
-    right: Array  #: a column for each entry of x
-    in_y: Array  #: Jacobian of the constraints in y
-    in_x: Array  #: the same in x
+    matrix: Float[Array, "kkt kkt"]
+    right: Float[Array, "kkt n_x"]
+    in_y: Float[Array, "rows n_y"]  #: Jacobian of the constraints in y
+    in_x: Float[Array, "rows n_x"]  #: the same in x
 
 
-def kkt_system(flat: FlatProblem, x: Array, y: Array, inequality: Array, equality: Array, active: Array) -> KKT:
+def kkt_system(
+    flat: FlatProblem, x: VectorX, y: VectorY, inequality: Inequalities, equality: Equalities, active: ActiveSet
+) -> KKT:
     """What the answer's derivative solves. An inactive row says that its multiplier does not move."""
-
-    def lagrangian(a: Array, b: Array) -> Array:
-        return flat.lower(a, b) + inequality @ flat.inequality(a, b) + equality @ flat.equality(a, b)
-
-    slope = jax.grad(lagrangian, argnums=1)
-    hessian = jax.jacfwd(slope, argnums=1)(x, y)
-    mixed = jax.jacfwd(slope, argnums=0)(x, y)
-    stacked = lambda a, b: jnp.concatenate([flat.inequality(a, b), flat.equality(a, b)])  # noqa: E731
-    in_y, in_x = jax.jacfwd(stacked, argnums=1)(x, y), jax.jacfwd(stacked, argnums=0)(x, y)
+    multipliers = jnp.concatenate([inequality, equality])
+    slope = jax.grad(lambda a, b: flat.lower(a, b) + multipliers @ constraints(flat, a, b), argnums=1)
+    hessian, mixed = jax.jacfwd(slope, argnums=1)(x, y), jax.jacfwd(slope, argnums=0)(x, y)
+    in_x, in_y = jax.jacfwd(lambda a, b: constraints(flat, a, b), argnums=(0, 1))(x, y)
     counts = jnp.concatenate([active, jnp.ones(flat.n_equality, dtype=bool)]).astype(hessian.dtype)
-    corner = jnp.diag(1.0 - counts)
-    matrix = jnp.block([[hessian, (counts[:, None] * in_y).T], [counts[:, None] * in_y, corner]])
+    held = counts[:, None] * in_y
+    matrix = jnp.block([[hessian, held.T], [held, jnp.diag(1.0 - counts)]])
     return KKT(matrix, -jnp.concatenate([mixed, counts[:, None] * in_x]), in_y, in_x)
 
 
-def kkt_sensitivity(flat: FlatProblem, x: Array, y: Array, inequality: Array, equality: Array, active: Array) -> Any:
-    """dy/dx and dmu/dx of the follower's answer for a given active set, the KKT matrix, and the Jacobians."""
+class Sensitivity(NamedTuple):
+    """How the follower's answer moves with x while the active set stays as it is."""
+
+    y: Float[AnyArray, "n_y n_x"]
+    multipliers: Float[AnyArray, "rows n_x"]
+    constraints: Float[AnyArray, "rows n_x"]
+    matrix: Float[AnyArray, "kkt kkt"]  #: of the KKT system
+
+
+def kkt_sensitivity(
+    flat: FlatProblem, x: VectorX, y: VectorY, inequality: Inequalities, equality: Equalities, active: ActiveSet
+) -> Sensitivity:
+    """The derivatives of the follower's answer for a given active set."""
     system = kkt_system(flat, x, y, inequality, equality, active)
     moves = jnp.linalg.solve(system.matrix, system.right)
-    return moves[: flat.n_y], moves[flat.n_y :], system.matrix, system.in_y, system.in_x
+    in_y, in_multipliers = moves[: flat.n_y], moves[flat.n_y :]
+    return Sensitivity(in_y, in_multipliers, system.in_x + system.in_y @ in_y, system.matrix)
 
 
 def active_gradient(
-    flat: FlatProblem, x: Array, y: Array, inequality: Array, active: Array, equality: Array | None = None
-) -> Array:
+    flat: FlatProblem, x: VectorX, y: VectorY, inequality: Inequalities, equality: Equalities, active: ActiveSet
+) -> VectorX:
     """The gradient of x -> F(x, y(x)) if exactly these inequalities stay active.
 
     By the adjoint: one linear system, however many entries x has.
     """
-    free = jnp.zeros(flat.n_equality) if equality is None else equality
-    system = kkt_system(flat, x, y, inequality, free, active)
+    system = kkt_system(flat, x, y, inequality, equality, active)
     upper_x, upper_y = jax.grad(flat.upper, argnums=(0, 1))(x, y)
     none = jnp.zeros(flat.n_inequality + flat.n_equality)
     return upper_x + system.right.T @ jnp.linalg.solve(system.matrix.T, jnp.concatenate([upper_y, none]))
 
 
-def minimum_norm(gradients: np.ndarray) -> np.ndarray:
+def minimum_norm(gradients: Float[NDArray, "gradients n_x"]) -> Float[NDArray, "n_x"]:
     """The shortest vector in the convex hull of the rows."""
-    rows = np.atleast_2d(np.asarray(gradients, dtype=np.float64))
-    return shortest_combination(rows, np.zeros((0, rows.shape[1])))
+    return shortest_combination(gradients, np.zeros((0, gradients.shape[1])))
 
 
-def splits(sure: np.ndarray, doubtful: np.ndarray) -> list[np.ndarray]:
+def splits(sure: Bool[NDArray, "inequalities"], doubtful: Int[NDArray, "doubtful"]) -> list[np.ndarray]:
     """All active sets: the sure ones, with every combination of the doubtful ones."""
     found = []
     for sides in itertools.product((False, True), repeat=len(doubtful)):
@@ -93,13 +102,13 @@ def splits(sure: np.ndarray, doubtful: np.ndarray) -> list[np.ndarray]:
     return found
 
 
-class Progress(NamedTuple):
-    """What a run is in the midst of: enough to go on from here, and nothing else counts."""
+class GamState(NamedTuple):
+    """What a run is in the midst of; kept, and enough to go on from here."""
 
-    x: np.ndarray
+    x: Float[NDArray, "n_x"]
     epsilon: float
     k: int
-    last: tuple[np.ndarray, np.ndarray]
+    last: Iterate
 
 
 class Gam(Method):
@@ -115,103 +124,87 @@ class Gam(Method):
         """A line search needs no tuning."""
         return [{"alpha": 1.0, "epsilon": 0.1 * size.x, "shrink": 0.25, **self.given}]
 
-    def drive(self, run: Any, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All iterations; ``run`` is the :class:`~blocc.methods.execute.MethodRun` that solves, records and stops."""
-        flat = run.flat
+    def drive(self, run: Any, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> Iterate:
+        """All iterations; ``run``, a :class:`~blocc.methods.execute.MethodRun` or its like, solves, records, stops."""
         numbers = run.numbers = run.candidates(x, y)[0]
-        sensitivity, gradient = _compiled(run)
-        project = run.function.project
         least = 1e-2 * run.options.tolerance
-        x, epsilon, begun, run.last = _begin(run, Progress(x, numbers["epsilon"], 0, run.last))
-        run.iterations = begun
-        for k in range(begun, run.options.max_iterations):
+        x, epsilon, run.iterations, run.last = _begin(run, GamState(x, numbers["epsilon"], 0, run.last))
+        for k in range(run.iterations, run.options.max_iterations):
             run.monitor.check_time()
-            run.monitor.journal.keep("gam", Progress(x, epsilon, k, run.last), run.monitor.log())
+            run.monitor.keep("gam", GamState(x, epsilon, k, run.last))
             answer = run.follower(x)
-            y, prices, free = np.asarray(answer.y), *(np.asarray(part) for part in answer.multipliers)
-            value = run.upper(x, y)
+            y = np.asarray(answer.y)
             run.iterations = k + 1
             step = float(np.linalg.norm(x - run.last[0]))
             run.last = (x, y)
             run.record(x, y, k + 1, step)
-            slack = -np.asarray(flat.inequality(jnp.asarray(x), jnp.asarray(y)))
-            active = prices > slack
-            moves, price_moves, matrix, in_y, in_x = (
-                np.asarray(part) for part in sensitivity(x, y, prices, free, active)
-            )
-            condition = np.linalg.cond(matrix) if np.isfinite(matrix).all() else np.inf
-            if condition > SINGULAR:
-                run.trouble = f"the KKT matrix of the lower level is singular there (condition {condition:.0e})"
+            direction = _direction(run, x, answer, epsilon)
+            if direction is None:
                 return x, y
-            doubtful = self._doubtful(active, prices, slack, price_moves, in_x + in_y @ moves, epsilon)
-            gradients = [np.asarray(gradient(x, y, prices, free, side)) for side in splits(active, doubtful)]
-            gradients = [vector for vector in gradients if np.isfinite(vector).all()]
-            if not gradients:
-                run.trouble = "the KKT matrix of the lower level is singular for every choice of active constraints"
-                return x, y
-            direction = minimum_norm(np.array(gradients))
-            short = float(np.abs(x - project(x - direction)).max(initial=0.0))
+            value = run.upper(x, y)
+            short = float(np.abs(x - run.evaluator.project(x - direction)).max(initial=0.0))
             moved = None
             if short > max(least, epsilon * 1e-3) * (1.0 + abs(value)):
-                moved = self._search(run, project, x, value, direction, numbers["alpha"])
-            if moved is None:
-                epsilon *= numbers["shrink"]
-                if epsilon < least:
-                    return x, y
+                moved = _search(run, x, value, direction, numbers["alpha"])
+            if moved is not None:
+                x = moved
                 continue
-            x = moved
+            epsilon *= numbers["shrink"]
+            if epsilon < least:
+                return x, y
         return run.last
 
-    @staticmethod
-    def _doubtful(
-        active: np.ndarray,
-        prices: np.ndarray,
-        slack: np.ndarray,
-        price_moves: np.ndarray,
-        slack_moves: np.ndarray,
-        epsilon: float,
-    ) -> np.ndarray:
-        """Constraints that a step of length epsilon could bring to the other side; the nearest ones first."""
-        count = len(prices)
-        reach = np.where(
-            active,
-            epsilon * np.linalg.norm(price_moves[:count], axis=1) - prices,
-            epsilon * np.linalg.norm(slack_moves[:count], axis=1) - slack,
-        )
-        order = np.argsort(-reach)[:MOST_SPLITS]
-        return order[reach[order] > 0.0]
 
-    @staticmethod
-    def _search(
-        run: Any, project: Any, x: np.ndarray, value: float, direction: np.ndarray, step: float
-    ) -> np.ndarray | None:
-        """Armijo's rule along the projected direction; None where nothing is gained."""
-        for _ in range(40):
-            candidate = project(x - step * direction)
-            answer = run.follower(candidate)
-            # A violation that passes for rounding here would carry x over the edge of the follower's feasibility.
-            solved = float(np.max(np.stack(answer.residuals))) < 1e-7
-            if solved and run.upper(candidate, np.asarray(answer.y)) <= value - 1e-4 * direction @ (x - candidate):
-                return np.asarray(candidate) if np.abs(candidate - x).max(initial=0.0) > 0.0 else None
-            step *= 0.5
+def _direction(run: Any, x: Float[NDArray, "n_x"], answer: Any, epsilon: float) -> Float[NDArray, "n_x"] | None:
+    """The shortest combination of the gradients for all active sets; None, and trouble, where there is no gradient."""
+    sensitivity, gradient = _compiled(run)
+    y, inequality, equality = (np.asarray(part) for part in (answer.y, *answer.multipliers))
+    slack = -np.asarray(run.flat.inequality(jnp.asarray(x), jnp.asarray(y)))
+    active = inequality > slack
+    moves = Sensitivity(*(np.asarray(part) for part in sensitivity(x, y, inequality, equality, active)))
+    condition = np.linalg.cond(moves.matrix) if np.isfinite(moves.matrix).all() else np.inf
+    if condition > SINGULAR:
+        run.trouble = f"the KKT matrix of the lower level is singular there (condition {condition:.0e})"
         return None
+    # By how much a step of length epsilon could bring a constraint to the other side.
+    count = len(slack)
+    reach = np.where(
+        active,
+        epsilon * np.linalg.norm(moves.multipliers[:count], axis=1) - inequality,
+        epsilon * np.linalg.norm(moves.constraints[:count], axis=1) - slack,
+    )
+    nearest = np.argsort(-reach)[:MOST_SPLITS]
+    sides = splits(active, nearest[reach[nearest] > 0.0])
+    gradients = [np.asarray(gradient(x, y, inequality, equality, side)) for side in sides]
+    gradients = [vector for vector in gradients if np.isfinite(vector).all()]
+    if not gradients:
+        run.trouble = "the KKT matrix of the lower level is singular for every choice of active constraints"
+        return None
+    return minimum_norm(np.array(gradients))
 
 
-def _begin(run: Any, first: Progress) -> Progress:
-    """Nothing done yet, or where an earlier sitting left off."""
-    if (kept := run.monitor.journal.kept("gam", first)) is None:
-        return first
-    found, log = kept
-    run.monitor.restore(log)
+def _search(
+    run: Any, x: Float[NDArray, "n_x"], value: float, direction: Float[NDArray, "n_x"], step: float
+) -> Float[NDArray, "n_x"] | None:
+    """Armijo's rule along the projected direction; None where nothing is gained."""
+    for _ in range(40):
+        candidate = np.asarray(run.evaluator.project(x - step * direction))
+        answer = run.follower(candidate)
+        # A violation that passes for rounding here would carry x over the edge of the follower's feasibility.
+        solved = float(np.max(np.stack(answer.residuals))) < 1e-7
+        if solved and run.upper(candidate, np.asarray(answer.y)) <= value - 1e-4 * direction @ (x - candidate):
+            return candidate if np.abs(candidate - x).max(initial=0.0) > 0.0 else None
+        step *= 0.5
+    return None
+
+
+def _begin(run: Any, first: GamState) -> GamState:
+    """Nothing done yet, or where an earlier run left off."""
+    found = run.monitor.begin("gam", first)
     x, y = found.last
-    return Progress(np.asarray(found.x), float(found.epsilon), int(found.k), (np.asarray(x), np.asarray(y)))
+    return GamState(np.asarray(found.x), float(found.epsilon), int(found.k), (np.asarray(x), np.asarray(y)))
 
 
 def _compiled(run: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Sensitivities and gradients for any active set, compiled once for the problem."""
-    flat, cache = run.flat, run.problem.cache
-    if "gam" not in cache:
-        sensitivity = jax.jit(lambda x, y, mu, nu, active: kkt_sensitivity(flat, x, y, mu, nu, active))
-        gradient = jax.jit(lambda x, y, mu, nu, active: active_gradient(flat, x, y, mu, active, nu))
-        cache["gam"] = sensitivity, gradient
-    return cache["gam"]
+    return run.flat.program(kkt_sensitivity), run.flat.program(active_gradient)

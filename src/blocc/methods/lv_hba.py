@@ -7,37 +7,39 @@ c_k = ``c0`` (k+1)^``p``, and ``r``, the bound of z. ``projection.py`` computes 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from blocc.methods.base import (
+    Counter,
     Demand,
+    Multipliers,
     Numbers,
+    Size,
+    VectorX,
+    VectorY,
     clipped,
     constraints,
     lagrangian_slope,
+    penalty_weight,
     positive_part,
-    schedule,
 )
 from blocc.methods.loop import Iteration
-from blocc.methods.projection import Affine, project, projector
-from blocc.methods.size import Size
+from blocc.methods.projection import AffineRows, project, projector
 from blocc.problem import FlatProblem
-
-Array = Any
 
 
 class HbaState(NamedTuple):
     """Variables of both levels, the proximal answer theta with its multipliers, and their centre z."""
 
-    x: Array
-    y: Array
-    theta: Array
-    multipliers: Array
-    z: Array
-    carried: Affine | None  #: from one joint projection to the next
+    x: VectorX
+    y: VectorY
+    theta: VectorY
+    multipliers: Multipliers
+    z: Multipliers
+    carried: AffineRows | None  #: from one joint projection to the next
 
 
 class LvHba(Iteration):
@@ -48,53 +50,35 @@ class LvHba(Iteration):
     demands = (Demand.JOINTLY_CONVEX, Demand.NO_LEADER_CONSTRAINT)
     names = ("alpha", "beta", "eta", "gamma1", "gamma2", "c0", "p", "r")
     presets: ClassVar = {
-        "paper": {
-            "alpha": 0.01,
-            "beta": 0.01,
-            "eta": 0.001,
-            "gamma1": 0.1,
-            "gamma2": 0.1,
-            "c0": 1.0,
-            "p": 0.3,
-            "r": 1.0,
-        }
+        "paper": {"alpha": 0.01, "beta": 0.01, "eta": 1e-3, "gamma1": 0.1, "gamma2": 0.1, "c0": 1.0, "p": 0.3, "r": 1.0}
     }
 
     def automatic(self, size: Size) -> list[dict[str, float]]:
-        """Step lengths from the curvatures, from bold to cautious."""
+        """Step lengths from the curvatures, the longest first."""
         gamma2 = 1.0
         found = []
         # A long proximal term (large gamma1) makes the penalty act from afar, a short one allows longer steps.
         for gamma1 in (1.0 / max(size.lower, 0.1), 100.0 / max(size.lower, 0.1)):
             eta = 1.0 / (size.lower + 1.0 / gamma1 + 1.0 / gamma2 + 2.0 * size.coupling_y)
-            steep = size.upper + 2.0 * size.lower + size.mixed + 2.0 / gamma1
+            curvature = size.upper + 2.0 * size.lower + size.mixed + 2.0 / gamma1
+            common = {"eta": eta, "gamma1": gamma1, "gamma2": gamma2, "p": 0.49, "r": 1e6}
             found += [
-                {
-                    "alpha": bold / steep,
-                    "beta": min(bold, 0.5) * gamma2,
-                    "eta": eta,
-                    "gamma1": gamma1,
-                    "gamma2": gamma2,
-                    "c0": c0,
-                    "p": 0.49,
-                    "r": 1e6,
-                    **self.given,
-                }
-                for bold in (1.0, 0.2, 0.04)
+                {"alpha": factor / curvature, "beta": min(factor, 0.5) * gamma2, "c0": c0, **common, **self.given}
+                for factor in (1.0, 0.2, 0.04)
                 for c0 in (1.0, 0.1)
             ]
         return found
 
-    def start(self, flat: FlatProblem, x: Array, y: Array) -> HbaState:
+    def start(self, flat: FlatProblem, x: VectorX, y: VectorY) -> HbaState:
         """theta = y, no multipliers."""
         none = jnp.zeros(flat.n_inequality + flat.n_equality)
         return HbaState(x, y, y, none, none, projector(flat, x, y))
 
-    def step(self, flat: FlatProblem, numbers: Numbers, state: HbaState, k: Array) -> HbaState:
+    def step(self, flat: FlatProblem, numbers: Numbers, state: HbaState, k: Counter) -> HbaState:
         """theta and its multipliers, then x and y together, then z."""
         x, y, theta, multipliers, z, carried = state
         gamma1, gamma2, eta = numbers["gamma1"], numbers["gamma2"], numbers["eta"]
-        penalty = schedule(numbers, k)
+        penalty = penalty_weight(numbers, k)
         slope_theta = lagrangian_slope(flat, x, theta, multipliers)[1] + (theta - y) / gamma1
         rise = (multipliers - z) / gamma2 - constraints(flat, x, theta)
         theta = flat.y_set.project_flat(theta - eta * slope_theta)

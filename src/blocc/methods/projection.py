@@ -7,20 +7,20 @@ and where the active sets do not settle, the package's interior point does it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
 from blocc.inner.interior_point import InteriorPoint
 from blocc.lagrangian import weights
-from blocc.methods.base import constraints, is_inequality, positive_part
-from blocc.methods.requirements import is_affine
+from blocc.methods.base import Multipliers, Scalar, constraints, is_affine, is_inequality, positive_part
 from blocc.problem import FlatProblem
 from blocc.sets import Product
 
-Array = Any
+Both = Float[Array, "both"]  #: x and y in one vector
 
 #: Relative accuracy of the joint projection.
 TOLERANCE = 1e-12
@@ -30,25 +30,27 @@ CHANGES = 30
 LENGTHS = 2.0 ** -np.arange(0.0, 9.0, 2.0)
 
 
-class Affine(NamedTuple):
+class AffineRows(NamedTuple):
     """The constraints as matrix (x, y) <= limit, and the multipliers of the last projection."""
 
-    matrix: Array
-    limit: Array
-    prices: Array
+    matrix: Float[Array, "rows both"]
+    limit: Float[Array, "rows"]
+    prices: Multipliers
 
 
-def projector(flat: FlatProblem, x: Array, y: Array) -> Affine | None:
+def projector(flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "n_y"]) -> AffineRows | None:
     """What :func:`project` carries from one call to the next; None where it has to do without."""
     count = flat.n_inequality + flat.n_equality
-    if count == 0 or flat.joint_projection is not None or not (_bounds_only(flat) and _traced_or_affine(flat, x, y)):
+    traced = isinstance(x, jax.core.Tracer) or isinstance(y, jax.core.Tracer)  # whether it is affine is not known then
+    if count == 0 or flat.joint_projection is not None or traced or not (_bounds_only(flat) and is_affine(flat, x, y)):
         return None
+    x, y = jnp.asarray(x), jnp.asarray(y)
     matrix = jnp.hstack(jax.jacfwd(lambda a, b: constraints(flat, a, b), argnums=(0, 1))(x, y))
     limit = matrix @ jnp.concatenate([x, y]) - constraints(flat, x, y)
-    return Affine(matrix, limit, jnp.zeros(count))
+    return AffineRows(matrix, limit, jnp.zeros(count))
 
 
-def project(flat: FlatProblem, point: Array, carried: Affine | None) -> tuple[Array, Affine | None]:
+def project(flat: FlatProblem, point: Both, carried: AffineRows | None) -> tuple[Both, AffineRows | None]:
     """The nearest member of the coupled set, and what the next call carries."""
     if flat.joint_projection is not None:
         x, y = flat.joint_projection(point[: flat.n_x], point[flat.n_x :])
@@ -61,7 +63,8 @@ def project(flat: FlatProblem, point: Array, carried: Affine | None) -> tuple[Ar
     prices, settled = _active_sets(flat, point, carried)
     nearest = _primal(flat, point, carried.matrix, prices)
     # A loop of at most one turn, and not a branch: under vmap a branch would always compute both sides.
-    nearest, _ = jax.lax.while_loop(lambda s: ~s[1], lambda _: (_interior(joint, point), True), (nearest, settled))
+    again = lambda _: (_interior(joint, point), jnp.asarray(True))  # noqa: E731
+    nearest, _ = jax.lax.while_loop(lambda s: ~s[1], again, (nearest, settled))
     return nearest, carried._replace(prices=jnp.where(settled, prices, 0.0))
 
 
@@ -83,58 +86,59 @@ def as_lower_level(flat: FlatProblem) -> FlatProblem:
     )
 
 
-def _interior(joint: FlatProblem, point: Array) -> Array:
+def _interior(joint: FlatProblem, point: Both) -> Both:
     # A cold start is more dependable than a warm one when the active set changes.
-    return InteriorPoint().solve(joint, point, weights(joint), InteriorPoint().cold(joint), TOLERANCE).y
+    oracle = InteriorPoint()
+    return jnp.asarray(oracle.solve(joint, point, weights(joint), oracle.cold(joint), jnp.asarray(TOLERANCE)).y)
 
 
-def _bounds(flat: FlatProblem) -> tuple[np.ndarray, np.ndarray]:
+def _bounds(flat: FlatProblem) -> tuple[Float[NDArray, "both"], Float[NDArray, "both"]]:
     (low_x, high_x), (low_y, high_y) = flat.x_set.bounds_flat(), flat.y_set.bounds_flat()
     return np.concatenate([low_x, low_y]), np.concatenate([high_x, high_y])
 
 
-def _primal(flat: FlatProblem, point: Array, matrix: Array, prices: Array) -> Array:
+def _primal(flat: FlatProblem, point: Both, matrix: Float[Array, "rows both"], prices: Multipliers) -> Both:
     return jnp.clip(point - matrix.T @ prices, *_bounds(flat))
 
 
-def _active_sets(flat: FlatProblem, point: Array, carried: Affine) -> tuple[Array, Array]:
+def _active_sets(flat: FlatProblem, point: Both, carried: AffineRows) -> tuple[Multipliers, Bool[Array, ""]]:
     """Multipliers by projected Newton steps up the dual, whose matrix changes only with the active sets."""
     matrix, limit, _ = carried
     low, high = _bounds(flat)
     inequality = is_inequality(flat)
     size = 1.0 + jnp.abs(limit).max() + jnp.abs(point).max()
 
-    def dual(prices: Array) -> tuple[Array, Array]:
+    def dual(prices: Multipliers) -> tuple[Scalar, Float[Array, "rows"]]:
         """The dual function and its gradient, the rows' excess."""
         nearest = _primal(flat, point, matrix, prices)
         excess = matrix @ nearest - limit
         return 0.5 * jnp.sum((nearest - point) ** 2) + prices @ excess, excess
 
-    def wrong(prices: Array) -> Array:
+    def error_of(prices: Multipliers) -> Scalar:
         """How far the rows are from feasibility and complementarity."""
         excess = dual(prices)[1]
         return jnp.abs(jnp.where(inequality, prices - jnp.maximum(prices + excess, 0.0), excess)).max() / size
 
-    def newton(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def newton(state: tuple[Multipliers, Int[Array, ""], Scalar]) -> tuple[Multipliers, Int[Array, ""], Scalar]:
         prices, count, error = state
         excess = dual(prices)[1]
         free = point - matrix.T @ prices
         active = ~inequality | (prices > 0.0) | (excess > 0.0)
         rows = jnp.where(active[:, None], matrix * ((free > low) & (free < high)), 0.0)
-        # Far from the answer the matrix may be singular; the term that mends it falls with the error.
-        mend = (1e-14 + 1e-2 * jnp.minimum(error, 1.0)) * (1.0 + jnp.sum(matrix**2, axis=1))
-        gram = rows @ rows.T + jnp.diag(jnp.where(active, mend, 1.0))
+        # Far from the answer the matrix may be singular; its regularisation falls with the error.
+        ridge = (1e-14 + 1e-2 * jnp.minimum(error, 1.0)) * (1.0 + jnp.sum(matrix**2, axis=1))
+        gram = rows @ rows.T + jnp.diag(jnp.where(active, ridge, 1.0))
         change = jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(gram), jnp.where(active, excess, 0.0))
         trials = jax.vmap(lambda length: positive_part(flat, prices + length * change))(LENGTHS)
         values = jax.vmap(lambda trial: dual(trial)[0])(trials)
         # At the end values differ by rounding alone; the full step is then the right one.
-        full = jax.vmap(wrong)(trials)[0] <= TOLERANCE
+        full = jax.vmap(error_of)(trials)[0] <= TOLERANCE
         new = trials[jnp.where(full, 0, jnp.argmax(jnp.where(jnp.isfinite(values), values, -jnp.inf)))]
-        return new, count + 1, wrong(new)
+        return new, count + 1, error_of(new)
 
     start = positive_part(flat, carried.prices)
     goes_on = lambda s: ~(s[2] <= TOLERANCE) & (s[1] < CHANGES)  # noqa: E731
-    prices, _, error = jax.lax.while_loop(goes_on, newton, (start, jnp.zeros((), int), wrong(start)))
+    prices, _, error = jax.lax.while_loop(goes_on, newton, (start, jnp.zeros((), int), error_of(start)))
     return prices, error <= TOLERANCE
 
 
@@ -144,10 +148,3 @@ def _bounds_only(flat: FlatProblem) -> bool:
         for s in (flat.x_set, flat.y_set)
         for rows in (s.inequality_flat, s.equality_flat)
     )
-
-
-def _traced_or_affine(flat: FlatProblem, x: Array, y: Array) -> bool:
-    """Affine constraints; inside a trace, where no value is known, the general way is taken."""
-    if isinstance(x, jax.core.Tracer) or isinstance(y, jax.core.Tracer):
-        return False
-    return is_affine(flat, np.asarray(x), np.asarray(y))

@@ -1,24 +1,34 @@
-"""The methods by name."""
+"""The methods by name, and the way in from ``solve``: options sorted and checked, one run, its judged result."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
+from blocc._lib.arrays import Float, NDArray
 from blocc.errors import OptionError
 from blocc.methods.aipod import Aipod, EAipod
-from blocc.methods.base import Method
+from blocc.methods.base import Method, require
 from blocc.methods.bic_gaffa import BicGaffa
 from blocc.methods.bvfsm import Bvfsm
+from blocc.methods.certify import certified_result
+from blocc.methods.execute import Callback, MethodOptions, MethodRun, Report
 from blocc.methods.gam import Gam
 from blocc.methods.lv_hba import LvHba
 from blocc.methods.sflcb import Sflcb
+from blocc.options import Options
+from blocc.outer.monitor import Stop, StopReason
+from blocc.problem import BilevelProblem
+from blocc.result import Result
 
 #: blocc's own method is not in this room; every other one is.
 METHODS: dict[str, type[Method]] = {kind.name: kind for kind in (LvHba, Gam, Bvfsm, Aipod, EAipod, BicGaffa, Sflcb)}
 NAMES = ("blocc", *METHODS)
+_COMMON = tuple(field.name for field in fields(MethodOptions))
 
 
 def make_method(name: str, preset: str = "default", **given: Any) -> Method:
@@ -29,10 +39,9 @@ def make_method(name: str, preset: str = "default", **given: Any) -> Method:
     if preset != "default" and preset not in kind.presets:
         known = ", ".join(map(repr, ("default", *kind.presets)))
         raise OptionError(f"preset of method {name!r} must be one of {known}, got {preset!r}")
-    named = kind.presets.get(preset, {})
-    numbers = {key: value for key, value in named.items() if key not in kind.default_counts}
-    counts = {key: int(value) for key, value in named.items() if key in kind.default_counts}
-    for key, value in given.items():
+    numbers: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for key, value in {**kind.presets.get(preset, {}), **given}.items():
         if key in kind.default_counts:
             least = 0 if key in kind.switches else 1
             if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
@@ -46,3 +55,41 @@ def make_method(name: str, preset: str = "default", **given: Any) -> Method:
             known = ", ".join((*kind.names, *kind.default_counts))
             raise OptionError(f"unknown option {key!r} of method {name!r}; its numbers are {known}")
     return kind(numbers, counts)
+
+
+def prepare(
+    problem: BilevelProblem,
+    method: str,
+    preset: str,
+    options: Mapping[str, Any],
+    callback: Callback | None = None,
+    report: Report | None = None,
+) -> MethodRun:
+    """Check everything that can be checked before a run of :func:`run_method`."""
+    common = {name: value for name, value in options.items() if name in _COMMON}
+    Options(**common)  # the same checks as for blocc's own options
+    foreign = [field.name for field in fields(Options) if field.name in options and field.name not in common]
+    own = {name: value for name, value in options.items() if name not in (*common, *foreign)}
+    chosen = make_method(method, preset, **own)
+    if foreign:
+        known = ", ".join((*_COMMON, *chosen.names, *chosen.default_counts))
+        raise OptionError(f"{foreign[0]} is an option of method 'blocc'; those of {method!r} are {known}")
+    settings = MethodOptions(**{name: value for name, value in common.items() if value is not None})
+    return MethodRun(problem, chosen, settings, callback, report)
+
+
+def run_method(run: MethodRun, x: Float[NDArray, "n_x"]) -> Result:
+    """From ``x`` to a judged result."""
+    y = np.asarray(run.follower(x).y)
+    if not np.isfinite(y).all():
+        y = np.asarray(run.flat.y_set.interior_flat())
+    require(run.flat, run.method, x, y, run.options.seed)
+    run.last = (x, y)
+    stop: StopReason | None = None
+    try:
+        end = run.method.drive(run, x, y)
+    except (Stop, KeyboardInterrupt) as reason:
+        stop = reason.reason if isinstance(reason, Stop) else StopReason.INTERRUPTED
+        end = run.last
+        run.recording.close()  # what follows is no part of the run that may be continued
+    return certified_result(run, end, stop)

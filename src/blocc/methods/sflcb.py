@@ -6,29 +6,37 @@ moves at once. Numbers: ``eta`` (all steps), ``delta`` (weight of the upper obje
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from blocc.methods.base import Demand, Numbers, constraints, is_inequality
+from blocc.methods.base import (
+    Counter,
+    Demand,
+    Multipliers,
+    Numbers,
+    Scalar,
+    Size,
+    VectorX,
+    VectorY,
+    constraints,
+    is_inequality,
+)
 from blocc.methods.loop import Iteration
-from blocc.methods.size import Size
 from blocc.problem import FlatProblem
-
-Array = Any
 
 
 class SflcbState(NamedTuple):
     """x, the penalised y and the lower level's own z, with their multipliers and slacks."""
 
-    x: Array
-    y: Array
-    z: Array
-    u: Array
-    v: Array
-    slack_y: Array
-    slack_z: Array
+    x: VectorX
+    y: VectorY
+    z: VectorY
+    u: Multipliers
+    v: Multipliers
+    slack_y: Multipliers
+    slack_z: Multipliers
 
 
 class Sflcb(Iteration):
@@ -43,20 +51,20 @@ class Sflcb(Iteration):
     def automatic(self, size: Size) -> list[dict[str, float]]:
         """Step lengths from the curvatures; small weights of the upper objective are exact but slow."""
         rho = 1.0
-        steep = size.upper + 2.0 * size.lower + size.mixed + 2.0 * rho * size.coupling**2 + size.coupling
+        curvature = size.upper + 2.0 * size.lower + size.mixed + 2.0 * rho * size.coupling**2 + size.coupling
         return [
-            {"eta": bold / steep, "delta": delta, "rho1": rho, "rho2": rho, **self.given}
-            for bold in (0.5, 0.15)
+            {"eta": factor / curvature, "delta": delta, "rho1": rho, "rho2": rho, **self.given}
+            for factor in (0.5, 0.15)
             for delta in (0.1, 0.01, 0.003)
         ]
 
-    def start(self, flat: FlatProblem, x: Array, y: Array) -> SflcbState:
+    def start(self, flat: FlatProblem, x: VectorX, y: VectorY) -> SflcbState:
         """z = y, no multipliers, slacks that fit."""
         slack = jnp.where(is_inequality(flat), jnp.minimum(constraints(flat, x, y), 0.0), 0.0)
         none = jnp.zeros_like(slack)
         return SflcbState(x, y, y, none, none, slack, slack)
 
-    def step(self, flat: FlatProblem, numbers: Numbers, state: SflcbState, k: Array) -> SflcbState:
+    def step(self, flat: FlatProblem, numbers: Numbers, state: SflcbState, k: Counter) -> SflcbState:
         """Multipliers first, then everything else at once."""
         x, y, z, u, v, slack_y, slack_z = state
         eta, delta = numbers["eta"], numbers["delta"]
@@ -65,10 +73,10 @@ class Sflcb(Iteration):
         u, v = u + eta * left_y, v + eta * left_z
         price_y, price_z = u + numbers["rho1"] * left_y, v + numbers["rho2"] * left_z
 
-        def penalised(a: Array, b: Array) -> Array:
+        def penalised(a: VectorX, b: VectorY) -> Scalar:
             return delta * flat.upper(a, b) + flat.lower(a, b) + price_y @ constraints(flat, a, b)
 
-        def follower(a: Array, b: Array) -> Array:
+        def follower(a: VectorX, b: VectorY) -> Scalar:
             return flat.lower(a, b) + price_z @ constraints(flat, a, b)
 
         first_x, first_y = jax.grad(penalised, argnums=(0, 1))(x, y)

@@ -5,18 +5,31 @@ In JSON what is not finite is null, in CSV an empty cell.
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocc._lib.arrays import Float, NDArray
+from blocc._lib.files import json_bytes, plain
+from blocc._lib.tables import csv_bytes
 from blocc.methods.compare import Comparison, MethodRow, cells
 from blocc.methods.registry import NAMES
-from blocc.report.plots import BLUE, GREEN, GREY, ORANGE, RED, figure_image, keep_figure, new_figure
-from blocc.report.storage import csv_text, plain, write_files
-from blocc.report.transport.design_style import INK, MUTED, number, shortened
+from blocc.report.figure import (
+    INK,
+    MUTED,
+    add_heading,
+    add_legend,
+    add_note,
+    figure_image,
+    keep_figure,
+    line_style,
+    new_figure,
+    style_axes,
+)
+from blocc.report.format import markdown_table, number, shortened
+from blocc.report.storage import write_files
 from blocc.run.conclude import versions
 
 if TYPE_CHECKING:
@@ -24,13 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: A method has the same colour, dashes and marker in every picture.
-_COLOURS = (BLUE, ORANGE, GREEN, RED, "#56B4E9", "#8C6D1F", "#CC79A7", "#4B3F8F")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-_DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
-_STYLES = {
-    name: {"color": _COLOURS[k % 8], "marker": _MARKERS[k % 8], "linestyle": _DASHES[k % 4]}
-    for k, name in enumerate(NAMES)
-}
+_STYLES = {name: line_style(position) for position, name in enumerate(NAMES)}
 #: An application's own solver is called "blocc ..."; it looks like blocc, with a marker of its own.
 _OWN_STYLE = {**_STYLES["blocc"], "marker": "*"}
 #: Between two markers of a curve, as a part of the panel's diagonal.
@@ -59,23 +66,18 @@ def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> F
     for row in ran:
         _curves(values, distances, row, reference)
     above = "" if comparison.best is None else f", minus the best ({number(reference, 7)})"
-    values.set_title("f at the follower's exact answer" + above, fontsize=10.5, loc="left", color=INK)
-    distances.set_title("distance of the method's own y from that answer", fontsize=10.5, loc="left", color=INK)
-    distances.set_xlabel("seconds, compilation included", color=MUTED)
+    style_axes(values, "f at the follower's exact answer" + above)
+    title = "distance of the method's own y from that answer"
+    style_axes(distances, title, x="seconds, compilation included")
     values.tick_params(labelbottom=False)
     for axes in (values, distances):
-        _dress(axes)
+        if not ran:
+            add_note(axes, "no method gave a result")
+        elif np.isfinite(np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.lines])).any():
+            axes.set_yscale("log")  # which cannot be drawn of nothing
     if ran:
         _time_axis(values)
-        for axes in (values, distances):
-            drawn = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.lines])
-            if np.isfinite(drawn).any():  # a logarithmic axis of nothing cannot be drawn
-                axes.set_yscale("log")
-        place: dict[str, Any] = {"loc": "outside lower center", "ncols": len(ran), "frameon": False}
-        figure.legend(*values.get_legend_handles_labels(), fontsize=9, labelcolor=MUTED, **place)
-    else:
-        for axes in (values, distances):
-            axes.text(0.5, 0.5, "no method gave a result", transform=axes.transAxes, ha="center", color=GREY)
+        add_legend(figure, [values], most=len(ran))
     _ends(ends, comparison)
     return keep_figure(figure, path)
 
@@ -86,11 +88,10 @@ def _reference(comparison: Comparison) -> float:
     return 0.0 if best is None else best.upper_value
 
 
-def _above(values: Any, reference: float) -> np.ndarray:
+def _above(values: Float[NDArray, "points"], reference: float) -> Float[NDArray, "points"]:
     """How much values lie above a reference, cut at the smallest excess that a logarithmic axis shows."""
-    array = np.asarray(values, dtype=np.float64)
-    excess = np.maximum(array - reference, _SMALLEST_EXCESS * (1.0 + abs(reference)))
-    return np.where(np.isfinite(array), excess, np.nan)
+    excess = np.maximum(values - reference, _SMALLEST_EXCESS * (1.0 + abs(reference)))
+    return np.where(np.isfinite(values), excess, np.nan)
 
 
 def _curves(values: Axes, distances: Axes, row: MethodRow, reference: float) -> None:
@@ -106,8 +107,8 @@ def _curves(values: Axes, distances: Axes, row: MethodRow, reference: float) -> 
     feasible = np.where(history.inner_residual <= _MOST_RESIDUAL, history.upper_value, np.nan)
     final = row.upper_value if row.eligible else math.nan
     ways = (
-        (values, _above(feasible, reference), _above([final], reference)),
-        (distances, _shown(history.distance), _shown(np.array([row.distance]))),
+        (values, _above(feasible, reference), _above(np.array([final]), reference)),
+        (distances, _positive(history.distance), _positive(np.array([row.distance]))),
     )
     for axes, way, answer in ways:
         spacing = _SPACING if np.isfinite(way).sum() > 3 else None  # matplotlib cannot space what it does not draw
@@ -115,7 +116,8 @@ def _curves(values: Axes, distances: Axes, row: MethodRow, reference: float) -> 
         axes.plot([end], answer, **ring)
 
 
-def _shown(distances: np.ndarray) -> np.ndarray:
+def _positive(distances: Float[NDArray, "points"]) -> Float[NDArray, "points"]:
+    """What a logarithmic axis can show."""
     return np.where(np.isfinite(distances), np.maximum(distances, _SMALLEST_DISTANCE), np.nan)
 
 
@@ -134,7 +136,6 @@ def _ends(axes: Axes, comparison: Comparison) -> None:
     """Where each method ended: a full mark for a converged run, an empty one for any other end."""
     rows = comparison.entries
     reference = _reference(comparison)
-    axes.set_title("where each ended", fontsize=10.5, loc="left", color=INK)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_yticks(range(len(rows)), [row.method for row in rows])
     for place, row in enumerate(rows):
@@ -142,9 +143,8 @@ def _ends(axes: Axes, comparison: Comparison) -> None:
         words = row.status
         if row.eligible:
             mark = {"marker": look["marker"], "color": look["color"], "mew": 1.6, "markersize": 8}
-            axes.plot(
-                _above([row.upper_value], reference), [place], mfc=look["color"] if row.success else "white", **mark
-            )
+            filled = look["color"] if row.success else "white"
+            axes.plot(_above(np.array([row.upper_value]), reference), [place], mfc=filled, **mark)
             words = f"{number(row.upper_value, 6)}   {row.status}, {number(row.run_seconds, 3)} s"
         best = comparison.is_best(row)
         font: dict[str, Any] = {"color": INK if best else MUTED, "fontweight": "bold" if best else "normal"}
@@ -157,8 +157,7 @@ def _ends(axes: Axes, comparison: Comparison) -> None:
         axes.set_xlim(0.3 * low, 3.0 * high)
     else:
         axes.set_xticks([])
-    _dress(axes)
-    axes.grid(False, axis="y")
+    style_axes(axes, "where each ended", grid="x")
     axes.tick_params(axis="y", labelcolor=INK, length=0)
 
 
@@ -168,20 +167,7 @@ def _heading(figure: Figure, comparison: Comparison) -> None:
     facts = [f"{converged} of {len(comparison)} methods converged"]
     facts += [] if best is None else [f"best upper value {number(best.upper_value, 7)} ({best.method})"]
     facts += ["ended early"] if comparison.interrupted else []
-    height = figure.get_figheight()
-    place: dict[str, Any] = {"x": 0.02, "ha": "left", "va": "top", "parse_math": False}
-    title = f"{shortened(comparison.name, 70)}: every method from the same start"
-    figure.text(y=1.0 - 0.16 / height, s=title, fontsize=13, fontweight="bold", color=INK, **place)
-    figure.text(y=1.0 - 0.44 / height, s="  ·  ".join(facts), fontsize=9.5, color=MUTED, **place)
-    engine: Any = figure.get_layout_engine()
-    engine.set(w_pad=0.1, h_pad=0.1, rect=(0.0, 0.0, 1.0, 1.0 - 0.66 / height))
-
-
-def _dress(axes: Axes) -> None:
-    axes.grid(True, color="#e3e6e9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelcolor=MUTED, labelsize=9, length=3)
+    add_heading(figure, f"{shortened(comparison.name, 70)}: every method from the same start", "  ·  ".join(facts))
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -204,16 +190,15 @@ def describe_comparison(comparison: Comparison) -> dict[str, Any]:
             row["x"] = result.x
             row["numbers"] = result.settings.get("numbers", {})
             row["history"] = {column: getattr(result.history, column) for column in columns}
-    return plain(document)
+    return dict(plain(document))
 
 
-def markdown_table(comparison: Comparison) -> str:
+def comparison_markdown(comparison: Comparison) -> str:
     """The printed table in Markdown, with the methods' authors below and why some gave no answer."""
-    head, *body = cells(comparison)
-    lines = [f"# {shortened(comparison.name, 70)}", "", "| " + " | ".join(cell.strip() for cell in head) + " |"]
-    lines.append("| --- | --- |" + " ---: |" * (len(head) - 2))
-    lines += ["| " + " | ".join(cell.strip().replace("|", "\\|") for cell in row) + " |" for row in body]
-    lines += ["", "A star marks the best values; a value in parentheses is not that of a feasible answer. f is"]
+    head, *body = [[cell.strip() for cell in row] for row in cells(comparison)]
+    lines = [f"# {shortened(comparison.name, 70)}", ""]
+    lines += [markdown_table(head, body, [column > 1 for column in range(len(head))])]
+    lines += ["A star marks the best values; a value in parentheses is not that of a feasible answer. f is"]
     lines += ["evaluated at the follower's exact answer; gap, violation and distance are those of the method's own y."]
     lines += ["Seconds leave compilation out.", ""]
     for row in comparison.entries:
@@ -227,12 +212,11 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
 
     The folder is created where it is missing. Each file appears complete or not at all. Returns the paths.
     """
-    document = json.dumps(describe_comparison(comparison), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     # Everything is made before anything is written: a failure leaves the old files of a folder together.
     files = {
-        "comparison.csv": csv_text(comparison.rows()),
-        "comparison.json": document.encode(errors="replace"),
-        "comparison.md": markdown_table(comparison).encode(errors="replace"),
+        "comparison.csv": csv_bytes(comparison.rows()),
+        "comparison.json": json_bytes(describe_comparison(comparison)),
+        "comparison.md": comparison_markdown(comparison).encode(errors="replace"),
         "comparison.png": figure_image(plot_comparison(comparison)),
     }
     return write_files(folder, files, "the comparison")

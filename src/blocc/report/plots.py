@@ -1,32 +1,20 @@
-"""Pictures: how a run converged, and the toy's surface with the points where its runs ended.
-
-matplotlib is imported only when a picture is drawn, and through its object interface: no global state, no window, and
-no display needed.
-"""
+"""Pictures: how a run converged, and the toy's surface with the points where its runs ended."""
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocc._lib.writing import write_atomically
-from blocc.errors import BloccError
+from blocc._lib.arrays import Float, NDArray
 from blocc.problems.toy import LOWER, UPPER, ToyRun, true_value, upper_value
+from blocc.report.figure import BLUE, GREEN, GREY, ORANGE, RED, add_note, keep_figure, new_figure, style_axes
 from blocc.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-DPI = 150
-BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#C8102E", "#666666"  # told apart by everyone
-
-
-class PlotError(BloccError):
-    """A picture cannot be drawn or written."""
 
 
 def plot_result(result: Result, path: str | Path | None = None) -> Figure:
@@ -42,12 +30,10 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
     style: dict[str, Any] = {"linewidth": 1.6, "marker": "o" if len(history) <= 60 else None, "markersize": 3.5}
 
     values.plot(iterations, history.upper_value, color=BLUE, label="$f(x, y)$ at the follower's answer", **style)
-    values.plot(
-        iterations, history.upper_value_penalty, color=ORANGE, linestyle="--", label="$f(x, y_F)$, penalised", **style
-    )
+    penalised = {"color": ORANGE, "linestyle": "--", "label": "$f(x, y_F)$, penalised"}
+    values.plot(iterations, history.upper_value_penalty, **penalised, **style)
     values.axhline(result.upper_value, color=GREY, linewidth=0.8, linestyle=":")
-    values.set_ylabel("upper objective")
-    _note(values, result.upper_value)
+    _final_value(values, result.upper_value)
 
     for column, colour, label in (
         ("stationarity", RED, "stationarity of $x$"),
@@ -56,21 +42,19 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
     ):
         errors.plot(iterations, _positive(getattr(history, column)), color=colour, label=label, **style)
     errors.set_yscale("log")
-    errors.set_ylabel("should vanish")
 
     gamma.step(iterations, history.gamma, where="mid", color=BLUE, linewidth=1.6)
     gamma.set_yscale("log")
-    gamma.set_ylabel(r"$\gamma$")
-    gamma.set_xlabel("outer iteration")
     gamma.xaxis.get_major_locator().set_params(integer=True)
     gamma.margins(y=0.25)
     gamma.minorticks_off()
-    _note(gamma, result.gamma)
+    _final_value(gamma, result.gamma)
 
-    for axes in (values, errors, gamma):
-        _dress(axes)
+    style_axes(values, y="upper objective")
+    style_axes(errors, y="should vanish")
+    style_axes(gamma, x="outer iteration", y=r"$\gamma$")
     if len(history) == 0:
-        values.text(0.5, 0.5, "no iteration was recorded", transform=values.transAxes, ha="center", color=GREY)
+        add_note(values, "no iteration was recorded")
     else:
         values.legend(frameon=False, fontsize=9)
         errors.legend(frameon=False, fontsize=9)
@@ -87,36 +71,23 @@ def plot_toy_surface(run: ToyRun, path: str | Path | None = None) -> Figure:
     parts: Any = figure.subfigures(1, 2, width_ratios=(1.05, 1.0))
     _surface(parts[0], run)
     _along_the_line(parts[1], run)
-    figure.suptitle(
+    title = (
         f"{len(run.results)} starts, gamma = {run.gamma:g}, {run.preset} settings: "
-        f"largest distance to a local minimiser {run.largest_distance:.1e}",
-        fontsize=12,
-        fontweight="bold",
+        f"largest distance to a local minimiser {run.largest_distance:.1e}"
     )
+    figure.suptitle(title, fontsize=12, fontweight="bold")
     return keep_figure(figure, path)
 
 
 def _surface(part: Any, run: ToyRun) -> None:
     axes = part.add_subplot(projection="3d", computed_zorder=False)
     x, y = np.meshgrid(np.linspace(LOWER, UPPER, 121), np.linspace(LOWER, UPPER, 121))
-    axes.plot_surface(
-        x,
-        y,
-        upper_value(x, y),
-        cmap="viridis",
-        alpha=0.9,
-        linewidth=0,
-        rstride=1,
-        cstride=1,
-        antialiased=False,
-        zorder=1,
-    )
-    line = np.linspace(LOWER, UPPER, 400)
+    fine = {"linewidth": 0, "rstride": 1, "cstride": 1, "antialiased": False}
+    axes.plot_surface(x, y, upper_value(x, y), cmap="viridis", alpha=0.9, zorder=1, **fine)
+    line, ends = np.linspace(LOWER, UPPER, 400), run.end_points
     axes.plot(line, line, true_value(line), color=RED, linestyle="--", linewidth=2.0, label="$y = x$", zorder=2)
-    ends = run.end_points
-    axes.scatter(
-        ends, ends, true_value(ends), color=RED, edgecolor="white", s=42, depthshade=False, label="end points", zorder=3
-    )
+    dots = {"color": RED, "edgecolor": "white", "s": 42, "depthshade": False}
+    axes.scatter(ends, ends, true_value(ends), label="end points", zorder=3, **dots)
     axes.set_xlabel("$x$")
     axes.set_ylabel("$y$")
     axes.set_zlabel("$f(x, y)$")
@@ -127,75 +98,24 @@ def _surface(part: Any, run: ToyRun) -> None:
 
 def _along_the_line(part: Any, run: ToyRun) -> None:
     axes = part.add_subplot()
-    line = np.linspace(LOWER, UPPER, 600)
+    line, ends, least = np.linspace(LOWER, UPPER, 600), run.end_points, run.minimisers
     axes.plot(line, true_value(line), color=BLUE, linewidth=1.8, label="$f(x, x)$")
-    axes.plot(
-        run.minimisers, true_value(run.minimisers), "o", mfc="none", mec=GREY, ms=12, label="local minimisers (grid)"
-    )
-    axes.plot(run.end_points, true_value(run.end_points), "o", color=RED, mec="white", ms=7, label="end points")
-    for x, count in zip(run.minimisers, run.counts, strict=True):
-        axes.annotate(
-            f"{count}", (x, float(true_value(x))), xytext=(0, -19), textcoords="offset points", ha="center", fontsize=10
-        )
-    axes.set_xlabel("$x$")
-    axes.set_ylabel("$f(x, x)$")
+    axes.plot(least, true_value(least), "o", mfc="none", mec=GREY, ms=12, label="local minimisers (grid)")
+    axes.plot(ends, true_value(ends), "o", color=RED, mec="white", ms=7, label="end points")
+    below: dict[str, Any] = {"xytext": (0, -19), "textcoords": "offset points", "ha": "center", "fontsize": 10}
+    for x, count in zip(least, run.counts, strict=True):
+        axes.annotate(f"{count}", (x, float(true_value(x))), **below)
     axes.margins(y=0.12)
     axes.legend(frameon=False, fontsize=9, loc="upper right")
-    axes.set_title("starts that ended at each local minimiser", fontsize=10)
-    _dress(axes)
+    style_axes(axes, "starts that ended at each local minimiser", x="$x$", y="$f(x, x)$")
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches, without matplotlib's global state."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise PlotError("pictures need matplotlib: pip install 'blocc[plot]'") from error
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def figure_image(figure: Figure, suffix: str = "png") -> bytes:
-    """A figure as the content of a file of this kind."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=suffix, dpi=DPI)
-    return buffer.getvalue()
-
-
-def keep_figure(figure: Figure, path: str | Path | None) -> Figure:
-    """The figure itself, written to ``path`` where one is given (.png, .pdf, .svg)."""
-    if path is None:
-        return figure
-    target = Path(path)
-    try:
-        image = figure_image(figure, target.suffix.removeprefix(".") or "png")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, image)
-    except ValueError as error:  # matplotlib does not know the suffix
-        raise PlotError(f"cannot write {target}: {str(error).splitlines()[0]}; use .png, .pdf or .svg") from error
-    except OSError as error:
-        raise PlotError(f"cannot write {target}: {error.strerror or error}") from error
-    return figure
-
-
-def _dress(axes: Axes) -> None:
-    axes.grid(True, color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _note(axes: Axes, value: float) -> None:
+def _final_value(axes: Axes, value: float) -> None:
     """The final value, at the right edge of its curve."""
-    axes.annotate(
-        f"{value:.6g}",
-        (1.0, value),
-        xycoords=("axes fraction", "data"),
-        xytext=(4, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-        color=GREY,
-    )
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
+    axes.annotate(f"{value:.6g}", (1.0, value), va="center", fontsize=8, color=GREY, **place)
 
 
-def _positive(column: np.ndarray) -> np.ndarray:
+def _positive(column: Float[NDArray, "iterations"]) -> Float[NDArray, "iterations"]:
     """What a logarithmic axis can show; an exact zero is drawn at the smallest number that means anything."""
     return np.where(np.isfinite(column), np.maximum(column, 1e-17), np.nan)

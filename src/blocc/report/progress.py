@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import time
 from collections.abc import Callable
+from io import TextIOBase
 from types import TracebackType
 from typing import TextIO
 
@@ -14,23 +16,15 @@ from blocc.result import HistoryRow
 
 def format_row(iteration: int, row: HistoryRow) -> str:
     """One iteration in one line of text; what a method does not know (NaN) is left out."""
-    parts = [
-        f"{iteration:6d}",
-        f"gamma {row.gamma:<8.4g}",
-        f"f {row.upper_value:<12.7g}",
-        f"stationarity {row.stationarity:.1e}",
-        f"||yF-y|| {row.distance:.1e}",
-        f"{row.time:.1f} s",
-    ]
-    known = (
-        True,
-        row.gamma == row.gamma,
-        True,
-        row.stationarity == row.stationarity,
-        row.distance == row.distance,
-        True,
+    parts = (
+        (iteration, f"{iteration:6d}"),
+        (row.gamma, f"gamma {row.gamma:<8.4g}"),
+        (0.0, f"f {row.upper_value:<12.7g}"),
+        (row.stationarity, f"stationarity {row.stationarity:.1e}"),
+        (row.distance, f"||yF-y|| {row.distance:.1e}"),
+        (0.0, f"{row.time:.1f} s"),
     )
-    return "  ".join(part for part, is_known in zip(parts, known, strict=True) if is_known)
+    return "  ".join(text for value, text in parts if not math.isnan(value))
 
 
 class ProgressLine:
@@ -48,7 +42,7 @@ class ProgressLine:
     interval: float = 0.1  #: seconds between two renewals on a terminal
     log_interval: float = 10.0  #: seconds between two lines elsewhere
 
-    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO | TextIOBase | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._live = self._stream.isatty()

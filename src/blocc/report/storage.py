@@ -1,34 +1,39 @@
 """Results on disk: ``PATH.json`` holds numbers, words and structure, ``PATH.npz`` the arrays.
 
-Both files are plain data: nothing in them is ever executed, so a result from a stranger is safe to load. Floats keep
+Both files are plain data: nothing in them is ever executed, so a result from outside is safe to load. Floats keep
 every bit. The JSON file carries the checksum of its companion, so that files that do not belong together are noticed,
 and a digest of everything it says, so that a later change is noticed. Both guard against accidents and careless edits:
-whoever recomputes them can still write what they like, and :func:`blocc.judge.verify.verify` is there for that.
+who recomputes them can write anything, and :func:`blocc.judge.verify.verify` is there for that.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 import json
-import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from blocc._lib.archive import MOST_BYTES, unpack_arrays
-from blocc._lib.reading import parse_json, read_limited, shown
-from blocc._lib.writing import write_atomically
+from blocc._lib.arrays import NDArray, PyTree
+from blocc._lib.files import (
+    MOST_BYTES,
+    json_bytes,
+    parse_json,
+    plain,
+    read_limited,
+    shown,
+    unpack_arrays,
+    write_atomically,
+    write_file,
+)
 from blocc.errors import BloccError
 from blocc.lagrangian import Multipliers
 from blocc.result import Certificate, History, HistoryRow, Result, Status
-
-PyTree = Any
 
 FORMAT = "blocc-result"
 VERSION = 2  #: from 2 on the file carries a digest of itself
@@ -66,7 +71,7 @@ def save_result(result: Result, path: str | Path) -> Path:
     ``path`` may carry either suffix or none; its folder is created. Each file appears complete or not at all.
     """
     json_path, npz_path = _paths(path)
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, NDArray] = {}
     content = {name: _encode(getattr(result, name), name, arrays) for name in _PLAIN}
     content["status"] = result.status.value
     content["certificate"] = _encode(asdict(result.certificate), "certificate", arrays)
@@ -87,14 +92,8 @@ def save_result(result: Result, path: str | Path) -> Path:
         "result": content,
     }
     document["sha256"] = digest(document)
-    text = json.dumps(document, indent=2, allow_nan=False) + "\n"
-    try:
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(npz_path, packed)
-        write_atomically(json_path, text.encode())
-    except OSError as error:
-        raise StorageError(f"cannot write {json_path}: {error.strerror or error}") from error
-    return json_path
+    write_file(npz_path, packed, StorageError)
+    return write_file(json_path, json_bytes(document), StorageError)
 
 
 def load_result(path: str | Path) -> Result:
@@ -104,15 +103,15 @@ def load_result(path: str | Path) -> Result:
         document = _read_document(json_path)
         arrays = _read_arrays(json_path, document["arrays"])
         content = document["result"]
-        plain = {name: _decode(content[name], arrays) for name in _PLAIN}
+        given = {name: _decode(content[name], arrays) for name in _PLAIN}
         certificate = _decode(content["certificate"], arrays)
-        _check_types(plain, _TYPES)
+        _check_types(given, _TYPES)
         exact = certificate.pop("exact", False)
         _check_types(certificate, dict.fromkeys(certificate, (int, float)))
         if not isinstance(exact, bool):
             raise TypeError(f"exact is {shown(exact)}")
         return Result(
-            **plain,
+            **given,
             status=Status(content["status"]),
             certificate=Certificate(**certificate, exact=exact),
             multipliers=Multipliers(**_decode(content["multipliers"], arrays)),
@@ -124,17 +123,6 @@ def load_result(path: str | Path) -> Result:
         raise StorageError(f"{json_path} is damaged: {type(error).__name__}: {error!s:.200}") from error
 
 
-def plain(tree: Any) -> Any:
-    """Any pytree of numbers as values that JSON knows; what is not finite becomes null."""
-    if isinstance(tree, dict):
-        return {str(key): plain(value) for key, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return [plain(value) for value in tree]
-    if hasattr(tree, "tolist"):
-        return plain(tree.tolist())
-    return None if isinstance(tree, float) and not np.isfinite(tree) else tree
-
-
 def describe(result: Result) -> dict[str, Any]:
     """A result as JSON values, for people and scripts to read; unlike a saved one it cannot be loaded again."""
     names = ("name", "message", "x", "y", "y_penalty", "upper_value", "lower_value", "upper_value_penalty", "gamma")
@@ -143,9 +131,7 @@ def describe(result: Result) -> dict[str, Any]:
     document["multipliers"] = plain(result.multipliers._asdict())
     document["certificate"] = plain(asdict(result.certificate))
     document |= {"iterations": len(result.history), "counts": result.counts, "seconds": result.seconds}
-    # Settings may hold an object, for instance a solver: its description is all that can be kept.
-    settings = json.loads(json.dumps(result.settings, default=repr))
-    return {**document, "settings": plain(settings), "versions": result.versions}
+    return {**document, "settings": plain(result.settings), "versions": result.versions}
 
 
 def _paths(path: str | Path) -> tuple[Path, Path]:
@@ -156,25 +142,29 @@ def _paths(path: str | Path) -> tuple[Path, Path]:
     return base.with_name(base.name + ".json"), base.with_name(base.name + ".npz")
 
 
+def check_format(document: Any, path: Path, name: str, newest: int, writer: str) -> dict[str, Any]:
+    """The document itself, if ``writer`` wrote it: its format is ``name``, and its version at most ``newest``."""
+    if not isinstance(document, dict) or document.get("format") != name:
+        raise StorageError(f"{path} was not written by {writer}: its format is not {name!r}")
+    version = document.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise StorageError(f"{path} is damaged: its format version is {shown(version)}")
+    if version > newest:
+        raise StorageError(f"{path} has format version {version}, this blocc reads up to {newest}: upgrade blocc")
+    return document
+
+
 def _read_document(path: Path) -> dict[str, Any]:
     document = parse_json(read_limited(path, MOST_JSON, StorageError), str(path), StorageError)
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise StorageError(f"{path} was not written by Result.save: its format is not {FORMAT!r}")
-    version = document.get("version")
-    if not isinstance(version, int) or version < 1:
-        raise StorageError(f"{path} is damaged: its format version is {shown(version)}")
-    if version > VERSION:
-        raise StorageError(
-            f"{path} has format version {version}, this blocc reads up to {VERSION}: upgrade blocc to load it"
-        )
-    if version == 1:
+    document = check_format(document, path, FORMAT, VERSION, "Result.save")
+    if document["version"] == 1:
         warnings.warn(f"{path} is of an older format without a digest: later changes go unnoticed", stacklevel=3)
     elif document.get("sha256") != digest(document):
         raise ChangedError(f"{path} is damaged: it was changed after it was saved, its digest differs")
     return document
 
 
-def _read_arrays(json_path: Path, described: dict[str, Any]) -> dict[str, np.ndarray]:
+def _read_arrays(json_path: Path, described: dict[str, Any]) -> dict[str, NDArray]:
     # The name in the file is not used: whoever renames both files alike can still load them.
     path = json_path.with_suffix(".npz")
     if not path.exists():
@@ -196,12 +186,12 @@ def _check_types(found: Mapping[str, Any], wanted: Mapping[str, type | tuple[typ
             raise TypeError(f"{name} is {shown(found[name])}")
 
 
-def _file_names(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+def _file_names(arrays: dict[str, NDArray]) -> dict[str, Any]:
     """Numbered names inside the archive: a user's own keys may hold characters that no file name should."""
     return {f"array{index}": array for index, array in enumerate(arrays.values())}
 
 
-def _encode(tree: PyTree, name: str, arrays: dict[str, np.ndarray]) -> Any:
+def _encode(tree: PyTree, name: str, arrays: dict[str, NDArray]) -> Any:
     """A pytree as JSON; its arrays go to ``arrays`` and are named by their place in the tree."""
     if tree is None or isinstance(tree, (bool, str)):
         return tree
@@ -232,7 +222,7 @@ def _key(key: Any, name: str) -> Any:
     return key
 
 
-def _decode(node: Any, arrays: dict[str, np.ndarray]) -> Any:
+def _decode(node: Any, arrays: dict[str, NDArray]) -> Any:
     """The inverse of :func:`_encode`."""
     if not isinstance(node, dict):
         return node
@@ -247,7 +237,7 @@ def _decode(node: Any, arrays: dict[str, np.ndarray]) -> Any:
     return readers[kind](value)
 
 
-def _history(columns: list[str], table: np.ndarray) -> History:
+def _history(columns: list[str], table: NDArray) -> History:
     """The history by column name: a column that the file does not have is NaN."""
     if table.ndim != 2 or table.dtype.kind != "f":
         raise TypeError(f"the history is an array of {table.dtype} with the shape {table.shape}")
@@ -255,40 +245,6 @@ def _history(columns: list[str], table: np.ndarray) -> History:
     unknown = np.full(len(table), np.nan)
     ordered = np.column_stack([found.get(name, unknown) for name in History.columns])
     return History([HistoryRow(*row) for row in ordered])
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Rows as the content of a CSV file, with headings from the first; see :func:`cell_text`."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    for row in rows[:1]:
-        writer.writerow([cell_text(heading) for heading in row])
-    for row in rows:
-        writer.writerow([cell_text(value) for value in row.values()])
-    return stream.getvalue().encode(errors="replace")
-
-
-def cell_text(value: Any) -> Any:
-    """A cell of a report: what is not finite stays empty, and no text is a formula.
-
-    A spreadsheet computes a cell that begins with one of these characters, whoever wrote it. An apostrophe in front
-    makes it show the text instead. Numbers stay numbers; the JSON files keep every text as it is.
-    """
-    if isinstance(value, float) and not math.isfinite(value):
-        return ""
-    if not isinstance(value, str):
-        return value
-    # Python quotes a cell with a line feed, but not one with a carriage return alone, which would begin a new row.
-    text = value.replace("\r\n", "\n").replace("\r", "\n") if "\r" in value else value
-    return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") and not _is_number(text) else text
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def write_files(folder: str | Path, files: Mapping[str, bytes], what: str = "") -> list[Path]:

@@ -20,10 +20,16 @@ import jax
 import numpy as np
 import scipy
 
-from blocc._lib.archive import MOST_BYTES, unpack_arrays
-from blocc._lib.reading import parse_json, read_limited, shown
+from blocc._lib.files import (
+    MOST_BYTES,
+    parse_json,
+    read_limited,
+    remove_leftovers,
+    shown,
+    unpack_arrays,
+    write_atomically,
+)
 from blocc._lib.version import __version__
-from blocc._lib.writing import remove_leftovers, write_atomically
 from blocc.errors import OptionError
 from blocc.problem import BilevelProblem
 from blocc.resume.fingerprint import Fingerprint, fingerprint

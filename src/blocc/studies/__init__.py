@@ -1,1 +1,1 @@
-"""Studies: many runs over a grid of parameters and seeds, and the tables of the paper as such studies."""
+"""Studies: many runs over a grid of parameters and seeds, which survive the death of workers and programs."""

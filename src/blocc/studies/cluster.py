@@ -4,7 +4,7 @@ Dask repeats what a worker was doing when it died. At most one batch for each th
 time: a worker that dies then takes nothing with it but its own batch, and Ctrl-C leaves nothing behind on a cluster
 that others use, too. Every wait has an end, because a scheduler that is gone sends no more messages.
 
-A scheduler without TLS asks nobody who they are: whoever can connect to it runs any code on its workers, as their user.
+A scheduler without TLS authenticates nobody: every program that can connect to it can run any code on its workers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from blocc._lib.version import __version__
 from blocc.errors import OptionError
 from blocc.studies.compute import Outcome, compute_batch
 from blocc.studies.executors import ONE_THREAD
-from blocc.studies.processes import available_cores
 from blocc.studies.study import Study, StudyError, resolve
 
 _KEPT = "Finished cells are kept: the same command goes on where it stopped"
@@ -36,8 +35,9 @@ _logger = logging.getLogger(__name__)
 class DaskExecutor:
     """Workers of a Dask cluster.
 
-    Without ``security`` there is no authentication: whoever can connect to the scheduler can run code as you. The one
-    that is started here listens on 127.0.0.1 alone, that is, to every user of this machine. A line in the log says so.
+    Without ``security`` there is no authentication: every program that can connect to the scheduler can run code as
+    you. The one that is started here listens on 127.0.0.1 alone, that is, to every user of this machine. A line in the
+    log says so.
 
     :param workers: of a cluster that is started on this machine; by default as many as there are cores
     :param scheduler: address of a scheduler that is running; one of Dask's clusters or a ``distributed.Client`` will do
@@ -56,7 +56,7 @@ class DaskExecutor:
             raise OptionError(f"security must be a distributed.Security, got {type(security).__name__}")
         if security is not None and isinstance(scheduler, distributed.Client):
             raise OptionError("give security or a client, not both: a distributed.Client brings its own certificates")
-        self._own_workers = available_cores() if workers is None else workers
+        self._own_workers: int = _core_count() if workers is None else workers
         self.workers = self._own_workers if scheduler is None else 0
         self._scheduler = scheduler
         self._patience = patience
@@ -66,7 +66,7 @@ class DaskExecutor:
         """Compute these batches, in the order in which workers come to them."""
         with self._connected(len(batches)) as client:
             _check_workers(client, study, self._patience)
-            work = _Work(client, study, batches, self._patience)
+            work = _Submissions(client, study, batches, self._patience)
             try:
                 while work.unfinished:
                     outcome = work.next_outcome()
@@ -110,13 +110,13 @@ class DaskExecutor:
                         f"a Dask cluster cannot start on this machine ({error}). In a script, it must be started below "
                         "if __name__ == '__main__', because each worker imports the script"
                     ) from error
-                stack.callback(_quietly, address.close, _ANSWER)
+                stack.callback(_close_quietly, address.close, _ANSWER)
             try:
                 client = distributed.Client(address, timeout=_ANSWER, set_as_default=False, security=self._security)
             except (OSError, ValueError, TypeError) as error:
                 raise StudyError(f"no Dask scheduler answers at {address}: {error}") from error
-            stack.callback(_quietly, client.close, _ANSWER)
-            _tell_who_may_connect(client)
+            stack.callback(_close_quietly, client.close, _ANSWER)
+            _warn_without_authentication(client)
             yield client
 
 
@@ -124,12 +124,19 @@ def _distributed() -> Any:
     """Dask's package, which is optional."""
     try:
         import distributed
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise StudyError("executor='dask' needs Dask: pip install 'blocc[cluster]'") from error
     return distributed
 
 
-def _tell_who_may_connect(client: Any) -> None:
+def _core_count() -> int:
+    """Cores that this process may use."""
+    from dask.system import CPU_COUNT
+
+    return int(CPU_COUNT)
+
+
+def _warn_without_authentication(client: Any) -> None:
     """A line in the log where the scheduler asks for no certificate."""
     address = str(getattr(client.scheduler, "address", ""))
     if address.startswith(("tls://", "wss://", "inproc://")):
@@ -143,7 +150,7 @@ def _tell_who_may_connect(client: Any) -> None:
     )
 
 
-def _quietly(close: Any, timeout: float) -> None:
+def _close_quietly(close: Any, timeout: float) -> None:
     """Close something that may be dead already."""
     with suppress(OSError, RuntimeError, CancelledError):
         close(timeout=timeout)
@@ -170,7 +177,7 @@ def _check_workers(client: Any, study: Study, patience: float) -> None:
 
 
 def _ask_all(client: Any, function: Callable[[str], Any], argument: str) -> dict[str, Any]:
-    """What each worker answers, or the exception it raises; Dask would wait for ever for one that is stuck."""
+    """What each worker answers, or the exception it raises; Dask would wait without end for one that is stuck."""
     answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def ask() -> None:
@@ -190,8 +197,8 @@ def _ask_all(client: Any, function: Callable[[str], Any], argument: str) -> dict
     return found
 
 
-class _Work:
-    """The batches that are handed out, and those that wait."""
+class _Submissions:
+    """The batches that were submitted, and those that wait."""
 
     def __init__(self, client: Any, study: Study, batches: Sequence[int], patience: float) -> None:
         self._client = client

@@ -1,11 +1,16 @@
 """One batch of a study, computed here and now: what every executor does, in this process or far away.
 
 Nothing a study's function does may stop the others: whatever it raises becomes the text of a failed outcome. Rows
-travel as text, so that they are the same whoever computed them.
+travel as text, so that they are the same whoever computed them: JSON that keeps every bit of a float, because Python
+writes the shortest decimal that reads back as the same double, and keeps the sign of zero. JSON has no NaN. A number
+that is not finite becomes ``{"$float": "nan"}``, and a key that begins with a dollar gets another one in front, so
+that no value can be mistaken for this.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import socket
 import time
@@ -13,12 +18,15 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
 
 from blocc._lib.version import __version__
-from blocc.studies.encoding import encode, plain
 from blocc.studies.study import RESERVED, Cell, Row, Study, StudyError
 
 _TAIL = 4000  #: characters kept of a traceback; its end says most
+_MARK = "$float"  #: of a number that JSON cannot hold
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ def compute_batch(definition: str, index: int, version: str) -> Outcome:
     try:
         batch = batches[index]
         rows = tuple(_checked(cell, row) for cell, row in zip(batch, study.compute(batch), strict=True))
-    except KeyboardInterrupt:  # the user's wish, not the function's failure
+    except KeyboardInterrupt:  # the user stops the study; the function has not failed
         raise
     except BaseException as error:  # SystemExit, too: a function must not end its worker
         failure = explain(error)
@@ -91,3 +99,56 @@ def explain(error: BaseException) -> str:
 def worker_name() -> str:
     """Who computes here: the process and its machine."""
     return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+# --- rows as text ----------------------------------------------------------------------------------------------------
+def plain(value: Any) -> Any:
+    """A value with NumPy's and JAX's numbers and arrays replaced by Python's numbers and lists.
+
+    :raises TypeError: where it holds anything that has no place in JSON
+    """
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)  # np.float64 is a float, too
+    if isinstance(value, Mapping):
+        unfit = [key for key in value if not isinstance(key, str)]
+        if unfit:
+            raise TypeError(f"keys must be strings, got {unfit[0]!r}")
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        array = np.asarray(value)
+        if array.dtype.kind in "biufU":
+            return array.tolist()  # a number where the array has no axes
+    raise TypeError(f"a row must hold numbers, texts, lists and dictionaries of these, got {type(value).__name__}")
+
+
+def _marked(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_MARK: repr(value)}
+    if isinstance(value, dict):
+        return {f"${key}" if key.startswith("$") else key: _marked(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_marked(item) for item in value]
+    return value
+
+
+def _unmarked(value: dict[str, Any]) -> Any:
+    if value.keys() == {_MARK}:
+        return float(value[_MARK])
+    return {key[1:] if key.startswith("$") else key: item for key, item in value.items()}
+
+
+def encode(row: Mapping[str, Any]) -> str:
+    """A row as text."""
+    return json.dumps(_marked(plain(row)), allow_nan=False)
+
+
+def decode(text: str) -> dict[str, Any]:
+    """The row that :func:`encode` wrote."""
+    row: dict[str, Any] = json.loads(text, object_hook=_unmarked)
+    return row

@@ -1,17 +1,29 @@
-"""Who computes the batches of a study: one protocol, and the choice by name."""
+"""Who computes the batches of a study: this process, processes of this machine, or a cluster."""
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections import Counter, deque
 from collections.abc import Generator, Sequence
-from typing import Protocol
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
 
+from blocc._lib.streams import outlive_readers
 from blocc._lib.threads import single_blas_thread
 from blocc._lib.version import __version__
 from blocc.errors import OptionError
-from blocc.studies.compute import Outcome, compute_batch
-from blocc.studies.study import Study
+from blocc.studies.compute import Outcome, compute_batch, worker_name
+from blocc.studies.study import Study, StudyError
 
 NAMES = ("serial", "processes", "dask")
+ATTEMPTS = 3  #: worker processes that may die of one batch before it counts as failed
 
 #: One thread for each worker: as many workers as cores share the machine without waiting for each other, and sums are
 #: added in the same order whatever the machine. NPROC is what XLA asks for its threads.
@@ -24,6 +36,7 @@ ONE_THREAD = {
 }
 
 
+@runtime_checkable
 class Executor(Protocol):
     """Computes batches in any order, and yields each outcome as soon as it is there.
 
@@ -59,6 +72,98 @@ class SerialExecutor:
             yield outcome
 
 
+class ProcessExecutor:
+    """Worker processes on this machine, started by loky.
+
+    Each worker is a pool of its own and has one batch at a time. So it is known which batch a worker died of, and only
+    that one is charged an attempt. The workers are fresh interpreters, never forks: JAX has threads, and their locks
+    would stay locked in a fork. They do not import the main program again: a script needs no guard.
+
+    :param workers: how many; by default as many as this process may use cores
+    """
+
+    name = "processes"
+
+    def __init__(self, workers: int | None = None) -> None:
+        try:
+            import loky
+        except ModuleNotFoundError as error:
+            raise StudyError("executor='processes' needs loky: pip install 'blocc[cluster]'") from error
+        self.workers: int = loky.cpu_count() if workers is None else workers
+
+    def run(self, study: Study, batches: Sequence[int]) -> Generator[Outcome, None, None]:
+        """Compute these batches, in the order in which workers come to them."""
+        definition, waiting, attempts = study.to_json(), deque(batches), Counter[int]()
+        pools = [_start_pool() for _ in range(min(self.workers, len(batches)))]
+        running: dict[Future[Outcome], tuple[int, int]] = {}  # the batch, and the place of its pool
+        try:
+            _check_start(pools)
+            idle = list(range(len(pools)))
+            while waiting or running:
+                while waiting and idle:
+                    index, place = waiting.popleft(), idle.pop()
+                    attempts[index] += 1
+                    running[pools[place].submit(compute_batch, definition, index, __version__)] = index, place
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    index, place = running.pop(future)
+                    idle.append(place)
+                    try:
+                        yield replace(future.result(), attempts=attempts[index])
+                    except BrokenProcessPool as error:
+                        pools[place].shutdown()
+                        pools[place] = _start_pool()
+                        if attempts[index] < ATTEMPTS:
+                            waiting.append(index)
+                        else:
+                            yield _given_up(index, error)
+        finally:
+            for pool in pools:
+                pool.shutdown(kill_workers=True)
+
+
+def _start_pool() -> Any:
+    """A pool of one process, which starts with its first task."""
+    from loky import ProcessPoolExecutor
+
+    return ProcessPoolExecutor(1, env=ONE_THREAD, initializer=_prepare_worker, initargs=(os.getpid(),))
+
+
+def _check_start(pools: Sequence[Any]) -> None:
+    try:
+        for started in [pool.submit(worker_name) for pool in pools]:
+            started.result()
+    except BrokenProcessPool as error:
+        raise StudyError(f"worker processes cannot start ({_cause(error)}). Finished cells are kept") from error
+
+
+def _given_up(index: int, error: BaseException) -> Outcome:
+    reason = f"the worker died {ATTEMPTS} times while it computed this batch (the last time: {_cause(error)})"
+    return Outcome(index, (), reason, 0.0, "processes of this machine", ATTEMPTS)
+
+
+def _cause(error: BaseException) -> str:
+    """How a worker died: loky names the exit code, such as SIGKILL(-9), in braces within a page of advice."""
+    code = re.search(r"\{(.*?)\}", str(error))
+    return code[1] if code else str(error).partition("\n")[0]
+
+
+def _prepare_worker(program: int) -> None:
+    """In a new worker: leave the program's terminal and its standard output alone, and do not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal; the main one decides
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    outlive_readers()
+    sys.stdout = sys.stderr
+    threading.Thread(target=_end_with, args=(program,), daemon=True).start()
+
+
+def _end_with(program: int) -> None:
+    """End this process at once when the program that started it is gone, in the middle of a batch, too."""
+    while os.getppid() == program:
+        time.sleep(0.5)
+    os._exit(0)
+
+
 def make_executor(name: str, workers: int | None, scheduler: str | None) -> Executor:
     """The executor of that name, with its options checked."""
     if name not in NAMES:
@@ -72,8 +177,6 @@ def make_executor(name: str, workers: int | None, scheduler: str | None) -> Exec
             raise OptionError(f"executor='serial' has one worker, got workers={workers}")
         return SerialExecutor()
     if name == "processes":
-        from blocc.studies.processes import ProcessExecutor
-
         return ProcessExecutor(workers)
     from blocc.studies.cluster import DaskExecutor
 

@@ -19,7 +19,7 @@ from blocc.studies.study import StudyError
 def exclusive(path: Path, holder: str) -> Iterator[None]:
     """Hold the lock of the file at ``path`` for the duration of a block.
 
-    :param holder: named in the error where somebody else has the lock
+    :param holder: named in the error where the lock is taken
     :raises StudyError: at once, where the lock is taken
     """
     lock = path.with_name(f"{path.name}.lock")

@@ -17,10 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from blocc._lib.reading import shown
+from blocc._lib.files import shown
 from blocc._lib.version import __version__
-from blocc.studies.compute import Outcome
-from blocc.studies.encoding import decode
+from blocc.studies.compute import Outcome, decode
 from blocc.studies.locking import exclusive
 from blocc.studies.study import Cell, Study, StudyError, canonical
 
@@ -97,7 +96,7 @@ class Store:
         self.read_only = read_only
         if self.path.is_dir():
             raise StudyError(f"{self.path} is a folder, not a file with studies")
-        if self.path.exists() and not self.path.is_file():  # SQLite would wait for ever at the end of a pipe
+        if self.path.exists() and not self.path.is_file():  # SQLite would wait without end for a pipe
             raise StudyError(f"{self.path} is not a file")
         if read_only and not self.path.exists():
             raise StudyError(f"{self.path} does not exist: no study was run there")
@@ -127,7 +126,7 @@ class Store:
         if not self._belongs_to_us():
             self._connection.execute("PRAGMA journal_mode=WAL")
             with self._transaction():
-                if not self._belongs_to_us():  # nobody else has made the tables in the meantime
+                if not self._belongs_to_us():  # another program may have made them in the meantime
                     for statement in _TABLES.split(";")[:-1]:
                         self._connection.execute(statement)
                     self._connection.execute(f"PRAGMA application_id={APPLICATION}")
@@ -298,7 +297,7 @@ class Store:
             listed.append(StoredStudy(study, version, self._decoded(settings, "settings"), *counts, started, ended))
         return listed
 
-    # --- what a stranger may have written ----------------------------------------------------------------------------
+    # --- checks of a file from outside --------------------------------------------------------------------------------
     def _decoded(self, text: Any, what: str) -> dict[str, Any]:
         """The dictionary that a text holds."""
         try:

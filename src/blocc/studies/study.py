@@ -1,7 +1,7 @@
 """What a study is: a function, a grid of parameters and seeds. Each combination is a cell; each cell becomes a row.
 
 A study is plain data. Its function is named, not held, so that any process or machine with the package finds it; its
-parameters are what JSON can hold, so that a cell has a key that stays the same for ever.
+parameters are what JSON can hold, so that the key of a cell never changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from blocc._lib.reading import shown
+from blocc._lib.files import shown
 from blocc._lib.version import __version__
 from blocc.errors import BloccError, OptionError
 
@@ -78,12 +78,12 @@ class Study:
         twice = sorted({key for key in names if names.count(key) > 1})
         if twice:
             raise OptionError(f"grid, fixed and the seed must not share names, got {', '.join(map(repr, twice))} twice")
-        strange = [key for key in names if not isinstance(key, str) or key in RESERVED]
-        if strange:
-            raise OptionError(f"parameters must have names other than 'status' and 'error', got {strange[0]!r}")
-        strangers = [key for key in self.together if key not in (*self.grid, SEED)]
-        if strangers:
-            raise OptionError(f"together must name parameters of the grid or 'seed', got {strangers[0]!r}")
+        unfit = [key for key in names if not isinstance(key, str) or key in RESERVED]
+        if unfit:
+            raise OptionError(f"parameters must have names other than 'status' and 'error', got {unfit[0]!r}")
+        unknown = [key for key in self.together if key not in (*self.grid, SEED)]
+        if unknown:
+            raise OptionError(f"together must name parameters of the grid or 'seed', got {unknown[0]!r}")
         try:
             canonical(self._content())
         except (TypeError, ValueError) as error:

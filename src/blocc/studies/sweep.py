@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from blocc._lib.reading import read_limited, shown
+from blocc._lib.files import read_limited, shown
 from blocc.errors import BloccError
 from blocc.problems.loading import InputError
 from blocc.studies.study import MOST_CELLS, Study

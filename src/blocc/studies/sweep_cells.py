@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc.problem import BilevelProblem
 from blocc.problems.loading import InputError, execute, load_problem, parse_x0
 from blocc.problems.toy import toy_problem
@@ -209,7 +210,7 @@ def file_hash(file: Path) -> str:
 
 def network_hash(network: TransportNetwork) -> str:
     """SHA-256 of everything a network holds, whatever files it came from."""
-    return hashlib.sha256(native.render(network).encode()).hexdigest()
+    return hashlib.sha256(native.render(network)).hexdigest()
 
 
 def samples_hash(samples: LabelledData) -> str:
@@ -267,11 +268,13 @@ def _numbers(flat: Any) -> list[float | None] | None:
     return None if len(array) > MOST_NUMBERS else [_finite(value) for value in array]
 
 
-def _share(right: np.ndarray) -> float:
+def _share(right: Bool[NDArray, "samples"]) -> float:
     return float(np.mean(right))
 
 
-def _standardised(features: np.ndarray, train: np.ndarray) -> np.ndarray:
+def _standardised(
+    features: Float[NDArray, "samples features"], train: Int[NDArray, "train"]
+) -> Float[NDArray, "samples features"]:
     """Zero mean and unit variance over the training samples; a feature that is constant there is only centred."""
     centre, spread = features[train].mean(axis=0), features[train].std(axis=0)
     return np.asarray((features - centre) / np.where(spread > 1e-14 * np.abs(centre), spread, 1.0))

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from blocc._lib.reading import shown, stays_inside
+from blocc._lib.files import shown, stays_inside
 from blocc.errors import OptionError
-from blocc.methods.front import prepare
 from blocc.methods.registry import METHODS as OTHER_METHODS
-from blocc.methods.registry import NAMES
+from blocc.methods.registry import NAMES, prepare
 from blocc.options import Options, make_options
 from blocc.problems.loading import InputError
 from blocc.solve import start_in
 from blocc.studies import sweep_cells
 from blocc.svm.data import samples as svm_data
 from blocc.svm.data.samples import read_samples
-from blocc.transport.design.capacity_set import CapacitySet
-from blocc.transport.design.design_network import METHODS, design_network
+from blocc.transport.design.options import DesignOptions
 from blocc.transport.network import files as transport_files
 from blocc.transport.network.files import read_network
 
@@ -31,6 +28,7 @@ PROBLEMS = "FILE.py, FILE.py:NAME, toy, three, nine, seville, network:PATH or sv
 _CELLS = "blocc.studies.sweep_cells"
 
 
+@runtime_checkable
 class Target(Protocol):
     """What a study works on."""
 
@@ -51,7 +49,7 @@ class Target(Protocol):
 def confined(text: str, folder: Path, key: str, anywhere: bool) -> Path:
     """The path that a study names, relative to ``folder``: in there or in the working folder, or ``anywhere``.
 
-    A study may come from a stranger, and what it names is read, run or overwritten.
+    A study may come from outside, and what it names is read, run or overwritten.
     """
     path = folder / text
     if "\0" in text:
@@ -148,30 +146,17 @@ class NetworkTarget:
     columns: tuple[str, ...] = sweep_cells.DESIGN_COLUMNS
     shown: tuple[str, ...] = ("utility", "links_built", "distance", "seconds")
     takes_start = False
-    options = tuple(
-        name
-        for name in inspect.signature(design_network).parameters
-        if name not in ("network", "seed", "callback", "report", "model", "x0")
-    )
+    options = tuple(option.name for option in fields(DesignOptions) if option.name != "seed")
 
     def __init__(self, problem: str) -> None:
         self.network = read_network(problem)
         self.fixed: dict[str, Any] = {"problem": problem, "sha256": sweep_cells.network_hash(self.network)}
 
     def check(self, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-        """Check options as ``design_network`` would."""
+        """Check options as ``design_network`` does."""
         _refuse_arguments(arguments)
-        for name, value in options.items():
-            _obey(name, value, _DESIGN_RULES[name])
-        limits = CapacitySet(
-            self.network,
-            limit=options.get("max_capacity"),
-            budget=options.get("budget"),
-            symmetric=options.get("symmetric", False),
-        )
-        method = "pgd" if options.get("preset") == "paper" else options.get("method", "prices")
-        if method != "prices" and not limits.is_box:
-            raise OptionError(f"method {method!r} knows no budget and no symmetry; use method 'prices'")
+        _check_switches(options, ("symmetric",))
+        DesignOptions.from_names(options).capacity_set(self.network)
 
     def check_start(self, x0: Any, arguments: Mapping[str, Any]) -> None:
         """Nothing: a design draws its own starts."""
@@ -188,28 +173,30 @@ class SamplesTarget:
     def __init__(self, problem: str) -> None:
         try:
             from blocc.svm.estimator import BilevelSVC
-        except ImportError as error:
-            raise InputError(f'svm: needs {error.name or "scikit-learn"}; pip install "blocc[svm]"') from error
+        except ModuleNotFoundError as error:
+            raise InputError(f'svm: needs {error.name}; pip install "blocc[svm]"') from error
         self._estimator = BilevelSVC
         self.samples = read_samples(problem)
         if len(self.samples.classes) != 2:
             raise InputError(f"{problem} must have two classes of samples, got {len(self.samples.classes)}")
         self.fixed: dict[str, Any] = {"problem": problem, "sha256": sweep_cells.samples_hash(self.samples)}
         own = [name for name in BilevelSVC().get_params() if name not in ("random_state", "validation_fraction")]
-        self.options = (*own, *_SAMPLE_RULES)
+        self.options = (*own, *_COUNTS, *_SWITCHES)
 
     def check(self, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         """Check options as ``BilevelSVC`` does, and the sizes of the split."""
         _refuse_arguments(arguments)
-        for name in _SAMPLE_RULES:
-            if name in options:
-                _obey(name, options[name], _SAMPLE_RULES[name])
-        own = {name: value for name, value in options.items() if name not in _SAMPLE_RULES}
+        _check_switches(options, _SWITCHES)
+        for name in _COUNTS:
+            value = options.get(name, 1)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise OptionError(f"{name} must be a whole number of at least 1, got {value!r}")
+        own = {name: value for name, value in options.items() if name not in (*_COUNTS, *_SWITCHES)}
         if own.get("kernel") == "precomputed":
             raise OptionError("kernel must be 'linear', 'rbf' or 'poly'; a sweep computes no kernel of its own")
         if own.get("start", "auto") not in ("auto", "uniform"):
             raise OptionError(f"start must be 'auto' or 'uniform', got {own['start']!r}")
-        self._estimator(**own)._settings()  # every check of a fit, and nothing else
+        self._estimator(**own)._options()  # every check of a fit, and nothing else
         n = self.samples.n_samples
         sizes = sweep_cells.split_sizes(n, options.get("train"), options.get("validation"))
         if sum(sizes) >= n:
@@ -221,45 +208,14 @@ class SamplesTarget:
         """Nothing: margins have a start of their own, the option ``start``."""
 
 
-# --- rules of single options ---------------------------------------------------------------------------------------
-Rule = tuple[Callable[[Any], bool], str]
+#: Options of the split of samples, beside those of ``BilevelSVC``.
+_COUNTS, _SWITCHES = ("train", "validation"), ("expand", "standardize")
 
 
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-_POSITIVE: Rule = (_is_positive, "a positive number")
-_COUNT: Rule = (_is_count, "a whole number of at least 1")
-_SWITCH: Rule = (lambda value: isinstance(value, bool), "true or false")
-_DESIGN_RULES: dict[str, Rule] = {
-    "gamma": (lambda value: value == "auto" or _is_positive(value), "'auto' or a positive number"),
-    "starts": _COUNT,
-    "budget": _POSITIVE,
-    "symmetric": _SWITCH,
-    "max_capacity": (lambda value: isinstance(value, list) or _is_positive(value), "a positive number or a list"),
-    "method": (lambda value: value in METHODS, f"one of {', '.join(METHODS)}"),
-    "preset": (lambda value: value in ("default", "paper"), "'default' or 'paper'"),
-    "tolerance": (lambda value: _is_positive(value) and value < 1, "a number between 0 and 1"),
-    "time_limit": _POSITIVE,
-    "max_iterations": _COUNT,
-}
-_SAMPLE_RULES: dict[str, Rule] = {
-    "train": _COUNT,
-    "validation": _COUNT,
-    "expand": _SWITCH,
-    "standardize": _SWITCH,
-}
-
-
-def _obey(name: str, value: Any, rule: Rule) -> None:
-    allows, words = rule
-    if not allows(value):
-        raise OptionError(f"{name} must be {words}, got {value!r}")
+def _check_switches(options: Mapping[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        if not isinstance(options.get(name, False), bool):
+            raise OptionError(f"{name} must be true or false, got {options[name]!r}")
 
 
 def _refuse_arguments(arguments: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any
 
@@ -14,33 +15,17 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
 
+from blocc._lib.arrays import Float, Int, NDArray
 from blocc.errors import OptionError
 from blocc.result import Result, Status
-from blocc.svm.fitting import UNIFORM, FitOptions, MarginFit, fit_margins
+from blocc.svm.fitting import PRESETS, UNIFORM, FitOptions, MarginFit, fit_margins
 from blocc.svm.kernels import KERNELS, FeatureMap, Kernel, scale_gamma
+from blocc.svm.margins import MarginProblem
 
-#: Named settings: the paper's formulation, and that of its published code, each with the published start and steps.
-PRESETS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "paper": {
-        "c_penalty": "squared",
-        "c_weight": 1.0,
-        "intercept_weight": 0.0,
-        "gamma": 12.0,
-        "method": "pgd",
-        "step": 0.01,
-        "start": "uniform",
-    },
-    "published": {
-        "c_penalty": "norm",
-        "c_weight": 1.0,
-        "intercept_weight": 1.0,
-        "gamma": 12.0,
-        "method": "pgd",
-        "step": 0.01,
-        "start": "uniform",
-    },
-}
+#: The options of a fit that are arguments of the estimator too.
+FIT_NAMES = tuple(field.name for field in fields(FitOptions))
+Labels = Float[NDArray, "n"]
+Features = Float[NDArray, "n d"]
 
 
 class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -160,7 +145,7 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         For a precomputed kernel X holds kernels between all samples, and X_val those of the validation samples with
         them. ``report(iteration, row)`` is called with every row of the history.
         """
-        settings = self._settings()
+        options, start = self._options()
         X, y = validate_data(self, X, y, dtype=np.float64)
         labels = self._signs(y)
         if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
@@ -178,53 +163,53 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X_val, val_labels = self._validation(X_val, y_val)
         self.training_indices_, self.validation_indices_ = train, held_out
         features, val_features = self._features(X, train, X_val)
-        options = FitOptions(**{key: value for key, value in settings.items() if key != "start"})
-        start = self._start(settings["start"], len(train), generator)
-        fit = fit_margins((features, labels[train], val_features, val_labels), options, start, report)
-        self._keep(fit, X, labels, train, settings)
-        rows = self._linear_rows(val_features, val_labels)
-        self.validation_loss_ = _loss(rows, fit.result.y)
-        self.training_loss_ = _loss(self._linear_rows(features, labels[train]), fit.result.y)
+        samples = features, labels[train], val_features, val_labels
+        if isinstance(start, str):
+            start = None if start == "auto" else np.asarray(generator.uniform(*UNIFORM, size=len(train)))
+        fit = fit_margins(samples, options, start, report)
+        self._keep(fit, X, labels, train)
+        self.validation_loss_ = MarginProblem.of(samples).validation_loss(fit.result.y)
+        self.training_loss_ = MarginProblem.of(samples[:2] * 2).validation_loss(fit.result.y)
         status = fit.result.status
         if status is not Status.CONVERGED:
             warnings.warn(f"{status.value}: {fit.result.message}", ConvergenceWarning, stacklevel=2)
         return self
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any) -> Float[NDArray, "n"]:
         """Signed distance to the margin: positive for ``classes_[1]``."""
         check_is_fitted(self)
         return np.asarray(self._similarities(X) @ self._weights + self.intercept_[0])
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> NDArray:
         """The class of each sample."""
         positive = self.decision_function(X) > 0.0
         return np.asarray(self.classes_[positive.astype(int)])
 
-    def staged_decision_function(self, X: Any) -> Iterator[np.ndarray]:
+    def staged_decision_function(self, X: Any) -> Iterator[Float[NDArray, "n"]]:
         """:meth:`decision_function` after each stage of the fit; ``stage_rows_`` tells their rows in the history."""
         check_is_fitted(self)
         similarities = self._similarities(X)
         for weights, intercept in zip(self._stage_weights, self._stage_intercepts, strict=True):
             yield similarities @ weights + intercept
 
-    def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
+    def staged_predict(self, X: Any) -> Iterator[NDArray]:
         """:meth:`predict` after each stage of the fit."""
         for values in self.staged_decision_function(X):
             yield self.classes_[(values > 0.0).astype(int)]
 
-    def penalised_decision_function(self, X: Any) -> np.ndarray:
+    def penalised_decision_function(self, X: Any) -> Float[NDArray, "n"]:
         """What the penalised answer yF says: the published figures belong to it. It may break the constraints."""
         similarities = self._similarities(X)
         return np.asarray(similarities @ self._penalised[:-1] + self._penalised[-1])
 
-    def most_forgiven(self, count: int = 10) -> np.ndarray:
+    def most_forgiven(self, count: int = 10) -> Int[NDArray, "count"]:
         """Indices (into the X of ``fit``) of the training samples with the largest margins, largest first."""
         check_is_fitted(self)
         order = np.argsort(-self.margins_, kind="stable")[:count]
         return np.asarray(self.training_indices_[order[self.margins_[order] > 1e-9]])
 
-    def _settings(self) -> dict[str, Any]:
-        """The options of the fit, presets applied; every argument checked."""
+    def _options(self) -> tuple[FitOptions, Any]:
+        """The options of the fit and its start, presets applied; every argument checked."""
         if self.preset not in PRESETS:
             raise OptionError(f"preset must be {', '.join(map(repr, PRESETS))}, got {self.preset!r}")
         if self.kernel not in KERNELS:
@@ -238,24 +223,13 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         number = isinstance(self.kernel_gamma, Real) and np.isfinite(self.kernel_gamma) and self.kernel_gamma > 0
         if not number and self.kernel_gamma not in ("scale", "auto"):
             raise OptionError(f"kernel_gamma must be 'scale', 'auto' or a positive number, got {self.kernel_gamma!r}")
-        names = (
-            "c_penalty",
-            "c_weight",
-            "intercept_weight",
-            "gamma",
-            "tolerance",
-            "method",
-            "step",
-            "max_iterations",
-            "time_limit",
-            "start",
-        )
-        settings = {name: getattr(self, name) for name in names}
-        settings.update(PRESETS[self.preset])
-        FitOptions(**{key: value for key, value in settings.items() if key != "start"})
-        return settings
+        settings = {name: getattr(self, name) for name in (*FIT_NAMES, "start")} | PRESETS[self.preset]
+        start = settings.pop("start")
+        if isinstance(start, str) and start not in ("auto", "uniform"):
+            raise OptionError(f"start must be 'auto', 'uniform' or an array of margins, got {start!r}")
+        return FitOptions(**settings), start
 
-    def _signs(self, y: np.ndarray) -> np.ndarray:
+    def _signs(self, y: NDArray) -> Labels:
         """Labels as -1 and 1; sets ``classes_``."""
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -270,7 +244,7 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return 2.0 * codes - 1.0
 
-    def _validation(self, X_val: Any, y_val: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _validation(self, X_val: Any, y_val: Any) -> tuple[Features, Labels]:
         """A validation set of the user's own."""
         X_val = validate_data(self, X_val, dtype=np.float64, reset=False)
         y_val = check_array(y_val, ensure_2d=False, dtype=None, input_name="y_val")
@@ -284,7 +258,7 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn("the validation set has one class only", UserWarning, stacklevel=3)
         return X_val, labels
 
-    def _split(self, labels: np.ndarray, generator: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _split(self, labels: Labels, generator: Any) -> tuple[Int[NDArray, "train"], Int[NDArray, "held_out"]]:
         """Set a stratified part aside; a class with a single sample stays in the training set."""
         n = len(labels)
         counts = {sign: int((labels == sign).sum()) for sign in (-1.0, 1.0)}
@@ -301,7 +275,9 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             train = np.append(train, rare)
         return np.sort(train), np.sort(held_out)
 
-    def _features(self, X: np.ndarray, train: np.ndarray, X_val: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _features(
+        self, X: Features, train: Int[NDArray, "train"], X_val: Float[NDArray, "m d"]
+    ) -> tuple[Float[NDArray, "train e"], Float[NDArray, "m e"]]:
         """Features of both sets, and what prediction needs to compute them."""
         samples = X[train]
         if self.kernel == "linear":
@@ -316,16 +292,7 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._map = FeatureMap.of_kernel(matrix, self.n_components)
         return self._map(matrix), self._map(cross)
 
-    def _start(self, start: Any, n: int, generator: Any) -> np.ndarray | None:
-        if isinstance(start, str):
-            if start not in ("auto", "uniform"):
-                raise OptionError(f"start must be 'auto', 'uniform' or an array of margins, got {start!r}")
-            return None if start == "auto" else np.asarray(generator.uniform(*UNIFORM, size=n))
-        return np.asarray(start, dtype=np.float64)
-
-    def _keep(
-        self, fit: MarginFit, X: np.ndarray, labels: np.ndarray, train: np.ndarray, settings: dict[str, Any]
-    ) -> None:
+    def _keep(self, fit: MarginFit, X: Features, labels: Labels, train: Int[NDArray, "train"]) -> None:
         """Set the attributes that scikit-learn's users expect."""
         result = fit.result
         self.result_, self.bound_, self.is_global_ = result, fit.bound, fit.is_global
@@ -345,19 +312,10 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._stage_intercepts = [float(point[-1]) for point in fit.path]
         self.stage_rows_ = fit.path_rows
 
-    def _similarities(self, X: Any) -> np.ndarray:
+    def _similarities(self, X: Any) -> Float[NDArray, "n _"]:
         """Linear features, or kernels with the training samples."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         if self.kernel == "linear":
             return X
         return X[:, self.training_indices_] if self.kernel == "precomputed" else self._kernel(X, self._landmarks)
-
-    @staticmethod
-    def _linear_rows(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return np.asarray(labels[:, None] * np.column_stack([features, np.ones(len(labels))]))
-
-
-def _loss(rows: np.ndarray, y: np.ndarray) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.exp(1.0 - rows @ y).sum())

@@ -10,17 +10,26 @@ from typing import Any
 
 import numpy as np
 
+from blocc._lib.arrays import Float, Int, NDArray
 from blocc.errors import OptionError
 from blocc.lagrangian import Multipliers
-from blocc.outer.monitor import State
 from blocc.result import Certificate, History, HistoryRow, Result, Status
 from blocc.run.conclude import versions
 from blocc.solve import solve
-from blocc.svm.margins import MarginProblem, Scaling, check_price, is_number
+from blocc.svm.margins import (
+    FeatureUnits,
+    MarginProblem,
+    Margins,
+    Samples,
+    Y,
+    check_price,
+    is_number,
+    scaled_problem,
+)
 from blocc.svm.optimality import follower_residual
 from blocc.svm.padded import Solvers
 from blocc.svm.support_sets import Choice, Descent
-from blocc.svm.svm_problem import scaled_problem, svm_problem
+from blocc.svm.svm_problem import svm_problem
 
 Report = Callable[[int, HistoryRow], None]
 
@@ -31,6 +40,13 @@ METHODS = ("exact", "pgd")
 UNIFORM = (1.0, 5.0)
 #: Most classifiers that are kept of a run of Algorithm 1.
 MOST_STAGES = 200
+_PUBLISHED_RUN = {"c_weight": 1.0, "gamma": 12.0, "method": "pgd", "step": 0.01, "start": "uniform"}
+#: Named settings: the paper's formulation, and that of its published code, each with the published start and steps.
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "paper": {"c_penalty": "squared", "intercept_weight": 0.0, **_PUBLISHED_RUN},
+    "published": {"c_penalty": "norm", "intercept_weight": 1.0, **_PUBLISHED_RUN},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +54,10 @@ class MarginFit:
     """A classifier y = (w, b), how it came about, and what is proved about it."""
 
     result: Result
-    path: np.ndarray  #: the classifier after each row of ``result.history``, or of an even selection of them
-    path_rows: np.ndarray  #: which rows of the history these are
+    path: Float[
+        NDArray, "rows p"
+    ]  #: the classifier after each row of ``result.history``, or of an even selection of them
+    path_rows: Int[NDArray, "rows"]  #: which rows of the history these are
     bound: float  #: no margins have a smaller upper value (-inf: not known)
     is_global: bool
 
@@ -79,9 +97,6 @@ class FitOptions:
         return {name: getattr(self, name) for name in ("c_penalty", "c_weight", "intercept_weight")}
 
 
-Samples = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
-
 def fit_margins(samples: Samples, options: FitOptions, start: Any = None, report: Report | None = None) -> MarginFit:
     """Choose margins for (features, labels, validation features, validation labels), labels being -1 and 1."""
     start = None if start is None else np.asarray(start, dtype=np.float64)
@@ -92,21 +107,21 @@ def fit_margins(samples: Samples, options: FitOptions, start: Any = None, report
     return _exactly(samples, options, start, report)
 
 
-def _exactly(samples: Samples, options: FitOptions, start: np.ndarray | None, report: Report | None) -> MarginFit:
+def _exactly(samples: Samples, options: FitOptions, start: Margins | None, report: Report | None) -> MarginFit:
     begun = time.perf_counter()
-    scaled, scaling = scaled_problem(*samples, **options.weights)
+    scaled, units = scaled_problem(samples, **options.weights)
     solvers = Solvers(scaled)
     gamma = GAMMAS[0] if isinstance(options.gamma, str) else options.gamma
     descent = Descent(solvers, options.tolerance, options.time_limit, report)
-    choice = descent.run(start, gamma / scaling.unit**2)
+    choice = descent.run(start, gamma / units.unit**2)
     if choice.best is None:
         raise OptionError(f"no classifier could be computed: {choice.message or 'the features are not usable'}")
-    raw = _raw_problem(samples, options)
-    y, c = scaling.back(choice.best.y), choice.best.c
-    support = choice.best.support / scaling.unit**2
+    raw = MarginProblem.of(samples, **options.weights)
+    y, c = units.back(choice.best.y), choice.best.c
+    support = choice.best.support / units.unit**2
     residuals = kkt_residuals(raw, c, y, support)
-    upper, lower = raw.upper(c, y), raw.lower(y)
-    gamma, y_penalty, penalty_value = _penalised(raw, solvers, scaling, c, y, options)
+    upper = raw.upper(c, y)
+    gamma, y_penalty, penalty_value = _penalised(raw, solvers, units, c, y, options)
     status, message = _judge(choice, scaled)
     certificate = Certificate(
         stationarity=residuals[0],
@@ -116,49 +131,33 @@ def _exactly(samples: Samples, options: FitOptions, start: np.ndarray | None, re
         distance=float(np.linalg.norm(y_penalty - y)),
         stationarity_x=choice.stationarity,
     )
+    compiling = solvers.compile_seconds
     result = Result(
         x=c,
         y=y,
         y_penalty=y_penalty,
         multipliers=Multipliers(support, np.zeros(0)),
         upper_value=upper,
-        lower_value=lower,
+        lower_value=raw.lower(y),
         upper_value_penalty=raw.upper(c, y_penalty),
         gamma=gamma,
         status=status,
         message=message,
         certificate=certificate,
         history=History(
-            [row._replace(gamma=gamma, lower_value=row.lower_value / scaling.unit**2) for row in choice.rows]
+            [row._replace(gamma=gamma, lower_value=row.lower_value / units.unit**2) for row in choice.rows]
         ),
-        counts={
-            "evaluations": solvers.solves,
-            "branches": choice.branches,
-            "newton_steps": choice.newton_steps,
-        },
-        seconds={
-            "compile": solvers.compile_seconds,
-            "run": time.perf_counter() - begun - solvers.compile_seconds,
-        },
+        counts={"evaluations": solvers.solves, "branches": choice.branches, "newton_steps": choice.newton_steps},
+        seconds={"compile": compiling, "run": time.perf_counter() - begun - compiling},
         name="SVM margins",
         settings={**options.weights, "gamma": options.gamma, "tolerance": options.tolerance, "method": options.method},
         versions=versions(),
     )
-    path = np.array([scaling.back(point) for point in choice.path])
+    path = np.array([units.back(point) for point in choice.path])
     return MarginFit(result, path, np.arange(len(path)), choice.bound, choice.is_global)
 
 
-def _raw_problem(samples: Samples, options: FitOptions) -> MarginProblem:
-    """The user's own numbers, for values and certificates."""
-    features, labels, validation_features, validation_labels = samples
-    plain = Scaling(np.zeros(features.shape[1]), 1.0)
-    rows, validation = plain.rows(features, labels), plain.rows(validation_features, validation_labels)
-    return MarginProblem(rows, validation, **options.weights)
-
-
-def kkt_residuals(
-    problem: MarginProblem, c: np.ndarray, y: np.ndarray, support: np.ndarray
-) -> tuple[float, float, float]:
+def kkt_residuals(problem: MarginProblem, c: Margins, y: Y, support: Margins) -> tuple[float, float, float]:
     """Stationarity, feasibility and complementarity of the follower's answer, from the samples alone."""
     slack = problem.rows @ y - (1.0 - c)
     stationarity = np.abs(problem.ridge * y - problem.rows.T @ support).max()
@@ -171,17 +170,17 @@ def kkt_residuals(
 
 
 def _penalised(
-    raw: MarginProblem, solvers: Solvers, scaling: Scaling, c: np.ndarray, y: np.ndarray, options: FitOptions
-) -> tuple[float, np.ndarray, float]:
+    raw: MarginProblem, solvers: Solvers, units: FeatureUnits, c: Margins, y: Y, options: FitOptions
+) -> tuple[float, Y, float]:
     """yF and F_gamma(c) at the given gamma, or at the one that hides least (the first that hides nothing)."""
     lower, upper = raw.lower(y), raw.upper(c, y)
     candidates = GAMMAS if isinstance(options.gamma, str) else (options.gamma,)
-    best: tuple[float, np.ndarray, float] | None = None
+    best: tuple[float, Y, float] | None = None
     for gamma in candidates:
-        answer = solvers.follower(c, gamma=gamma / scaling.unit**2)
-        y_penalty = scaling.back(answer["y"])
+        answer = solvers.follower(c, gamma=gamma / units.unit**2)
+        y_penalty = units.back(answer.y)
         # The Lagrangian: second-order accurate where gamma magnifies what yF lacks in feasibility.
-        missing = (answer["price"] / scaling.unit**2) @ (1.0 - c - raw.rows @ y_penalty)
+        missing = (answer.price / units.unit**2) @ (1.0 - c - raw.rows @ y_penalty)
         value = raw.upper(c, y_penalty) + gamma * (raw.lower(y_penalty) + missing - lower)
         if best is None or abs(upper - value) < abs(upper - best[2]):
             best = gamma, y_penalty, value
@@ -202,12 +201,12 @@ def _judge(choice: Choice, scaled: MarginProblem) -> tuple[Status, str]:
 
 
 def _by_gradient_steps(
-    samples: Samples, options: FitOptions, start: np.ndarray | None, report: Report | None
+    samples: Samples, options: FitOptions, start: Margins | None, report: Report | None
 ) -> MarginFit:
     """Algorithm 1 of the paper, with exact inner solutions."""
     problem = svm_problem(*samples, **options.weights)
     first = np.full(len(samples[1]), 2.0) if start is None else start
-    margins: list[np.ndarray] = []
+    margins: list[Margins] = []
     result = solve(
         problem,
         first,
@@ -218,20 +217,16 @@ def _by_gradient_steps(
         max_iterations=options.max_iterations or 2000,
         time_limit=options.time_limit,
         progress=report,
-        callback=lambda state: _keep(margins, state),
+        callback=lambda state: margins.append(np.array(state.x)),
     )
-    scaled, scaling = scaled_problem(*samples, **options.weights)
+    scaled, units = scaled_problem(samples, **options.weights)
     solvers = Solvers(scaled)
     chosen = (
         np.unique(np.linspace(0, max(len(margins) - 1, 0), MOST_STAGES).astype(int)) if margins else np.zeros(0, int)
     )
-    path = [scaling.back(solvers.follower(margins[index])["y"]) for index in chosen]
+    path = [units.back(solvers.follower(margins[index]).y) for index in chosen]
     # A very long history keeps only some of its rows.
     rows = chosen * len(result.history) // max(len(margins), 1)
     return MarginFit(
         result, np.array([*path, result.y]), np.append(rows, max(len(result.history) - 1, 0)), -np.inf, False
     )
-
-
-def _keep(margins: list[np.ndarray], state: State) -> None:
-    margins.append(np.array(state.x))

@@ -10,80 +10,62 @@ costs one pass over the samples.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
 
-from blocc.svm.newton import (
-    Progress,
-    begin,
-    longest_step,
-    losses,
-    may_continue,
-    proceed,
-    solve_definite,
-    tame,
-    weighted_gram,
-)
-
-Array = Any
+from blocc._lib.arrays import Array, Bool, Float, Int
+from blocc.inner.mehrotra import Pairs, Products, State, corrected_direction, iterate
+from blocc.svm.newton import LIMITS, loss_limited_step, losses, solve_definite, weighted_gram
 
 #: Keeps the weight of an active constraint finite where the follower's set has no interior.
 SOFTENING = 1e-10
+PAIRS = Pairs((("slack", "price"),), (1.0,))
 
 
 class FollowerData(NamedTuple):
     """One instance. Rows of zeros with a demand of -1, and validation rows of weight 0, change nothing."""
 
-    rows: Array  #: (n, p): l_i (z_i, 1)
-    demand: Array  #: (n,): 1 - c_i
-    validation: Array  #: (m, p)
-    weight: Array  #: (m,): e_j
-    ridge: Array  #: (p,): r_k
+    rows: Float[Array, "n p"]  #: l_i (z_i, 1)
+    demand: Float[Array, "n"]  #: 1 - c_i
+    validation: Float[Array, "m p"]
+    weight: Float[Array, "m"]  #: e_j
+    ridge: Float[Array, "p"]  #: r_k
 
 
 class FollowerPoint(NamedTuple):
     """Primal and dual variables."""
 
-    y: Array
-    slack: Array
-    price: Array  #: multipliers of the constraints
+    y: Float[Array, "p"]
+    slack: Float[Array, "n"]
+    price: Float[Array, "n"]  #: multipliers of the constraints
 
 
 class FollowerAnswer(NamedTuple):
     """The solution, its relative KKT residual and the Newton steps it took."""
 
     point: FollowerPoint
-    error: Array
-    iterations: Array
-    infeasible: Array  #: whether the multipliers prove that no y meets all demands
+    error: Float[Array, ""]
+    iterations: Int[Array, ""]
+    infeasible: Bool[Array, ""]  #: whether the multipliers prove that no y meets all demands
 
 
-def start_cold(data: FollowerData) -> FollowerPoint:
-    """w = 0: unit slacks and prices."""
-    ones = jnp.ones(data.rows.shape[0])
-    return FollowerPoint(jnp.zeros(data.rows.shape[1]), jnp.maximum(-data.demand, ones), ones)
-
-
-def solve_follower(data: FollowerData, tolerance: Array) -> FollowerAnswer:
+def solve_follower(data: FollowerData, tolerance: float | Float[Array, ""]) -> FollowerAnswer:
     """Solve one instance to ``tolerance`` (relative KKT residual), or as far as rounding permits."""
-    first = start_cold(data)
-    end = lax.while_loop(
-        lambda progress: may_continue(progress, tolerance),
-        lambda progress: _step(data, progress),
-        begin(first, first.y),
-    )
+    n, p = data.rows.shape
+    first = FollowerPoint(jnp.zeros(p), jnp.maximum(-data.demand, jnp.ones(n)), jnp.ones(n))
+    end = iterate(first, lambda state: _step(data, state), lambda point: _error(data, point), tolerance, LIMITS)
     return FollowerAnswer(end.best, end.best_error, end.iteration, _unreachable(data, end.point.price))
 
 
-def _gradient(data: FollowerData, point: FollowerPoint) -> tuple[Array, Array]:
+def _gradient(data: FollowerData, point: FollowerPoint) -> tuple[Float[Array, "p"], Float[Array, "m"]]:
+    """The gradient of the Lagrangian, and the validation losses."""
     loss = losses(data.validation, data.weight, point.y)
-    slope = data.ridge * point.y - data.validation.T @ loss - data.rows.T @ point.price
-    return slope, loss
+    return data.ridge * point.y - data.validation.T @ loss - data.rows.T @ point.price, loss
 
 
-def _error(data: FollowerData, point: FollowerPoint) -> Array:
+def _error(data: FollowerData, point: FollowerPoint) -> Float[Array, ""]:
     slope, _ = _gradient(data, point)
     scale = 1.0 + jnp.max(point.price, initial=0.0)
     gap = data.rows @ point.y - data.demand
@@ -94,45 +76,46 @@ def _error(data: FollowerData, point: FollowerPoint) -> Array:
     )
 
 
-def _step(data: FollowerData, progress: Progress) -> Progress:
-    """Mehrotra's predictor and corrector."""
-    y, slack, price = progress.point
-    slope, loss = _gradient(data, progress.point)
+def _newton(
+    data: FollowerData, point: FollowerPoint, regularisation: Float[Array, ""]
+) -> tuple[Callable[[Products], FollowerPoint], Float[Array, "m"]]:
+    """Newton's direction for any change of the products, and the validation losses."""
+    y, slack, price = point
+    slope, loss = _gradient(data, point)
     primal = data.rows @ y - data.demand - slack
     stiffness = 1.0 / (slack / price + SOFTENING)
     matrix = weighted_gram(data.validation, loss) + weighted_gram(data.rows, stiffness) + jnp.diag(data.ridge)
-    solve = solve_definite(matrix, progress.regularisation)
-    count = slack.shape[0]
-    barrier = slack @ price / count
+    solve = solve_definite(matrix, regularisation)
 
-    def direction(products: Array) -> FollowerPoint:
-        pull = -stiffness * (products / price + primal)
+    def direction(wanted: Products) -> FollowerPoint:
+        (products,) = wanted
+        pull = stiffness * (products / price - primal)
         change = solve(data.rows.T @ pull - slope)
         price_change = pull - stiffness * (data.rows @ change)
-        return FollowerPoint(change, -(products + slack * price_change) / price, price_change)
+        return FollowerPoint(change, (products - slack * price_change) / price, price_change)
 
-    def lengths(change: FollowerPoint) -> tuple[Array, Array]:
-        return longest_step(slack, change.slack), longest_step(price, change.price)
+    return direction, loss
 
-    predictor = direction(slack * price)
-    shortest = jnp.minimum(*lengths(predictor))
-    reached = (slack + shortest * predictor.slack) @ (price + shortest * predictor.price) / count
-    centre = jnp.maximum((reached / barrier) ** 3, 1e-6) * barrier
-    change = direction(slack * price - centre + predictor.slack * predictor.price)
-    primal_step, dual_step = lengths(change)
+
+def _step(data: FollowerData, state: State) -> FollowerPoint:
+    point: FollowerPoint = state.point
+    direction, loss = _newton(data, point, state.regularisation)
+    change, barrier = corrected_direction(point, PAIRS, direction)
+    primal_step, dual_step = PAIRS.longest_steps(point, change)
     # With the exponential loss the two sides are coupled nonlinearly and move together.
     smooth = jnp.any(data.weight > 0.0)
     together = jnp.minimum(primal_step, dual_step)
-    damping = jnp.where(barrier < 1e-2, 0.999, 0.99) * tame(data.validation, loss, change.y)
+    damping = jnp.where(barrier < 1e-2, 0.999, 0.99) * loss_limited_step(data.validation, loss, change.y)
     primal_step = damping * jnp.where(smooth, together, primal_step)
     dual_step = damping * jnp.where(smooth, together, dual_step)
-    candidate = FollowerPoint(
-        y + primal_step * change.y, slack + primal_step * change.slack, price + dual_step * change.price
+    return FollowerPoint(
+        point.y + primal_step * change.y,
+        point.slack + primal_step * change.slack,
+        point.price + dual_step * change.price,
     )
-    return proceed(progress, candidate, _error(data, candidate), candidate.y)
 
 
-def _unreachable(data: FollowerData, price: Array) -> Array:
+def _unreachable(data: FollowerData, price: Float[Array, "n"]) -> Bool[Array, ""]:
     """Farkas: prices that combine the rows to nothing and the demands to something positive."""
     total = jnp.maximum(jnp.sum(price), 1e-300)
     combined = jnp.max(jnp.abs(data.rows.T @ price)) / total

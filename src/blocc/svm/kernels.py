@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from blocc._lib.arrays import Float, NDArray
+
 #: Eigenvalues below this share of the largest one are rounding, not features.
 RANK_TOLERANCE = 1e-10
 KERNELS = ("linear", "rbf", "poly", "precomputed")
@@ -26,7 +28,7 @@ class Kernel:
     degree: int = 3
     coef0: float = 0.0
 
-    def __call__(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    def __call__(self, left: Float[NDArray, "k d"], right: Float[NDArray, "n d"]) -> Float[NDArray, "k n"]:
         """k of every row of ``left`` with every row of ``right``."""
         from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel
 
@@ -39,10 +41,10 @@ class Kernel:
 class FeatureMap:
     """Coordinates in the span of the training samples: features = similarities @ basis (basis None: unchanged)."""
 
-    basis: np.ndarray | None
+    basis: Float[NDArray, "n e"] | None
 
     @classmethod
-    def of_kernel(cls, matrix: np.ndarray, rank: int | None = None) -> FeatureMap:
+    def of_kernel(cls, matrix: Float[NDArray, "n n"], rank: int | None = None) -> FeatureMap:
         """From the kernel matrix of the training samples; with ``rank``, its leading directions only."""
         values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
         values, vectors = values[::-1], vectors[:, ::-1]
@@ -54,7 +56,7 @@ class FeatureMap:
         return cls(vectors[:, keep] / np.sqrt(values[keep]))
 
     @classmethod
-    def of_samples(cls, samples: np.ndarray) -> FeatureMap:
+    def of_samples(cls, samples: Float[NDArray, "n d"]) -> FeatureMap:
         """From linear features: a change only where there are more features than samples."""
         n, d = samples.shape
         if d <= n:
@@ -64,16 +66,16 @@ class FeatureMap:
         keep[0] = True
         return cls(directions[keep].T)
 
-    def __call__(self, similarities: np.ndarray) -> np.ndarray:
+    def __call__(self, similarities: Float[NDArray, "k n"]) -> Float[NDArray, "k e"]:
         """Features of samples, given their linear features or their kernels with the training samples."""
         return similarities if self.basis is None else similarities @ self.basis
 
-    def back(self, w: np.ndarray) -> np.ndarray:
+    def back(self, w: Float[NDArray, "e"]) -> Float[NDArray, "n"]:
         """Weights over the linear features, or over the training samples."""
         return w if self.basis is None else self.basis @ w
 
 
-def scale_gamma(samples: np.ndarray, gamma: Any) -> float:
+def scale_gamma(samples: Float[NDArray, "n d"], gamma: Any) -> float:
     """scikit-learn's meaning of "scale", "auto" and numbers."""
     if gamma == "scale":
         variance = float(samples.var())

@@ -16,77 +16,85 @@ Every variable of a sample is eliminated by hand, so Newton's matrix has one row
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
 
-from blocc.svm.newton import (
-    Progress,
-    begin,
-    longest_step,
-    losses,
-    may_continue,
-    proceed,
-    solve_definite,
-    solve_saddle,
-    tame,
-    weighted_gram,
-)
-
-Array = Any
+from blocc._lib.arrays import Array, Bool, Float, Int
+from blocc.inner.mehrotra import Pairs, Products, State, corrected_direction, iterate, move
+from blocc.svm.newton import LIMITS, loss_limited_step, losses, solve_definite, solve_saddle, weighted_gram
 
 
 class LeaderData(NamedTuple):
     """One instance. Rows of zeros with a demand of -1, and validation rows of weight 0, change nothing."""
 
-    rows: Array  #: (n, p): l_i (z_i, 1)
-    demand: Array  #: (n,): 1 for every sample
-    validation: Array  #: (m, p)
-    weight: Array  #: (m,): e_j
-    ridge: Array  #: (p,): r_k
-    c_weight: Array  #: lambda
-    charge: Array  #: (n,): a_i
-    held: Array  #: (n,) bool
-    coupling: Array  #: (p,): q_k
+    rows: Float[Array, "n p"]  #: l_i (z_i, 1)
+    demand: Float[Array, "n"]  #: 1 for every sample
+    validation: Float[Array, "m p"]
+    weight: Float[Array, "m"]  #: e_j
+    ridge: Float[Array, "p"]  #: r_k
+    c_weight: Float[Array, ""]  #: lambda
+    charge: Float[Array, "n"]  #: a_i
+    held: Bool[Array, "n"]
+    coupling: Float[Array, "p"]  #: q_k
 
 
 class LeaderPoint(NamedTuple):
     """Primal and dual variables; ``slack`` counts for samples that are not held, ``support`` for those that are."""
 
-    y: Array
-    c: Array
-    slack: Array  #: d_i . y + c_i - 1
-    support: Array  #: mu_i
-    margin_price: Array  #: multiplier of d_i . y + c_i - slack_i = 1
-    c_price: Array  #: multiplier of c_i >= 0
-    support_price: Array  #: multiplier of mu_i >= 0
-    coupling_price: Array  #: multiplier of diag(q) y = sum mu_i d_i
+    y: Float[Array, "p"]
+    c: Float[Array, "n"]
+    slack: Float[Array, "n"]  #: d_i . y + c_i - 1
+    support: Float[Array, "n"]  #: mu_i
+    margin_price: Float[Array, "n"]  #: multiplier of d_i . y + c_i - slack_i = 1
+    c_price: Float[Array, "n"]  #: multiplier of c_i >= 0
+    support_price: Float[Array, "n"]  #: multiplier of mu_i >= 0
+    coupling_price: Float[Array, "p"]  #: multiplier of diag(q) y = sum mu_i d_i
 
 
 class LeaderAnswer(NamedTuple):
     """The solution, its relative KKT residual, the Newton steps it took and y after each of them."""
 
     point: LeaderPoint
-    error: Array
-    iterations: Array
-    path: Array
+    error: Float[Array, ""]
+    iterations: Int[Array, ""]
+    path: Float[Array, "steps p"]
 
 
 class _Residual(NamedTuple):
-    y: Array
-    c: Array
-    support: Array
-    margin: Array
-    coupling: Array
-    loss: Array
+    y: Float[Array, "p"]
+    c: Float[Array, "n"]
+    support: Float[Array, "n"]
+    margin: Float[Array, "n"]
+    coupling: Float[Array, "p"]
+    loss: Float[Array, "m"]
 
 
-def start_at(data: LeaderData, y: Array, support: Array) -> LeaderPoint:
+def solve_leader(
+    data: LeaderData,
+    y: Float[Array, "p"],
+    support: Float[Array, "n"],
+    tolerance: float | Float[Array, ""],
+    *,
+    coupled: bool,
+) -> LeaderAnswer:
+    """Solve one instance from a classifier ``y`` and multipliers ``support`` to ``tolerance``."""
+    pairs = _pairs(data, coupled)
+    end = iterate(
+        _start(data, y, support),
+        lambda state: _step(data, pairs, state, coupled),
+        lambda point: _error(data, pairs, point, coupled),
+        tolerance,
+        LIMITS,
+        record=lambda point: point.y,
+    )
+    return LeaderAnswer(end.best, end.best_error, end.iteration, end.record)
+
+
+def _start(data: LeaderData, y: Float[Array, "p"], support: Float[Array, "n"]) -> LeaderPoint:
     """A point in the interior, near a classifier and its multipliers."""
     margin = data.rows @ y - data.demand
     c = jnp.maximum(-margin, 0.1)
-    ones = jnp.ones_like(c)
     # The price of c is shared between its two multipliers; where it is high they must start high.
     half = jnp.maximum(1.0, 0.5 * data.charge)
     return LeaderPoint(
@@ -96,20 +104,19 @@ def start_at(data: LeaderData, y: Array, support: Array) -> LeaderPoint:
         jnp.where(data.held, jnp.maximum(support, 0.1), 0.0),
         jnp.where(data.held, data.charge - half, half),
         half,
-        ones,
+        jnp.ones_like(c),
         jnp.zeros_like(y),
     )
 
 
-def solve_leader(data: LeaderData, y: Array, support: Array, tolerance: Array, *, coupled: bool) -> LeaderAnswer:
-    """Solve one instance from a classifier ``y`` and multipliers ``support`` to ``tolerance``."""
-    first = start_at(data, y, support)
-    end = lax.while_loop(
-        lambda progress: may_continue(progress, tolerance),
-        lambda progress: _step(data, progress, coupled),
-        begin(first, first.y),
-    )
-    return LeaderAnswer(end.best, end.best_error, end.iteration, end.path)
+def _pairs(data: LeaderData, coupled: bool) -> Pairs:
+    pairs = [
+        (("c", "c_price"), jnp.ones_like(data.demand)),
+        (("slack", "margin_price"), jnp.where(data.held, 0.0, 1.0)),
+        (("support", "support_price"), jnp.where(data.held, 1.0, 0.0)),
+    ]
+    names, weights = zip(*pairs[: 3 if coupled else 2], strict=True)
+    return Pairs(names, weights)
 
 
 def _residual(data: LeaderData, point: LeaderPoint) -> _Residual:
@@ -127,56 +134,43 @@ def _residual(data: LeaderData, point: LeaderPoint) -> _Residual:
     )
 
 
-def _products(data: LeaderData, point: LeaderPoint, coupled: bool) -> tuple[Array, Array, Array]:
-    slack = jnp.where(data.held, 0.0, point.slack * point.margin_price)
-    support = jnp.where(data.held & coupled, point.support * point.support_price, 0.0)
-    return point.c * point.c_price, slack, support
-
-
-def _error(data: LeaderData, point: LeaderPoint, coupled: bool) -> Array:
+def _error(data: LeaderData, pairs: Pairs, point: LeaderPoint, coupled: bool) -> Float[Array, ""]:
     left = _residual(data, point)
     scale = 1.0 + jnp.maximum(jnp.max(jnp.abs(point.margin_price)), jnp.max(jnp.abs(data.validation.T @ left.loss)))
     largest = lambda *parts: jnp.max(jnp.stack([jnp.max(jnp.abs(part), initial=0.0) for part in parts]))  # noqa: E731
     size = 1.0 + jnp.max(jnp.abs(point.y))
-    error = jnp.maximum(largest(left.y, left.c, *_products(data, point, coupled)) / scale, largest(left.margin) / size)
+    error = jnp.maximum(largest(left.y, left.c, *pairs.products(point, point)) / scale, largest(left.margin) / size)
     if coupled:
         strongest = 1.0 + jnp.max(jnp.where(data.held, point.support, 0.0))
         error = jnp.maximum(error, jnp.maximum(largest(left.support) / scale, largest(left.coupling) / strongest))
     return error
 
 
-def _step(data: LeaderData, progress: Progress, coupled: bool) -> Progress:
-    """Mehrotra's predictor and corrector."""
-    point: LeaderPoint = progress.point
+def _newton(
+    data: LeaderData, point: LeaderPoint, left: _Residual, regularisation: Float[Array, ""], coupled: bool
+) -> Callable[[Products], LeaderPoint]:
+    """Newton's direction for any change of the products."""
     held, rows = data.held, data.rows
-    left = _residual(data, point)
     curvature = data.c_weight + point.c_price / point.c
     # Eliminating c and the slack leaves each sample a single weight in the matrix of y.
-    stiffness = jnp.where(
-        held, curvature, curvature * point.margin_price / (point.slack * curvature + point.margin_price)
-    )
+    spread = point.slack * curvature + point.margin_price
+    stiffness = jnp.where(held, curvature, curvature * point.margin_price / spread)
     matrix = weighted_gram(data.validation, left.loss) + weighted_gram(rows, stiffness) + jnp.diag(data.ridge)
-    solve: Callable[[Array, Array], tuple[Array, Array]]
     if coupled:
         weight = jnp.where(held, point.support / point.support_price, 0.0)
-        solve = solve_saddle(matrix, data.coupling, weighted_gram(rows, weight), progress.regularisation)
+        solve = solve_saddle(matrix, data.coupling, weighted_gram(rows, weight), regularisation)
     else:
-        definite = solve_definite(matrix, progress.regularisation)
+        definite = solve_definite(matrix, regularisation)
         solve = lambda top, bottom: (definite(top), jnp.zeros_like(top))  # noqa: E731
-    count = jnp.sum(jnp.ones_like(point.c)) + jnp.sum(jnp.where(held & (not coupled), 0.0, 1.0))
 
-    def direction(products: tuple[Array, Array, Array]) -> LeaderPoint:
-        by_c, by_slack, by_support = products
-        known = left.c + by_c / point.c
-        spread = point.slack * curvature + point.margin_price
+    def direction(wanted: Products) -> LeaderPoint:
+        of_c, of_slack, of_support = wanted if coupled else (*wanted, jnp.zeros_like(point.c))
+        known = left.c - of_c / point.c
         base = jnp.where(
-            held, -left.margin, -(by_slack + point.slack * known + point.margin_price * left.margin) / spread
+            held, -left.margin, (of_slack - point.slack * known - point.margin_price * left.margin) / spread
         )
-        top = rows.T @ (curvature * base + known) - left.y
-        bottom = left.coupling + rows.T @ jnp.where(
-            held, (by_support + point.support * left.support) / point.support_price, 0.0
-        )
-        change, price_change = solve(top, bottom)
+        carried = jnp.where(held, (point.support * left.support - of_support) / point.support_price, 0.0)
+        change, price_change = solve(rows.T @ (curvature * base + known) - left.y, left.coupling + rows.T @ carried)
         moved = rows @ change
         c_change = base - jnp.where(held, moved, point.margin_price * moved / spread)
         support_price_change = jnp.where(held, rows @ price_change + left.support, 0.0)
@@ -184,40 +178,20 @@ def _step(data: LeaderData, progress: Progress, coupled: bool) -> Progress:
             change,
             c_change,
             jnp.where(held, 0.0, moved + c_change + left.margin),
-            jnp.where(held, -(by_support + point.support * support_price_change) / point.support_price, 0.0),
+            jnp.where(held, (of_support - point.support * support_price_change) / point.support_price, 0.0),
             curvature * c_change + known,
-            -(by_c + point.c_price * c_change) / point.c,
+            (of_c - point.c_price * c_change) / point.c,
             support_price_change,
             price_change,
         )
 
-    def length(change: LeaderPoint) -> Array:
-        steps = [
-            longest_step(point.c, change.c),
-            longest_step(point.c_price, change.c_price),
-            longest_step(point.slack, change.slack, ~held),
-            longest_step(point.margin_price, change.margin_price, ~held),
-        ]
-        if coupled:
-            steps.append(longest_step(point.support, change.support, held))
-            steps.append(longest_step(point.support_price, change.support_price, held))
-        return jnp.min(jnp.stack(steps))
+    return direction
 
-    def moved_by(change: LeaderPoint, step: Array) -> LeaderPoint:
-        return LeaderPoint(*(value + step * move for value, move in zip(point, change, strict=True)))
 
-    products = _products(data, point, coupled)
-    barrier = sum(jnp.sum(part) for part in products) / count
-    predictor = direction(products)
-    reached = sum(jnp.sum(part) for part in _products(data, moved_by(predictor, length(predictor)), coupled)) / count
-    centre = jnp.clip((reached / barrier) ** 3, 1e-4, 1.0) * barrier
-    corrected = (
-        products[0] - centre + predictor.c * predictor.c_price,
-        jnp.where(held, 0.0, products[1] - centre + predictor.slack * predictor.margin_price),
-        jnp.where(held, products[2] - centre + predictor.support * predictor.support_price, 0.0),
-    )
-    change = direction(corrected)
-    step = jnp.where(barrier > 1e-3, 0.99, 0.999) * length(change)
-    step = jnp.minimum(step, tame(data.validation, left.loss, change.y))
-    candidate = moved_by(change, step)
-    return proceed(progress, candidate, _error(data, candidate, coupled), candidate.y)
+def _step(data: LeaderData, pairs: Pairs, state: State, coupled: bool) -> LeaderPoint:
+    point: LeaderPoint = state.point
+    left = _residual(data, point)
+    direction = _newton(data, point, left, state.regularisation, coupled)
+    change, barrier = corrected_direction(point, pairs, direction, least_centring=1e-4)
+    step = jnp.where(barrier > 1e-3, 0.99, 0.999) * pairs.longest_step(point, change)
+    return move(point, change, jnp.minimum(step, loss_limited_step(data.validation, left.loss, change.y)))

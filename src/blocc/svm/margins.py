@@ -3,7 +3,8 @@
     minimise over c >= 0   sum_j exp(1 - v_j . y) + phi(c),    phi(c) = weight sum c, weight ||c||^2 / 2 or weight ||c||
     where y = (w, b)       minimises ||w||^2 / 2 + beta b^2 / 2  subject to  d_i . y >= 1 - c_i.
 
-d_i = l_i (z_i, 1) and v_j likewise, with labels l = -1 or 1. c_i is what training sample i is forgiven.
+d_i = l_i (z_i, 1) and v_j likewise, with labels l = -1 or 1. c_i is what training sample i is forgiven. Arrays have n
+training samples, m validation samples, d features and p = d + 1 entries of y.
 """
 
 from __future__ import annotations
@@ -14,10 +15,15 @@ from typing import Literal
 
 import numpy as np
 
+from blocc._lib.arrays import Float, NDArray
 from blocc.errors import OptionError
 
 CPenalty = Literal["sum", "squared", "norm"]
 C_PENALTIES: tuple[str, ...] = ("sum", "squared", "norm")
+#: Training features and labels (-1 or 1), then those of the validation set.
+Samples = tuple[Float[NDArray, "n d"], Float[NDArray, "n"], Float[NDArray, "m d"], Float[NDArray, "m"]]
+Y = Float[NDArray, "p"]
+Margins = Float[NDArray, "n"]
 
 
 def is_number(value: object) -> bool:
@@ -35,12 +41,17 @@ def check_price(c_penalty: str, c_weight: float, intercept_weight: float) -> Non
         raise OptionError(f"intercept_weight must be a nonnegative number, got {intercept_weight!r}")
 
 
+def signed_rows(features: Float[NDArray, "n d"], labels: Float[NDArray, "n"]) -> Float[NDArray, "n p"]:
+    """l_i (z_i, 1) for every sample: its product with y is the sample's margin."""
+    return np.ascontiguousarray(labels[:, None] * np.column_stack([features, np.ones(len(labels))]))
+
+
 @dataclass(frozen=True, eq=False)
 class MarginProblem:
     """Signed rows and weights."""
 
-    rows: np.ndarray  #: (n, p): d_i; the last column belongs to b
-    validation: np.ndarray  #: (m, p): v_j
+    rows: Float[NDArray, "n p"]  #: d_i; the last column belongs to b
+    validation: Float[NDArray, "m p"]  #: v_j
     c_penalty: CPenalty = "sum"
     c_weight: float = 10.0
     intercept_weight: float = 0.0  #: beta: 0 leaves b free, as the paper does; the published code has 1
@@ -48,19 +59,31 @@ class MarginProblem:
     def __post_init__(self) -> None:
         check_price(self.c_penalty, self.c_weight, self.intercept_weight)
 
+    @classmethod
+    def of(
+        cls,
+        samples: Samples,
+        c_penalty: CPenalty = "sum",
+        c_weight: float = 10.0,
+        intercept_weight: float = 0.0,
+    ) -> MarginProblem:
+        """The problem in the samples' own units."""
+        rows, validation = signed_rows(*samples[:2]), signed_rows(*samples[2:])
+        return cls(rows, validation, c_penalty, c_weight, intercept_weight)
+
     @property
-    def ridge(self) -> np.ndarray:
+    def ridge(self) -> Y:
         """The diagonal of the lower objective's Hessian."""
         ridge = np.ones(self.rows.shape[1])
         ridge[-1] = self.intercept_weight
         return ridge
 
-    def validation_loss(self, y: np.ndarray) -> float:
+    def validation_loss(self, y: Y) -> float:
         """Sum of exp(1 - margin) over the validation samples (inf where it overflows)."""
         with np.errstate(over="ignore"):
             return float(np.exp(1.0 - self.validation @ y).sum())
 
-    def price(self, c: np.ndarray) -> float:
+    def price(self, c: Margins) -> float:
         """phi(c)."""
         if self.c_penalty == "sum":
             return float(self.c_weight * c.sum())
@@ -68,19 +91,19 @@ class MarginProblem:
             return float(0.5 * self.c_weight * (c @ c))
         return float(self.c_weight * np.linalg.norm(c))
 
-    def upper(self, c: np.ndarray, y: np.ndarray) -> float:
+    def upper(self, c: Margins, y: Y) -> float:
         """The leader's objective."""
         return self.validation_loss(y) + self.price(c)
 
-    def lower(self, y: np.ndarray) -> float:
+    def lower(self, y: Y) -> float:
         """The follower's objective."""
         return float(0.5 * (self.ridge * y) @ y)
 
-    def forgiven(self, y: np.ndarray) -> np.ndarray:
+    def forgiven(self, y: Y) -> Margins:
         """The least margins c that let ``y`` pass."""
         return np.maximum(1.0 - self.rows @ y, 0.0)
 
-    def price_slope(self, c: np.ndarray) -> np.ndarray:
+    def price_slope(self, c: Margins) -> Margins:
         """The gradient of phi (for the norm at c = 0: zero, one of its subgradients)."""
         if self.c_penalty == "sum":
             return np.full_like(c, self.c_weight)
@@ -89,31 +112,40 @@ class MarginProblem:
         length = float(np.linalg.norm(c))
         return self.c_weight * c / length if length > 0.0 else np.zeros_like(c)
 
-    def validation_slope(self, y: np.ndarray) -> np.ndarray:
+    def validation_slope(self, y: Y) -> Y:
         """The gradient of the validation loss in y."""
         return -self.validation.T @ np.exp(np.minimum(1.0 - self.validation @ y, 700.0))
 
 
 @dataclass(frozen=True, eq=False)
-class Scaling:
+class FeatureUnits:
     """Features are centred and divided by one number: y and the multipliers change, the problem does not."""
 
-    centre: np.ndarray
+    centre: Float[NDArray, "d"]
     unit: float
 
     @classmethod
-    def of(cls, features: np.ndarray, centred: bool) -> Scaling:
+    def of(cls, features: Float[NDArray, "n d"], centred: bool) -> FeatureUnits:
         """Centre at the mean (only where b is free) and measure in root mean squares of the rows."""
         centre = features.mean(axis=0) if centred else np.zeros(features.shape[1])
         unit = float(np.sqrt(np.mean(np.sum((features - centre) ** 2, axis=1))))
         return cls(centre, unit if np.isfinite(unit) and unit > 0.0 else 1.0)
 
-    def rows(self, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Signed rows in the scaled features, with the intercept's column."""
-        scaled = (features - self.centre) / self.unit
-        return np.ascontiguousarray(labels[:, None] * np.column_stack([scaled, np.ones(len(labels))]))
+    def scaled(self, features: Float[NDArray, "n d"]) -> Float[NDArray, "n d"]:
+        """Features in these units."""
+        return (features - self.centre) / self.unit
 
-    def back(self, y: np.ndarray) -> np.ndarray:
+    def back(self, y: Y) -> Y:
         """(w, b) for the original features."""
         w = y[:-1] / self.unit
         return np.append(w, y[-1] - w @ self.centre)
+
+
+def scaled_problem(
+    samples: Samples, c_penalty: CPenalty = "sum", c_weight: float = 10.0, intercept_weight: float = 0.0
+) -> tuple[MarginProblem, FeatureUnits]:
+    """The same problem over centred features of unit size, and the way back."""
+    features, labels, validation, validation_labels = samples
+    units = FeatureUnits.of(features, centred=intercept_weight == 0.0)
+    scaled = units.scaled(features), labels, units.scaled(validation), validation_labels
+    return MarginProblem.of(scaled, c_penalty, c_weight, intercept_weight * units.unit**2), units

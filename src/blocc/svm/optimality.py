@@ -1,4 +1,4 @@
-"""When margins are optimal, told by the leader's prices; and which samples would rather be on the other side.
+"""When margins are optimal, by the leader's multipliers; and which samples would gain on the other side.
 
 A sample is held (d_i . y + c_i = 1, and it may carry weight in w) or not (it carries none). With the leader's prices nu
 of the margins and pi of "w is a combination of the samples", an answer is strongly stationary when
@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blocc.svm.margins import MarginProblem
+from blocc._lib.arrays import Bool, NDArray
+from blocc.svm.margins import MarginProblem, Margins, Y
 
 #: What counts as zero for a margin, and for a multiplier beside the largest one.
 ZERO = 1e-6
@@ -26,16 +27,16 @@ ZERO = 1e-6
 class Classifier:
     """A classifier with the proof that it answers c, in the scaled features."""
 
-    y: np.ndarray
-    c: np.ndarray
-    support: np.ndarray  #: the follower's multipliers
-    margin_price: np.ndarray  #: nu
-    coupling_price: np.ndarray  #: pi; zero for an answer of the relaxation
-    held: np.ndarray
+    y: Y
+    c: Margins
+    support: Margins  #: the follower's multipliers
+    margin_price: Margins  #: nu
+    coupling_price: Y  #: pi; zero for an answer of the relaxation
+    held: Bool[NDArray, "n"]
     value: float
 
 
-def refined(problem: MarginProblem, support: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def refined(problem: MarginProblem, support: Margins, y: Y) -> tuple[Margins, Y]:
     """The follower's conditions made exact: y computed from its multipliers, carrying samples at their margin.
 
     An interior point leaves small residuals in both; the multipliers that carry weight move a little to close them.
@@ -50,7 +51,7 @@ def refined(problem: MarginProblem, support: np.ndarray, y: np.ndarray) -> tuple
     if not fixed[-1]:
         support[carrying] -= signs[carrying] * (signs @ support) / carrying.sum()
 
-    def answer(multipliers: np.ndarray, intercept: float) -> np.ndarray:
+    def answer(multipliers: Margins, intercept: float) -> Y:
         return np.append((rows[:, :-1].T @ multipliers), (signs @ multipliers) / ridge[-1] if fixed[-1] else intercept)
 
     first = answer(support, y[-1])
@@ -81,9 +82,9 @@ def scale(problem: MarginProblem, now: Classifier) -> float:
     return 1.0 + float(max(np.abs(problem.validation_slope(now.y)).max(), np.abs(now.margin_price).max()))
 
 
-def wishes(problem: MarginProblem, now: Classifier) -> np.ndarray:
-    """What each sample would gain, at first, by changing sides; 0 where that is rounding."""
-    gain = np.maximum(*_grudges(problem, now))
+def switching_gains(problem: MarginProblem, now: Classifier) -> Margins:
+    """What each sample would gain, to first order, by changing sides; 0 where that is rounding."""
+    gain = np.maximum(*_gains(problem, now))
     return np.where(gain > ZERO * scale(problem, now), gain, 0.0)
 
 
@@ -97,12 +98,12 @@ def follower_residual(problem: MarginProblem, now: Classifier) -> float:
     return worst / (1.0 + float(np.abs(now.y).max()))
 
 
-def stationarity(problem: MarginProblem, now: Classifier, tried: np.ndarray | None = None) -> float:
+def stationarity(problem: MarginProblem, now: Classifier, tried: Bool[NDArray, "n"] | None = None) -> float:
     """The largest violation of the conditions, relative; samples that were ``tried`` on both sides may break signs."""
     pull = problem.rows @ now.coupling_price
     slack = np.maximum(problem.rows @ now.y - 1.0, 0.0)
     slope = problem.rows.T @ now.margin_price + problem.ridge * now.coupling_price
-    released, taken = _grudges(problem, now)
+    released, taken = _gains(problem, now)
     counts = np.ones(len(now.c), dtype=bool) if tried is None else ~tried
     carrying = now.held & (now.support > ZERO * (1.0 + now.support.max()))
     forgiving = np.abs(np.minimum(now.c, problem.price_slope(now.c) - now.margin_price))
@@ -120,8 +121,8 @@ def stationarity(problem: MarginProblem, now: Classifier, tried: np.ndarray | No
     return max(float(np.max(part, initial=0.0)) for part in violations) / scale(problem, now)
 
 
-def _grudges(problem: MarginProblem, now: Classifier) -> tuple[np.ndarray, np.ndarray]:
-    """How much held samples without a task would gain by release, and others by being held."""
+def _gains(problem: MarginProblem, now: Classifier) -> tuple[Margins, Margins]:
+    """The gain of held samples, with neither weight nor forgiveness, by release; and of others by being held."""
     idle = now.held & (now.support <= ZERO * (1.0 + now.support.max())) & (now.c <= ZERO)
     near = ~now.held & (problem.rows @ now.y <= 1.0 + 1e-9)
     pull = problem.rows @ now.coupling_price

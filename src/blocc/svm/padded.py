@@ -9,22 +9,51 @@ from __future__ import annotations
 import threading
 import time
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import Array, Bool, Float, NDArray
 from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
-from blocc.svm.follower import FollowerData, solve_follower
-from blocc.svm.leader import LeaderData, solve_leader
-from blocc.svm.margins import MarginProblem
+from blocc.svm.follower import FollowerData, FollowerPoint, solve_follower
+from blocc.svm.leader import LeaderData, LeaderPoint, solve_leader
+from blocc.svm.margins import MarginProblem, Margins, Y
 
 TOLERANCE = 1e-11
+OF_FEATURES = ("y", "coupling_price")  #: the fields of a point with an entry for each feature, not for each sample
 
 _cache: dict[tuple[Any, ...], Any] = {}
 _lock = threading.Lock()
+
+
+class FollowerSolution(NamedTuple):
+    """A follower's answer without the padding; see :class:`blocc.svm.follower.FollowerAnswer`."""
+
+    y: Y
+    slack: Margins
+    price: Margins
+    error: float
+    iterations: int
+    infeasible: bool
+
+
+class LeaderSolution(NamedTuple):
+    """A leader's answer without the padding; see :class:`blocc.svm.leader.LeaderAnswer`."""
+
+    y: Y
+    c: Margins
+    slack: Margins
+    support: Margins
+    margin_price: Margins
+    c_price: Margins
+    support_price: Margins
+    coupling_price: Y
+    error: float
+    iterations: int
+    path: Float[NDArray, "steps p"]
 
 
 def padded(size: int, least: int = 64) -> int:
@@ -33,22 +62,6 @@ def padded(size: int, least: int = 64) -> int:
         return max(least, 1 << (max(size, 1) - 1).bit_length())
     step = 1 << ((size - 1).bit_length() - 3)
     return -(-size // step) * step
-
-
-class Answer:
-    """What an interior point found, without the padding."""
-
-    def __init__(self, point: Any, sizes: tuple[int, int], error: float, iterations: int, path: Any = None) -> None:
-        n, p = sizes
-        fields = {name: np.asarray(value) for name, value in zip(point._fields, point, strict=True)}
-        long = {name: value[:p] if name in ("y", "coupling_price") else value[:n] for name, value in fields.items()}
-        self.values: dict[str, np.ndarray] = long
-        self.error = error
-        self.iterations = iterations
-        self.path: np.ndarray | None = None if path is None else np.asarray(path)[: iterations + 1, :p]
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.values[name]
 
 
 class Solvers:
@@ -63,11 +76,11 @@ class Solvers:
         self.compile_seconds = 0.0
         self.solves = 0
         with double_precision():
-            self.rows = jnp.asarray(self._matrix(problem.rows, n, p))
-            self.validation = jnp.asarray(self._matrix(problem.validation, m, p))
-            self.weight = jnp.asarray(self._vector(np.ones(len(problem.validation)), m, 0.0))
+            self.rows = self._matrix(problem.rows, n, p)
+            self.validation = self._matrix(problem.validation, m, p)
+            self.weight = self._vector(np.ones(len(problem.validation)), m)
 
-    def follower(self, c: np.ndarray, *, gamma: float | None = None, tolerance: float = TOLERANCE) -> Answer:
+    def follower(self, c: Margins, *, gamma: float | None = None, tolerance: float = TOLERANCE) -> FollowerSolution:
         """The follower's answer to ``c``; with ``gamma`` the penalised one (its prices divided by gamma)."""
         n, p, _ = self.padded
         # Divided by gamma, so that a large one does not spoil the scale.
@@ -75,50 +88,48 @@ class Solvers:
         with double_precision():
             data = FollowerData(
                 self.rows,
-                jnp.asarray(self._vector(1.0 - c, n, -1.0)),
+                self._vector(1.0 - c, n, -1.0),
                 self.validation,
                 loss * self.weight,
-                jnp.asarray(self._vector(self.problem.ridge, p, 1.0)),
+                self._vector(self.problem.ridge, p, 1.0),
             )
             found = self._call("follower", solve_follower, data, jnp.asarray(tolerance))
-            answer = Answer(found.point, self.sizes, float(found.error), int(found.iterations))
-        answer.values["infeasible"] = np.asarray(found.infeasible)
-        return answer
+            ending = float(found.error), int(found.iterations), bool(found.infeasible)
+            return FollowerSolution._make([*self._unpadded(found.point), *ending])
 
     def leader(
         self,
         *,
-        held: np.ndarray | None = None,
+        held: Bool[NDArray, "n"] | None = None,
         ridge: float = 0.0,
-        charge: np.ndarray | None = None,
+        charge: Margins | None = None,
         c_weight: float | None = None,
-        y: np.ndarray | None = None,
-        support: np.ndarray | None = None,
+        y: Y | None = None,
+        support: Margins | None = None,
         tolerance: float = TOLERANCE,
-    ) -> Answer:
+    ) -> LeaderSolution:
         """The best y and c: with ``held`` samples the follower's answer, without them only a bound (see leader.py)."""
         problem = self.problem
         n, p, _ = self.padded
-        count, width = self.sizes
         coupled = held is not None
         with double_precision():
             data = LeaderData(
                 self.rows,
-                jnp.asarray(self._vector(np.ones(count), n, -1.0)),
+                self._vector(np.ones(self.sizes[0]), n, -1.0),
                 self.validation,
                 self.weight,
-                jnp.asarray(self._vector(ridge * problem.ridge, p, 1.0)),
+                self._vector(ridge * problem.ridge, p, 1.0),
                 jnp.asarray(problem.c_weight if c_weight is None else c_weight),
-                jnp.asarray(self._vector(np.zeros(count) if charge is None else charge, n, 0.0)),
-                jnp.asarray(self._vector(np.zeros(count) if held is None else held, n, 0.0) > 0.5),
-                jnp.asarray(self._vector(problem.ridge, p, 1.0)),
+                self._vector(charge, n),
+                self._vector(held, n) > 0.5,
+                self._vector(problem.ridge, p, 1.0),
             )
-            first = jnp.asarray(self._vector(np.zeros(width) if y is None else y, p, 0.0))
-            multipliers = jnp.asarray(self._vector(np.zeros(count) if support is None else support, n, 0.0))
-            name = "branch" if coupled else "relaxation"
+            start = self._vector(y, p), self._vector(support, n)
             function = partial(solve_leader, coupled=coupled)
-            found = self._call(name, function, data, first, multipliers, jnp.asarray(tolerance))
-            return Answer(found.point, self.sizes, float(found.error), int(found.iterations), found.path)
+            found = self._call("branch" if coupled else "relaxation", function, data, *start, jnp.asarray(tolerance))
+            steps = int(found.iterations)
+            path = np.asarray(found.path)[: steps + 1, : self.sizes[1]]
+            return LeaderSolution._make([*self._unpadded(found.point), float(found.error), steps, path])
 
     def _call(self, name: str, function: Any, *arguments: Any) -> Any:
         key = (name, jax.default_backend(), *self.padded)
@@ -130,10 +141,15 @@ class Solvers:
         self.solves += 1
         return _cache[key](*arguments)
 
-    @staticmethod
-    def _matrix(values: np.ndarray, n: int, p: int) -> np.ndarray:
-        return np.pad(values, ((0, n - values.shape[0]), (0, p - values.shape[1])))
+    def _unpadded(self, point: FollowerPoint | LeaderPoint) -> list[Any]:
+        n, p = self.sizes
+        return [np.asarray(value)[: p if name in OF_FEATURES else n] for name, value in point._asdict().items()]
 
     @staticmethod
-    def _vector(values: np.ndarray, size: int, fill: float) -> np.ndarray:
-        return np.concatenate([np.asarray(values, dtype=np.float64), np.full(size - len(values), fill)])
+    def _matrix(values: Float[NDArray, "_ _"], n: int, p: int) -> Float[Array, "_ _"]:
+        return jnp.asarray(np.pad(values, ((0, n - values.shape[0]), (0, p - values.shape[1]))))
+
+    @staticmethod
+    def _vector(values: NDArray | None, size: int, fill: float = 0.0) -> Float[Array, "_"]:
+        given = np.zeros(0) if values is None else np.asarray(values, dtype=np.float64)
+        return jnp.asarray(np.pad(given, (0, size - len(given)), constant_values=fill))

@@ -10,7 +10,7 @@ combination of the samples with margin at most 1, balanced in b.
 2. Otherwise start from a classifier with a ridge, hold the samples with margin at most 1, and solve for the best
    answer with these: convex again. Its multipliers tell which held samples with neither weight nor forgiveness should
    be released, and which others should be held; the old answer stays feasible, so the objective only falls. When no
-   sample wants to change sides, the answer is (strongly) stationary.
+   sample gains by changing sides, the answer is (strongly) stationary.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from blocc._lib.arrays import Bool, NDArray
 from blocc.result import HistoryRow, Status
-from blocc.svm.margins import MarginProblem
-from blocc.svm.optimality import Classifier, follower_residual, refined, stationarity, wishes
-from blocc.svm.padded import Answer, Solvers
+from blocc.svm.margins import MarginProblem, Margins, Y
+from blocc.svm.optimality import Classifier, follower_residual, refined, stationarity, switching_gains
+from blocc.svm.padded import FollowerSolution, LeaderSolution, Solvers
 
 #: Ridges of the starting classifiers, per validation sample, in features of unit size.
 RIDGES = (1e-4, 1e-3, 3e-3, 1e-2, 1e-1)
@@ -35,6 +36,10 @@ BRANCH_TOLERANCE = 1e-9
 MAX_BRANCHES = 300
 #: A smaller gain, relative, is rounding.
 LEAST_GAIN = 1e-9
+
+NOTHING = HistoryRow._make([np.nan] * len(HistoryRow._fields))  #: no step has a gamma or a penalised answer
+Held = Bool[NDArray, "n"]
+Solution = TypeVar("Solution", FollowerSolution, LeaderSolution)
 
 
 @dataclass
@@ -47,10 +52,53 @@ class Choice:
     status: Status = Status.STALLED
     message: str = ""
     rows: list[HistoryRow] = field(default_factory=list)
-    path: list[np.ndarray] = field(default_factory=list)  #: the classifier of each history row
+    path: list[Y] = field(default_factory=list)  #: the classifier of each history row
     branches: int = 0
     newton_steps: int = 0
     stationarity: float = np.inf  #: what the conditions of an optimum lack, relative to the leader's gradient
+
+
+class _End(NamedTuple):
+    """Where one descent ended."""
+
+    classifier: Classifier
+    status: Status
+    message: str
+    stationarity: float
+
+
+@dataclass
+class _Walk:
+    """A descent over sets of held samples: where it stands, and what was tried in vain."""
+
+    current: Classifier
+    tried: Held  #: samples that changed sides alone, without gain, since the last gain
+    alone: bool = False  #: whether samples change sides one by one
+
+    def take(self, candidate: Classifier, sound: bool) -> bool:
+        """Go to the answer with another set where it gains; whether it is at least no worse."""
+        least = LEAST_GAIN * (1.0 + abs(self.current.value))
+        gain = self.current.value - candidate.value if sound else -np.inf
+        changed = candidate.held != self.current.held
+        if gain > least:
+            self.tried, self.alone = np.zeros_like(self.tried), False
+        elif changed.sum() == 1:
+            self.tried = self.tried | changed
+        else:
+            self.alone = True  # together they gain nothing; one by one they may
+        # A change without gain is not kept: by its multipliers the samples would gain by changing back.
+        if gain > least or (gain >= -least and not changed.any()):
+            self.current = candidate
+        return gain >= -least
+
+    def gains(self, problem: MarginProblem) -> Margins:
+        """What samples that were not tried gain by changing sides."""
+        return switching_gains(problem, self.current) * ~self.tried
+
+    def next_set(self, gains: Margins) -> Held:
+        """The held samples, with those on the other side that gain: all of them, or the one that gains most."""
+        changing = gains > 0.0
+        return self.current.held ^ (changing & (np.arange(len(gains)) == gains.argmax()) if self.alone else changing)
 
 
 @dataclass
@@ -69,19 +117,20 @@ class Descent:
         """The problem, in scaled features."""
         return self.solvers.problem
 
-    def run(self, start: np.ndarray | None, gamma: float) -> Choice:
+    def run(self, start: Margins | None, gamma: float) -> Choice:
         """From margins ``start`` (None: from ridges alone) to the answer; ``gamma`` shapes the first step."""
         choice = self.choice
         try:
             if start is not None:
-                self._record_start(start)
+                answer = self._follower(start)
+                self._record(answer.y, self._elapsed(), answer.error, start)
             if not self._relax():
                 self._descend_from(start, gamma)
         except KeyboardInterrupt:
             if choice.best is None:
                 raise
             choice.status, choice.message = Status.INTERRUPTED, "Interrupted; this is the best classifier so far."
-        except _TimeIsUp:
+        except _TimeLimitReached:
             choice.status, choice.message = Status.TIME_LIMIT, "The time limit was reached; this is the best so far."
         return choice
 
@@ -90,29 +139,27 @@ class Descent:
         choice, problem = self.choice, self.problem
         begun = self._elapsed()
         found = self._leader()
-        if not np.isfinite(found["y"]).all() or found.error > 1e-4:
+        relaxed, prices = found.y, found.margin_price
+        if not np.isfinite(relaxed).all() or found.error > 1e-4:
             return False
-        c = problem.forgiven(found["y"])
-        least = problem.upper(c, found["y"])
+        c = problem.forgiven(relaxed)
+        least = problem.upper(c, relaxed)
         # The relaxation is solved to rounding; its residual gradient, over the length of y, makes the bound weaker.
-        size = 1.0 + np.abs(problem.validation_slope(found["y"])).max() + np.abs(found["margin_price"]).max()
-        choice.bound = max(least - found.error * size * (1.0 + np.abs(found["y"]).sum()), 0.0)
+        size = 1.0 + np.abs(problem.validation_slope(relaxed)).max() + np.abs(prices).max()
+        choice.bound = max(least - found.error * size * (1.0 + np.abs(relaxed).sum()), 0.0)
         answer = self._follower(c)
-        y = answer["y"]
+        y = answer.y
         value = problem.upper(c, y)
         # The two classifiers may differ where features depend on each other; what counts is the leader's value.
         if found.error > 1e-9 or answer.error > 1e-7 or value - least > 1e-8 * (1.0 + least):
             return False
-        none = np.zeros_like(y)
-        choice.best = Classifier(
-            y, c, answer["price"], found["margin_price"], none, np.zeros(len(c), dtype=bool), value
-        )
+        nobody = np.zeros(len(c), dtype=bool)
+        choice.best = Classifier(y, c, answer.price, prices, np.zeros_like(y), nobody, value)
         choice.is_global = True
         choice.stationarity = stationarity(problem, choice.best)
         ended = self._elapsed()
-        path = found.path if found.path is not None else y[None]
-        for step, point in enumerate(path[1:], start=1):
-            self._record(point, begun + (ended - begun) * step / len(path), np.nan)
+        for step, point in enumerate(found.path[1:], start=1):
+            self._record(point, begun + (ended - begun) * step / len(found.path), np.nan)
         self._record(y, ended, answer.error)
         good = choice.stationarity <= self.tolerance
         choice.status = Status.CONVERGED if good else Status.STALLED
@@ -124,92 +171,78 @@ class Descent:
         )
         return True
 
-    def _descend_from(self, start: np.ndarray | None, gamma: float) -> None:
+    def _descend_from(self, start: Margins | None, gamma: float) -> None:
         """Descend from one start, or from all ridges; keep the best."""
         choice = self.choice
-        attempts: list[tuple[float, np.ndarray | None]]
         if start is not None:
             answer = self._follower(start)
-            usable = answer.error < 1e-6
-            attempts = [(gamma, gamma * answer["price"] if usable else None)]
+            attempts = [(gamma, gamma * answer.price if answer.error < 1e-6 else None)]
         else:
             features = self.problem.rows.shape[1]
             ridges = RIDGES[: 1 if features > MANY_FEATURES else 3 if features > SEVERAL_FEATURES else None]
             attempts = [(ridge * len(self.problem.validation), None) for ridge in ridges]
-        ends: list[tuple[float, Status, str, float, Classifier]] = []
-        for ridge, charge in attempts:
-            end = self._branches(ridge, charge)
-            if end is not None:
-                ends.append(end)
+        ends = [end for end in (self._descend(ridge, charge) for ridge, charge in attempts) if end is not None]
         if not ends:
             choice.status, choice.message = Status.STALLED, "The lower level could not be solved at any start."
             return
         # The smallest value among the proved ones; if none is proved, the smallest of all.
-        _, status, message, lack, best = min(ends, key=lambda e: (e[1] is not Status.CONVERGED, e[0]))
-        choice.best, choice.status, choice.message, choice.stationarity = best, status, message, lack
+        best = min(ends, key=lambda end: (end.status is not Status.CONVERGED, end.classifier.value))
+        choice.best, choice.status, choice.message, choice.stationarity = best
 
-    def _branches(self, ridge: float, charge: np.ndarray | None) -> tuple[float, Status, str, float, Classifier] | None:
-        """One descent over sets of held samples."""
-        problem, choice = self.problem, self.choice
+    def _descend(self, ridge: float, charge: Margins | None) -> _End | None:
+        """One descent over sets of held samples, from the classifier with this ridge."""
+        problem = self.problem
         smooth = self._leader(ridge=ridge, charge=charge)
-        follower = self._follower(problem.forgiven(smooth["y"]))
+        follower = self._follower(problem.forgiven(smooth.y))
         if follower.error > 1e-5:
             return None
-        y, support = follower["y"], follower["price"]
-        held = problem.rows @ y <= 1.0 + 1e-9
-        current: Classifier | None = None
-        tried = np.zeros(len(held), dtype=bool)  # changed sides alone, without gain, since the last gain
-        alone = settle = False
-        for _ in range(MAX_BRANCHES):
-            found = self._leader(held=held, y=y, support=support, settle=settle)
-            choice.branches += 1
-            candidate = self._classifier(found, held)
-            sound = found.error < 1e-4 and follower_residual(problem, candidate) < 1e-6
-            if current is None and not sound:
-                return None
-            least = 0.0 if current is None else LEAST_GAIN * (1.0 + abs(current.value))
-            improved = sound and (current is None or candidate.value < current.value - least)
-            changed = np.zeros_like(tried) if current is None else held != current.held
-            if improved:
-                tried, alone = np.zeros_like(tried), False
-            elif changed.sum() == 1:
-                tried = tried | changed
-            else:
-                alone = True  # together they gain nothing; one by one they may
-            if sound and (current is None or candidate.value <= current.value + least):
-                # A change without gain is not kept: its multipliers would wish it back.
-                current = candidate if improved or not changed.any() else current
-                if choice.best is None or candidate.value < choice.best.value:
-                    choice.best, choice.stationarity = candidate, stationarity(problem, candidate, tried)
-                self._record(candidate.y, self._elapsed(), found.error)
-            assert current is not None
-            wishing = wishes(problem, current) * ~tried
-            if not wishing.any() and (settle or problem.c_penalty != "norm"):
-                break
-            # The norm of c needs a few more solves once the samples are content, and none before.
-            settle = not wishing.any()
-            changing = np.arange(len(held)) == wishing.argmax() if alone else wishing > 0.0
-            held = current.held ^ (changing & (wishing > 0.0))
-            y, support = current.y, current.support
-        if current is None:
+        held = problem.rows @ follower.y <= 1.0 + 1e-9
+        first, error, sound = self._branch(held, follower.y, follower.price, settle=False)
+        if not sound:
             return None
-        lack = stationarity(problem, current, tried)
+        walk = _Walk(first, np.zeros_like(held))
+        self._note(first, error, walk.tried)
+        settle = False
+        for _ in range(MAX_BRANCHES - 1):
+            gains = walk.gains(problem)
+            if not gains.any() and (settle or problem.c_penalty != "norm"):
+                break
+            # The norm of c needs a few more solves once no sample changes sides, and none before.
+            settle = not gains.any()
+            now = walk.current
+            candidate, error, sound = self._branch(walk.next_set(gains), now.y, now.support, settle)
+            if walk.take(candidate, sound):
+                self._note(candidate, error, walk.tried)
+        lack = stationarity(problem, walk.current, walk.tried)
         if lack <= self.tolerance:
             message = "No sample gains by changing sides: the margins are stationary, and y is the follower's answer."
-            return current.value, Status.CONVERGED, message, lack, current
+            return _End(walk.current, Status.CONVERGED, message, lack)
         message = f"The conditions of an optimum lack {lack:.1e} (relative; wanted {self.tolerance:.0e})."
-        return current.value, Status.STALLED, message, lack, current
+        return _End(walk.current, Status.STALLED, message, lack)
 
-    def _classifier(self, found: Answer, held: np.ndarray) -> Classifier:
-        """The solution with the follower's conditions made exact: y is computed from its multipliers."""
+    def _branch(self, held: Held, y: Y, support: Margins, settle: bool) -> tuple[Classifier, float, bool]:
+        """The best answer with these held samples, how well it is solved, and whether it can be trusted.
+
+        The follower's conditions are made exact: y is computed from its multipliers.
+        """
         problem = self.problem
-        support = np.where(held, np.maximum(found["support"], 0.0), 0.0)
-        support, y = refined(problem, support, found["y"])
+        found = self._leader(held=held, y=y, support=support, settle=settle)
+        self.choice.branches += 1
+        support, y = refined(problem, np.where(held, np.maximum(found.support, 0.0), 0.0), found.y)
         c = problem.forgiven(y)
-        value = problem.upper(c, y)
-        return Classifier(y, c, support, found["margin_price"], found["coupling_price"], held, value)
+        prices = found.margin_price, found.coupling_price
+        classifier = Classifier(y, c, support, *prices, held, problem.upper(c, y))
+        sound = found.error < 1e-4 and follower_residual(problem, classifier) < 1e-6
+        return classifier, found.error, sound
 
-    def _leader(self, *, settle: bool = True, **options: Any) -> Answer:
+    def _note(self, candidate: Classifier, error: float, tried: Held) -> None:
+        """A step of the history, and the best answer so far."""
+        choice = self.choice
+        if choice.best is None or candidate.value < choice.best.value:
+            choice.best, choice.stationarity = candidate, stationarity(self.problem, candidate, tried)
+        self._record(candidate.y, self._elapsed(), error)
+
+    def _leader(self, *, settle: bool = True, **options: Any) -> LeaderSolution:
         """The leader's convex problem; the norm of c by squares that touch it from above, one or until they settle."""
         self._check_time()
         problem = self.problem
@@ -222,48 +255,40 @@ class Descent:
             price = np.full(len(problem.rows), problem.c_weight) + (0.0 if charge is None else charge)
             return self._count(self.solvers.leader(tolerance=tolerance, c_weight=0.0, charge=price, **options))
 
-        def length(y: np.ndarray) -> float:
+        def length(y: Y) -> float:
             return max(float(np.linalg.norm(problem.forgiven(y))), 1e-6)
 
         touching = length(options["y"]) if "y" in options else float(np.sqrt(len(problem.rows)))
         for _ in range(50):
             c_weight = problem.c_weight / touching
             found = self._count(self.solvers.leader(tolerance=tolerance, c_weight=c_weight, **options))
-            options["y"] = found["y"]
-            reached = length(found["y"])
+            options["y"] = found.y
+            reached = length(found.y)
             if not settle or abs(reached - touching) <= 1e-10 * (1.0 + touching):
                 break
             touching *= (reached / touching) ** 1.5  # a little further than it went
         return found
 
-    def _follower(self, c: np.ndarray) -> Answer:
+    def _follower(self, c: Margins) -> FollowerSolution:
         self._check_time()
         return self._count(self.solvers.follower(c))
 
-    def _count(self, answer: Answer) -> Answer:
+    def _count(self, answer: Solution) -> Solution:
         self.choice.newton_steps += answer.iterations
         return answer
 
-    def _record_start(self, c: np.ndarray) -> None:
-        answer = self._follower(c)
-        self._record(answer["y"], self._elapsed(), answer.error, c)
-
-    def _record(self, y: np.ndarray, when: float, error: float, c: np.ndarray | None = None) -> None:
+    def _record(self, y: Y, when: float, error: float, c: Margins | None = None) -> None:
         problem, choice = self.problem, self.choice
         margins = problem.forgiven(y) if c is None else c
         value = problem.upper(margins, y)
         step = float(np.linalg.norm(y - choice.path[-1])) if choice.path else 0.0
         lack = choice.stationarity if choice.best is not None and choice.best.y is y else np.nan
-        row = HistoryRow(
+        row = NOTHING._replace(
             time=when,
-            gamma=np.nan,
             upper_value=value,
-            upper_value_penalty=np.nan,
             lower_value=problem.lower(y),
-            penalty_value=np.nan,
             stationarity=lack,
             inner_residual=error,
-            distance=np.nan,
             step=step,
             evaluations=self.solvers.solves,
         )
@@ -278,8 +303,8 @@ class Descent:
 
     def _check_time(self) -> None:
         if self.time_limit is not None and self._elapsed() > self.time_limit and self.choice.best is not None:
-            raise _TimeIsUp
+            raise _TimeLimitReached
 
 
-class _TimeIsUp(Exception):
+class _TimeLimitReached(Exception):
     """The time limit has passed, and there is a classifier to return."""

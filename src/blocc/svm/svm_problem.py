@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import Array, Float, NDArray
 from blocc.errors import ProblemError
 from blocc.inner.protocol import InnerCode, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights
@@ -15,36 +16,36 @@ from blocc.problem import BilevelProblem, FlatProblem
 from blocc.sets import Box, Reals
 from blocc.svm.follower import FollowerData, solve_follower
 from blocc.svm.joint import project_margins
-from blocc.svm.margins import CPenalty, MarginProblem, Scaling
-
-Array = Any
+from blocc.svm.margins import CPenalty, FeatureUnits, MarginProblem, scaled_problem
 
 
 @dataclass(frozen=True, eq=False)
 class MarginOracle:
     """Minimises s f(c, .) + gamma g over (w, b) with every demand met: Newton's matrices in the features alone."""
 
-    scaling: Scaling
+    units: FeatureUnits
     scaled: MarginProblem = field(repr=False)
 
-    def cold(self, flat: FlatProblem) -> Array:
+    def cold(self, flat: FlatProblem) -> Float[Array, ""]:
         """The interior point needs no warm start; its cold one takes about ten steps."""
         return jnp.zeros(())
 
-    def solve(self, flat: FlatProblem, x: Array, weights: Weights, warm: Any, tolerance: Array) -> InnerSolution:
+    def solve(
+        self, flat: FlatProblem, x: Float[Array, "n"], weights: Weights, warm: Float[Array, ""], tolerance: Array
+    ) -> InnerSolution:
         """Solve at margins ``x`` for any weights."""
-        problem, unit = self.scaled, self.scaling.unit
+        problem, unit = self.scaled, self.units.unit
         loss = weights.upper / weights.lower * unit**2
         data = FollowerData(
             jnp.asarray(problem.rows),
             1.0 - x,
             jnp.asarray(problem.validation),
-            loss * jnp.ones(len(problem.validation)),
+            jnp.full(len(problem.validation), loss),
             jnp.asarray(problem.ridge),
         )
         found = solve_follower(data, jnp.minimum(tolerance, 1e-10))
         w = found.point.y[:-1] / unit
-        y = jnp.append(w, found.point.y[-1] - w @ self.scaling.centre)
+        y = jnp.append(w, found.point.y[-1] - w @ self.units.centre)
         prices = weights.lower * found.point.price / unit**2
         solved = jnp.where(
             found.error <= jnp.maximum(tolerance, 1e-9), int(InnerCode.CONVERGED), int(InnerCode.STALLED)
@@ -54,52 +55,30 @@ class MarginOracle:
         return finish(flat, x, y, multipliers, weights, iterations=found.iterations, code=code, warm=warm)
 
 
-def scaled_problem(
-    features: np.ndarray,
-    labels: np.ndarray,
-    validation_features: np.ndarray,
-    validation_labels: np.ndarray,
-    *,
-    c_penalty: CPenalty = "sum",
-    c_weight: float = 10.0,
-    intercept_weight: float = 0.0,
-) -> tuple[MarginProblem, Scaling]:
-    """The same problem over centred features of unit size, and the way back."""
-    scaling = Scaling.of(features, centred=intercept_weight == 0.0)
-    return (
-        MarginProblem(
-            scaling.rows(features, labels),
-            scaling.rows(validation_features, validation_labels),
-            c_penalty,
-            c_weight,
-            intercept_weight * scaling.unit**2,
-        ),
-        scaling,
-    )
-
-
 def svm_problem(
-    X: np.ndarray,
-    labels: np.ndarray,
-    X_val: np.ndarray,
-    labels_val: np.ndarray,
+    X: Any,
+    labels: Any,
+    X_val: Any,
+    labels_val: Any,
     *,
     c_penalty: CPenalty = "sum",
     c_weight: float = 10.0,
     intercept_weight: float = 0.0,
 ) -> BilevelProblem:
-    """Hyperparameter selection for a linear SVM; x holds the margins c, and y = (w, b). Labels are -1 and 1."""
+    """Hyperparameter selection for a linear SVM; x holds the margins c, and y = (w, b).
+
+    ``X`` and ``X_val`` are tables with a row for each sample, ``labels`` and ``labels_val`` are -1 and 1.
+    """
     samples = _samples("X", X, "labels", labels)
     validation = _samples("X_val", X_val, "labels_val", labels_val)
     if samples[0].shape[1] != validation[0].shape[1]:
         raise ProblemError(f"X has {samples[0].shape[1]} features and X_val has {validation[0].shape[1]}")
-    weights: dict[str, Any] = {"c_penalty": c_penalty, "c_weight": c_weight, "intercept_weight": intercept_weight}
-    unit = Scaling(np.zeros(samples[0].shape[1]), 1.0)
-    raw = MarginProblem(unit.rows(*samples), unit.rows(*validation), **weights)
-    scaled, scaling = scaled_problem(*samples, *validation, **weights)
+    both = (*samples, *validation)
+    raw = MarginProblem.of(both, c_penalty, c_weight, intercept_weight)
+    scaled, units = scaled_problem(both, c_penalty, c_weight, intercept_weight)
     ridge = raw.ridge
 
-    def upper(c: Array, y: Array) -> Array:
+    def upper(c: Float[Array, "n"], y: Float[Array, "p"]) -> Float[Array, ""]:
         loss = jnp.sum(jnp.exp(1.0 - raw.validation @ y))
         if c_penalty == "sum":
             return loss + c_weight * jnp.sum(c)
@@ -114,13 +93,14 @@ def svm_problem(
         inequality=lambda c, y: 1.0 - c - raw.rows @ y,
         x_set=Box.nonnegative(len(raw.rows)),
         y_set=Reals(raw.rows.shape[1]),
-        oracle=MarginOracle(scaling, scaled),
+        oracle=MarginOracle(units, scaled),
         joint_projection=lambda c, y: project_margins(raw.rows, c, y),
         name="SVM margins",
     )
 
 
-def _samples(name: str, X: Any, label_name: str, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+def _samples(name: str, X: Any, label_name: str, labels: Any) -> tuple[Float[NDArray, "n d"], Float[NDArray, "n"]]:
+    """Features and labels, checked."""
     table = np.asarray(X, dtype=np.float64)
     signs = np.asarray(labels, dtype=np.float64)
     if table.ndim != 2 or table.size == 0:

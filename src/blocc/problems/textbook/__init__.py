@@ -22,7 +22,7 @@ def known_problems() -> tuple[KnownProblem, ...]:
     from blocc.problems.textbook import coupled, curved, degenerate, large, linear, other_sets, smooth
 
     families = (smooth, other_sets, coupled, curved, linear, degenerate, large)
-    return tuple(entry for family in families for entry in family.problems())
+    return tuple(entry for family in families for entry in family.PROBLEMS)
 
 
 @cache

@@ -5,25 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from blocc.problem import BilevelProblem
-from blocc.problems.textbook.entry import KnownProblem
+from blocc.problems.textbook.entry import KnownProblem, half_square, known
 from blocc.sets import Box, Reals
-
-
-def problems() -> tuple[KnownProblem, ...]:
-    """The problems of this family."""
-    return (
-        _moving_ball(),
-        _lower_semicircle(),
-        _outrata_1990_example_1a(),
-        _outrata_1994_example_3_1(),
-        _colson_2002_bipa_4(),
-        _colson_2002_bipa_5(),
-        _sinha_tp6(),
-        _equality_projection(),
-        _pigou_toll(),
-        _shared_optimum(),
-    )
 
 
 def _moving_ball() -> KnownProblem:
@@ -31,44 +14,16 @@ def _moving_ball() -> KnownProblem:
     # s = sqrt(x) the leader minimises s^2 - 2 * <prize, direction> * s.
     direction, prize = np.array([0.6, 0.8]), np.array([1.0, 0.5])
     root = float(prize @ direction)
-    return KnownProblem(
-        name="moving_ball",
-        source="constructed",
-        problem=BilevelProblem(
-            name="moving_ball",
-            upper=lambda x, y: x - 2.0 * jnp.sum(prize * y),
-            lower=lambda x, y: 0.5 * jnp.sum((y - 2.0 * direction) ** 2),
-            inequality=lambda x, y: jnp.sum(y**2) - x,
-            x_set=Box(0.0, 4.0),
-            y_set=Reals(2),
-        ),
-        upper_value=-(root**2),
-        x=np.array(root**2),
-        y=root * direction,
-        starts=tuple(np.array(start) for start in (0.1, 0.5, 4.0)),
-        tags=frozenset({"constructed", "nonlinear-coupled"}),
-    )
-
-
-def _lower_semicircle() -> KnownProblem:
-    # The follower falls to the bottom of the unit disc, y = -sqrt(1 - x^2).
-    return KnownProblem(
-        name="lower_semicircle",
-        source="constructed",
-        problem=BilevelProblem(
-            name="lower_semicircle",
-            upper=lambda x, y: x + 2.0 * y,
-            lower=lambda x, y: y,
-            inequality=lambda x, y: x**2 + y**2 - 1.0,
-            x_set=Box(-2.0, 2.0),
-            y_set=Reals(),
-        ),
-        upper_value=-float(np.sqrt(5.0)),
-        x=np.array(-1.0 / np.sqrt(5.0)),
-        y=np.array(-2.0 / np.sqrt(5.0)),
-        starts=tuple(np.array(start) for start in (-0.9, 0.0, 0.9)),
-        tags=frozenset({"constructed", "nonlinear-coupled", "merely-convex", "wall"}),
-        note="The lower objective is linear; only the curvature of the constraint makes its answer unique.",
+    return known(
+        "moving_ball",
+        "constructed",
+        upper=lambda x, y: x - 2.0 * jnp.sum(prize * y),
+        lower=lambda x, y: half_square(y - 2.0 * direction),
+        inequality=lambda x, y: jnp.sum(y**2) - x,
+        sets=(Box(0.0, 4.0), Reals(2)),
+        answer=(-(root**2), root**2, root * direction),
+        starts=(0.1, 0.5, 4.0),
+        tags="constructed nonlinear-coupled",
     )
 
 
@@ -77,80 +32,59 @@ def _outrata_1990_example_1a() -> KnownProblem:
     # leader's value a quadratic.
     hessian = np.array([[1.0, -2.0], [-2.0, 5.0]])
     rows = np.array([[-0.333, 1.0], [1.0, -0.333]])
-    wish = np.array([3.0, 4.0])
+    target = np.array([3.0, 4.0])
     inverse = np.linalg.inv(hessian)
     face = rows[1]
     weight = inverse @ face / (face @ inverse @ face)
     response = inverse - np.outer(weight, face @ inverse)  # y = response @ x + 2 * weight
-    x = np.linalg.solve(0.2 * np.eye(2) + response.T @ response, response.T @ (wish - 2.0 * weight))
+    x = np.linalg.solve(0.2 * np.eye(2) + response.T @ response, response.T @ (target - 2.0 * weight))
     y = response @ x + 2.0 * weight
-    return KnownProblem(
-        name="outrata_1990_example_1a",
-        source="Outrata (1990), ZOR - Methods and Models of Operations Research 34, Example 1a",
-        problem=BilevelProblem(
-            name="outrata_1990_example_1a",
-            upper=lambda x, y: 0.1 * jnp.sum(x**2) + 0.5 * jnp.sum((y - wish) ** 2) - 12.5,
-            lower=lambda x, y: 0.5 * y @ (hessian @ y) - jnp.sum(x * y),
-            inequality=lambda x, y: rows @ y - 2.0,
-            x_set=Reals(2),
-            y_set=Box(0.0, np.inf, shape=2),
-        ),
-        upper_value=float(0.1 * x @ x + 0.5 * (y - wish) @ (y - wish) - 12.5),
-        x=x,
-        y=y,
-        starts=tuple(np.array(start) for start in ([0.0, 2.0], [3.0, 5.0], [2.0, 1.0])),
-        tags=frozenset({"literature", "affine-constraint", "box-y"}),
+    return known(
+        "outrata_1990_example_1a",
+        "Outrata (1990), ZOR - Methods and Models of Operations Research 34, Example 1a",
+        upper=lambda x, y: 0.1 * jnp.sum(x**2) + half_square(y - target) - 12.5,
+        lower=lambda x, y: 0.5 * y @ (hessian @ y) - jnp.sum(x * y),
+        inequality=lambda x, y: rows @ y - 2.0,
+        sets=(Reals(2), Box(0.0, np.inf, shape=2)),
+        answer=(0.1 * x @ x + 0.5 * (y - target) @ (y - target) - 12.5, x, y),
+        starts=([0.0, 2.0], [3.0, 5.0], [2.0, 1.0]),
+        tags="literature affine-constraint box-y",
         note="Published as -8.92 at (0.97, 3.14), found to two digits.",
     )
 
 
 def _outrata_1994_example_3_1() -> KnownProblem:
     # Up to the answer only the disc is active, beyond it also the affine row, whose multiplier starts from zero.
-    wish = np.array([3.0, 4.0])
+    target = np.array([3.0, 4.0])
     y = np.array([2.682244429583152, 1.4871467522609745])
-    return KnownProblem(
-        name="outrata_1994_example_3_1",
-        source="Outrata (1994), SIAM Journal on Optimization 4, Example 3.1",
-        problem=BilevelProblem(
-            name="outrata_1994_example_3_1",
-            upper=lambda x, y: 0.5 * jnp.sum((y - wish) ** 2),
-            lower=lambda x, y: (
-                0.5 * (1.0 + 0.2 * x) * y[0] ** 2
-                + 0.5 * (1.0 + 0.1 * x) * y[1] ** 2
-                - (3.0 + 1.333 * x) * y[0]
-                - x * y[1]
-            ),
-            inequality=lambda x, y: jnp.stack([-0.333 * y[0] + y[1] + 0.1 * x - 1.0, jnp.sum(y**2) - 0.1 * x - 9.0]),
-            x_set=Box(0.0, 10.0),
-            y_set=Box(0.0, np.inf, shape=2),
+    return known(
+        "outrata_1994_example_3_1",
+        "Outrata (1994), SIAM Journal on Optimization 4, Example 3.1",
+        upper=lambda x, y: half_square(y - target),
+        lower=lambda x, y: (
+            0.5 * (1.0 + 0.2 * x) * y[0] ** 2 + 0.5 * (1.0 + 0.1 * x) * y[1] ** 2 - (3.0 + 1.333 * x) * y[0] - x * y[1]
         ),
-        upper_value=3.207700023601752,
-        x=np.array(4.060406427902153),
-        y=y,
-        starts=tuple(np.array(start) for start in (0.5, 3.0, 8.0)),
-        tags=frozenset({"literature", "nonlinear-coupled", "box-y", "kink", "no-strict-complementarity"}),
+        inequality=lambda x, y: jnp.stack([-0.333 * y[0] + y[1] + 0.1 * x - 1.0, jnp.sum(y**2) - 0.1 * x - 9.0]),
+        sets=(Box(0.0, 10.0), Box(0.0, np.inf, shape=2)),
+        answer=(3.207700023601752, 4.060406427902153, y),
+        starts=(0.5, 3.0, 8.0),
+        tags="literature nonlinear-coupled box-y kink no-strict-complementarity",
     )
 
 
 def _colson_2002_bipa_4() -> KnownProblem:
     y = 1.0 / np.sqrt(3.0)
-    return KnownProblem(
-        name="colson_2002_bipa_4",
-        source="Colson (2002), BIPA test problem 4",
-        problem=BilevelProblem(
-            name="colson_2002_bipa_4",
-            upper=lambda x, y: x**2 + (y - 10.0) ** 2,
-            lower=lambda x, y: x**3 + 2.0 * y**3 + x - 2.0 * y - x**2,
-            inequality=lambda x, y: -x + 2.0 * y - 3.0,
-            upper_inequality=lambda x, y: x + 2.0 * y - 6.0,
-            x_set=Box(0.0, np.inf),
-            y_set=Box(0.0, np.inf),
-        ),
-        upper_value=float((y - 10.0) ** 2),
-        x=np.array(0.0),
-        y=np.array(y),
-        starts=tuple(np.array(start) for start in (0.5, 2.0, 4.0)),
-        tags=frozenset({"literature", "affine-coupled", "box-y", "upper-constraint", "merely-convex"}),
+    return known(
+        "colson_2002_bipa_4",
+        "Colson (2002), BIPA test problem 4",
+        upper=lambda x, y: x**2 + (y - 10.0) ** 2,
+        lower=lambda x, y: x**3 + 2.0 * y**3 + x - 2.0 * y - x**2,
+        inequality=lambda x, y: -x + 2.0 * y - 3.0,
+        upper_inequality=lambda x, y: x + 2.0 * y - 6.0,
+        sets=(Box(0.0, np.inf), Box(0.0, np.inf)),
+        answer=((y - 10.0) ** 2, 0.0, y),
+        starts=(0.5, 2.0, 4.0),
+        tags="literature affine-coupled box-y upper-constraint merely-convex",
         note="The lower level is convex for y >= 0 only; y = 1/sqrt(3) = 0.577 at the answer (0.6039 in some lists).",
     )
 
@@ -158,54 +92,19 @@ def _colson_2002_bipa_4() -> KnownProblem:
 def _colson_2002_bipa_5() -> KnownProblem:
     # y = (0, min(1.5, log(15 - 6x))): near the answer the curved row is active.
     x = 1.940529072664407
-    return KnownProblem(
-        name="colson_2002_bipa_5",
-        source="Colson (2002), BIPA test problem 5",
-        problem=BilevelProblem(
-            name="colson_2002_bipa_5",
-            upper=lambda x, y: (x - y[1]) ** 4 + (y[0] - 1.0) ** 2 + (y[0] - y[1]) ** 2,
-            lower=lambda x, y: 2.0 * x + jnp.exp(y[0]) + y[0] ** 2 + 4.0 * y[0] + 2.0 * y[1] ** 2 - 6.0 * y[1],
-            inequality=lambda x, y: jnp.stack(
-                [6.0 * x + y[0] ** 2 + jnp.exp(y[1]) - 15.0, 5.0 * x + y[0] ** 4 - y[1] - 25.0]
-            ),
-            x_set=Box(0.0, 10.0),
-            y_set=Box(0.0, 4.0, shape=2),
+    return known(
+        "colson_2002_bipa_5",
+        "Colson (2002), BIPA test problem 5",
+        upper=lambda x, y: (x - y[1]) ** 4 + (y[0] - 1.0) ** 2 + (y[0] - y[1]) ** 2,
+        lower=lambda x, y: 2.0 * x + jnp.exp(y[0]) + y[0] ** 2 + 4.0 * y[0] + 2.0 * y[1] ** 2 - 6.0 * y[1],
+        inequality=lambda x, y: jnp.stack(
+            [6.0 * x + y[0] ** 2 + jnp.exp(y[1]) - 15.0, 5.0 * x + y[0] ** 4 - y[1] - 25.0]
         ),
-        upper_value=2.7497676350619686,
-        x=np.array(x),
-        y=np.array([0.0, np.log(15.0 - 6.0 * x)]),
-        starts=tuple(np.array(start) for start in (1.8, 2.1, 2.3)),
-        tags=frozenset({"literature", "nonlinear-coupled", "box-y", "wall"}),
+        sets=(Box(0.0, 10.0), Box(0.0, 4.0, shape=2)),
+        answer=(2.7497676350619686, x, [0.0, np.log(15.0 - 6.0 * x)]),
+        starts=(1.8, 2.1, 2.3),
+        tags="literature nonlinear-coupled box-y infeasible-for-some-x",
         note="A second, very flat local minimum of 3.25 is at x = 1.5, behind a peak at x = 1.753.",
-    )
-
-
-def _sinha_tp6() -> KnownProblem:
-    # Two rows close in on y1 from both sides as x grows and meet at x = 17/9, y1 = 8/9.
-    return KnownProblem(
-        name="sinha_tp6",
-        source="Sinha, Malo and Deb (2014), test problem 6",
-        problem=BilevelProblem(
-            name="sinha_tp6",
-            upper=lambda x, y: (x - 1.0) ** 2 - 2.0 * x + 2.0 * y[0],
-            lower=lambda x, y: (2.0 * y[0] - 4.0) ** 2 + (2.0 * y[1] - 1.0) ** 2 + x * y[0],
-            inequality=lambda x, y: jnp.stack(
-                [
-                    4.0 * x + 5.0 * y[0] + 4.0 * y[1] - 12.0,
-                    -4.0 * x - 5.0 * y[0] + 4.0 * y[1] + 4.0,
-                    4.0 * x - 4.0 * y[0] + 5.0 * y[1] - 4.0,
-                    -4.0 * x + 4.0 * y[0] + 5.0 * y[1] - 4.0,
-                ]
-            ),
-            x_set=Box(0.0, np.inf),
-            y_set=Box(0.0, np.inf, shape=2),
-        ),
-        upper_value=-98.0 / 81.0,
-        x=np.array(17.0 / 9.0),
-        y=np.array([8.0 / 9.0, 0.0]),
-        starts=tuple(np.array(start) for start in (0.2, 1.0, 1.7)),
-        tags=frozenset({"literature", "affine-coupled", "box-y", "edge-of-feasibility", "wall"}),
-        note="Published as -1.2091; the exact value is -98/81 = -1.20988, at the last x with a feasible answer.",
     )
 
 
@@ -213,49 +112,21 @@ def _equality_projection() -> KnownProblem:
     # y is the projection of a point on {A y = B x}, hence affine in x, and the leader's value a quadratic.
     generator = np.random.default_rng(7)
     rows, inputs = generator.standard_normal((2, 5)), generator.standard_normal((2, 3))
-    point, wish_x, wish_y = generator.standard_normal(5), generator.standard_normal(3), generator.standard_normal(5)
+    point, target_x, target_y = generator.standard_normal(5), generator.standard_normal(3), generator.standard_normal(5)
     lift = rows.T @ np.linalg.inv(rows @ rows.T)
     constant, response = point - lift @ (rows @ point), lift @ inputs
-    x = np.linalg.solve(np.eye(3) + response.T @ response, wish_x + response.T @ (wish_y - constant))
+    x = np.linalg.solve(np.eye(3) + response.T @ response, target_x + response.T @ (target_y - constant))
     y = constant + response @ x
-    return KnownProblem(
-        name="equality_projection",
-        source="constructed",
-        problem=BilevelProblem(
-            name="equality_projection",
-            upper=lambda x, y: 0.5 * jnp.sum((x - wish_x) ** 2) + 0.5 * jnp.sum((y - wish_y) ** 2),
-            lower=lambda x, y: 0.5 * jnp.sum((y - point) ** 2),
-            equality=lambda x, y: rows @ y - inputs @ x,
-            x_set=Reals(3),
-            y_set=Reals(5),
-        ),
-        upper_value=float(0.5 * np.sum((x - wish_x) ** 2) + 0.5 * np.sum((y - wish_y) ** 2)),
-        x=x,
-        y=y,
-        starts=tuple(np.array(start) for start in ([0.0, 0.0, 0.0], [3.0, -2.0, 1.0], [-5.0, 5.0, 0.0])),
-        tags=frozenset({"constructed", "equality"}),
-    )
-
-
-def _pigou_toll() -> KnownProblem:
-    # One unit of traffic on a road of constant time 1 and a road of time y2. A toll x on the second gives y2 = 1 - x.
-    return KnownProblem(
-        name="pigou_toll",
-        source="Pigou (1920); Beckmann, McGuire and Winsten (1956)",
-        problem=BilevelProblem(
-            name="pigou_toll",
-            upper=lambda x, y: y[0] + y[1] ** 2,
-            lower=lambda x, y: y[0] + 0.5 * y[1] ** 2 + x * y[1],
-            equality=lambda x, y: y[0] + y[1] - 1.0,
-            x_set=Box(0.0, 1.0),
-            y_set=Box(0.0, np.inf, shape=2),
-        ),
-        upper_value=0.75,
-        x=np.array(0.5),
-        y=np.array([0.5, 0.5]),
-        starts=tuple(np.array(start) for start in (0.0, 0.3, 1.0)),
-        tags=frozenset({"literature", "equality", "box-y", "merely-convex"}),
-        note="The lower objective is linear in y1.",
+    return known(
+        "equality_projection",
+        "constructed",
+        upper=lambda x, y: half_square(x - target_x) + half_square(y - target_y),
+        lower=lambda x, y: half_square(y - point),
+        equality=lambda x, y: rows @ y - inputs @ x,
+        sets=(Reals(3), Reals(5)),
+        answer=(half_square(x - target_x) + half_square(y - target_y), x, y),
+        starts=([0.0, 0.0, 0.0], [3.0, -2.0, 1.0], [-5.0, 5.0, 0.0]),
+        tags="constructed equality",
     )
 
 
@@ -270,24 +141,75 @@ def _shared_optimum() -> KnownProblem:
     offset = rows @ y - inputs @ x + slack
     upper_prices = np.where(slack == 0.0, generator.uniform(0.5, 1.0, n_rows), 0.0)
     lower_prices = np.where(slack == 0.0, generator.uniform(0.5, 1.0, n_rows), 0.0)
-    wish_x, wish_y = x - inputs.T @ upper_prices, y + rows.T @ upper_prices
+    target_x, target_y = x - inputs.T @ upper_prices, y + rows.T @ upper_prices
     coupling = 0.3 * generator.standard_normal((n_y, n_x))
-    pull = y + rows.T @ lower_prices - coupling @ x
-    return KnownProblem(
-        name="shared_optimum",
-        source="constructed",
-        problem=BilevelProblem(
-            name="shared_optimum",
-            upper=lambda x, y: 0.5 * jnp.sum((x - wish_x) ** 2) + 0.5 * jnp.sum((y - wish_y) ** 2),
-            lower=lambda x, y: 0.5 * jnp.sum((y - pull - coupling @ x) ** 2),
-            inequality=lambda x, y: rows @ y - inputs @ x - offset,
-            x_set=Reals(n_x),
-            y_set=Reals(n_y),
-        ),
-        upper_value=float(0.5 * np.sum((x - wish_x) ** 2) + 0.5 * np.sum((y - wish_y) ** 2)),
-        x=x,
-        y=y,
+    lower_target = y + rows.T @ lower_prices - coupling @ x
+    return known(
+        "shared_optimum",
+        "constructed",
+        upper=lambda x, y: half_square(x - target_x) + half_square(y - target_y),
+        lower=lambda x, y: half_square(y - lower_target - coupling @ x),
+        inequality=lambda x, y: rows @ y - inputs @ x - offset,
+        sets=(Reals(n_x), Reals(n_y)),
+        answer=(half_square(x - target_x) + half_square(y - target_y), x, y),
         starts=tuple(x + 0.5 * generator.standard_normal(n_x) for _ in range(3)),
-        tags=frozenset({"constructed", "affine-coupled"}),
+        tags="constructed affine-coupled",
         note="The leader would choose the same y if she could; far away there may be other local minima.",
     )
+
+
+PROBLEMS: tuple[KnownProblem, ...] = (
+    _moving_ball(),
+    # The follower falls to the bottom of the unit disc, y = -sqrt(1 - x^2).
+    known(
+        "lower_semicircle",
+        "constructed",
+        upper=lambda x, y: x + 2.0 * y,
+        lower=lambda x, y: y,
+        inequality=lambda x, y: x**2 + y**2 - 1.0,
+        sets=(Box(-2.0, 2.0), Reals()),
+        answer=(-float(np.sqrt(5.0)), -1.0 / np.sqrt(5.0), -2.0 / np.sqrt(5.0)),
+        starts=(-0.9, 0.0, 0.9),
+        tags="constructed nonlinear-coupled merely-convex infeasible-for-some-x",
+        note="The lower objective is linear; only the curvature of the constraint makes its answer unique.",
+    ),
+    _outrata_1990_example_1a(),
+    _outrata_1994_example_3_1(),
+    _colson_2002_bipa_4(),
+    _colson_2002_bipa_5(),
+    # Two rows close in on y1 from both sides as x grows and meet at x = 17/9, y1 = 8/9.
+    known(
+        "sinha_tp6",
+        "Sinha, Malo and Deb (2014), test problem 6",
+        upper=lambda x, y: (x - 1.0) ** 2 - 2.0 * x + 2.0 * y[0],
+        lower=lambda x, y: (2.0 * y[0] - 4.0) ** 2 + (2.0 * y[1] - 1.0) ** 2 + x * y[0],
+        inequality=lambda x, y: jnp.stack(
+            [
+                4.0 * x + 5.0 * y[0] + 4.0 * y[1] - 12.0,
+                -4.0 * x - 5.0 * y[0] + 4.0 * y[1] + 4.0,
+                4.0 * x - 4.0 * y[0] + 5.0 * y[1] - 4.0,
+                -4.0 * x + 4.0 * y[0] + 5.0 * y[1] - 4.0,
+            ]
+        ),
+        sets=(Box(0.0, np.inf), Box(0.0, np.inf, shape=2)),
+        answer=(-98.0 / 81.0, 17.0 / 9.0, [8.0 / 9.0, 0.0]),
+        starts=(0.2, 1.0, 1.7),
+        tags="literature affine-coupled box-y edge-of-feasibility infeasible-for-some-x",
+        note="Published as -1.2091; the exact value is -98/81 = -1.20988, at the last x with a feasible answer.",
+    ),
+    _equality_projection(),
+    # One unit of traffic on a road of constant time 1 and a road of time y2. A toll x on the second gives y2 = 1 - x.
+    known(
+        "pigou_toll",
+        "Pigou (1920); Beckmann, McGuire and Winsten (1956)",
+        upper=lambda x, y: y[0] + y[1] ** 2,
+        lower=lambda x, y: y[0] + 0.5 * y[1] ** 2 + x * y[1],
+        equality=lambda x, y: y[0] + y[1] - 1.0,
+        sets=(Box(0.0, 1.0), Box(0.0, np.inf, shape=2)),
+        answer=(0.75, 0.5, [0.5, 0.5]),
+        starts=(0.0, 0.3, 1.0),
+        tags="literature equality box-y merely-convex",
+        note="The lower objective is linear in y1.",
+    ),
+    _shared_optimum(),
+)

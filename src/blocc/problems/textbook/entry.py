@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, SupportsFloat
 
-from blocc._lib.arrays import PyTree
+import numpy as np
+
+from blocc._lib.arrays import AnyArray, Array, Float, PyTree
 from blocc.problem import BilevelProblem
+from blocc.sets import ConvexSet
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,6 +39,47 @@ class KnownProblem:
     note: str = ""
 
 
+def known(
+    name: str,
+    source: str,
+    *,
+    sets: tuple[ConvexSet, ConvexSet],
+    answer: tuple[SupportsFloat, PyTree | None, PyTree | None],
+    starts: Sequence[PyTree],
+    tags: str,
+    note: str = "",
+    **functions: Any,
+) -> KnownProblem:
+    """An entry from plain numbers and lists.
+
+    ``sets`` are X and Y, ``answer`` is the upper value with x and y, ``tags`` are separated by spaces, and
+    ``functions`` are those of the problem.
+    """
+    (x_set, y_set), (value, x, y) = sets, answer
+    return KnownProblem(
+        name=name,
+        source=source,
+        problem=BilevelProblem(name=name, x_set=x_set, y_set=y_set, **functions),
+        upper_value=float(value),
+        x=_as_arrays(x),
+        y=_as_arrays(y),
+        starts=tuple(map(_as_arrays, starts)),
+        tags=frozenset(tags.split()),
+        note=note,
+    )
+
+
+def half_square(difference: Float[AnyArray, "n"]) -> Float[Array, ""] | float:
+    """Half the squared length, of arrays of NumPy and of JAX alike."""
+    return 0.5 * (difference**2).sum()
+
+
+def _as_arrays(value: PyTree | None) -> PyTree | None:
+    if value is None or isinstance(value, dict):
+        return value and {key: _as_arrays(part) for key, part in value.items()}
+    return np.asarray(value, dtype=np.float64)
+
+
 #: Every word that may appear in ``KnownProblem.tags``, with its meaning.
 TAGS: dict[str, str] = {
     "literature": "published elsewhere",
@@ -59,7 +105,7 @@ TAGS: dict[str, str] = {
     "kink": "the leader's value has a kink at the answer",
     "no-strict-complementarity": "at the answer a constraint of the follower holds with equality and multiplier zero",
     "edge-of-feasibility": "the follower has no strictly feasible point at the answer",
-    "wall": "for some x in X the follower has no feasible point",
+    "infeasible-for-some-x": "for some x in X the follower has no feasible point",
     "no-multipliers": "at the answer the follower's problem has no multipliers",
     "no-licq": "the gradients of the follower's active constraints are linearly dependent at the answer",
     "merely-convex": "the lower objective is not strongly convex in y for every x",

@@ -7,85 +7,24 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from blocc.problem import BilevelProblem
-from blocc.problems.textbook.entry import KnownProblem
+from blocc.problems.textbook.entry import KnownProblem, half_square, known
 from blocc.sets import Box, Product, Reals
-
-
-def problems() -> tuple[KnownProblem, ...]:
-    """The problems of this family."""
-    return (
-        _quadratic_tracking(),
-        _macal_hurter_1997(),
-        _lampariello_sagratella_2017_example_3_2(),
-        _shrinkage(),
-        _exponential_follower(),
-        _quartic_follower(),
-        _stackelberg_duopoly(),
-        _falk_liu_1995(),
-        _sinha_smd2(),
-    )
-
-
-def _quadratic_tracking() -> KnownProblem:
-    # y = x, so the leader minimises (x - 1)^2 + (x - 2)^2.
-    return KnownProblem(
-        name="quadratic_tracking",
-        source="constructed",
-        problem=BilevelProblem(
-            name="quadratic_tracking",
-            upper=lambda x, y: (x - 1.0) ** 2 + (y - 2.0) ** 2,
-            lower=lambda x, y: 0.5 * y**2 - x * y,
-            x_set=Reals(),
-            y_set=Reals(),
-        ),
-        upper_value=0.5,
-        x=np.array(1.5),
-        y=np.array(1.5),
-        starts=tuple(np.array(start) for start in (-3.0, 0.0, 8.0)),
-        tags=frozenset({"constructed", "unconstrained"}),
-    )
 
 
 def _macal_hurter_1997() -> KnownProblem:
     # y = 50 x - 500: a stiff parabola (x - 1)^2 + (50 x - 501)^2 for the leader.
     x = 25051.0 / 2501.0
     y = 50.0 * x - 500.0
-    return KnownProblem(
-        name="macal_hurter_1997",
-        source="Macal and Hurter (1997), Computers and Operations Research 24",
-        problem=BilevelProblem(
-            name="macal_hurter_1997",
-            upper=lambda x, y: (x - 1.0) ** 2 + (y - 1.0) ** 2,
-            lower=lambda x, y: 0.5 * y**2 + 500.0 * y - 50.0 * x * y,
-            x_set=Reals(),
-            y_set=Reals(),
-        ),
-        upper_value=(x - 1.0) ** 2 + (y - 1.0) ** 2,
-        x=np.array(x),
-        y=np.array(y),
-        starts=tuple(np.array(start) for start in (0.0, 9.0, 30.0)),
-        tags=frozenset({"literature", "unconstrained"}),
+    return known(
+        "macal_hurter_1997",
+        "Macal and Hurter (1997), Computers and Operations Research 24",
+        upper=lambda x, y: (x - 1.0) ** 2 + (y - 1.0) ** 2,
+        lower=lambda x, y: 0.5 * y**2 + 500.0 * y - 50.0 * x * y,
+        sets=(Reals(), Reals()),
+        answer=((x - 1.0) ** 2 + (y - 1.0) ** 2, x, y),
+        starts=(0.0, 9.0, 30.0),
+        tags="literature unconstrained",
         note="The response has slope 50, so the leader's curvature is 2,500 times that of her own term.",
-    )
-
-
-def _lampariello_sagratella_2017_example_3_2() -> KnownProblem:
-    return KnownProblem(
-        name="lampariello_sagratella_2017_example_3_2",
-        source="Lampariello and Sagratella (2017), Example 3.2, as listed in BOLIB",
-        problem=BilevelProblem(
-            name="lampariello_sagratella_2017_example_3_2",
-            upper=lambda x, y: x**2 + y**2,
-            lower=lambda x, y: (x + y - 1.0) ** 2,
-            x_set=Reals(),
-            y_set=Reals(),
-        ),
-        upper_value=0.5,
-        x=np.array(0.5),
-        y=np.array(0.5),
-        starts=tuple(np.array(start) for start in (-2.0, 0.0, 4.0)),
-        tags=frozenset({"literature", "unconstrained"}),
     )
 
 
@@ -95,43 +34,16 @@ def _shrinkage() -> KnownProblem:
     held_out = np.array([0.5, 1.2, -0.2, 0.1, 1.0])
     factor = float(data @ held_out / (data @ data))
     y = factor * data
-    return KnownProblem(
-        name="shrinkage",
-        source="constructed (choice of the ridge weight)",
-        problem=BilevelProblem(
-            name="shrinkage",
-            upper=lambda x, y: 0.5 * jnp.sum((y - held_out) ** 2),
-            lower=lambda x, y: 0.5 * jnp.sum((y - data) ** 2) + 0.5 * jnp.exp(x) * jnp.sum(y**2),
-            x_set=Reals(),
-            y_set=Reals(5),
-        ),
-        upper_value=0.5 * float(np.sum((y - held_out) ** 2)),
-        x=np.array(np.log(1.0 / factor - 1.0)),
-        y=y,
-        starts=tuple(np.array(start) for start in (-2.0, 1.0, 3.0)),
-        tags=frozenset({"constructed", "unconstrained"}),
+    return known(
+        "shrinkage",
+        "constructed (choice of the ridge weight)",
+        upper=lambda x, y: half_square(y - held_out),
+        lower=lambda x, y: half_square(y - data) + 0.5 * jnp.exp(x) * jnp.sum(y**2),
+        sets=(Reals(), Reals(5)),
+        answer=(half_square(y - held_out), np.log(1.0 / factor - 1.0), y),
+        starts=(-2.0, 1.0, 3.0),
+        tags="constructed unconstrained",
         note="x is the logarithm of the ridge weight; far out on either side the leader's value is flat.",
-    )
-
-
-def _exponential_follower() -> KnownProblem:
-    # y = log x, so the leader minimises x - 2 log x.
-    return KnownProblem(
-        name="exponential_follower",
-        source="constructed",
-        problem=BilevelProblem(
-            name="exponential_follower",
-            upper=lambda x, y: x - 2.0 * y,
-            lower=lambda x, y: jnp.exp(y) - x * y,
-            x_set=Box(0.1, 5.0),
-            y_set=Reals(),
-        ),
-        upper_value=2.0 - 2.0 * float(np.log(2.0)),
-        x=np.array(2.0),
-        y=np.array(np.log(2.0)),
-        starts=tuple(np.array(start) for start in (0.2, 1.0, 5.0)),
-        tags=frozenset({"constructed", "unconstrained", "merely-convex"}),
-        note="The curvature of the lower level dies out as y falls.",
     )
 
 
@@ -139,96 +51,102 @@ def _quartic_follower() -> KnownProblem:
     # y^3 + y = x, and the leader's stationarity reads 3 y^2 + 2 y - 3 = 0 in terms of y.
     y = (np.sqrt(10.0) - 1.0) / 3.0
     x = y**3 + y
-    return KnownProblem(
-        name="quartic_follower",
-        source="constructed",
-        problem=BilevelProblem(
-            name="quartic_follower",
-            upper=lambda x, y: jnp.sum((y - 2.0) ** 2 + x),
-            lower=lambda x, y: jnp.sum(0.25 * y**4 + 0.5 * y**2 - x * y),
-            x_set=Box(-2.0, 12.0, shape=1),
-            y_set=Reals(1),
-        ),
-        upper_value=float((y - 2.0) ** 2 + x),
-        x=np.array([x]),
-        y=np.array([y]),
-        starts=tuple(np.array([start]) for start in (-2.0, 3.0, 11.0)),
-        tags=frozenset({"constructed", "unconstrained"}),
+    return known(
+        "quartic_follower",
+        "constructed",
+        upper=lambda x, y: jnp.sum((y - 2.0) ** 2 + x),
+        lower=lambda x, y: jnp.sum(0.25 * y**4 + 0.5 * y**2 - x * y),
+        sets=(Box(-2.0, 12.0, shape=1), Reals(1)),
+        answer=((y - 2.0) ** 2 + x, [x], [y]),
+        starts=([-2.0], [3.0], [11.0]),
+        tags="constructed unconstrained",
         note="x and y have shape (1,) rather than ().",
     )
 
 
-def _stackelberg_duopoly() -> KnownProblem:
+PROBLEMS: tuple[KnownProblem, ...] = (
+    # y = x, so the leader minimises (x - 1)^2 + (x - 2)^2.
+    known(
+        "quadratic_tracking",
+        "constructed",
+        upper=lambda x, y: (x - 1.0) ** 2 + (y - 2.0) ** 2,
+        lower=lambda x, y: 0.5 * y**2 - x * y,
+        sets=(Reals(), Reals()),
+        answer=(0.5, 1.5, 1.5),
+        starts=(-3.0, 0.0, 8.0),
+        tags="constructed unconstrained",
+    ),
+    _macal_hurter_1997(),
+    known(
+        "lampariello_sagratella_2017_example_3_2",
+        "Lampariello and Sagratella (2017), Example 3.2, as listed in BOLIB",
+        upper=lambda x, y: x**2 + y**2,
+        lower=lambda x, y: (x + y - 1.0) ** 2,
+        sets=(Reals(), Reals()),
+        answer=(0.5, 0.5, 0.5),
+        starts=(-2.0, 0.0, 4.0),
+        tags="literature unconstrained",
+    ),
+    _shrinkage(),
+    # y = log x, so the leader minimises x - 2 log x.
+    known(
+        "exponential_follower",
+        "constructed",
+        upper=lambda x, y: x - 2.0 * y,
+        lower=lambda x, y: jnp.exp(y) - x * y,
+        sets=(Box(0.1, 5.0), Reals()),
+        answer=(2.0 - 2.0 * float(np.log(2.0)), 2.0, np.log(2.0)),
+        starts=(0.2, 1.0, 5.0),
+        tags="constructed unconstrained merely-convex",
+        note="The curvature of the lower level vanishes as y falls.",
+    ),
+    _quartic_follower(),
     # Linear demand: y = (9 - x) / 2 as long as that is positive.
-    return KnownProblem(
-        name="stackelberg_duopoly",
-        source="von Stackelberg (1934), linear demand",
-        problem=BilevelProblem(
-            name="stackelberg_duopoly",
-            upper=lambda x, y: -x * (9.0 - x - y),
-            lower=lambda x, y: -y * (9.0 - x - y),
-            x_set=Box(0.0, 9.0),
-            y_set=Box(0.0, np.inf),
-        ),
-        upper_value=-10.125,
-        x=np.array(4.5),
-        y=np.array(2.25),
-        starts=tuple(np.array(start) for start in (0.5, 6.0, 9.0)),
-        tags=frozenset({"literature", "box-y"}),
-    )
-
-
-def _falk_liu_1995() -> KnownProblem:
+    known(
+        "stackelberg_duopoly",
+        "von Stackelberg (1934), linear demand",
+        upper=lambda x, y: -x * (9.0 - x - y),
+        lower=lambda x, y: -y * (9.0 - x - y),
+        sets=(Box(0.0, 9.0), Box(0.0, np.inf)),
+        answer=(-10.125, 4.5, 2.25),
+        starts=(0.5, 6.0, 9.0),
+        tags="literature box-y",
+    ),
     # y = clip(x, 0.5, 1.5) coordinate by coordinate.
-    return KnownProblem(
-        name="falk_liu_1995",
-        source="Falk and Liu (1995), Mathematical Programming 70",
-        problem=BilevelProblem(
-            name="falk_liu_1995",
-            upper=lambda x, y: jnp.sum(x**2 - 3.0 * x + y**2),
-            lower=lambda x, y: jnp.sum((y - x) ** 2),
-            x_set=Reals(2),
-            y_set=Box(0.5, 1.5, shape=2),
-        ),
-        upper_value=-2.25,
-        x=np.array([0.75, 0.75]),
-        y=np.array([0.75, 0.75]),
-        starts=tuple(np.array(start) for start in ([0.0, 0.0], [3.0, 0.2], [1.5, -2.0])),
-        tags=frozenset({"literature", "box-y"}),
-        note="From x below 0.5 or above 1.5 the follower sits on a bound and does not react.",
-    )
-
-
-def _sinha_smd2() -> KnownProblem:
+    known(
+        "falk_liu_1995",
+        "Falk and Liu (1995), Mathematical Programming 70",
+        upper=lambda x, y: jnp.sum(x**2 - 3.0 * x + y**2),
+        lower=lambda x, y: jnp.sum((y - x) ** 2),
+        sets=(Reals(2), Box(0.5, 1.5, shape=2)),
+        answer=(-2.25, [0.75, 0.75], [0.75, 0.75]),
+        starts=([0.0, 0.0], [3.0, 0.2], [1.5, -2.0]),
+        tags="literature box-y",
+        note="From x below 0.5 or above 1.5 the follower is at a bound and does not react.",
+    ),
     # The follower answers l1 = 0 and l2 = exp(u2), which leaves the leader with the squares of u1 and u2.
-    return KnownProblem(
-        name="sinha_smd2",
-        source="Sinha, Malo and Deb (2014), Evolutionary Computation 22, SMD2 with p = 2, q = 3, r = 2",
-        problem=BilevelProblem(
-            name="sinha_smd2",
-            upper=lambda x, y: (
-                jnp.sum(x["u1"] ** 2)
-                - jnp.sum(y["l1"] ** 2)
-                + jnp.sum(x["u2"] ** 2)
-                - jnp.sum((x["u2"] - jnp.log(y["l2"])) ** 2)
-            ),
-            lower=lambda x, y: (
-                jnp.sum(x["u1"] ** 2) + jnp.sum(y["l1"] ** 2) + jnp.sum((x["u2"] - jnp.log(y["l2"])) ** 2)
-            ),
-            x_set=Product({"u1": Box(-5.0, 10.0, shape=2), "u2": Box(0.0, 1.0, shape=2)}),
-            y_set=Product({"l1": Box(-5.0, 10.0, shape=3), "l2": Box(0.05, math.e, shape=2)}),
+    known(
+        "sinha_smd2",
+        "Sinha, Malo and Deb (2014), Evolutionary Computation 22, SMD2 with p = 2, q = 3, r = 2",
+        upper=lambda x, y: (
+            jnp.sum(x["u1"] ** 2)
+            - jnp.sum(y["l1"] ** 2)
+            + jnp.sum(x["u2"] ** 2)
+            - jnp.sum((x["u2"] - jnp.log(y["l2"])) ** 2)
         ),
-        upper_value=0.0,
-        x={"u1": np.zeros(2), "u2": np.zeros(2)},
-        y={"l1": np.zeros(3), "l2": np.ones(2)},
+        lower=lambda x, y: jnp.sum(x["u1"] ** 2) + jnp.sum(y["l1"] ** 2) + jnp.sum((x["u2"] - jnp.log(y["l2"])) ** 2),
+        sets=(
+            Product({"u1": Box(-5.0, 10.0, shape=2), "u2": Box(0.0, 1.0, shape=2)}),
+            Product({"l1": Box(-5.0, 10.0, shape=3), "l2": Box(0.05, math.e, shape=2)}),
+        ),
+        answer=(0.0, {"u1": np.zeros(2), "u2": np.zeros(2)}, {"l1": np.zeros(3), "l2": np.ones(2)}),
         starts=(
-            {"u1": np.array([2.0, -1.0]), "u2": np.array([0.5, 0.3])},
-            {"u1": np.array([-4.0, 7.0]), "u2": np.array([0.9, 1.0])},
-            {"u1": np.array([0.1, 0.0]), "u2": np.array([0.0, 0.8])},
+            {"u1": [2.0, -1.0], "u2": [0.5, 0.3]},
+            {"u1": [-4.0, 7.0], "u2": [0.9, 1.0]},
+            {"u1": [0.1, 0.0], "u2": [0.0, 0.8]},
         ),
-        tags=frozenset({"literature", "pytree", "box-y"}),
-        note=(
-            "The two levels want opposite things. The published range of u2 is [-5, 1]; below 0 the lower level is not "
-            "convex in l2 over its whole range, so u2 starts at 0 here, and l2 at 0.05 to keep its logarithm finite."
-        ),
-    )
+        tags="literature pytree box-y",
+        note="The two levels have opposite goals. The published range of u2 is [-5, 1]; below 0 the lower level is "
+        "not convex in l2 over its whole range, so u2 starts at 0 here, and l2 at 0.05 to keep its logarithm finite.",
+    ),
+)

@@ -7,11 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from blocc.report.plots import BLUE, GREEN, GREY, ORANGE, RED, new_figure
-from blocc.report.study.study_summary import Group, Spread, groups
-from blocc.report.study.study_tables import shown
+from blocc.report.figure import add_legend, add_note, line_style, new_figure, style_axes
+from blocc.report.format import Spread, shortened, value_text
+from blocc.report.study.study_summary import Group, groups
 from blocc.report.study.study_views import StudyView, is_number
-from blocc.report.transport.design_style import INK, MUTED, shortened
 from blocc.studies.study import SEED
 
 if TYPE_CHECKING:
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_LINES = 10
-_COLOURS = (BLUE, ORANGE, GREEN, RED, "#56B4E9", "#8C6D1F", "#CC79A7", "#4B3F8F")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-_DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 #: An axis is logarithmic where all its numbers are positive and the largest is so many times the smallest.
 _DECADES = 50.0
 
@@ -41,10 +37,7 @@ def draw_study(view: StudyView) -> Figure | None:
     for panel, column in zip(panels, columns, strict=False):
         _panel(panel, view, axis, column, lines)
     if len(lines) > 1:
-        place: dict[str, Any] = {"loc": "outside lower center", "ncols": min(len(lines), 4), "frameon": False}
-        legend = figure.legend(*panels[0].get_legend_handles_labels(), fontsize=9, labelcolor=MUTED, **place)
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+        add_legend(figure, [panels[0]], most=4)
     return figure
 
 
@@ -64,7 +57,7 @@ def _lines(view: StudyView, axis: str) -> list[tuple[str, list[Group]]]:
     found: dict[str, tuple[str, list[Group]]] = {}
     for group in _points(view, axis):
         key = json.dumps([group.parameters.get(other) for other in others], default=str)
-        label = ", ".join(f"{other} {shown(group.parameters.get(other))}" for other in others)
+        label = ", ".join(f"{other} {value_text(group.parameters.get(other))}" for other in others)
         found.setdefault(key, (shortened(label, 40), []))[1].append(group)
     return list(found.values())[:MOST_LINES]
 
@@ -78,64 +71,51 @@ def _points(view: StudyView, axis: str) -> list[Group]:
 def _panel(axes: Axes, view: StudyView, axis: str, column: str, lines: Sequence[tuple[str, list[Group]]]) -> None:
     values = [group.parameters.get(axis) for _, line in lines for group in line]
     numeric = all(_is_figure(value) for value in values)
-    words = list(dict.fromkeys(shown(value) for value in values))
-    means: list[float] = []
+    words = list(dict.fromkeys(map(value_text, values)))
+    spreads = [group.spread(column) for _, line in lines for group in line]
     for place, (label, line) in enumerate(lines):
-        points = [
-            (group.parameters[axis] if numeric else words.index(shown(group.parameters[axis])), group.spread(column))
-            for group in line
-        ]
-        points = sorted((point for point in points if point[1].count), key=lambda point: point[0])
-        means += [found.mean for _, found in points]
+        given = [group.parameters[axis] for group in line]
+        across = given if numeric else [words.index(value_text(value)) for value in given]
+        found = [(x, group.spread(column)) for x, group in zip(across, line, strict=True)]
+        points = sorted((point for point in found if point[1].count), key=lambda point: point[0])
+        style = line_style(place) | ({} if axis != SEED and numeric else {"linestyle": "none"})
         axes.errorbar(
             [x for x, _ in points],
-            [found.mean for _, found in points],
-            yerr=[found.deviation for _, found in points] if any(found.count > 1 for _, found in points) else None,
+            [spread.mean for _, spread in points],
+            yerr=[spread.deviation for _, spread in points] if any(spread.count > 1 for _, spread in points) else None,
             label=label,
-            color=_COLOURS[place % 8],
-            marker=_MARKERS[place % 8],
-            linestyle=_DASHES[place % 4] if axis != SEED and numeric else "none",
-            markersize=5,
-            linewidth=1.6,
-            elinewidth=1.0,
-            capsize=3,
+            **{**style, "markersize": 5, "linewidth": 1.6, "elinewidth": 1.0, "capsize": 3},
         )
-    axes.set_title(shortened(column, 50), fontsize=10.5, loc="left", color=INK, parse_math=False)
-    axes.set_xlabel(shortened(axis, 50), color=MUTED, fontsize=9.5, parse_math=False)
-    if not means:
-        axes.text(0.5, 0.5, "no numbers yet", transform=axes.transAxes, ha="center", color=GREY)
-    if not numeric:
-        labels = axes.set_xticks(range(len(words)), [shortened(word, 16) for word in words])
-        for tick in labels:
+    if not any(spread.count for spread in spreads):
+        add_note(axes, "no numbers yet")
+    if numeric:
+        _scale_across(axes, values)
+    else:
+        for tick in axes.set_xticks(range(len(words)), [shortened(word, 16) for word in words]):
             tick.label1.set_parse_math(False)
         axes.set_xlim(-0.5, len(words) - 0.5)
-    elif _spans_decades(values):
+    _scale_up(axes, [spread for spread in spreads if spread.count])
+    style_axes(axes, shortened(column, 50))
+    axes.set_xlabel(shortened(axis, 50), fontsize=9.5, parse_math=False)
+
+
+def _scale_across(axes: Axes, values: Sequence[Any]) -> None:
+    if _spans_decades(values):
         axes.set_xscale("log")
     elif all(isinstance(value, int) for value in values):
         locator: Any = axes.xaxis.get_major_locator()
         locator.set_params(integer=True)
-    if _spans_decades(means):
+
+
+def _scale_up(axes: Axes, spreads: Sequence[Spread]) -> None:
+    if _spans_decades([spread.mean for spread in spreads]):
         axes.set_yscale("log", nonpositive="clip")
-    else:
-        ends = [end for _, line in lines for group in line for end in _ends(group.spread(column))]
-        if ends and max(ends) - min(ends) < 1e-9 * max(map(abs, ends)):
-            axes.set_ylim(*_room(ends[0]))  # rounding is no shape
-        axes.ticklabel_format(axis="y", useOffset=False)
-    axes.grid(True, color="#e3e6e9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelcolor=MUTED, labelsize=9, length=3)
-
-
-def _ends(found: Spread) -> tuple[float, ...]:
-    """The ends of an error bar."""
-    return (found.mean - found.deviation, found.mean + found.deviation) if found.count else ()
-
-
-def _room(value: float) -> tuple[float, float]:
-    """Limits around a single value."""
-    half = 0.1 * abs(value) or 1.0
-    return value - half, value + half
+        return
+    ends = [spread.mean + sign * spread.deviation for spread in spreads for sign in (-1.0, 1.0)]
+    if ends and max(ends) - min(ends) < 1e-9 * max(map(abs, ends)):  # rounding is no shape
+        room = 0.1 * abs(ends[0]) or 1.0
+        axes.set_ylim(ends[0] - room, ends[0] + room)
+    axes.ticklabel_format(axis="y", useOffset=False)
 
 
 def _spans_decades(values: Sequence[Any]) -> bool:

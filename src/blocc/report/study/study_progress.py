@@ -1,82 +1,94 @@
-"""How far a study is, in one line on standard error."""
+"""How far studies are, on standard error while they run: a bar on a terminal, plain lines elsewhere; needs rich."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-import shutil
-import threading
-from dataclasses import replace
-from typing import Any
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
 
-from blocc.report.progress import ProgressLine
 from blocc.studies.engine import Progress
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-class StudyLine(ProgressLine):
-    """Shows cells done, failed and in all, the time so far and the time left.
+LOG_INTERVAL = 10.0  #: seconds between two lines where there is no terminal
 
-    Its :meth:`report` is for ``run_study(on_progress=...)``. On a terminal one line rewrites itself, also between two
-    reports: a cell may take minutes. Elsewhere a plain line is written every ten seconds.
+
+class StudyProgress:
+    """Shows cells done, failed and in all, the time so far and the time left of one study after the other.
+
+    Its :meth:`report` is for ``run_study(on_progress=...)``. On a terminal a bar renews itself, also between two
+    reports: a cell may take minutes. Elsewhere a line is written at most every ten seconds.
+
+    :param quiet: show nothing, and only remember the newest report
+    :param clock: seconds; the tests bring their own
     """
 
-    tick = 0.5  #: seconds between two looks at the clock
+    def __init__(
+        self, *, quiet: bool = False, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.label = ""  #: stands in front, where several studies are run one after the other
-        self._newest: tuple[float, Progress] | None = None
-        self._guard = threading.RLock()
-        self._ended = threading.Event()
-        self._ticker: threading.Thread | None = None
+        self._console = console or Console(stderr=True, highlight=False)
+        self._clock = clock
+        self._label = ""
+        self._quiet = quiet
+        self._next = clock() + LOG_INTERVAL
+        self.newest: Progress | None = None  #: of the study that was begun last
+        self._bar = Bar(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[words]}", markup=False),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=quiet or not self._console.is_terminal,
+        )
+
+    def begin(self, label: str) -> None:
+        """From now on reports are about the study of this name."""
+        self.newest, self._label = None, label
+        for task in self._bar.task_ids:
+            self._bar.remove_task(task)
+        self._bar.add_task(label, total=None, words="")
 
     def report(self, progress: Progress) -> None:
-        """Take note of this, and show it if it is time to."""
-        with self._guard:
-            self._newest = self._clock(), progress
-        if self._ticker is None:
-            self._ticker = threading.Thread(target=self._keep_ticking, daemon=True)
-            self._ticker.start()
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Show what was reported last, with the time that has passed since."""
-        with self._guard:
-            now = self._clock()
-            if now < self._next or self._newest is None:
-                return
-            self._next = now + (self.interval if self._live else self.log_interval)
-            then, progress = self._newest
-            left = None if progress.left is None else max(progress.left - (now - then), 0.0)
-            aged = replace(progress, elapsed=progress.elapsed + now - then, left=left)
-            text = " ".join(part for part in (self.label, describe(aged)) if part)
-            if not self._live:
-                self._write(text + "\n")
-                return
-            # A line that wraps could not be rewritten, so it is cut at the edge of the terminal.
-            text = text[: shutil.get_terminal_size().columns - 1]
-            self._write("\r" + text.ljust(self._shown))
-            self._shown = len(text)
-
-    def __enter__(self) -> StudyLine:
-        return self
+        """Show this where there is a terminal, or where the last line is old enough."""
+        self.newest = progress
+        for task in self._bar.task_ids:
+            finished = progress.done + progress.failed
+            self._bar.update(task, completed=finished, total=progress.total, words=describe(progress))
+        if self._quiet or self._console.is_terminal or self._clock() < self._next:
+            return
+        self._next = self._clock() + LOG_INTERVAL
+        line = f"{self._label}: {describe(progress)}, {clock(progress.elapsed)} so far"
+        with contextlib.suppress(OSError, ValueError):  # a study must not end because its log is gone
+            self._console.print(line, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Wipe the live line and show nothing more."""
-        self._ended.set()
-        with self._guard:
-            self._newest = None
-            super().close()
+        """Wipe the bar and show nothing more."""
+        self._bar.stop()
 
-    def _keep_ticking(self) -> None:
-        while not self._ended.wait(self.tick):
-            self.refresh()
+    def __enter__(self) -> StudyProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def describe(progress: Progress) -> str:
-    """Progress as words."""
+    """Progress as words; the bar itself tells the time so far."""
     failed = f", {progress.failed} failed" if progress.failed else ""
     left = "" if progress.left is None else f", about {clock(progress.left)} left"
-    return f"{progress.done} of {progress.total} cells done{failed}, {clock(progress.elapsed)} so far{left}"
+    return f"{progress.done} of {progress.total} cells done{failed}{left}"
 
 
 def clock(seconds: float) -> str:

@@ -6,19 +6,10 @@ import json
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from blocc.report.format import Spread
 from blocc.report.study.study_views import StudyView, is_number
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and standard deviation of so many numbers; NaN where there is none."""
-
-    mean: float
-    deviation: float
-    count: int
 
 
 class Group(NamedTuple):

@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from blocc.report.study.study_tables import VERDICTS, is_numeric, shown
+from blocc.report.format import is_numeric, value_text
+from blocc.report.study.study_tables import VERDICTS
 from blocc.report.study.study_views import ItemView
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def print_table(rows: Rows, title: str, note: str = "", console: Console | None 
             right = is_numeric(rows, key)
             table.add_column(Text(folded(key)), justify="right" if right else "left", overflow="fold", no_wrap=right)
         for row in rows:
-            table.add_row(*(Text(shown(row.get(key))) for key in part))
+            table.add_row(*(Text(value_text(row.get(key))) for key in part))
         console.print(table)
 
 
@@ -52,7 +53,7 @@ def parts(rows: Rows, headings: Sequence[str], width: int) -> list[list[str]]:
     """Columns packed into as few tables as fit; the columns that tell the rows apart stand in each."""
     names = naming_columns(rows, headings)
     widths = {
-        key: min(max(map(len, [*folded(key).split("\n"), *(shown(row.get(key)) for row in rows)])), _WIDEST) + _GAP
+        key: min(max(map(len, [*folded(key).split("\n"), *(value_text(row.get(key)) for row in rows)])), _WIDEST) + _GAP
         for key in headings
     }
     fixed = sum(widths[key] for key in names) + _GAP
@@ -75,13 +76,13 @@ def folded(heading: str) -> str:
 def naming_columns(rows: Rows, headings: Sequence[str]) -> list[str]:
     """The first columns, as many as make all rows different; the very first where none do."""
     for count in range(1, min(len(headings), 4) + 1):
-        if len({tuple(shown(row.get(key)) for key in headings[:count]) for row in rows}) == len(rows):
+        if len({tuple(value_text(row.get(key)) for key in headings[:count]) for row in rows}) == len(rows):
             return list(headings[:count])
     return list(headings[:1])
 
 
 def print_item(item: ItemView) -> None:
-    """Print an item: its tables, and whether what the paper says about them holds."""
+    """Print an item: its tables, and whether each statement about them holds."""
     from rich.text import Text
 
     console = make_console()

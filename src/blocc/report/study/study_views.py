@@ -1,4 +1,4 @@
-"""What a report is made of: studies with the rows they have so far, and items of the paper with their findings."""
+"""What a report is made of: studies with the rows they have so far, and items: tables, observations and pictures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from blocc.studies.item import Findings
 from blocc.studies.study import SEED, Row, Study
 
 DONE, FAILED = "done", "failed"
@@ -20,7 +19,7 @@ class StudyView:
 
     :param rows: of the cells that are done or failed, each with its parameters, ``status`` and ``error``
     :param shown: columns to draw and to average; every numeric one where none is named
-    :param running: whether somebody is computing more of them now
+    :param running: whether more of them are being computed now
     """
 
     study: Study
@@ -70,8 +69,34 @@ MOST_DRAWN = 6
 
 
 @dataclass(frozen=True)
+class Table:
+    """A table to print: plain values by heading; every row has the same headings."""
+
+    title: str
+    rows: Sequence[Mapping[str, Any]]
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A statement, and whether the rows bear it out."""
+
+    statement: str
+    holds: bool | None  #: None: the rows cannot tell, because cells failed or are missing
+    measured: str = ""  #: the figures it rests on
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the rows of some studies say."""
+
+    tables: Sequence[Table]
+    observations: Sequence[Observation] = ()
+
+
+@dataclass(frozen=True)
 class ItemView:
-    """An item of the paper: what its rows say, and its pictures (the content of PNG files, by name)."""
+    """What the rows of some studies say, under one title, with pictures (the content of PNG files, by name)."""
 
     name: str
     title: str

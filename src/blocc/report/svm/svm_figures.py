@@ -8,7 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocc.report.plots import BLUE, GREEN, GREY, ORANGE, RED, figure_image, keep_figure, new_figure
+from blocc._lib.arrays import Float, Int, NDArray
+from blocc.report.figure import (
+    BLUE,
+    GREEN,
+    GREY,
+    MUTED,
+    ORANGE,
+    RED,
+    add_heading,
+    add_legend,
+    add_note,
+    figure_image,
+    keep_figure,
+    new_figure,
+    style_axes,
+)
+from blocc.report.format import number, percent, shortened
 from blocc.report.svm.svm_parts import (
     FORGIVEN,
     PARTS,
@@ -21,7 +37,6 @@ from blocc.report.svm.svm_parts import (
     scalar,
     stages,
 )
-from blocc.report.transport.design_style import INK, MUTED, number, percent, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +72,7 @@ def plot_accuracy(model: BilevelSVC, parts: SplitData, path: str | Path | None =
     panels[0].margins(y=0.1)
     least, greatest = panels[0].get_ylim()
     panels[0].set_ylim(max(least, -2.0), min(greatest, 100.0 + 0.06 * (101.0 - least)))
-    _legend(figure, panels[1], "accuracy of the answer")
+    add_legend(figure, [panels[1]], "accuracy of the answer")
     _title(figure, model, parts, "accuracy")
     return keep_figure(figure, path)
 
@@ -84,7 +99,7 @@ def plot_losses(model: BilevelSVC, parts: SplitData, path: str | Path | None = N
     panels[0, 0].set_ylabel("the leader's objective", color=MUTED)
     panels[1, 0].set_ylabel("the follower's objective", color=MUTED)
     answer = f"answer: upper {number(result.upper_value, 6)}, lower {number(result.lower_value, 6)}"
-    _legend(figure, [panels[0, 1], panels[1, 1]], answer)
+    add_legend(figure, [panels[0, 1], panels[1, 1]], answer)
     _title(figure, model, parts, "objectives")
     return keep_figure(figure, path)
 
@@ -100,19 +115,15 @@ def plot_margins(model: BilevelSVC, parts: SplitData, path: str | Path | None = 
     if not len(chosen):
         empty = figure.add_subplot()
         empty.set_axis_off()
-        empty.text(0.5, 0.5, "no sample is forgiven", transform=empty.transAxes, ha="center", color=GREY)
+        add_note(empty, "no sample is forgiven")
         return keep_figure(figure, path)
     grid = figure.add_gridspec(2, 2, width_ratios=(1.15, 1.0))
     places = ((slice(None), 0), (0, 1), (1, 1))
     panels: list[Any] = [figure.add_subplot(grid[place]) for place in places]
     bars, ranks, spread = panels
-    titles = ("most forgiven samples (number: label)", "all forgiven samples in order", "how many, how much")
-    for axes, title in zip(panels, titles, strict=True):
-        axes.set_title(title, fontsize=10.5, color=INK, loc="left")
-        _dress(axes)
-    for axes, across, up in ((bars, "$c_i$", ""), (ranks, "rank", "$c_i$"), (spread, "$c_i$", "samples")):
-        axes.set_xlabel(across, color=MUTED)
-        axes.set_ylabel(up, color=MUTED)
+    style_axes(bars, "most forgiven samples (number: label)", x="$c_i$", grid="x")
+    style_axes(ranks, "all forgiven samples in order", x="rank", y="$c_i$")
+    style_axes(spread, "how many, how much", x="$c_i$", y="samples")
     _draw_bars(bars, model, parts, chosen)
     ranks.plot(np.arange(1, len(c) + 1), c, color=BLUE, lw=1.7, marker="o" if len(c) <= _MOST_MARKERS else None, ms=4)
     ranks.set_ylim(0.0, 1.08 * c[0])
@@ -146,13 +157,11 @@ def plot_splits(rows: Sequence[dict[str, Any]], path: str | Path | None = None, 
             label = "_nolegend_"
     axes.set_xticks(range(len(drawn)), drawn)
     axes.set_xlim(-0.6, max(len(drawn), 1) - 0.4)
-    axes.set_ylabel("accuracy (%)", color=MUTED)
-    _dress(axes)
-    axes.grid(False, axis="x")
+    style_axes(axes, y="accuracy (%)", grid="y")
     if drawn:
         axes.legend(frameon=False, fontsize=9, labelcolor=MUTED, loc="upper left", bbox_to_anchor=(0.0, -0.08), ncols=2)
     facts = f"{len(rows)} random splits  ·  bars: mean ± standard deviation"
-    _heading(figure, f"{shortened(name, 60)}: accuracy", facts)
+    add_heading(figure, f"{shortened(name, 60)}: accuracy", facts)
     return keep_figure(figure, path)
 
 
@@ -171,7 +180,7 @@ def figure_files(model: BilevelSVC | None, parts: SplitData, splits: Sequence[di
 
 
 # --- pieces --------------------------------------------------------------------------------------------------------
-def _horizontal(model: BilevelSVC, panels: Any) -> tuple[np.ndarray, np.ndarray]:
+def _horizontal(model: BilevelSVC, panels: Any) -> tuple[Float[NDArray, "iterations"], Float[NDArray, "iterations"]]:
     """Where the rows of the history stand on the two horizontal axes, which are named on ``panels``."""
     seconds, about = running_seconds(model)
     by_iteration, by_time = panels  # Any: the locators take more than the base class tells
@@ -185,15 +194,22 @@ def _horizontal(model: BilevelSVC, panels: Any) -> tuple[np.ndarray, np.ndarray]
     return np.arange(1.0, len(seconds) + 1.0), seconds
 
 
-def _curve(axes: Axes, model: BilevelSVC, rows: np.ndarray, x: np.ndarray, y: np.ndarray, **style: Any) -> None:
+def _curve(
+    axes: Axes,
+    model: BilevelSVC,
+    rows: Int[NDArray, "points"],
+    x: Float[NDArray, "points"],
+    y: Float[NDArray, "points"],
+    **style: Any,
+) -> None:
     """A curve with a gap wherever a new descent begins; a lone point is a marker."""
     cuts = np.searchsorted(rows, descents(model)[1:])
     marker = "o" if len(x) <= _MOST_MARKERS else None
     axes.plot(np.insert(x, cuts, np.nan), np.insert(y, cuts, np.nan), lw=1.7, marker=marker, ms=3.2, **style)
-    _dress(axes)
+    style_axes(axes)
 
 
-def _star(axes: Axes, model: BilevelSVC, horizontal: np.ndarray, value: float, colour: str) -> None:
+def _star(axes: Axes, model: BilevelSVC, horizontal: Float[NDArray, "iterations"], value: float, colour: str) -> None:
     row = answer_row(model)
     if row is not None and np.isfinite(value):
         axes.plot([horizontal[row]], [value], marker="*", ms=13, color=colour, mec="white", mew=0.8, zorder=5)
@@ -204,7 +220,7 @@ def _mark_starts(axes: Axes, model: BilevelSVC) -> None:
         axes.axvline(row + 0.5, color=GREY, linestyle=":", linewidth=1.0, zorder=0)
 
 
-def _scale(axes: Axes, columns: list[np.ndarray]) -> None:
+def _scale(axes: Axes, columns: list[NDArray]) -> None:
     """A logarithmic axis where the values are positive and span more than a decade; no magnified rounding elsewhere."""
     values = np.concatenate(columns)
     values = values[np.isfinite(values)]
@@ -221,7 +237,7 @@ def _scale(axes: Axes, columns: list[np.ndarray]) -> None:
         axes.set_ylim(least - room, greatest + room)
 
 
-def _draw_bars(axes: Axes, model: BilevelSVC, parts: SplitData, chosen: np.ndarray) -> None:
+def _draw_bars(axes: Axes, model: BilevelSVC, parts: SplitData, chosen: Int[NDArray, "chosen"]) -> None:
     c, labels, numbers = model.margins_[chosen], parts.y("train")[chosen], parts.train[chosen]
     wrong = model.predict(parts.X("train")[chosen]) != labels
     places = np.arange(len(chosen))
@@ -234,24 +250,7 @@ def _draw_bars(axes: Axes, model: BilevelSVC, parts: SplitData, chosen: np.ndarr
     axes.set_xlim(0.0, 1.16 * float(c[0]))
     for place, value in zip(places, c, strict=True):
         axes.annotate(number(value, 3), (value, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
-    axes.grid(False, axis="y")
     axes.legend(frameon=False, fontsize=9, labelcolor=MUTED, loc="lower right")
-
-
-def _legend(figure: Figure, panels: Any, title: str) -> None:
-    """One legend below all panels, where it cannot hide a curve."""
-    found = [axes.get_legend_handles_labels() for axes in np.atleast_1d(panels)]
-    handles, labels = ([item for pair in found for item in pair[side]] for side in (0, 1))
-    place: dict[str, Any] = {"loc": "outside lower center", "ncols": max(len(labels), 1), "frameon": False}
-    legend = figure.legend(handles, labels, fontsize=9, labelcolor=MUTED, title=title, title_fontsize=9.5, **place)
-    legend.get_title().set_color(INK)
-
-
-def _dress(axes: Axes) -> None:
-    axes.grid(True, color="#e3e6e9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelcolor=MUTED, labelsize=9, length=3)
 
 
 def _title(figure: Figure, model: BilevelSVC, parts: SplitData, what: str) -> None:
@@ -261,13 +260,4 @@ def _title(figure: Figure, model: BilevelSVC, parts: SplitData, what: str) -> No
     facts += ["dotted: a new start"] if len(descents(model)) > 1 and "forgiven" not in what else []
     if len(result.history) == 0:
         facts.append("no iteration was recorded")
-    _heading(figure, f"{shortened(parts.data.name, 60)}: {what}", "  ·  ".join(facts))
-
-
-def _heading(figure: Figure, title: str, facts: str) -> None:
-    height = figure.get_figheight()
-    place: dict[str, Any] = {"x": 0.02, "ha": "left", "va": "top", "parse_math": False}
-    figure.text(y=1.0 - 0.16 / height, s=title, fontsize=13, fontweight="bold", color=INK, **place)
-    figure.text(y=1.0 - 0.44 / height, s=facts, fontsize=9.5, color=MUTED, **place)
-    engine: Any = figure.get_layout_engine()
-    engine.set(w_pad=0.1, h_pad=0.1, rect=(0.0, 0.0, 1.0, 1.0 - 0.66 / height))
+    add_heading(figure, f"{shortened(parts.data.name, 60)}: {what}", "  ·  ".join(facts))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc.errors import ProblemError
 from blocc.svm.data.samples import LabelledData
 
@@ -27,13 +28,14 @@ class SplitData:
     """
 
     data: LabelledData
-    train: np.ndarray  #: numbers of the samples, counted from 0, in the order in which the classifier is given them
-    validation: np.ndarray
-    test: np.ndarray
+    #: Numbers of the samples, counted from 0, in the order in which the classifier is given them.
+    train: Int[NDArray, "train"]
+    validation: Int[NDArray, "validation"]
+    test: Int[NDArray, "test"]
     standardize: bool = True
-    centre: np.ndarray = field(init=False)
-    scale: np.ndarray = field(init=False)
-    features: np.ndarray = field(init=False)  #: all samples, as the classifier sees them
+    centre: Float[NDArray, "features"] = field(init=False)
+    scale: Float[NDArray, "features"] = field(init=False)
+    features: Float[NDArray, "samples features"] = field(init=False)  #: all samples, as the classifier sees them
 
     def __post_init__(self) -> None:
         for part in PARTS:
@@ -43,12 +45,12 @@ class SplitData:
         centre, scale = np.zeros(self.data.n_features), np.ones(self.data.n_features)
         features = self.data.X
         if self.standardize:
+            from sklearn.preprocessing import StandardScaler
+
             with np.errstate(over="ignore", invalid="ignore"):
-                centre, spread = features[self.train].mean(axis=0), features[self.train].std(axis=0)
-                # The spread of a constant feature is rounding, which must not be blown up to one.
-                scale = np.where(spread > 1e-14 * np.abs(centre), spread, 1.0)
-                features = (features - centre) / scale
-            if not (np.isfinite(spread).all() and np.isfinite(features).all()):
+                scaler = StandardScaler().fit(features[self.train])
+                centre, scale, features = scaler.mean_, scaler.scale_, scaler.transform(features)
+            if not (np.isfinite(scale).all() and np.isfinite(features).all()):
                 raise ProblemError("X has features too large to standardise; scale them first")
         for name, value in (("centre", centre), ("scale", scale), ("features", features)):
             object.__setattr__(self, name, value)
@@ -58,15 +60,15 @@ class SplitData:
         """The parts that hold samples."""
         return tuple(part for part in PARTS if len(self.indices(part)))
 
-    def indices(self, part: str) -> np.ndarray:
+    def indices(self, part: str) -> Int[NDArray, "part"]:
         """Which samples of the data belong to a part."""
         return np.asarray(getattr(self, part))
 
-    def X(self, part: str) -> np.ndarray:
+    def X(self, part: str) -> Float[NDArray, "part features"]:
         """Features of a part, as the classifier sees them."""
         return self.features[self.indices(part)]
 
-    def y(self, part: str) -> np.ndarray:
+    def y(self, part: str) -> NDArray:
         """Labels of a part."""
         return self.data.y[self.indices(part)]
 
@@ -84,9 +86,9 @@ def accuracies(model: BilevelSVC, parts: SplitData) -> dict[str, dict[str, float
 class Stages(NamedTuple):
     """The classifiers on the way: what each does with the samples."""
 
-    rows: np.ndarray  #: their rows in the history
-    accuracy: dict[str, np.ndarray]  #: for each part
-    validation_loss: np.ndarray  #: NaN where there is no validation set
+    rows: Int[NDArray, "stages"]  #: their rows in the history
+    accuracy: dict[str, Float[NDArray, "stages"]]  #: for each part
+    validation_loss: Float[NDArray, "stages"]  #: NaN where there is no validation set
 
 
 def stages(model: BilevelSVC, parts: SplitData) -> Stages:
@@ -95,7 +97,7 @@ def stages(model: BilevelSVC, parts: SplitData) -> Stages:
     rows, first = np.unique(np.asarray(model.stage_rows_, dtype=np.int64), return_index=True)
     first = first[rows < len(model.result_.history)]
     rows = rows[rows < len(model.result_.history)]
-    accuracy: dict[str, np.ndarray] = {}
+    accuracy: dict[str, NDArray] = {}
     loss = np.full(len(rows), np.nan)
     for part in parts.names:
         labels = parts.y(part)
@@ -108,18 +110,18 @@ def stages(model: BilevelSVC, parts: SplitData) -> Stages:
     return Stages(rows, accuracy, loss)
 
 
-def exponential_loss(model: BilevelSVC, decisions: np.ndarray, labels: np.ndarray) -> float:
+def exponential_loss(model: BilevelSVC, decisions: Float[NDArray, "part"], labels: NDArray) -> float:
     """Sum of exp(1 - margin)."""
     with np.errstate(over="ignore"):
         return float(np.exp(1.0 - signs(model, labels) * decisions).sum())
 
 
-def signs(model: BilevelSVC, labels: np.ndarray) -> np.ndarray:
+def signs(model: BilevelSVC, labels: NDArray) -> Float[NDArray, "part"]:
     """Labels as -1 and 1."""
     return np.where(labels == model.classes_[1], 1.0, -1.0)
 
 
-def order_of_margins(model: BilevelSVC, parts: SplitData) -> np.ndarray:
+def order_of_margins(model: BilevelSVC, parts: SplitData) -> Int[NDArray, "train"]:
     """Positions in ``parts.train`` of the training samples, most forgiven first."""
     if len(model.margins_) != len(parts.train):
         raise ProblemError(
@@ -128,7 +130,7 @@ def order_of_margins(model: BilevelSVC, parts: SplitData) -> np.ndarray:
     return np.argsort(-model.margins_, kind="stable")
 
 
-def running_seconds(model: BilevelSVC) -> tuple[np.ndarray, str]:
+def running_seconds(model: BilevelSVC) -> tuple[Float[NDArray, "iterations"], str]:
     """When each row of the history was reached, and in words what that includes.
 
     Where everything was compiled before the first row, the time for it is left out.
@@ -140,7 +142,7 @@ def running_seconds(model: BilevelSVC) -> tuple[np.ndarray, str]:
     return times, f"of which {compiled:.2g} for compilation"
 
 
-def descents(model: BilevelSVC) -> np.ndarray:
+def descents(model: BilevelSVC) -> Int[NDArray, "starts"]:
     """Rows of the history where a new descent begins.
 
     The exact method descends from several starts, one after the other; within a descent the upper value never rises.
@@ -166,5 +168,5 @@ def scalar(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _share(right: np.ndarray) -> float:
+def _share(right: Bool[NDArray, "part"]) -> float:
     return float(np.mean(right))

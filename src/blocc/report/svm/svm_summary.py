@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocc.report.storage import plain
+from blocc._lib.files import plain
 from blocc.report.svm.svm_parts import FORGIVEN, PARTS, SplitData, accuracies, order_of_margins, scalar, signs
 from blocc.result import Result
 

@@ -5,23 +5,16 @@ Samples are numbered from 0 in the order of their file. In JSON what is not fini
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blocc._lib.writing import write_atomically
-from blocc.report.storage import StorageError, csv_text
+from blocc._lib.files import json_bytes
+from blocc._lib.tables import csv_bytes
+from blocc.report.storage import write_files
 from blocc.report.svm.svm_figures import figure_files
-from blocc.report.svm.svm_parts import (
-    FORGIVEN,
-    PARTS,
-    SplitData,
-    order_of_margins,
-    scalar,
-    stages,
-)
+from blocc.report.svm.svm_parts import FORGIVEN, PARTS, SplitData, order_of_margins, scalar, stages
 from blocc.report.svm.svm_summary import Row, fit_summary, multiclass_summary
 
 if TYPE_CHECKING:
@@ -115,25 +108,18 @@ def write_fit(
         summary = multiclass_summary(model, parts) if several else fit_summary(model, parts)
     # Everything is made before anything is written: a failure leaves the old files of a folder together.
     files = {
-        "summary.json": (json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode(),
-        "predictions.csv": csv_text(prediction_rows(model, parts)),
+        "summary.json": json_bytes(summary),
+        "predictions.csv": csv_bytes(prediction_rows(model, parts)),
     }
     if splits:
-        files["splits.csv"] = csv_text(splits)
+        files["splits.csv"] = csv_bytes(splits)
     if not several:
-        files["history.csv"] = csv_text(history_rows(model, parts))
-        files["margins.csv"] = csv_text(margin_rows(model, parts))
+        files["history.csv"] = csv_bytes(history_rows(model, parts))
+        files["margins.csv"] = csv_bytes(margin_rows(model, parts))
         if hasattr(model, "coef_"):
-            files["coefficients.csv"] = csv_text(coefficient_rows(model, parts))
+            files["coefficients.csv"] = csv_bytes(coefficient_rows(model, parts))
     files |= figure_files(None if several else model, parts, splits)
-    written: list[Path] = []
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            write_atomically(target / name, content)
-            written.append(target / name)
-    except OSError as error:
-        raise StorageError(f"cannot write the files of the SVM into {target}: {error.strerror or error}") from error
+    written = write_files(target, files, "the files of the SVM")
     if not several:
         written += [model.result_.save(target / "result.json"), target / "result.npz"]
     return written

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from blocc.report.format import number, percent, shortened
 from blocc.report.svm.svm_parts import PARTS
-from blocc.report.transport.design_style import number, percent, shortened
 from blocc.result import Certificate
 
 _MOST_CLASSES = 6
@@ -34,7 +34,8 @@ def splits_text(summary: dict[str, Any]) -> str:
     for part, kinds in many["accuracy"].items():
         exact, penalised = kinds["exact"], kinds.get("penalised", {})
         cells = [exact[name] for name in ("mean", "std", "least", "greatest")]
-        rows.append([part, *map(_percent, cells), *(_percent(penalised.get(name)) for name in ("mean", "std"))])
+        cells += [penalised.get(name) for name in ("mean", "std")]
+        rows.append([part, *(percent(cell, 2) for cell in cells)])
     lines = [f"{summary['data']['name']}: {many['splits']} splits, {ended}", *_about(summary)]
     lines += ["", *_table(rows), "", f"  {_seconds(many['seconds'])}"]
     return "\n".join([*lines, *(f"  note: {note}" for note in summary.get("notes", ()))])
@@ -65,7 +66,7 @@ def _accuracies(summary: dict[str, Any]) -> list[str]:
     if not penalised:
         rows[0][1] = "one class against the rest"
     for part, kinds in summary["accuracy"].items():
-        rows.append([part, _percent(kinds["exact"])] + ([_percent(kinds["penalised"])] if penalised else []))
+        rows.append([part, percent(kinds["exact"], 2)] + ([percent(kinds["penalised"], 2)] if penalised else []))
     return _table(rows)
 
 
@@ -113,7 +114,3 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _seconds(seconds: dict[str, float]) -> str:
     return f"{seconds['run']:.3g} s (and {seconds['compile']:.3g} s to compile)"
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else percent(share, 2)

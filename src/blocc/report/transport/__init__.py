@@ -1,7 +1,7 @@
-"""What becomes of a designed transport network: tables and maps on disk, pictures, and one page to read them on.
+"""A designed transport network as files: tables, pictures and a page.
 
-``tables.py`` writes everything (:func:`~blocc.report.transport.design_tables.write_design`), ``figures.py`` draws with
-matplotlib, ``page.py`` writes the interactive page. The other modules hold what these share.
+``design_tables`` writes everything (:func:`~blocc.report.transport.design_tables.write_design`), ``design_figures``
+draws with matplotlib, ``design_page`` makes the interactive page. The other modules hold what these share.
 """
 
 from __future__ import annotations

@@ -9,35 +9,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.version import __version__
-from blocc.report.plots import figure_image, keep_figure, new_figure
-from blocc.report.transport.design_geometry import (
-    DENSE,
-    GAP,
-    Frame,
-    candidate_offset,
-    draws_candidate,
-    frame_network,
-    labels_inside,
-    link_curve,
-    link_points,
-    map_labels,
-    node_size,
-    place_labels,
+from blocc.report.figure import (
+    FAINT,
+    INK,
+    MUTED,
+    add_heading,
+    add_note,
+    figure_image,
+    keep_figure,
+    new_figure,
+    style_axes,
 )
+from blocc.report.format import number, percent, shortened
+from blocc.report.transport import design_geometry as geometry
 from blocc.report.transport.design_rows import totals
 from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages
 from blocc.report.transport.design_style import (
     DEMAND_SCALE,
     EXACT,
-    FAINT,
-    INK,
-    MUTED,
     PENALISED,
     UTILISATION_SCALE,
     link_widths,
-    number,
-    percent,
-    shortened,
+    width_samples,
 )
 from blocc.transport.design.design_result import Design
 
@@ -54,7 +47,7 @@ def plot_map(design: Design, path: str | Path | None = None) -> Figure:
     Each direction runs on the right-hand side of its travellers. Written when ``path`` is given (.png, .pdf, .svg).
     """
     width = 11.0
-    frame = frame_network(design.network, 96.0 * (width - 1.4), 96.0 * 7.0)
+    frame = geometry.frame_network(design.network, 96.0 * (width - 1.4), 96.0 * 7.0)
     height = float(np.clip((width - 1.4) * frame.aspect, 4.6, 8.2)) + 1.1
     figure = new_figure(width, height)
     axes = figure.add_subplot()
@@ -65,12 +58,8 @@ def plot_map(design: Design, path: str | Path | None = None) -> Figure:
     scale = _colormap("utilisation", UTILISATION_SCALE)
     _draw_links(axes, design, frame, scale)
     _draw_nodes(axes, design, frame)
-    shades: Any = _mappable(scale, 0.0, 1.0)
-    bar = figure.colorbar(shades, ax=axes, shrink=0.55, aspect=22, pad=0.01)
-    bar.outline.set_visible(False)
+    bar = _add_bar(figure, _mappable(scale, 0.0, 1.0), "capacity used", ax=axes, shrink=0.55, aspect=22, pad=0.01)
     bar.set_ticks([0, 0.25, 0.5, 0.75, 1], labels=["0 %", "25 %", "50 %", "75 %", "100 %"])
-    bar.ax.tick_params(length=0, labelsize=9, labelcolor=MUTED)
-    bar.set_label("capacity used", color=MUTED, fontsize=9)
     _legend(axes, design)
     _title(figure, design, "the network")
     return keep_figure(figure, path)
@@ -91,17 +80,13 @@ def plot_demand(design: Design, path: str | Path | None = None) -> Figure:
         (panels[1], matrices.served, f"Served by the new network: {number(np.nansum(matrices.served))}"),
     ):
         image = axes.imshow(values, cmap=scale, vmin=0.0, vmax=largest, interpolation="nearest")
-        axes.set_title(title, fontsize=11, color=INK, loc="left")
+        style_axes(axes, title, x="destination", grid="none")
         axes.set_xticks(ticks, [names[k] for k in ticks], rotation=0 if upright else 90, fontsize=8, parse_math=False)
         axes.set_yticks(ticks, [names[k] for k in ticks], fontsize=8, parse_math=False)
-        axes.set_xlabel("destination", color=MUTED)
-        axes.tick_params(length=0, labelcolor=MUTED)
+        axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
     panels[0].set_ylabel("origin", color=MUTED)
-    bar = figure.colorbar(image, ax=list(panels), shrink=0.7, aspect=26, pad=0.015)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=9, labelcolor=MUTED)
-    bar.set_label("passengers (grey: no market)", color=MUTED, fontsize=9)
+    _add_bar(figure, image, "passengers (grey: no market)", ax=list(panels), shrink=0.7, aspect=26, pad=0.015)
     _title(figure, design, "demand" + (f" ({matrices.left_out} small nodes left out)" if matrices.left_out else ""))
     return keep_figure(figure, path)
 
@@ -114,34 +99,23 @@ def plot_convergence(design: Design, path: str | Path | None = None) -> Figure:
     labels = ("at the travellers' own answer, $y_g$", "at the penalised answer, $y_F$")
     axes.plot(series.evaluation, series.exact, color=EXACT, linewidth=2.6, label=labels[0])
     # On top and dashed, since the two curves should end as one.
-    axes.plot(
-        series.evaluation, series.penalised, color=PENALISED, linewidth=1.8, linestyle=(0, (5, 2)), label=labels[1]
-    )
+    dashed: dict[str, Any] = {"linewidth": 1.8, "linestyle": (0, (5, 2)), "label": labels[1]}
+    axes.plot(series.evaluation, series.penalised, color=PENALISED, **dashed)
     if len(series.evaluation) == 1:
         axes.plot(series.evaluation, series.exact, "o", color=EXACT)
         axes.plot(series.evaluation, series.penalised, "o", color=PENALISED, markersize=4)
     for start, _ in series.stages[1:]:
         axes.axvline(start, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+    above: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "xytext": (3, 4), "textcoords": "offset points"}
     for start, gamma in labelled_stages(series):
-        axes.annotate(
-            f"$\\gamma$ = {number(gamma)}",
-            (start, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(3, 4),
-            textcoords="offset points",
-            fontsize=8.5,
-            color=MUTED,
-        )
-    axes.set_xlabel("evaluation", color=MUTED)
-    axes.set_ylabel("operator's utility", color=MUTED)
-    axes.grid(True, axis="y", color="#e3e6ea", linewidth=0.7)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(FAINT)
-    axes.tick_params(length=0, labelcolor=MUTED)
+        axes.annotate(f"$\\gamma$ = {number(gamma)}", (start, 1.0), fontsize=8.5, color=MUTED, **above)
+    style_axes(axes, x="evaluation", y="operator's utility", grid="y")
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(length=0)
     if len(series.evaluation):
         axes.legend(frameon=False, fontsize=9.5, loc="lower right", labelcolor=INK, handlelength=3.0)
     else:
-        axes.text(0.5, 0.5, "no iteration was recorded", transform=axes.transAxes, ha="center", color=MUTED)
+        add_note(axes, "no iteration was recorded")
     _title(figure, design, "how the utility was reached")
     return keep_figure(figure, path)
 
@@ -160,100 +134,67 @@ def picture_files(design: Design) -> dict[str, bytes]:
     return {**files, "report.pdf": buffer.getvalue()}
 
 
-def _draw_links(axes: Axes, design: Design, frame: Frame, scale: Any) -> None:
+def _draw_links(axes: Axes, design: Design, frame: geometry.Frame, scale: Any) -> None:
     from matplotlib.collections import LineCollection
 
     network, built, widths = design.network, design.built, link_widths(design.capacity)
     ends: list[tuple[int, int]] = list(zip(network.tail.tolist(), network.head.tolist(), strict=True))
-    waiting = [
-        link_curve(frame, *ends[a], candidate_offset(design, a))
-        for a in np.flatnonzero(~built).tolist()
-        if draws_candidate(design, a)
-    ]
-    axes.add_collection(LineCollection(waiting, colors=FAINT, linewidths=0.8, linestyles=(0, (1, 2.4)), zorder=1))
+    candidates = geometry.candidate_curves(design, frame)
+    axes.add_collection(LineCollection(candidates, colors=FAINT, linewidths=0.8, linestyles=(0, (1, 2.4)), zorder=1))
     # Thin links on top of wide ones: none hides another.
     order: list[int] = [a for a in np.argsort(-widths, kind="stable").tolist() if built[a]]
-    curves = [link_curve(frame, *ends[a], float(widths[a] / 2 + GAP)) for a in order]
-    lines = LineCollection(
-        curves,
-        linewidths=_POINT * widths[order],
-        colors=scale(np.clip(design.utilisation[order], 0.0, 1.0)),
-        capstyle="butt",
-        zorder=2,
+    curves = [geometry.link_curve(frame, *ends[a], float(widths[a] / 2 + geometry.GAP)) for a in order]
+    colours = scale(np.clip(design.utilisation[order], 0.0, 1.0))
+    axes.add_collection(
+        LineCollection(curves, linewidths=_POINT * widths[order], colors=colours, capstyle="butt", zorder=2)
     )
-    axes.add_collection(lines)
 
 
-def _draw_nodes(axes: Axes, design: Design, frame: Frame) -> None:
+def _draw_nodes(axes: Axes, design: Design, frame: geometry.Frame) -> None:
     from matplotlib.patheffects import withStroke
 
-    labels = map_labels(design.network)
-    inside = labels_inside(labels)
-    dense = len(labels) > DENSE
-    side = node_size(labels)
+    labels = geometry.map_labels(design.network)
+    inside = geometry.labels_inside(labels)
+    dense = len(labels) > geometry.DENSE
+    side = geometry.node_size(labels)
     x, y = frame.points.T
     axes.scatter(x, y, s=(_POINT * side) ** 2, color="white", edgecolor=INK, linewidth=1.1, zorder=4)
+    words: dict[str, Any] = {"color": INK, "zorder": 6, "parse_math": False}
     if inside:
+        words |= {"ha": "center", "va": "center_baseline", "fontsize": 7.5 if not dense else 5.0}
         for position, label in zip(frame.points, labels, strict=True):
-            axes.annotate(
-                label,
-                position,
-                ha="center",
-                va="center_baseline",
-                fontsize=7.5 if not dense else 5.0,
-                color=INK,
-                zorder=5,
-                parse_math=False,
-            )
+            axes.annotate(label, position, **words)
         return
     letter = 12.0 if not dense else 9.0
-    for position, label, place in zip(
-        frame.points,
-        labels,
-        place_labels(frame, labels, link_points(design, frame), radius=side / 2, letter=letter),
-        strict=True,
-    ):
+    places = geometry.place_labels(frame, labels, geometry.link_points(design, frame), radius=side / 2, letter=letter)
+    words |= {"fontsize": _POINT * letter, "path_effects": [withStroke(linewidth=2.5, foreground="white")]}
+    for position, label, place in zip(frame.points, labels, places, strict=True):
         if place is None:
             continue
         gap = _POINT * ((side / 2 + 4.0) if " " not in place else 0.38 * side + 2.0)
         right, up = ("right" in place) - ("left" in place), ("above" in place) - ("below" in place)
-        axes.annotate(
-            label,
-            position,
-            xytext=(gap * right, gap * up),
-            textcoords="offset points",
-            ha=("center", "left", "right")[right],
-            va=("center", "bottom", "top")[up],
-            fontsize=_POINT * letter,
-            color=INK,
-            zorder=6,
-            parse_math=False,
-            path_effects=[withStroke(linewidth=2.5, foreground="white")],
-        )
+        words |= {"ha": ("center", "left", "right")[right], "va": ("center", "bottom", "top")[up]}
+        axes.annotate(label, position, (gap * right, gap * up), textcoords="offset points", **words)
 
 
 def _legend(axes: Axes, design: Design) -> None:
     from matplotlib.lines import Line2D
 
-    largest = float(design.capacity.max(initial=0.0))
-    handles = []
-    if largest > 0:
-        widest = float(link_widths(design.capacity).max())
-        for part in (1.0, 0.5, 0.2):
-            line = Line2D([], [], color=MUTED, linewidth=_POINT * widest * part, solid_capstyle="butt")
-            line.set_label(f"capacity {number(largest * part, 3)}")
-            handles.append(line)
-    handles.append(Line2D([], [], color=FAINT, linewidth=1.2, linestyle=(0, (1, 2.4)), label="candidate, not built"))
-    axes.legend(
-        handles=handles,
-        loc="upper center",
-        bbox_to_anchor=(0.5, 0.0),
-        ncols=len(handles),
-        frameon=False,
-        fontsize=9,
-        labelcolor=MUTED,
-        handlelength=2.6,
-    )
+    handles = [
+        Line2D([], [], color=MUTED, lw=_POINT * width, solid_capstyle="butt", label=f"capacity {number(capacity, 3)}")
+        for width, capacity in width_samples(design.capacity)
+    ]
+    handles.append(Line2D([], [], color=FAINT, lw=1.2, linestyle=(0, (1, 2.4)), label="candidate, not built"))
+    place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": len(handles)}
+    axes.legend(handles=handles, frameon=False, fontsize=9, labelcolor=MUTED, handlelength=2.6, **place)
+
+
+def _add_bar(figure: Figure, shades: Any, label: str, **place: Any) -> Any:
+    bar: Any = figure.colorbar(shades, **place)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=9, labelcolor=MUTED)
+    bar.set_label(label, color=MUTED, fontsize=9)
+    return bar
 
 
 def _title(figure: Figure, design: Design, what: str) -> None:
@@ -263,13 +204,7 @@ def _title(figure: Figure, design: Design, what: str) -> None:
         f"{design.status.value}  ·  utility {number(design.utility, 5)}  ·  "
         f"{int(design.built.sum())} of {design.network.n_links} links built  ·  {served} of the demand served"
     )
-    name = shortened(design.network.name, 70)
-    height = figure.get_figheight()
-    place: dict[str, Any] = {"x": 0.02, "ha": "left", "va": "top", "parse_math": False}
-    figure.text(y=1.0 - 0.16 / height, s=f"{name}: {what}", fontsize=13, fontweight="bold", color=INK, **place)
-    figure.text(y=1.0 - 0.44 / height, s=facts, fontsize=9.5, color=MUTED, **place)
-    engine: Any = figure.get_layout_engine()
-    engine.set(w_pad=0.12, h_pad=0.1, rect=(0.0, 0.0, 1.0, 1.0 - 0.66 / height))
+    add_heading(figure, f"{shortened(design.network.name, 70)}: {what}", facts)
 
 
 def _colormap(name: str, colours: tuple[str, ...]) -> Any:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blocc.report.transport.design_style import shortened
+from blocc._lib.arrays import Bool, Float, NDArray
+from blocc.report.format import shortened
 from blocc.transport.design.design_result import Design
 from blocc.transport.network.network import TransportNetwork
 
@@ -21,9 +22,9 @@ _BEND = 16.0  # pixels
 class Frame:
     """Nodes on a plane with equal scales, and how large a pixel is there when the map has its usual size."""
 
-    points: np.ndarray  #: (nodes, 2)
-    low: np.ndarray  #: lower left corner of what is shown
-    high: np.ndarray
+    points: Float[NDArray, "nodes 2"]
+    low: Float[NDArray, "2"]  #: lower left corner of what is shown
+    high: Float[NDArray, "2"]
     pixel: float
 
     @property
@@ -47,8 +48,8 @@ def frame_network(network: TransportNetwork, width: float = 1100.0, height: floa
     return Frame(points, low, high, float(((high - low) / (width, height)).max()))
 
 
-def link_curve(frame: Frame, tail: int, head: int, offset: float, count: int = 2) -> np.ndarray:
-    """A link as points from node to node, pushed ``offset`` pixels to the right of whoever travels on it.
+def link_curve(frame: Frame, tail: int, head: int, offset: float, count: int = 2) -> Float[NDArray, "points 2"]:
+    """A link as points from node to node, pushed ``offset`` pixels to the right of its travellers.
 
     The two directions of a street thus run beside each other; near the nodes they come together. ``count`` points lie
     on the straight part in the middle.
@@ -73,10 +74,16 @@ def draws_candidate(design: Design, link: int) -> bool:
     return reverse < 0 or bool(design.built[reverse]) or link < reverse
 
 
-def candidate_offset(design: Design, link: int) -> float:
-    """How far to the right an unbuilt link is drawn: clear of the other direction where that one is built."""
-    reverse = int(design.network.reverse[link])
-    return 4.0 if reverse >= 0 and design.built[reverse] else 0.0
+def candidate_curves(design: Design, frame: Frame) -> list[Float[NDArray, "points 2"]]:
+    """The lines of the links that are not built; clear of the other direction where that one is built."""
+    network = design.network
+    curves = []
+    for link in np.flatnonzero(~design.built).tolist():
+        reverse = int(network.reverse[link])
+        if draws_candidate(design, link):
+            offset = 4.0 if reverse >= 0 and design.built[reverse] else 0.0
+            curves.append(link_curve(frame, int(network.tail[link]), int(network.head[link]), offset))
+    return curves
 
 
 def curve_count(frame: Frame, tail: int, head: int, spacing: float) -> int:
@@ -104,7 +111,7 @@ def labels_inside(labels: list[str]) -> bool:
     return all(len(label) <= 3 for label in labels)
 
 
-def link_points(design: Design, frame: Frame, spacing: float = 8.0) -> np.ndarray:
+def link_points(design: Design, frame: Frame, spacing: float = 8.0) -> Float[NDArray, "points 2"]:
     """Points along every link that is drawn, for labels to keep clear of."""
     network = design.network
     drawn = [a for a in range(network.n_links) if design.built[a] or draws_candidate(design, a)]
@@ -113,7 +120,7 @@ def link_points(design: Design, frame: Frame, spacing: float = 8.0) -> np.ndarra
 
 
 def place_labels(
-    frame: Frame, labels: list[str], obstacles: np.ndarray, *, radius: float, letter: float
+    frame: Frame, labels: list[str], obstacles: Float[NDArray, "points 2"], *, radius: float, letter: float
 ) -> list[str | None]:
     """Choose one of ``PLACES`` for each label so that none covers another or a node; None where there is no room.
 
@@ -124,11 +131,11 @@ def place_labels(
     points = (frame.points - frame.low) / frame.pixel
     blocked = (obstacles - frame.low) / frame.pixel
     edge = (frame.high - frame.low) / frame.pixel
-    taken: list[np.ndarray] = []
+    taken: list[NDArray] = []
     chosen: list[str | None] = []
     for index, label in enumerate(labels):
         size = np.array([0.6 * letter * len(label) + 2.0, 1.25 * letter])
-        best: tuple[float, str, np.ndarray] | None = None
+        best: tuple[float, str, NDArray] | None = None
         for rank, place in enumerate(PLACES):
             box = label_box(points[index], size, place, radius)
             if (box[0] < -20).any() or (box[1] > edge + 20).any():
@@ -150,7 +157,9 @@ def place_labels(
     return chosen
 
 
-def label_box(point: np.ndarray, size: np.ndarray, place: str, radius: float) -> np.ndarray:
+def label_box(
+    point: Float[NDArray, "2"], size: Float[NDArray, "2"], place: str, radius: float
+) -> Float[NDArray, "2 2"]:
     """Lower left and upper right corner of a label of ``size`` beside a node."""
     x, y = point
     gap = radius + 4.0 if " " not in place else 0.75 * radius + 2.0
@@ -159,5 +168,7 @@ def label_box(point: np.ndarray, size: np.ndarray, place: str, radius: float) ->
     return np.array([[centre_x, centre_y] - size / 2, [centre_x, centre_y] + size / 2])
 
 
-def _inside(points: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def _inside(
+    points: Float[NDArray, "points 2"], low: Float[NDArray, "2"], high: Float[NDArray, "2"]
+) -> Bool[NDArray, "points"]:
     return np.asarray(((points > low) & (points < high)).all(axis=1))

@@ -1,32 +1,26 @@
-"""One page about a design, complete in itself: it opens from a disk, offline, and asks no server for anything."""
+"""One page about a design, complete in itself: it opens from a disk, offline, and sends no request."""
 
 from __future__ import annotations
 
-import html
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from blocc._lib.version import __version__
-from blocc.report.html import page, write_html
-from blocc.report.plots import PlotError
-from blocc.report.transport.design_page_assets import CHARTS_SCRIPT
-from blocc.report.transport.design_page_charts import convergence_figure, demand_figure
-from blocc.report.transport.design_page_map import legend, map_figure
-from blocc.report.transport.design_page_tables import (
-    MOST_LINKS,
-    certificate_table,
-    facts_table,
-    markets_table,
-    starts_table,
-    valuable_links,
-    what_if_table,
-)
-from blocc.report.transport.design_rows import totals
-from blocc.report.transport.design_style import number, percent
+import numpy as np
+
+from blocc.report.figure import PlotError
+from blocc.report.format import aligned, decimals, number, percent, sort_key
+from blocc.report.page import Cell, PageTable, render, write_html
+from blocc.report.transport.design_charts import convergence_figure, demand_figure, map_figure
+from blocc.report.transport.design_geometry import labels_inside, map_labels
+from blocc.report.transport.design_rows import market_rows, totals
+from blocc.report.transport.design_series import demand_matrices
+from blocc.report.transport.design_style import width_samples
 from blocc.result import Status
 from blocc.transport.design.design_result import Design
 
+MOST_MARKETS = 500
+MOST_LINKS = 20
 _FAILURES = (Status.INFEASIBLE, Status.UNBOUNDED, Status.NOT_CONVEX, Status.NOT_FINITE)
 
 
@@ -37,170 +31,120 @@ def write_report(design: Design, path: str | Path) -> Path:
 
 def report_page(design: Design) -> str:
     """The page as text."""
-    sections = [_map(design), _demand(design), _convergence(design), _links(design), _markets(design)]
-    sections += [_certificate(design), _what_if(design), _starts(design), _settings(design)]
-    joined = "\n".join(sections)
-    body = f"""{_header(design)}
-<main>
-<noscript><section><p>The charts and the sorting of tables need JavaScript; the figures are all here without it.</p>
-</section></noscript>
-{joined}
-</main>
-<footer>Written by blocc {html.escape(__version__)}. All figures are also in design.json, links.csv and markets.csv.
-</footer>"""
-    return page(f"{design.network.name}: network design", body, scripts=(_plotly(), CHARTS_SCRIPT))
+    network = design.network
+    wanted = design.settings.get("tolerance")
+    known = isinstance(wanted, (int, float)) and not isinstance(wanted, bool)
+    tolerance = number(wanted) if known else "not recorded"
+    seconds = {f"seconds: {name}": number(value) for name, value in design.seconds.items()}
+    return render(
+        "design.html.j2",
+        design=design,
+        kicker=f"Network design: {network.n_nodes:,} nodes, {network.n_links:,} candidate links, "
+        f"{network.n_markets:,} markets",
+        colour="good" if design.success else "bad" if design.status in _FAILURES else "warn",
+        figures=_figures(design),
+        map=map_figure(design),
+        map_halo=not labels_inside(map_labels(network)),
+        widths=[(f"{width:.1f}", number(capacity, 3)) for width, capacity in width_samples(design.capacity)],
+        demand=demand_figure(design),
+        left_out=demand_matrices(design).left_out,
+        convergence=convergence_figure(design),
+        links=_links_table(design),
+        priced=int((design.follower.price > 0).sum()),
+        markets=_markets_table(design),
+        tolerance=tolerance,
+        utility_tolerance=f"{tolerance} × (1 + |utility|)" if known else tolerance,
+        gamma_fixed=not isinstance(design.settings.get("gamma", "auto"), str),
+        what_if=_what_if_table(design),
+        starts=_starts_table(design),
+        versions={**design.versions, **seconds},
+        plotly=_plotly(),
+    )
 
 
-def embedded(data: Any) -> str:
-    """JSON that can stand inside a script element: nothing in it ends the element or begins a comment."""
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _plotly() -> str:
+def _plotly() -> Any:
+    """plotly.js as text that is not escaped: it is trusted, but must not end its own element (a string in it may)."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise PlotError("the interactive page needs plotly: pip install 'blocc[plot]'") from error
-    library: str = get_plotlyjs()
-    # The library is trusted, but it must not end its own element (a string in it once did).
-    return library.replace("</script", "<\\/script")
+    from markupsafe import Markup
+
+    return Markup(get_plotlyjs().replace("</script", "<\\/script"))
 
 
-def _header(design: Design) -> str:
-    network, follower, sums = design.network, design.follower, totals(design)
-    colour = "good" if design.success else "bad" if design.status in _FAILURES else "warn"
+def _figures(design: Design) -> list[tuple[str, str, str]]:
+    sums, compiled = totals(design), design.seconds.get("compile")
     served = percent(sums["served"] / sums["demand"]) if sums["demand"] else "–"
-    compile_seconds = design.seconds.get("compile")
-    figures = (
+    compiling = "" if compiled is None else f"and {number(compiled, 3)} s to compile"
+    return [
         ("Operator’s utility", number(design.utility, 5), "revenue less cost"),
-        ("Revenue", number(follower.revenue, 5), "paid by passengers"),
-        ("Construction cost", number(follower.construction_cost, 5), "of all capacities"),
-        ("Links built", number(int(design.built.sum())), f"of {network.n_links:,} candidates"),
+        ("Revenue", number(design.follower.revenue, 5), "paid by passengers"),
+        ("Construction cost", number(design.follower.construction_cost, 5), "of all capacities"),
+        ("Links built", number(int(design.built.sum())), f"of {design.network.n_links:,} candidates"),
         ("Demand served", served, f"{number(sums['served'])} of {number(sums['demand'])}"),
         ("Gamma", number(design.gamma), "weight of the penalty"),
-        (
-            "Time",
-            f"{number(design.seconds.get('run'), 3)} s",
-            "" if compile_seconds is None else f"and {number(compile_seconds, 3)} s to compile",
-        ),
-    )
-    cells = "\n".join(
-        f"<div><dt>{title}</dt><dd>{value}<small>{html.escape(detail)}</small></dd></div>"
-        for title, value, detail in figures
-    )
-    return f"""<header><div>
-<p class="kicker">Network design: {network.n_nodes:,} nodes, {network.n_links:,} candidate links, \
-{network.n_markets:,} markets</p>
-<div class="headline"><h1>{html.escape(network.name)}</h1>
-<span class="badge {colour}">{html.escape(design.status.value)}</span></div>
-<p class="message">{html.escape(design.message)}</p>
-<dl class="figures">
-{cells}
-</dl>
-</div></header>"""
+        ("Time", f"{number(design.seconds.get('run'), 3)} s", compiling),
+    ]
 
 
-def _map(design: Design) -> str:
-    nothing = "" if design.built.any() else " Nothing is built."
-    note = (
-        "Width shows the capacity of a link, colour how much of it is used. Each direction runs on the right-hand side "
-        f"of its travellers. Point at a link or a station for its figures; drag to move the map.{nothing}"
-    )
-    return _section("map", "The network", note, _chart("map", map_figure(design)) + legend(design))
+# --- tables --------------------------------------------------------------------------------------------------------
+def _links_table(design: Design) -> PageTable:
+    """The links with the largest prices."""
+    network, follower = design.network, design.follower
+    order = [int(a) for a in np.argsort(-np.nan_to_num(follower.price), kind="stable") if follower.price[a] > 0]
+    columns = (follower.price, design.capacity, follower.flow, design.utilisation, network.cost)
+    rows = [
+        (network.labels[network.tail[a]], network.labels[network.head[a]], *(column[a] for column in columns))
+        for a in order[:MOST_LINKS]
+    ]
+    kinds = {"From": "text", "To": "text", "Price": "", "Capacity": "", "Flow": "", "Used": "percent"}
+    return _table("links", {**kinds, "Cost per unit": ""}, rows)
 
 
-def _demand(design: Design) -> str:
-    figure = demand_figure(design)
-    left_out = f" {figure['left_out']} nodes with the least demand are left out." if figure["left_out"] else ""
-    note = f"Passengers from each origin to each destination, in the same colours. Grey: there is no market.{left_out}"
-    return _section("demand", "Who wants to travel, and who does", note, _chart("demand", figure))
+def _markets_table(design: Design) -> PageTable:
+    """The markets with the largest demand."""
+    network, every = design.network, market_rows(design)
+    fields = ("demand", "served", "share", "time", "alternative_time", "path_cost", "revenue")
+    rows = []
+    for k in np.argsort(-network.demand, kind="stable")[:MOST_MARKETS].tolist():
+        names = (network.labels[network.origin[k]], network.labels[network.destination[k]])
+        rows.append((*names, *(every[k][field] for field in fields)))
+    kinds = {"Origin": "text", "Destination": "text", "Demand": "", "Served": "", "Share": "percent"}
+    times = {"Travel time": "", "Existing network": "", "Time with prices": ""}
+    return _table("markets", {**kinds, **times, "Revenue": ""}, rows)
 
 
-def _convergence(design: Design) -> str:
-    note = (
-        "The operator’s utility while the capacities were improved. The method looks at a penalised answer of the "
-        "travellers (yF) and drives it to their own (yg) by raising gamma; at the end the two curves should meet."
-    )
-    return _section(
-        "convergence", "How the utility was reached", note, _chart("convergence", convergence_figure(design))
-    )
+def _what_if_table(design: Design) -> PageTable:
+    kinds = {"Gamma": "exact", "Utility at yg": "fine", "Utility at yF": "fine", "Distance yF to yg": "exact"}
+    return _table("what-if-table", {**kinds, "Links built": "", "Seconds": "exact"}, design.what_if)
 
 
-def _links(design: Design) -> str:
-    content, count = valuable_links(design)
-    if not count:
-        return _section(
-            "valuable", "Most valuable links", "No link has a price: nowhere does capacity hold travellers up."
-        )
-    rest = f" The {MOST_LINKS} largest of {count:,} are shown, links.csv has all." if count > MOST_LINKS else ""
-    note = (
-        "The price of a link is what one more unit of its capacity would save the travellers. It is the multiplier of "
-        f"the capacity, and zero where there is room left; for a link that is not built, of a first unit.{rest}"
-    )
-    return _section("valuable", "Most valuable links", note, content, long=True)
+def _starts_table(design: Design) -> PageTable:
+    rows = [(k, s.utility, s.status.value, *s[2:]) for k, s in enumerate(design.starts, start=1)]
+    kinds = {"Start": "", "Utility": "fine", "Status": "text", "Links built": "", "Evaluations": "", "Seconds": "exact"}
+    return _table("starts-table", kinds, rows)
 
 
-def _markets(design: Design) -> str:
-    content, shown = markets_table(design)
-    count = design.network.n_markets
-    cut = f" The {shown:,} with the largest demand are shown, markets.csv has all {count:,}." if shown < count else ""
-    note = (
-        "Travel time is the mean of those who use the new network; time with prices adds what full links cost. "
-        f"A dash means that nobody travels, ∞ that there is no path.{cut}"
-    )
-    tools = (
-        '<p class="tools"><input type="search" data-filters="markets" data-count="markets-count" data-cells="2" '
-        'placeholder="Filter by origin or destination" aria-label="Filter by origin or destination">'
-        f'<span id="markets-count">{shown} rows</span></p>'
-    )
-    return _section("market-list", "Markets", note, tools + content, long=True)
+def _table(name: str, kinds: dict[str, str], rows: Sequence[Sequence[Any]]) -> PageTable:
+    """A table whose columns are shown as "text", as "percent", or as numbers.
+
+    Numbers of a column share their decimals; "exact" ones keep their own, "fine" ones show more digits.
+    """
+    columns = [_column(kind, [row[k] for row in rows]) for k, kind in enumerate(kinds.values())]
+    cells = [list(row) for row in zip(*columns, strict=True)]
+    return PageTable(name, [(title, kind != "text") for title, kind in kinds.items()], cells)
 
 
-def _certificate(design: Design) -> str:
-    note = (
-        "These numbers prove, or disprove, that the answer is one. All are measured at the reported design and should "
-        "be close to zero. Size means the largest figure of the travellers’ answer."
-    )
-    return _section("certificate", "Certificate", note, certificate_table(design))
-
-
-def _what_if(design: Design) -> str:
-    if not design.what_if:
-        return _section("what-if", "Another gamma", "No other gamma was tried.")
-    note = (
-        "What the design would have been for other values of gamma, each continued from the one before. Where gamma is "
-        "too small, the method believes in a utility (at yF) that the travellers (at yg) do not deliver."
-    )
-    return _section("what-if", "Another gamma", note, what_if_table(design))
-
-
-def _starts(design: Design) -> str:
-    if not design.starts:
-        return _section("starts", "Starts", "No start was recorded.")
-    note = "The search began at several random link prices; the best end is the design above."
-    return _section("starts", "Starts", note, starts_table(design), long=True)
-
-
-def _settings(design: Design) -> str:
-    seconds = {f"seconds: {name}": number(value) for name, value in design.seconds.items()}
-    settings = _section("settings", "Settings", "", facts_table(design.settings))
-    versions = _section("versions", "Versions and times", "", facts_table({**design.versions, **seconds}))
-    return f'<div class="pair">{settings}{versions}</div>'
-
-
-def _section(name: str, title: str, note: str, content: str = "", *, long: bool = False) -> str:
-    kind = ' class="long"' if long else ""
-    words = f'<p class="note">{html.escape(note)}</p>' if note else ""
-    return f'<section id="{name}-section"{kind}><h2>{title}</h2>\n{words}\n<div id="{name}">{content}</div></section>'
-
-
-def _chart(name: str, figure: dict[str, Any]) -> str:
-    data = embedded({"data": figure["data"], "layout": figure["layout"]})
-    kind = "chart halo" if figure.get("halo") else "chart"
-    return (
-        f'<div class="{kind}" data-figure="{name}-data" style="min-height:{figure["height"]}px"></div>'
-        f'<script type="application/json" id="{name}-data">{data}</script>'
-    )
+def _column(kind: str, values: list[Any]) -> list[Cell]:
+    if kind == "text":
+        return [Cell(str(value)) for value in values]
+    figures = [float(value) for value in values]
+    if kind == "percent":
+        words = [percent(figure, 1) for figure in figures]
+    elif kind == "exact":
+        words = [number(figure) for figure in figures]
+    else:
+        places = decimals(figures, 7 if kind == "fine" else 4)
+        words = [aligned(figure, places) for figure in figures]
+    return [Cell(text, sort_key(figure)) for text, figure in zip(words, figures, strict=True)]

@@ -6,20 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from blocc._lib.arrays import NDArray
 from blocc.transport.design.design_result import Design
 
 LINK_FIELDS = ("from", "to", "capacity", "flow", "price", "utilisation", "time", "cost")
 MARKET_FIELDS = (
-    "origin",
-    "destination",
-    "demand",
-    "share",
-    "served",
-    "time",
-    "alternative_time",
-    "path_cost",
-    "revenue",
-    "revenue_per_passenger",
+    *("origin", "destination", "demand", "share", "served"),
+    *("time", "alternative_time", "path_cost", "revenue", "revenue_per_passenger"),
 )
 
 
@@ -61,6 +54,6 @@ def totals(design: Design) -> dict[str, float]:
     return {"demand": float(demand.sum()), "served": float(np.nansum(demand * design.follower.share))}
 
 
-def _rows(columns: tuple[np.ndarray, ...]) -> list[list[float]]:
+def _rows(columns: tuple[NDArray, ...]) -> list[list[float]]:
     table: list[list[float]] = np.column_stack([np.asarray(column, dtype=float) for column in columns]).tolist()
     return table

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc._lib.arrays import Float, NDArray
 from blocc.transport.design.design_result import Design
 
 MOST_NODES = 100  # in a heat map: more could be told apart neither on paper nor on a screen
@@ -16,8 +17,8 @@ class DemandMatrices(NamedTuple):
     """Demand and served demand, origin by destination; NaN where there is no market."""
 
     labels: list[str]
-    demand: np.ndarray
-    served: np.ndarray
+    demand: Float[NDArray, "shown shown"]
+    served: Float[NDArray, "shown shown"]
     left_out: int  #: nodes with little demand that are not shown
 
 
@@ -43,10 +44,10 @@ def demand_matrices(design: Design) -> DemandMatrices:
 class Convergence(NamedTuple):
     """The operator's utility along the run, at both answers of the travellers."""
 
-    evaluation: np.ndarray
-    exact: np.ndarray  #: at yg
-    penalised: np.ndarray  #: at yF
-    gamma: np.ndarray
+    evaluation: Float[NDArray, "points"]
+    exact: Float[NDArray, "points"]  #: at yg
+    penalised: Float[NDArray, "points"]  #: at yF
+    gamma: Float[NDArray, "points"]
     stages: list[tuple[float, float]]  #: where each value of gamma begins, and that value
 
 

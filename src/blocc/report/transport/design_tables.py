@@ -6,17 +6,13 @@ no path), in CSV an empty cell.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from blocc._lib.reading import parse_json, read_limited, shown
-from blocc._lib.writing import write_atomically
-from blocc.report.storage import StorageError, cell_text, plain
+from blocc._lib.files import json_bytes, parse_json, plain, read_limited
+from blocc._lib.tables import csv_bytes
+from blocc.report.storage import StorageError, check_format, write_files
 from blocc.report.transport.design_rows import LINK_FIELDS, MARKET_FIELDS, link_rows, market_rows, totals
 from blocc.result import History
 from blocc.transport.design.design_result import Design
@@ -26,12 +22,8 @@ VERSION = 1
 MOST_BYTES = 500 * 2**20  #: of a design.json
 
 _PARTS: dict[str, type] = {
-    "summary": dict,
-    "links": list,
-    "markets": list,
-    "starts": list,
-    "what_if": list,
-    "history": dict,
+    **dict.fromkeys(("summary", "history"), dict),
+    **dict.fromkeys(("links", "markets", "starts", "what_if"), list),
 }
 
 
@@ -45,25 +37,16 @@ def write_design(design: Design, folder: str | Path) -> list[Path]:
     from blocc.report.transport.design_figures import picture_files
     from blocc.report.transport.design_page import report_page
 
-    target = Path(folder)
-    makers: dict[str, Callable[[], bytes]] = {
-        "design.json": lambda: _json(design_document(design), indent=1),
-        "links.csv": lambda: _csv(LINK_FIELDS, link_rows(design)),
-        "markets.csv": lambda: _csv(MARKET_FIELDS, market_rows(design)),
-        "design.geojson": lambda: _json(geojson(design)),
-        "report.html": lambda: report_page(design).encode(errors="replace"),
+    # Everything is made before anything is written: a failure leaves the old files of a folder together.
+    files = {
+        "design.json": json_bytes(design_document(design)),
+        "links.csv": csv_bytes(link_rows(design), LINK_FIELDS),
+        "markets.csv": csv_bytes(market_rows(design), MARKET_FIELDS),
+        "design.geojson": json_bytes(geojson(design), indent=None),
+        "report.html": report_page(design).encode(errors="replace"),
+        **picture_files(design),
     }
-    written: list[Path] = []
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        # Everything is made before anything is written: a failure leaves the old files of a folder together.
-        contents = {name: make() for name, make in makers.items()} | picture_files(design)
-        for name, content in contents.items():
-            write_atomically(target / name, content)
-            written.append(target / name)
-    except OSError as error:
-        raise StorageError(f"cannot write the design into the folder {target}: {error.strerror or error}") from error
-    return written
+    return write_files(folder, files, "the design")
 
 
 def design_document(design: Design) -> dict[str, Any]:
@@ -94,8 +77,7 @@ def design_document(design: Design) -> dict[str, Any]:
         "what_if": [row._asdict() for row in design.what_if],
         "history": {name: getattr(design.history, name) for name in History.columns},
     }
-    document_plain: dict[str, Any] = plain(document)
-    return document_plain
+    return dict(plain(document))
 
 
 def geojson(design: Design) -> dict[str, Any]:
@@ -120,13 +102,7 @@ def read_design_json(path: str | Path) -> dict[str, Any]:
     """Read a ``design.json``: the document as it is, once its format, version and parts were checked."""
     source = Path(path)
     document = parse_json(read_limited(source, MOST_BYTES, StorageError), str(source), StorageError)
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise StorageError(f"{source} is not a design: its format is not {FORMAT!r}")
-    version = document.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise StorageError(f"{source} is damaged: its format version is {shown(version)}")
-    if version > VERSION:
-        raise StorageError(f"{source} has format version {version}, this blocc reads up to {VERSION}: upgrade blocc")
+    document = check_format(document, source, FORMAT, VERSION, "write_design")
     for name, kind in _PARTS.items():
         if not isinstance(document.get(name), kind):
             raise StorageError(f"{source} is damaged: {name!r} is missing or not a {kind.__name__}")
@@ -135,24 +111,8 @@ def read_design_json(path: str | Path) -> dict[str, Any]:
             missing = [field for field in fields if not isinstance(row, dict) or field not in row]
             if missing:
                 raise StorageError(f"{source} is damaged: row {position} of {name!r} has no {', '.join(missing)}")
-    checked: dict[str, Any] = document
-    return checked
+    return document
 
 
 def _feature(kind: str, coordinates: Any, properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "Feature", "geometry": {"type": kind, "coordinates": coordinates}, "properties": properties}
-
-
-def _json(document: dict[str, Any], indent: int | None = None) -> bytes:
-    # Settings may hold an object, for instance a solver: its description is all that can be kept.
-    text = json.dumps(document, indent=indent, ensure_ascii=False, allow_nan=False, default=repr) + "\n"
-    return text.encode(errors="backslashreplace")  # half a surrogate pair, in the way that JSON writes it
-
-
-def _csv(fields: Sequence[str], rows: list[dict[str, Any]]) -> bytes:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(fields)
-    for row in rows:
-        writer.writerow([cell_text(row[field]) for field in fields])
-    return stream.getvalue().encode(errors="replace")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import socket
+import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import Future
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ from urllib.error import URLError
 
 import numpy as np
 
+from blocc._lib.arrays import Float, NDArray
 from blocc.problems.loading import InputError
+from blocc.svm.data.text import ArgumentError
 
-Table = tuple[np.ndarray, np.ndarray, tuple[str, ...]]  #: features, labels, names of the features
+Table = tuple[Float[NDArray, "n d"], NDArray, tuple[str, ...]]  #: features, labels, names of the features
 
 FEATURES = {"diabetes": 8, "fourclass": 2}
 # What identifies each set on OpenML, tried in this order. The number of fourclass is not known to us, so the oldest
@@ -24,13 +26,14 @@ QUERIES: dict[str, tuple[dict[str, Any], ...]] = {
     "diabetes": ({"data_id": 37},),
     "fourclass": ({"name": "fourclass", "version": "active"}, {"name": "fourclass_scale", "version": "active"}),
 }
-SECONDS = 30.0
+#: For one data set, all attempts together.
+SECONDS = 60.0
 INSTEAD = "give the data set as a CSV or LIBSVM file instead, or use breast_cancer, which works offline"
 
 
 def load_breast_cancer() -> Table:
     """The breast cancer data that scikit-learn ships: 569 samples, 30 unscaled features, label 0 for malignant."""
-    bunch = _sklearn_datasets("breast_cancer").load_breast_cancer()
+    bunch = sklearn_datasets("breast_cancer").load_breast_cancer()
     return bunch.data, bunch.target, tuple(str(name) for name in bunch.feature_names)
 
 
@@ -47,37 +50,32 @@ def fetch_scaled(name: str, cache: str | Path | None) -> Table:
     return _scaled(features), labels, tuple(str(heading) for heading in bunch.feature_names)
 
 
-def _sklearn_datasets(name: str) -> Any:
+def sklearn_datasets(name: str) -> Any:
+    """scikit-learn's readers, for the samples called ``name``."""
     try:
         from sklearn import datasets
     except ImportError as error:
         raise InputError(
-            f'the data set {name} is read with scikit-learn, which is not installed; pip install "blocc[svm]"'
+            f'{name} is read with scikit-learn, which is not installed; pip install "blocc[svm]"'
         ) from error
     return datasets
 
 
 def _fetch(name: str, cache: str | Path | None) -> Any:
     """What scikit-learn makes of the data set, or an error in one sentence."""
-    datasets = _sklearn_datasets(name)
+    datasets = sklearn_datasets(name)
     folder = None if cache is None else str(cache)
     try:
-        with _patience():
-            *others, last = QUERIES[name]
-            for query in others:
-                try:
-                    return _ask(datasets, query, folder)
-                except ValueError as error:
-                    if not _unknown(error):
-                        raise
-            return _ask(datasets, last, folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about each attempt: the error at the end says it all
+            return _within_limit(lambda: _ask(datasets, QUERIES[name], folder))
     except (URLError, TimeoutError, ConnectionError, HTTPException) as error:
         raise InputError(
             f"there is no connection to openml.org, where {name} would come from ({_reason(error)}); {INSTEAD}"
         ) from error
     except Exception as error:
         if isinstance(error, OSError) and error.filename is not None:
-            raise InputError(
+            raise ArgumentError(
                 f"cache: {name} from openml.org cannot be kept in {str(error.filename)!r} "
                 f"({error.strerror or error}); choose a folder that can be written"
             ) from error
@@ -89,22 +87,35 @@ def _fetch(name: str, cache: str | Path | None) -> Any:
         ) from error
 
 
-def _ask(datasets: Any, query: dict[str, Any], folder: str | None) -> Any:
-    # This parser needs no pandas.
-    return datasets.fetch_openml(**query, data_home=folder, cache=True, as_frame=False, parser="liac-arff")
+def _ask(datasets: Any, queries: tuple[dict[str, Any], ...], folder: str | None) -> Any:
+    """The answer to the first query that OpenML knows."""
+    for query in queries:
+        try:
+            # This parser needs no pandas.
+            return datasets.fetch_openml(**query, data_home=folder, cache=True, as_frame=False, parser="liac-arff")
+        except ValueError as error:
+            if not _unknown(error) or query is queries[-1]:
+                raise
+    raise AssertionError("unreachable: the last query returns or raises")
 
 
-@contextmanager
-def _patience() -> Iterator[None]:
-    """An end to waiting for a silent server, and no warnings about each attempt: the error at the end says it all."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(SECONDS if before is None else before)  # the fetcher takes no timeout of its own
+def _within_limit(fetch: Callable[[], Any]) -> Any:
+    """What ``fetch`` returns, in a thread: the fetcher knows no limit of time, and a server may never answer."""
+    future: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(fetch())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="blocc-openml", daemon=True).start()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        socket.setdefaulttimeout(before)
+        return future.result(SECONDS)
+    except TimeoutError:
+        if future.done():  # an attempt's own limit
+            raise
+        raise TimeoutError(f"no answer within {SECONDS:g} seconds") from None
 
 
 def _unknown(error: ValueError) -> bool:
@@ -117,7 +128,7 @@ def _reason(error: Exception) -> str:
     return text[:200] or type(error).__name__
 
 
-def _check(name: str, features: np.ndarray, labels: np.ndarray) -> None:
+def _check(name: str, features: Float[NDArray, "..."], labels: NDArray) -> None:
     """Raise where OpenML has something else under the name."""
     expected = FEATURES[name]
     if features.ndim != 2 or features.shape[1] != expected or labels.shape != features.shape[:1]:
@@ -134,7 +145,7 @@ def _check(name: str, features: np.ndarray, labels: np.ndarray) -> None:
     )
 
 
-def _scaled(features: np.ndarray) -> np.ndarray:
+def _scaled(features: Float[NDArray, "n d"]) -> Float[NDArray, "n d"]:
     """Each column moved and stretched to [-1, 1]; a constant column becomes zero."""
     low, high = features.min(axis=0), features.max(axis=0)
     width = np.where(high > low, high - low, 1.0)

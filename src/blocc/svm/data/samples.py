@@ -12,11 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.tables import csv_records
 from blocc.errors import ProblemError
 from blocc.problems.loading import InputError
-from blocc.svm.data.openml import fetch_scaled, load_breast_cancer
+from blocc.svm.data.openml import fetch_scaled, load_breast_cancer, sklearn_datasets
 from blocc.svm.data.text import (
     LIBSVM_LINE,
+    ArgumentError,
+    LibsvmLines,
     checked_path,
     column_title,
     feature_cells,
@@ -24,11 +28,8 @@ from blocc.svm.data.text import (
     find_label,
     finite_number,
     label_cell,
-    libsvm_pair,
     lines_of,
     looks_like_libsvm,
-    records_of,
-    shown,
 )
 
 BUILT_IN = ("breast_cancer", "diabetes", "fourclass")
@@ -36,6 +37,7 @@ MAX_CELLS = 5 * 10**8  # 4 GB of numbers
 MAX_LABEL_LETTERS = 5 * 10**8  # 2 GB of text
 CSV_SUFFIXES = (".csv", ".tsv")
 LIBSVM_SUFFIXES = (".libsvm", ".svm", ".svmlight")
+Indices = Int[NDArray, "_"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +47,8 @@ class LabelledData:
     Labels become int64 where all are whole numbers (also if written as text), otherwise float64 or str.
     """
 
-    X: np.ndarray
-    y: np.ndarray
+    X: Float[NDArray, "n d"]
+    y: NDArray  #: of n integers, floats or texts
     feature_names: tuple[str, ...]
     name: str
 
@@ -71,7 +73,7 @@ class LabelledData:
         return int(self.X.shape[1])
 
     @property
-    def classes(self) -> np.ndarray:
+    def classes(self) -> NDArray:
         """The different labels, sorted."""
         return np.unique(self.y)
 
@@ -92,13 +94,15 @@ def read_samples(
     """
     if isinstance(source, str) and source in BUILT_IN:
         if label is not None:
-            raise InputError(f"label cannot be chosen for the built-in data set {source}; leave it out")
+            raise ArgumentError(f"label cannot be chosen for the built-in data set {source}; leave it out")
         return _built_in(source, cache)
     path = checked_path(source, f", or a built-in name: {', '.join(BUILT_IN)}")
     suffix = path.suffix.lower()
     if suffix in LIBSVM_SUFFIXES or (suffix not in CSV_SUFFIXES and looks_like_libsvm(path)):
         if label is not None:
-            raise InputError(f"label is for CSV files; {path.name} is a LIBSVM file, whose lines begin with the label")
+            raise ArgumentError(
+                f"label is for CSV files; {path.name} is a LIBSVM file, whose lines begin with the label"
+            )
         return read_libsvm(path)
     return read_csv(path, label=label)
 
@@ -110,7 +114,7 @@ def read_csv(path: str | Path, *, label: str | int | None = None) -> LabelledDat
     it is the column called label, target, class or y (in upper or lower case), otherwise the last.
     """
     path = checked_path(path)
-    records = records_of(path, find_delimiter(path))
+    records = csv_records(lines_of(path), path.name, InputError, find_delimiter(path))
     first_line, first = next(records, (0, []))
     if not first:
         raise InputError(f"{path.name} is empty; it must have a row for each sample")
@@ -149,39 +153,27 @@ def read_csv(path: str | Path, *, label: str | int | None = None) -> LabelledDat
 def read_libsvm(path: str | Path) -> LabelledData:
     """Samples from a LIBSVM (svmlight) file; features that a line leaves out are zero."""
     path = checked_path(path)
-    labels, counts = array("d"), array("q")
-    columns, values = array("q"), array("d")
-    width = 0
-    for line, text in enumerate(lines_of(path), 1):
-        tokens = text.partition("#")[0].split()
-        if not tokens:
-            continue
-        place = f"{path.name} line {line}"
-        number = finite_number(tokens[0])
-        if number is None:
-            raise InputError(f"{place}: the label {shown(tokens[0])} is not a number; {LIBSVM_LINE}")
-        last = 0
-        for token in tokens[1:]:
-            index, value = libsvm_pair(token, place)
-            if index <= last:
-                raise InputError(f"{place}: index {index} follows index {last}; indices must increase in a line")
-            last = index
-            columns.append(index - 1)
-            values.append(value)
-        width = max(width, last)
-        labels.append(number)
-        counts.append(len(tokens) - 1)
-        _check_cells(len(labels), width, place)
-    if not labels:
+    lines = LibsvmLines(path)
+    try:
+        sparse, labels = sklearn_datasets(path.name).load_svmlight_file(lines, zero_based=False)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise lines.complaint() from error
+    if not len(labels):
         raise InputError(f"{path.name} is empty; {LIBSVM_LINE}")
-    if width == 0:
+    if sparse.nnz == 0:
         raise InputError(f"{path.name} has labels, but no features; {LIBSVM_LINE}")
-    matrix = np.zeros((len(labels), width))
-    matrix[np.repeat(np.arange(len(labels)), counts), np.array(columns, dtype=np.int64)] = values
-    return LabelledData(matrix, np.array(labels), _names([""] * width), path.stem)
+    rows, width = sparse.shape
+    _check_cells(rows, width, lines.place())
+    matrix = sparse.toarray()
+    overflowing = ~(np.isfinite(matrix).all(axis=1) & np.isfinite(labels))
+    if overflowing.any():
+        raise InputError(f"{lines.place(int(overflowing.argmax()))}: a number is too large")
+    return LabelledData(matrix, labels, _names([""] * width), path.stem)
 
 
-def expand_quadratic(X: np.ndarray) -> np.ndarray:
+def expand_quadratic(X: Any) -> Float[NDArray, "n e"]:
     """A constant, all features, all squares and all products of two features: 8 columns become 45.
 
     The quadratic part is ordered x1 x1, x1 x2, ..., x1 xd, x2 x2, ...
@@ -209,7 +201,7 @@ def expand_data(data: LabelledData) -> LabelledData:
     return LabelledData(expand_quadratic(data.X), data.y, ("1", *names, *products), data.name)
 
 
-def split_indices(n: int, *, train: int, validation: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def split_indices(n: int, *, train: int, validation: int, seed: int) -> tuple[Indices, Indices, Indices]:
     """Indices of the training, validation and test samples, drawn at random; the test set is what remains."""
     n, train, validation = _whole("n", n, 3), _whole("train", train, 1), _whole("validation", validation, 1)
     if train + validation >= n:
@@ -243,7 +235,7 @@ def _built_in(name: str, cache: str | Path | None) -> LabelledData:
 
 
 # --- arrays and arguments ------------------------------------------------------------------------------------------
-def _as_matrix(value: Any) -> np.ndarray:
+def _as_matrix(value: Any) -> Float[NDArray, "n d"]:
     """A C-contiguous float64 matrix; copied only where it is something else, since it may be large."""
     try:
         if np.iscomplexobj(value):
@@ -258,7 +250,7 @@ def _as_matrix(value: Any) -> np.ndarray:
     return matrix
 
 
-def _as_labels(values: Any) -> np.ndarray:
+def _as_labels(values: Any) -> NDArray:
     labels = np.asarray(values)
     if labels.ndim != 1:
         raise ProblemError(f"y must be a vector with one label for each sample, got the shape {labels.shape}")

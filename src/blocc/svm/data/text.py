@@ -1,13 +1,16 @@
-"""Text files with samples: checked lines, CSV records and LIBSVM tokens; every complaint names its line."""
+"""Text files with samples: checked lines, CSV records and LIBSVM lines; every complaint names its line."""
 
 from __future__ import annotations
 
 import csv
 import math
 import operator
+import re
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
+from blocc._lib.files import shown
 from blocc.problems.loading import InputError
 
 MAX_BYTES = 2 * 10**9
@@ -17,6 +20,13 @@ MAX_LABEL = 200  # NumPy gives every label the width of the longest
 LABEL_NAMES = ("label", "target", "class", "y")
 MISSING = ("", "?", "na", "n/a", "nan", "null", "none")
 LIBSVM_LINE = "a line of a LIBSVM file reads 'label index:value index:value ...'"
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+_SAMPLE = re.compile(rf"\s*{_NUMBER}(?:\s+0*(?:[1-9]\d{{0,5}}|1000000):{_NUMBER})*+\s*", re.ASCII)
+_PAIR = re.compile(rf"(?:qid|\d+):{_NUMBER}", re.ASCII)
+
+
+class ArgumentError(InputError):
+    """An argument beside the file is to blame; the message begins with its name."""
 
 
 def checked_path(source: str | Path, instead: str = "") -> Path:
@@ -65,11 +75,6 @@ def finite_number(text: str) -> float | None:
     return value if math.isfinite(value) and "_" not in text else None
 
 
-def shown(text: str) -> str:
-    """A text in quotes, cut where it is long."""
-    return repr(text if len(text) <= 40 else text[:37] + "...")
-
-
 # --- CSV -----------------------------------------------------------------------------------------------------------
 def find_delimiter(path: Path) -> str:
     """The delimiter that cuts the first line into most cells; a decimal comma loses against a semicolon."""
@@ -82,19 +87,6 @@ def find_delimiter(path: Path) -> str:
 
     first = next((line for line in lines_of(path) if line.strip()), "")
     return max("\t;,", key=lambda delimiter: cells(first, delimiter))
-
-
-def records_of(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """CSV records with the line where each begins; lines without any text are skipped."""
-    reader = csv.reader(lines_of(path), delimiter=delimiter, strict=True)
-    line = 1
-    try:
-        for cells in reader:
-            if any(cell.strip() for cell in cells):
-                yield line, cells
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(f"{path.name} line {line}: not CSV as it should be: {error}") from None
 
 
 def find_label(file: str, first: list[str], label: str | int | None) -> tuple[int, bool]:
@@ -113,9 +105,9 @@ def find_label(file: str, first: list[str], label: str | int | None) -> tuple[in
         try:
             position = operator.index(label)
         except TypeError:
-            raise InputError(f"label must be a heading or the position of a column, got {label!r}") from None
+            raise ArgumentError(f"label must be a heading or the position of a column, got {label!r}") from None
     if not -len(first) <= position < len(first):
-        raise InputError(
+        raise ArgumentError(
             f"label = {shown(str(label))} is not a column of {file}, which has {len(first)}; "
             f"give a position from 0 to {len(first) - 1}, or from -1 backwards, or a heading"
         )
@@ -207,33 +199,58 @@ def looks_like_libsvm(path: Path) -> bool:
     for line in lines_of(path):
         tokens = line.partition("#")[0].split()
         if len(tokens) > 1:
-            return all(_is_pair(token) for token in tokens[1:])
+            return all(_PAIR.fullmatch(token) for token in tokens[1:])
     return False
 
 
-def libsvm_pair(token: str, place: str) -> tuple[int, float]:
-    """Index and value of ``index:value``, checked."""
-    index, colon, value = token.partition(":")
-    if index == "qid" and colon:
-        raise InputError(f"{place}: {shown(token)} is for ranking, which is not supported; remove the qid tokens")
-    if not colon or not _is_index(index):
-        raise InputError(f"{place}: {shown(token)} is not a pair index:value; {LIBSVM_LINE}")
-    number = finite_number(value)
-    if number is None:
-        raise InputError(f"{place}: the value in {shown(token)} is not a finite number")
-    # The length first: converting a huge text into a number takes long, and Python refuses some.
-    position = int(index) if len(index) <= 20 else MAX_INDEX + 1
-    if position > MAX_INDEX:
-        raise InputError(f"{place}: the index in {shown(token)} is too large; indices up to {MAX_INDEX:,} are read")
-    if position == 0:
-        raise InputError(f"{place}: index 0; indices of LIBSVM files start at 1")
-    return position, number
+class LibsvmLines:
+    """The lines of a LIBSVM file that hold samples, checked one by one: a file, for scikit-learn's parser."""
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._numbers = array("q")  # of the lines that were read
+        self._last = ""
 
-def _is_index(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    def __iter__(self) -> Iterator[bytes]:
+        for number, line in enumerate(lines_of(self._path), 1):
+            text = line.partition("#")[0]
+            if text.strip():
+                self._last = text
+                self._numbers.append(number)
+                if not _SAMPLE.fullmatch(text):
+                    raise self.complaint()
+                yield text.encode()
 
+    def read(self) -> bytes:
+        """The whole content; the parser takes only objects that have this method."""
+        return b"".join(self)
 
-def _is_pair(token: str) -> bool:
-    index, colon, value = token.partition(":")
-    return bool(colon) and (index == "qid" or _is_index(index)) and finite_number(value) is not None
+    def place(self, sample: int = -1) -> str:
+        """The line of a sample; by default of the last one that was read."""
+        return f"{self._path.name} line {self._numbers[sample]}"
+
+    def complaint(self) -> InputError:
+        """What is wrong with the last line."""
+        label, *pairs = self._last.split()
+        if finite_number(label) is None:
+            return InputError(f"{self.place()}: the label {shown(label)} is not a number; {LIBSVM_LINE}")
+        last = 0
+        for pair in pairs:
+            index, colon, value = pair.partition(":")
+            if index == "qid" and colon:
+                wrong = f"{shown(pair)} is for ranking, which is not supported; remove the qid tokens"
+            elif not colon or not (index.isascii() and index.isdigit()):
+                wrong = f"{shown(pair)} is not a pair index:value; {LIBSVM_LINE}"
+            elif finite_number(value) is None:
+                wrong = f"the value in {shown(pair)} is not a finite number"
+            elif len(index) > 20 or int(index) > MAX_INDEX:  # a huge text takes long to become a number
+                wrong = f"the index in {shown(pair)} is too large; indices up to {MAX_INDEX:,} are read"
+            elif int(index) == 0:
+                wrong = "index 0; indices of LIBSVM files start at 1"
+            elif int(index) <= last:
+                wrong = f"index {int(index)} follows index {last}; indices must increase in a line"
+            else:
+                last = int(index)
+                continue
+            return InputError(f"{self.place()}: {wrong}")
+        return InputError(f"{self.place()}: cannot be read; {LIBSVM_LINE}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from blocc._lib.reading import shown
+from blocc._lib.files import shown
 from blocc.errors import ProblemError
 
 SHOWN = 20

@@ -6,7 +6,7 @@ import difflib
 from importlib.resources import files
 from pathlib import Path
 
-from blocc._lib.writing import write_atomically
+from blocc._lib.files import write_atomically
 from blocc.errors import BloccError, OptionError
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.network.readers import gmns, native, tntp

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from blocc._lib.reading import shown
+from blocc._lib.files import shown
 from blocc.errors import ProblemError
 from blocc.transport.network.checked_rows import Table, raise_if_any
 

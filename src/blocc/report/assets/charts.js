@@ -1,8 +1,3 @@
-"""The script that draws the charts of a design's page."""
-
-from __future__ import annotations
-
-CHARTS_SCRIPT = """
 (function () {
   'use strict';
   var config = {
@@ -51,4 +46,3 @@ CHARTS_SCRIPT = """
     charts.forEach(function (chart) { Plotly.relayout(chart, {width: null, autosize: true}); });
   });
 })();
-"""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import signal
 import subprocess
@@ -12,10 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from blocc._lib import writing
-from blocc._lib.writing import remove_leftovers, write_atomically
+from blocc._lib import files
+from blocc._lib.files import json_bytes, remove_leftovers, write_atomically, write_file
+from blocc.errors import BloccError
 
 LEFTOVER = ".run.npz.0123456789abcdef.part"
 
@@ -100,7 +104,7 @@ def test_file_systems_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def unsupported(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(writing.fcntl, "flock", unsupported)
+    monkeypatch.setattr(files.fcntl, "flock", unsupported)
     write_atomically(tmp_path / "run.npz", b"data")
     (tmp_path / LEFTOVER).write_bytes(b"half")
     remove_leftovers(tmp_path / "run.npz")
@@ -142,7 +146,7 @@ def test_names_that_look_like_patterns(tmp_path: Path) -> None:
 WRITER = """
 import os, sys
 from pathlib import Path
-from blocc._lib.writing import write_atomically
+from blocc._lib.files import write_atomically
 flush = os.fsync
 def slow(descriptor):
     flush(descriptor)
@@ -174,7 +178,7 @@ def test_what_another_process_is_writing_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_writer_that_loses_its_file_at_once_takes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody may take a new file for a leftover before it is locked."""
-    lock, calls = writing.fcntl.flock, []
+    lock, calls = files.fcntl.flock, []
 
     def late(descriptor: int, operation: int) -> None:
         if not calls:
@@ -183,7 +187,22 @@ def test_a_writer_that_loses_its_file_at_once_takes_another(tmp_path: Path, monk
         calls.append(descriptor)
         lock(descriptor, operation)
 
-    monkeypatch.setattr(writing.fcntl, "flock", late)
+    monkeypatch.setattr(files.fcntl, "flock", late)
     write_atomically(tmp_path / "run.npz", b"data")
     assert len(calls) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+def test_json_knows_every_value() -> None:
+    document = {1: np.arange(2.0), "b": (math.inf, True, None), "c": np.int64(3), "d": files, "e": "é \ud800"}
+    text = json_bytes(document)
+    assert json.loads(text) == {"1": [0.0, 1.0], "b": [None, True, None], "c": 3, "d": repr(files), "e": "é \ud800"}
+    assert "é".encode() in text
+
+
+def test_files_that_cannot_be_written_are_named(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "made" / "file", b"data", BloccError)
+    assert path.read_bytes() == b"data"
+    with pytest.raises(BloccError, match="cannot write"):
+        write_file(path / "below a file", b"", BloccError)

@@ -17,19 +17,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
 from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
+from blocc.methods.base import Size
 from blocc.methods.gam import Gam, active_gradient, kkt_sensitivity
 from blocc.methods.lv_hba import HbaState, LvHba
-from blocc.methods.size import Size
 from blocc.outer.monitor import Monitor
 from blocc.problem import FlatProblem
 from blocc.sets import Box, Reals
 from blocc.studies.study import Row
 from blocc.svm.joint import project_margins
-from reproduction.svm_runs import CONVERGED, LIMIT, UPDATE, Split, Way, row_of
-
-Array = Any
+from reproduction.svm_runs import CONVERGED, LIMIT, UPDATE, Classifier, Margins, Split, Trajectory, row_of
 
 #: The published code's b^2 / 2 below; without it GAM's matrix is singular wherever w = 0 is best.
 INTERCEPT_WEIGHT = 1.0
@@ -50,8 +49,8 @@ _compiled: dict[Any, Callable[..., Any]] = {}
 class Samples(NamedTuple):
     """Signed rows, in the units of the data set."""
 
-    rows: Array
-    validation: Array
+    rows: Float[AnyArray, "train weights"]
+    validation: Float[AnyArray, "validation weights"]
 
 
 def margins_problem(samples: Samples) -> FlatProblem:
@@ -62,7 +61,7 @@ def margins_problem(samples: Samples) -> FlatProblem:
     return FlatProblem(
         upper=lambda c, y: jnp.sum(jnp.exp(1.0 - samples.validation @ y)) + 0.5 * jnp.sum(c**2),
         lower=lambda c, y: 0.5 * jnp.sum(ridge * y**2),
-        inequality=lambda c, y: 1.0 - c - samples.rows @ y,
+        inequality=lambda c, y: jnp.asarray(1.0 - c - samples.rows @ y),
         equality=nothing,
         upper_inequality=nothing,
         x_set=Box.nonnegative(count),
@@ -70,7 +69,7 @@ def margins_problem(samples: Samples) -> FlatProblem:
         n_inequality=count,
         n_equality=0,
         n_upper_inequality=0,
-        joint_projection=lambda c, y: project_margins(samples.rows, c, y),
+        joint_projection=lambda c, y: project_margins(samples.rows, jnp.asarray(c), jnp.asarray(y)),
     )
 
 
@@ -78,7 +77,7 @@ def run_lv_hba(dataset: str, preset: str, seed: int, max_iterations: int) -> Row
     """LV-HBA from the published start until the upper objective settles by the paper's rule, or to the limit."""
     split, samples = _draw(dataset, seed)
     numbers = LV_HBA_NUMBERS[dataset] if preset == "default" else LvHba.presets[preset]
-    way = Way(split)
+    trajectory = Trajectory(split)
     with double_precision():
         flat = margins_problem(samples)
         first = split.follower(split.start)[0]
@@ -91,21 +90,25 @@ def run_lv_hba(dataset: str, preset: str, seed: int, max_iterations: int) -> Row
             state, update = advance(samples, dict(numbers), state, done, count)
             done, look = done + count, min(look + 1, LONGEST_LOOK)
             c, y = np.asarray(state.x), np.asarray(state.y)
-            way.note(done, c, y)
+            trajectory.note(done, c, y)
             if float(update) < UPDATE:
                 ended = CONVERGED
                 break
         seconds = time.perf_counter() - began
-    return row_of(split, c, y, way, ended=ended, iterations=done, seconds=seconds)
+    return row_of(split, c, y, trajectory, ended=ended, iterations=done, seconds=seconds)
 
 
 def _advance(
-    samples: Samples, numbers: Mapping[str, Array], state: HbaState, first: Array, count: Array
-) -> tuple[HbaState, Array]:
+    samples: Samples,
+    numbers: Mapping[str, Float[Array, ""]],
+    state: HbaState,
+    first: Int[Array, ""],
+    count: Int[Array, ""],
+) -> tuple[HbaState, Float[Array, ""]]:
     """``count`` steps from the step ``first`` on; and how much the last one changed the upper objective."""
     flat, method = margins_problem(samples), LvHba()
 
-    def step(i: Array, carried: tuple[HbaState, Array]) -> tuple[HbaState, Array]:
+    def step(i: Int[Array, ""], carried: tuple[HbaState, Float[Array, ""]]) -> tuple[HbaState, Float[Array, ""]]:
         before, _ = carried
         after = method.step(flat, numbers, before, first + i)
         return after, jnp.abs(flat.upper(after.x, after.y) - flat.upper(before.x, before.y))
@@ -123,14 +126,14 @@ def run_gam(dataset: str, preset: str, seed: int, max_iterations: int) -> Row:
         c, y = run.method.drive(run, split.start, run.last[1])
         seconds = time.perf_counter() - began
     ended = SINGULAR if run.trouble else LIMIT if run.iterations >= max_iterations else CONVERGED
-    return row_of(split, c, y, run.way, ended=ended, iterations=run.iterations, seconds=seconds)
+    return row_of(split, c, y, run.trajectory, ended=ended, iterations=run.iterations, seconds=seconds)
 
 
 class _GamRun:
     """What :meth:`Gam.drive` asks of a run, answered by the solver of the margins."""
 
     def __init__(self, split: Split, samples: Samples, method: Gam, max_iterations: int) -> None:
-        self.split, self.method, self.way = split, method, Way(split)
+        self.split, self.method, self.trajectory = split, method, Trajectory(split)
         self.options = SimpleNamespace(tolerance=TOLERANCE, max_iterations=max_iterations)
         self.monitor = Monitor(lambda c: c)
         self.function = SimpleNamespace(project=lambda c: np.maximum(c, 0.0))
@@ -145,33 +148,40 @@ class _GamRun:
         # Where GAM looks for its compiled functions before it compiles them.
         self.problem = SimpleNamespace(cache={"gam": tuple(_with(samples, step) for step in steps)})
 
-    def candidates(self, x: np.ndarray, y: np.ndarray) -> list[dict[str, float]]:
+    def candidates(self, x: Margins, y: Classifier) -> list[dict[str, float]]:
         """The numbers that were given: all of them."""
         return [dict(self.method.given)]
 
-    def follower(self, c: np.ndarray) -> Any:
+    def follower(self, c: Margins) -> Any:
         """The exact answer."""
         y, prices, found = self.split.follower(c)
         return SimpleNamespace(y=y, multipliers=(prices, np.zeros(0)), residuals=(np.asarray(found.error),))
 
-    def upper(self, c: np.ndarray, y: np.ndarray) -> float:
+    def upper(self, c: Margins, y: Classifier) -> float:
         """The upper objective."""
         return self.split.problem.upper(c, y)
 
-    def record(self, c: np.ndarray, y: np.ndarray, k: int, step: float) -> None:
+    def record(self, c: Margins, y: Classifier, k: int, step: float) -> None:
         """One iteration is over."""
-        self.way.note(k, c, y)
+        self.trajectory.note(k, c, y)
 
 
 def _sensitivity(samples: Samples, *arguments: Array) -> Any:
     return kkt_sensitivity(margins_problem(samples), *arguments)
 
 
-def _gradient(samples: Samples, c: Array, y: Array, prices: Array, free: Array, active: Array) -> Array:
-    return active_gradient(margins_problem(samples), c, y, prices, active, free)
+def _gradient(
+    samples: Samples,
+    c: Float[Array, "train"],
+    y: Float[Array, "weights"],
+    prices: Float[Array, "train"],
+    free: Float[Array, "equalities"],
+    active: Bool[Array, "train"],
+) -> Float[Array, "train"]:
+    return active_gradient(margins_problem(samples), c, y, prices, free, active)
 
 
-def _size_of(start: np.ndarray) -> Size:
+def _size_of(start: Margins) -> Size:
     """Of all sizes GAM's numbers need that of x alone."""
     unknown = dict.fromkeys((part.name for part in fields(Size)), np.nan)
     return Size(**{**unknown, "x": 1.0 + float(np.linalg.norm(start))})

@@ -1,0 +1,71 @@
+"""HTML pages out of the templates in ``assets``: one file each, that opens offline and sends no request.
+
+Everything that a template shows is escaped, unless it is :class:`markupsafe.Markup`. Style sheets and scripts are
+written into the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from blocc._lib.files import write_file
+from blocc._lib.version import __version__
+from blocc.report.figure import PlotError
+from blocc.report.format import number, percent, value_text
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+class Cell(NamedTuple):
+    """A cell of a table on a page."""
+
+    text: str
+    key: str | None = None  #: the number to sort by, empty where there is none; None for words
+    exact: str = ""  #: the number in full
+    style: str = ""  #: class of a cell of words
+
+
+class PageTable(NamedTuple):
+    """A table on a page, which can be sorted by a click on a heading."""
+
+    name: str  #: its id
+    headings: list[tuple[str, bool]]  #: titles, and whether the column holds numbers
+    rows: list[list[Cell]]
+    note: str = ""  #: what stands above it
+
+
+@cache
+def environment() -> Environment:
+    """Where templates are found, and the filters that they use."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError as error:
+        raise PlotError("pages need jinja2: pip install 'blocc[plot]'") from error
+    loader = PackageLoader("blocc.report", "assets")
+    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found.filters |= {"number": number, "percent": percent, "value_text": value_text}
+    found.globals["version"] = __version__
+    found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    return found
+
+
+def render(template: str, **content: Any) -> str:
+    """A page as text."""
+    return environment().get_template(template).render(content)
+
+
+def flat_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Names and values; tables inside become entries of their own."""
+    flat: dict[str, Any] = {}
+    for key, value in facts.items():
+        flat |= {f"{key}: {name}": part for name, part in value.items()} if isinstance(value, Mapping) else {key: value}
+    return flat
+
+
+def write_html(text: str, path: str | Path) -> Path:
+    """Write a page and return its path; its folder is made where it is missing."""
+    return write_file(path, text.encode(errors="replace"), PlotError)

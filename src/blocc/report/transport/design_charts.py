@@ -1,0 +1,244 @@
+"""The charts of the page as data for plotly.js: the map, demand and served demand, convergence.
+
+What never changes about them is in ``assets/charts.json``, and the words that need tags in
+``assets/chart_text.html.j2``. plotly.js reads tags in every text, so every name from outside is escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from blocc._lib.arrays import NDArray
+from blocc.report.figure import FAINT, INK
+from blocc.report.format import number, shortened
+from blocc.report.page import environment
+from blocc.report.transport import design_geometry as geometry
+from blocc.report.transport.design_rows import link_rows
+from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages
+from blocc.report.transport.design_style import (
+    DEMAND_SCALE,
+    EXACT,
+    PENALISED,
+    UTILISATION_SCALE,
+    link_widths,
+    utilisation_colour,
+)
+from blocc.transport.design.design_result import Design
+
+Figure = dict[str, Any]  #: ``{"data", "layout"}``
+
+_SHADES = 20  # a trace has one colour and one width: figures are rounded so that few traces serve many links
+
+
+def map_figure(design: Design) -> Figure:
+    """The map: links in few traces, a layer of invisible points that answers the mouse, and the nodes."""
+    style = _styles()["map"]
+    frame = geometry.frame_network(design.network, 1060.0, 640.0)
+    scale = _merged(style["scale"], {"marker": {"colorscale": _colour_scale(UTILISATION_SCALE)}})
+    candidates = {**_lines(geometry.candidate_curves(design, frame)), **style["candidates"]}
+    data = [candidates, *_link_traces(design, frame), _hover_trace(design, frame), scale, _node_trace(design, frame)]
+    layout = {
+        "height": int(np.clip(1060.0 * frame.aspect, 380.0, 700.0)),
+        "annotations": [_bar_title("map")],
+        "xaxis": {"range": _numbers([frame.low[0], frame.high[0]])},
+        "yaxis": {"range": _numbers([frame.low[1], frame.high[1]])},
+    }
+    return _figure("map", data, layout)
+
+
+def demand_figure(design: Design) -> Figure:
+    """Two heat maps over the same pairs and with the same colours, so that they compare; grey: no market."""
+    style, matrices = _styles()["demand"], demand_matrices(design)
+    count = len(matrices.labels)
+    ticks = list(range(0, count, max(1, math.ceil(count / 30))))
+    names = [plotly_text(shortened(matrices.labels[k], 16)) for k in ticks]
+    axis = {**style["axis"], "tickvals": ticks, "ticktext": names}
+    across = {**axis, "range": [-0.5, count - 0.5], "tickangle": 0 if max(map(len, names), default=0) <= 3 else -90}
+    down = {**axis, "range": [count - 0.5, -0.5]}
+    labels = [plotly_text(shortened(label, 24)) for label in matrices.labels]
+    gap = 1 if count <= 40 else 0
+    shared = {
+        "text": [[f"{origin} → {destination}" for destination in labels] for origin in labels],
+        "zmax": float(np.nanmax(matrices.demand, initial=0.0)) or 1.0,
+        "colorscale": _colour_scale(DEMAND_SCALE),
+        **{"xgap": gap, "ygap": gap},
+    }
+    data = [
+        {**style[name], **shared, "z": [_numbers(row) for row in values]}
+        for name, values in (("demand", matrices.demand), ("served", matrices.served))
+    ]
+    titles = ("Demand", matrices.demand, "x"), ("Served by the new network", matrices.served, "x2")
+    headings = [_heading(f"{title}: {number(np.nansum(values))}", x) for title, values, x in titles]
+    axes = {"xaxis": across, "yaxis": down, "xaxis2": across, "yaxis2": down}
+    return _figure("demand", data, {**axes, "annotations": [*headings, _bar_title("demand")]})
+
+
+def convergence_figure(design: Design) -> Figure:
+    """The operator's utility by evaluation at both answers; dashed lines where gamma grew."""
+    style, series = _styles()["convergence"], convergence(design)
+    curves = (
+        ("exact", series.exact, {"color": EXACT, "width": 3}),
+        ("penalised", series.penalised, {"color": PENALISED, "width": 2, "dash": "6px,3px"}),
+    )
+    data = [
+        {
+            **style["curve"],
+            "mode": "lines" if len(series.evaluation) > 1 else "markers",
+            "name": _text(name),
+            "x": _numbers(series.evaluation),
+            "y": _numbers(values),
+            "customdata": _numbers(series.gamma),
+            "line": line,
+            "marker": {"color": line["color"], "size": 8},
+        }
+        for name, values, line in curves
+    ]
+    stages = [{**style["stage"], "x0": start, "x1": start} for start, _ in series.stages[1:]]
+    notes = [
+        {**style["gamma"], "x": start, "text": f"γ = {number(gamma)}"}
+        for start, gamma in labelled_stages(series, room=0.08)
+    ]
+    if not len(series.evaluation):
+        notes = [_heading("no iteration was recorded")]
+    return _figure("convergence", data, {"shapes": stages, "annotations": notes})
+
+
+def plotly_text(text: str) -> str:
+    """A name from outside inside plotly.js, which turns tags and entities of text into markup."""
+    from markupsafe import escape
+
+    return str(escape(shortened(text, 60)))
+
+
+# --- parts of the map ----------------------------------------------------------------------------------------------
+def _link_traces(design: Design, frame: geometry.Frame) -> list[dict[str, Any]]:
+    network, widths = design.network, link_widths(design.capacity)
+    used = np.clip(np.nan_to_num(design.utilisation, posinf=0.0, neginf=0.0), 0.0, 1.0)
+    groups: dict[tuple[float, int], list[NDArray]] = {}
+    for a in np.flatnonzero(design.built):
+        curve = geometry.link_curve(
+            frame, int(network.tail[a]), int(network.head[a]), float(widths[a] / 2 + geometry.GAP)
+        )
+        groups.setdefault((round(2.0 * widths[a]) / 2.0, round(used[a] * _SHADES)), []).append(curve)
+    # Thin links on top of wide ones: none hides another.
+    return [
+        {**_lines(curves), "line": {"width": width, "color": utilisation_colour(shade / _SHADES)}}
+        for (width, shade), curves in sorted(groups.items(), key=lambda item: -item[0][0])
+    ]
+
+
+def _hover_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
+    """Invisible points along every link: plotly.js answers near points, not near lines."""
+    network, widths = design.network, link_widths(design.capacity)
+    curves: list[NDArray] = []
+    text: list[str] = []
+    colour: list[str] = []
+    for a, figures in enumerate(link_rows(design)):
+        ends = int(network.tail[a]), int(network.head[a])
+        # Directions that are not built share a line; their points stand apart, so that either can be asked.
+        offset = max(float(widths[a] / 2 + geometry.GAP), 4.0)
+        curve = geometry.link_curve(frame, *ends, offset, geometry.curve_count(frame, *ends, spacing=24.0))[5:-5]
+        curves.append(curve)
+        names = [shortened(network.labels[node], 60) for node in ends]
+        text += [_text("link", *names, bool(design.built[a]), figures)] * len(curve)
+        colour += [utilisation_colour(float(design.utilisation[a])) if design.built[a] else FAINT] * len(curve)
+    x, y = np.concatenate(curves).T
+    points = {"x": _numbers(x), "y": _numbers(y), "text": text, "hoverlabel": {"bordercolor": colour}}
+    return {**_styles()["map"]["hover"], **points}
+
+
+def _node_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
+    """Nodes with their labels: short ones inside, as on a metro map, longer ones beside, where there is room."""
+    labels = geometry.map_labels(design.network)
+    inside, dense, size = geometry.labels_inside(labels), len(labels) > geometry.DENSE, geometry.node_size(labels)
+    letter = 12.0 if not dense else 10.0
+    places: list[str | None] = ["inside"] * len(labels)
+    if not inside:
+        places = geometry.place_labels(
+            frame, labels, geometry.link_points(design, frame), radius=size / 2, letter=letter
+        )
+    return {
+        **_styles()["map"]["nodes"],
+        "x": _numbers(frame.points[:, 0]),
+        "y": _numbers(frame.points[:, 1]),
+        "text": [plotly_text(label) if place else "" for label, place in zip(labels, places, strict=True)],
+        "textposition": [_position(place or "right") for place in places],
+        "textfont": {"size": (11 if not dense else 8) if inside else letter, "color": INK},
+        "customdata": [_node_text(design, node) for node in range(len(labels))],
+        "marker": {"size": size, "color": "#ffffff", "line": {"color": INK, "width": 1.4}},
+    }
+
+
+def _position(place: str) -> str:
+    """One of the places of ``design_geometry``, as plotly.js calls it."""
+    vertical = "top" if "above" in place else "bottom" if "below" in place else "middle"
+    return f"{vertical} {'right' if 'right' in place else 'left' if 'left' in place else 'center'}"
+
+
+def _node_text(design: Design, node: int) -> str:
+    network = design.network
+    served = network.demand * design.follower.share
+    sums = [
+        (np.nansum(served[there]), network.demand[there].sum())
+        for there in (network.origin == node, network.destination == node)
+    ]
+    return _text("node", shortened(network.labels[node], 60), shortened(str(network.nodes[node]), 60), *sums)
+
+
+def _lines(curves: list[NDArray]) -> dict[str, Any]:
+    """Many curves in one trace, a gap between each two."""
+    gap = np.full((1, 2), np.nan)
+    x, y = np.concatenate([np.zeros((0, 2)), *(part for curve in curves for part in (curve, gap))]).T
+    return {**_styles()["map"]["lines"], "x": _numbers(x), "y": _numbers(y)}
+
+
+# --- parts of every chart ------------------------------------------------------------------------------------------
+@cache
+def _styles() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(files("blocc.report").joinpath("assets/charts.json").read_text("utf-8"))
+    return found
+
+
+def _figure(name: str, data: list[dict[str, Any]], layout: dict[str, Any]) -> Figure:
+    everywhere = {"template": {"layout": _styles()["all"]["layout"]}}
+    return {"data": data, "layout": {**_merged(_styles()[name]["layout"], layout), **everywhere}}
+
+
+def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Both, and where both have an entry the second one; dictionaries inside are merged alike."""
+    both = {key: _merged(first[key], second[key]) for key in first if isinstance(second.get(key), dict)}
+    return {**first, **second, **both}
+
+
+def _text(macro: str, *values: Any) -> str:
+    """Words for plotly.js out of the template for them; every value is escaped."""
+    return str(getattr(environment().get_template("chart_text.html.j2").module, macro)(*values))
+
+
+def _heading(words: str, axis: str = "") -> dict[str, Any]:
+    """Above the panel of an axis; in the middle of a chart with nothing else in it where none is given."""
+    place: dict[str, Any] = {"x": 0.5, "xref": "paper", "y": 0.5, "yref": "paper", "xanchor": "center"}
+    if axis:
+        place = {"x": 0.0, "xref": f"{axis} domain", "yref": f"{axis.replace('x', 'y')} domain", "xanchor": "left"}
+    return {**_styles()["all"]["heading"], **place, "text": words}
+
+
+def _bar_title(name: str) -> dict[str, Any]:
+    """The title of a colour bar; the one of plotly.js would touch the topmost tick."""
+    return {**_styles()["all"]["bar_title"], **_styles()[name]["bar_title"]}
+
+
+def _colour_scale(colours: tuple[str, ...]) -> list[list[Any]]:
+    return [[k / (len(colours) - 1), colour] for k, colour in enumerate(colours)]
+
+
+def _numbers(values: ArrayLike) -> list[float | None]:
+    """Eight digits: less than a pixel at any zoom, and half the size of the page; what is not finite is a gap."""
+    return [float(f"{value:.8g}") if math.isfinite(value) else None for value in np.asarray(values, dtype=float)]

@@ -1,0 +1,35 @@
+"""CITATION.cff: it parses, has what the format requires, and names this version."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def citation() -> dict[str, Any]:
+    yaml = pytest.importorskip("yaml")  # comes with Dask
+    return yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+
+
+def test_the_software(citation: dict[str, Any]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["type"] == "software"
+    assert str(citation["version"]) == project["version"]
+    assert citation["license"] == project["license"]
+
+
+def test_the_paper(citation: dict[str, Any]) -> None:
+    paper = citation["preferred-citation"]
+    assert {"type", "title", "authors"} <= set(paper)
+    names = [author["family-names"] for author in paper["authors"]]
+    assert names == ["Jiang", "Xiao", "Tenorio", "Real-Rojas", "Marques", "Chen"]
+    assert (paper["year"], paper["collection-title"]) == (2024, "Advances in Neural Information Processing Systems")
+    assert paper["url"].endswith("2406.10148")
