@@ -44,6 +44,16 @@ def compile_seconds() -> float:
     return getattr(_thread, "seconds", 0.0)
 
 
+def compile_ahead(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], float]:
+    """Compile ``function`` for arguments like these, in double precision; returns it and the seconds it took."""
+    begun = time.perf_counter()
+    with double_precision():
+        compiled = jax.jit(function).lower(*arguments).compile(compiler_options=_compiler_options())
+    seconds = time.perf_counter() - begun
+    _thread.seconds = compile_seconds() + seconds
+    return compiled, seconds
+
+
 class Program(Generic[R]):
     """A function that is compiled, in double precision, for the first arguments it is called with.
 
@@ -59,20 +69,8 @@ class Program(Generic[R]):
         if self._compiled is None:
             with self._lock:
                 if self._compiled is None:
-                    begun = time.perf_counter()
-                    with double_precision():
-                        lowered = jax.jit(self._function).lower(*arguments)
-                        self._compiled = lowered.compile(compiler_options=_compiler_options())
-                    _thread.seconds = compile_seconds() + time.perf_counter() - begun
+                    self._compiled, _ = compile_ahead(self._function, *arguments)
         return self._compiled(*arguments)
-
-
-def compile_ahead(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], float]:
-    """Compile ``function`` for arguments like these, in double precision; returns it and the seconds it took."""
-    start = time.perf_counter()
-    with double_precision():
-        compiled = jax.jit(function).lower(*arguments).compile(compiler_options=_compiler_options())
-    return compiled, time.perf_counter() - start
 
 
 class Store:
