@@ -22,8 +22,8 @@ from blocc.transport.travellers.flows import group_by_origin, market_flows
 from blocc.transport.travellers.formulation import (
     SHARE_FLOOR,
     aggregated_problem,
+    extended_negative_entropy,
     full_problem,
-    negative_entropy,
 )
 from transport_reference import random_network, solve_lower_level, solve_lower_level_full, three_nodes
 
@@ -237,16 +237,16 @@ def test_general_solver_designs_the_full_form():
 # --- the entropy ----------------------------------------------------------------------------------------------
 def test_entropy_is_exact_inside_and_finite_everywhere():
     with double_precision():
-        slope = jax.jit(jax.vmap(jax.grad(negative_entropy)))
-        bend = jax.jit(jax.vmap(jax.grad(jax.grad(negative_entropy))))
+        slope = jax.jit(jax.vmap(jax.grad(extended_negative_entropy)))
+        bend = jax.jit(jax.vmap(jax.grad(jax.grad(extended_negative_entropy))))
         inside = jnp.asarray([1e-11, 1e-6, 0.3, 0.5, 1 - 1e-6])
         assert np.allclose(slope(inside), np.log(inside / (1 - inside)), rtol=1e-9)
         assert np.allclose(bend(inside), 1 / (inside * (1 - inside)), rtol=1e-9)
         ends = jnp.asarray([-0.1, 0.0, SHARE_FLOOR, 1.0, 1.1])
-        assert np.isfinite(negative_entropy(ends)).all()
+        assert np.isfinite(extended_negative_entropy(ends)).all()
         assert np.isfinite(slope(ends)).all()
         assert (np.asarray(bend(ends)) > 0).all()
-        assert np.abs(negative_entropy(jnp.asarray([0.0, 1.0]))).max() < 1e-10
+        assert np.abs(extended_negative_entropy(jnp.asarray([0.0, 1.0]))).max() < 1e-10
         around = SHARE_FLOOR * (1 + jnp.asarray([-1e-9, 1e-9]))
         assert np.diff(slope(around))[0] == pytest.approx(2e-9, rel=1e-2, abs=1e-12)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from blocc.errors import OptionError
 from blocc.transport.network.files import read_network
-from blocc.transport.network.generators import grid_network, random_network
+from blocc.transport.network.generators import grid_network
 
 
 def test_ten_by_ten_has_400_links() -> None:
@@ -56,7 +56,6 @@ def test_seeds_decide() -> None:
     assert first.market_rows() == again.market_rows()
     assert first.link_rows() != other.link_rows()
     assert (first.name, other.name) == ("grid 3 x 4", "g")
-    assert random_network(5, 3, 1).link_rows() == random_network(5, 3, 1).link_rows()
 
 
 @pytest.mark.parametrize(
@@ -74,24 +73,6 @@ def test_seeds_decide() -> None:
 def test_impossible_grids(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         grid_network(**{"rows": 3, "columns": 3, **options})
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [((1, 0), "n_nodes"), ((3, 4), "extra_links must be a whole number from 0 to 3"), ((3, 0, 0, 7), "markets")],
-)
-def test_impossible_random_networks(arguments: tuple[int, ...], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        random_network(*arguments)
-
-
-@settings(max_examples=30, deadline=None)
-@given(n_nodes=st.integers(2, 8), share=st.floats(0, 1), seed=st.integers(0, 2**32))
-def test_random_networks_are_strongly_connected(n_nodes: int, share: float, seed: int) -> None:
-    extra = int(share * (n_nodes * (n_nodes - 1) - n_nodes))
-    network = random_network(n_nodes, extra, seed, markets=n_nodes * (n_nodes - 1))
-    assert network.n_links == n_nodes + extra
-    assert np.isfinite(network.free_flow_times).all()
 
 
 @settings(max_examples=20, deadline=None)

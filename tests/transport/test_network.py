@@ -132,7 +132,7 @@ def test_derived_figures() -> None:
     assert network.reverse.tolist() == [1, 0, -1]
     assert network.labels == ("1", "2", "Centre")
     assert math.isinf(network.path_costs(network.time, np.array([True, True, False]))[1])
-    assert "3 nodes, 3 candidate links, 2 markets" in repr(network.renamed("other"))
+    assert "3 nodes, 3 candidate links, 2 markets" in repr(network)
     starts = network.random_starts(4, seed=1)
     assert starts.shape == (4, 3)
     assert (starts > 0).all()

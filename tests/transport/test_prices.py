@@ -14,7 +14,7 @@ from scipy.special import expit
 
 from blocc.transport.design.prices import FINEST, GAMMAS, descend, temperature_of
 from blocc.transport.network.network import TransportNetwork
-from transport_compiled import assign, evaluate, lower_level, of_markets, six_nodes
+from transport_compiled import evaluate, load, lower_level, of_markets, price_problem, six_nodes
 from transport_reference import three_nodes
 
 
@@ -50,9 +50,9 @@ def test_the_penalised_see_costs_and_revenues():
     network, gamma, temperature = six_nodes(4), 7.0, 1e-3
     prices = random_prices(network, 4)
     found = evaluate(network, prices, gamma, temperature)
-    follower = assign(network, network.time + prices, temperature)
+    follower = load(network, network.time + prices, temperature)
     other = replace(network, alternative_time=network.alternative_time + network.revenue / gamma)
-    penalised = assign(other, network.time + prices + network.cost / gamma, temperature)
+    penalised = load(other, network.time + prices + network.cost / gamma, temperature)
     np.testing.assert_allclose(found.follower.flow, follower.flow, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(found.penalised.flow, penalised.flow, rtol=1e-10, atol=1e-12)
     value = gamma * float(penalised.value - follower.value) - float(network.demand @ network.revenue)
@@ -77,7 +77,7 @@ def test_assigned_flows_conserve_and_shares_are_the_logit(seed, temperature, clo
         network = replace(network, demand=np.where(network.origin == seed % 6, network.demand, 0.0))
     is_open = np.random.default_rng(seed).uniform(size=network.n_links) >= closed
     costs = network.time + random_prices(network, seed)
-    found = assign(network, costs, temperature, is_open)
+    found = load(network, costs, temperature, is_open)
     share, potential = of_markets(network, found.share), of_markets(network, found.potential)
     cheapest = network.path_costs(costs, is_open)
     reached = np.isfinite(cheapest)
@@ -100,14 +100,14 @@ def test_assigned_flows_conserve_and_shares_are_the_logit(seed, temperature, clo
 def test_assigned_flow_is_the_gradient_of_the_value(temperature):
     network = six_nodes(6)
     costs = network.time + random_prices(network, 6)
-    expected = slope(lambda c: float(assign(network, c, temperature).value), costs, 1e-3 * temperature)
-    np.testing.assert_allclose(assign(network, costs, temperature).flow, expected, rtol=1e-4, atol=1e-5)
+    expected = slope(lambda c: float(load(network, c, temperature).value), costs, 1e-3 * temperature)
+    np.testing.assert_allclose(load(network, costs, temperature).flow, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_cold_travellers_take_the_cheapest_paths():
     network = six_nodes(9)
     costs = network.time + random_prices(network, 9)
-    found = assign(network, costs, 1e-8)
+    found = load(network, costs, 1e-8)
     cheapest = dijkstra(csr_array((costs, (network.tail, network.head)), shape=(6, 6)))
     np.testing.assert_allclose(found.potential, cheapest, atol=1e-7)
     slack = costs - (cheapest[:, network.head] - cheapest[:, network.tail])
@@ -137,7 +137,7 @@ def penalty(network, capacity, gamma):
 
 def between(network, capacity, prices, gamma, penalised_value):
     """Psi(x, p): the penalty function with the follower's value replaced by its dual bound at these prices."""
-    dual = float(assign(network, network.time + prices, COLD).value) - float(prices @ capacity)
+    dual = float(load(network, network.time + prices, COLD).value) - float(prices @ capacity)
     fixed = float(network.cost @ capacity - network.demand @ network.revenue)
     return fixed + gamma * (penalised_value - dual)
 
@@ -166,21 +166,24 @@ def test_descent_ends_where_both_sides_meet(gamma):
     The follower's flows leave the same capacities out where its price is 0, so their penalty cannot be less.
     """
     network = three_nodes()
-    is_open, prices, evaluations = np.ones(network.n_links, bool), np.full(network.n_links, 0.5), 0
+    is_open, prices = np.ones(network.n_links, bool), np.full(network.n_links, 0.5)
+    evaluations = 0
 
-    def function(p, g, able, temperature):
+    def counted(p, able):
+        nonlocal evaluations
+        evaluations += 1
         return evaluate(network, p, g, temperature, able)
 
     stages = [(g, temperature_of(g, 1.0)) for g in GAMMAS if g <= gamma] + [(gamma, t) for t in FINEST]
     for g, temperature in stages:
-        before = float(function(prices, g, is_open, temperature).value)
-        descent = descend(function, prices, g, is_open, temperature, ceiling=20.0)
+        before = float(evaluate(network, prices, g, temperature, is_open).value)
+        descent = descend(replace(price_problem(network, g, temperature), evaluate=counted), prices, is_open)
         assert descent.value <= before
         assert (descent.prices >= 0.0).all()
         assert (descent.prices <= 20.0).all()
-        prices, evaluations = descent.prices, evaluations + descent.evaluations
+        prices = descent.prices
     assert evaluations < 2000
-    last = function(descent.prices, gamma, is_open, FINEST[-1])
+    last = evaluate(network, descent.prices, gamma, FINEST[-1], is_open)
     np.testing.assert_allclose(descent.capacity, last.follower.flow, atol=1e-9)
     value, _, _ = penalty(network, last.penalised.flow, gamma)
     assert descent.value == pytest.approx(value, rel=1e-4)
@@ -191,7 +194,7 @@ def test_descent_leaves_closed_links_alone():
     network = three_nodes()
     is_open = np.array([True, False, True, True, False, True])
     start = np.full(network.n_links, 0.5)
-    descent = descend(lambda p, g, o, t: evaluate(network, p, g, t, o), start, 10.0, is_open, 0.05, ceiling=20.0)
+    descent = descend(price_problem(network, 10.0, 0.05), start, is_open)
     assert (descent.prices[~is_open] == 0.5).all()
     assert (descent.capacity[~is_open] == 0.0).all()
     assert descent.capacity[is_open].max() > 0.1

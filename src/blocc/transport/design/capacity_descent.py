@@ -1,80 +1,114 @@
-"""Descent of F_gamma in the capacities themselves: L-BFGS-B, and a projected Newton method with the exact Hessian.
+"""Descent of F_gamma over the capacities of the links that are built, within their limits.
 
-The descent in prices finds better designs in less time, so these are not the default. They serve as a comparison, and
-the Newton step shows what the Schur complement of the lower level knows about the curvature.
+The descent in prices knows only x >= 0. Where capacities are limited by a bound on each link, by a budget or by
+symmetry, it supplies a start, and F_gamma itself is minimised here for growing gamma, with one variable for each group
+of tied links. A budget enters through its multiplier, which makes every unit of cost dearer until what is spent fits.
+
+The same descent, cut short, is the test of an answer: at a stationary point it finds (next to) nothing to gain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 
-from blocc.transport.design.model import DesignModel, Penalty
+from blocc._lib.arrays import Float, NDArray
+from blocc.transport.design.capacity_set import CapacitySet
+from blocc.transport.design.model import CapacityPenalty, DesignModel
 
-#: Capacities stay above this part of the mean demand, so that a closed link still has a gradient.
-FLOOR = 1e-6
-#: gamma of the sweep; each begins where the one before ended.
-SWEEP = (2.0, 4.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3)
+#: Called with every evaluation: the capacities, gamma and what was found.
+Observer = Callable[[Float[NDArray, "links"], float, CapacityPenalty], None]
 
-Watch = Callable[[np.ndarray, float, Penalty], None]
-
-
-def sweep(
-    model: DesignModel, start: np.ndarray, limit: np.ndarray, method: str, gamma: float, watch: Watch
-) -> np.ndarray:
-    """Minimise F_gamma over ``0 <= x <= limit`` for growing gamma by ``method``: "lbfgsb" or "newton"."""
-    low = np.minimum(FLOOR * (1.0 + float(np.mean(model.network.demand))), limit)
-    # More than the whole demand fits on no link.
-    high = np.maximum(np.minimum(limit, float(model.network.demand.sum()) + 1.0), low)
-    x = np.clip(start, low, high)
-    for level in [g for g in SWEEP if g < gamma] + [gamma]:
-        x = (_lbfgsb if method == "lbfgsb" else _newton)(model, x, level, low, high, watch)
-    return np.where(x > 10.0 * low, x, 0.0)
+LEVELS = (30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
+#: How closely a budget that binds is spent.
+SPENT = 2e-3
 
 
-def _lbfgsb(
-    model: DesignModel, x: np.ndarray, gamma: float, low: np.ndarray, high: np.ndarray, watch: Watch
-) -> np.ndarray:
-    def objective(trial: np.ndarray) -> tuple[float, np.ndarray]:
-        found = model.capacities(trial, gamma)
-        watch(trial, gamma, found)
-        return float(found.value), np.asarray(found.gradient)
+class Candidate(NamedTuple):
+    """Capacities, and the multiplier of the budget that led to them."""
 
-    options = {"maxiter": 500, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6}
-    result = minimize(
-        objective, x, jac=True, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), options=options
-    )
-    return np.asarray(result.x)
+    capacity: Float[NDArray, "links"]
+    budget_price: float = 0.0
 
 
-def _newton(
-    model: DesignModel, x: np.ndarray, gamma: float, low: np.ndarray, high: np.ndarray, watch: Watch
-) -> np.ndarray:
-    """Projected Newton steps; eigenvalues enter by their size, so that every step descends."""
-    found = model.capacities(x, gamma)
-    for _ in range(60):
-        gradient, value = np.asarray(found.gradient), float(found.value)
-        held = ((x <= low * 1.0001) & (gradient > 0)) | ((x >= high) & (gradient < 0))
-        if np.max(np.abs(x - np.clip(x - gradient, low, high)), initial=0.0) < 1e-5 or held.all():
-            break
-        free = np.flatnonzero(~held)
-        values, vectors = np.linalg.eigh(model.curvature(x, gamma, found)[np.ix_(free, free)])
-        step = np.zeros_like(x)
-        step[free] = -vectors @ ((vectors.T @ gradient[free]) / np.maximum(np.abs(values), 1e-3))
-        length = 1.0
-        while length > 1e-9:
-            trial = np.clip(x + length * step, low, high)
-            ahead = model.capacities(trial, gamma)
-            watch(trial, gamma, ahead)
-            if float(ahead.follower.error) < 1e-7 and float(ahead.value) <= value + 1e-4 * gradient @ (trial - x):
+def descend_levels(
+    model: DesignModel,
+    limits: CapacitySet,
+    start: Candidate,
+    gamma: float,
+    observe: Observer,
+    *,
+    first_level: float = 0.0,
+) -> Candidate:
+    """Minimise F_gamma within the limits, for gamma growing up to the one given."""
+    capacity, price = start
+    levels = [level for level in LEVELS if first_level <= level < gamma] + [gamma]
+    for position, level in enumerate(levels):
+        low, high = 0.0, np.inf
+        iterations, precision = (400, 1e-13) if level == gamma else (150, 1e-9)
+        for _ in range(12 if position == 0 else 6):
+            capacity, _ = descend_built(
+                model, limits, Candidate(capacity, price), level, observe, iterations=iterations, precision=precision
+            )
+            spent = float(model.network.cost @ capacity)
+            if spent <= limits.budget and (price == 0.0 or spent >= (1.0 - SPENT) * limits.budget):
                 break
-            length *= 0.3
-        else:
-            break
-        small = value - float(ahead.value) < 1e-9 * (1.0 + abs(value))
-        x, found = trial, ahead
-        if small:
-            break
-    return x
+            if spent > limits.budget:
+                low = price
+                price = 0.5 * (low + high) if np.isfinite(high) else 2.0 * price + 0.05
+            else:
+                high = price
+                price = 0.5 * (low + high) if high > 1e-6 else 0.0
+    return Candidate(limits.cover(capacity), price)
+
+
+def descend_built(
+    model: DesignModel,
+    limits: CapacitySet,
+    start: Candidate,
+    gamma: float,
+    observe: Observer,
+    *,
+    iterations: int,
+    precision: float = 1e-13,
+) -> tuple[Float[NDArray, "links"], float]:
+    """At most so many quasi-Newton steps over the links that ``start`` builds; where they led, and what was gained.
+
+    The gain is in F_gamma plus the budget's multiplier times what is spent: the Lagrangian of the budget.
+    """
+    leaders, member = np.unique(limits.group, return_inverse=True)
+    mean = np.bincount(member, start.capacity) / np.bincount(member)
+    built = np.flatnonzero(mean > 0)
+    if not len(built):
+        return np.zeros_like(start.capacity), 0.0
+    budget_cost = start.budget_price * model.network.cost
+    warm = None
+    values_seen: list[float] = []
+
+    def spread(values: Float[NDArray, "built"]) -> Float[NDArray, "links"]:
+        whole = np.zeros(len(leaders))
+        whole[built] = values
+        return whole[member]
+
+    def objective(values: Float[NDArray, "built"]) -> tuple[float, Float[NDArray, "built"]]:
+        nonlocal warm
+        capacity = spread(values)
+        found = model.capacities(capacity, gamma, warm)
+        if float(found.follower.error) < 1e-8 and float(found.penalised.error) < 1e-8:
+            warm = found.warm
+        observe(capacity, gamma, found)
+        slope = np.bincount(member, np.asarray(found.gradient) + budget_cost)
+        values_seen.append(float(found.value) + float(budget_cost @ capacity))
+        return values_seen[-1], slope[built]
+
+    floor = model.threshold
+    most = np.minimum(limits.limit[leaders[built]], 2.0 * float(model.network.demand.sum()) + 1.0)
+    bounds = [(min(floor, top), top) for top in most]
+    # A line search may take several evaluations a step where F_gamma has kinks; twice the steps must do.
+    options = {"maxiter": iterations, "maxfun": 2 * iterations, "maxcor": 30, "ftol": precision, "gtol": 1e-6}
+    result = minimize(objective, mean[built], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    # What fell to the floor is closed, exactly.
+    return spread(np.where(result.x > 2.0 * floor, result.x, 0.0)), values_seen[0] - min(values_seen)

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from blocc._lib.arrays import AnyArray, Array, Float, Int, NDArray
 from blocc.errors import OptionError
 from blocc.sets import ConvexSet
 from blocc.transport.network.network import TransportNetwork
-
-Array = Any
 
 
 class CapacitySet(ConvexSet):
@@ -28,15 +27,14 @@ class CapacitySet(ConvexSet):
         count = network.n_links
         self.template, self.size = np.zeros(count), count
         self.cost = network.cost
-        self.limit = _limits(limit, count)
         self.budget = _budget(budget)
         self.symmetric = bool(symmetric)
         own = np.arange(count)
         self.partner = np.where(network.reverse >= 0, network.reverse, own) if symmetric else own
         #: Links that are built together: the smaller index of each pair.
         self.group = np.minimum(own, self.partner)
-        tied = np.minimum(self.limit, self.limit[self.partner])
-        self.limit = tied
+        limits = _limits(limit, count)
+        self.limit = np.minimum(limits, limits[self.partner])
 
     def __repr__(self) -> str:
         return f"CapacitySet({self.size} links, budget={self.budget:g}, symmetric={self.symmetric})"
@@ -50,35 +48,35 @@ class CapacitySet(ConvexSet):
         """Whether nothing but x >= 0 is asked for."""
         return self.is_box and bool(np.isinf(self.limit).all())
 
-    def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
+    def bounds_flat(self) -> tuple[Float[NDArray, "links"], Float[NDArray, "links"]]:
         return np.zeros(self.size), self.limit.copy()
 
-    def inequality_flat(self, point: Array) -> Array:
+    def inequality_flat(self, point: Float[AnyArray, "links"]) -> Float[Array, "rows"]:
         if not np.isfinite(self.budget):
             return jnp.zeros(0)
         scale = float(np.linalg.norm(self.cost)) or 1.0
         return jnp.reshape((jnp.dot(self.cost, point) - self.budget) / scale, (1,))
 
-    def equality_flat(self, point: Array) -> Array:
+    def equality_flat(self, point: Float[AnyArray, "links"]) -> Float[AnyArray, "pairs"]:
         first = np.flatnonzero(np.arange(self.size) < self.partner)
         return point[first] - point[self.partner[first]]
 
-    def project_flat(self, point: Array) -> Array:
+    def project_flat(self, point: Float[AnyArray, "links"]) -> Float[Array, "links"]:
         # Tied links move together, so their mean and the mean of their costs are all that counts.
         mean = 0.5 * (point + point[self.partner])
         cost = 0.5 * (self.cost + self.cost[self.partner])
 
-        def at(multiplier: Array) -> Array:
+        def at(multiplier: Float[Array, ""]) -> Float[Array, "links"]:
             return jnp.clip(mean - multiplier * cost, 0.0, self.limit)
 
         if not np.isfinite(self.budget):
             return at(jnp.zeros(()))
 
-        def narrow(_: int, interval: tuple[Array, Array]) -> tuple[Array, Array]:
+        def narrow(_: Int[Array, ""], interval: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = interval
             middle = 0.5 * (low + high)
-            dear = jnp.dot(cost, at(middle)) > self.budget
-            return jnp.where(dear, middle, low), jnp.where(dear, high, middle)
+            too_much = jnp.dot(cost, at(middle)) > self.budget
+            return jnp.where(too_much, middle, low), jnp.where(too_much, high, middle)
 
         # At the largest ratio everything that costs anything has come down to zero.
         most = jnp.max(jnp.where(cost > 0, jnp.abs(mean) / np.where(cost > 0, cost, 1.0), 0.0)) + 1.0
@@ -86,26 +84,26 @@ class CapacitySet(ConvexSet):
         _, found = lax.fori_loop(0, 100, narrow, (jnp.zeros(()), most))
         return at(jnp.where(within, 0.0, found))
 
-    def interior_flat(self) -> np.ndarray:
+    def interior_flat(self) -> Float[NDArray, "links"]:
         top = np.where(np.isfinite(self.limit), self.limit, 2.0)
         spent = float(self.cost @ top)
         share = 0.5 if spent <= self.budget or spent == 0 else 0.5 * self.budget / spent
         return share * top
 
-    def sample_flat(self, generator: np.random.Generator) -> np.ndarray:
+    def sample_flat(self, generator: np.random.Generator) -> Float[NDArray, "links"]:
         top = np.where(np.isfinite(self.limit), self.limit, 2.0)
         point = generator.uniform(0.0, 1.0, self.size)[self.group] * top
         spent = float(self.cost @ point)
         return point if spent <= self.budget else point * (self.budget / spent)
 
-    def cover(self, flow: np.ndarray) -> np.ndarray:
+    def cover(self, flow: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
         """The smallest member that carries ``flow``, cut down to the limits and, in proportion, to the budget."""
         needed = np.minimum(np.maximum(flow, flow[self.partner]), self.limit)
         spent = float(self.cost @ needed)
         return needed if spent <= self.budget else needed * (self.budget / spent)
 
 
-def _limits(limit: Any, count: int) -> np.ndarray:
+def _limits(limit: Any, count: int) -> Float[NDArray, "links"]:
     if limit is None:
         return np.full(count, np.inf)
     try:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.result import Certificate, History, Status
 from blocc.transport.network.network import TransportNetwork
 
@@ -14,13 +15,17 @@ from blocc.transport.network.network import TransportNetwork
 class Assignment(NamedTuple):
     """Where the travellers go when the capacities stand: the lower level's solution, in the network's own units."""
 
-    flow: np.ndarray  #: passengers on each link
+    flow: Float[NDArray, "links"]  #: passengers on each link
     #: Multiplier of each link's capacity: what one more unit would save the travellers. For a link that is not built,
     #: the first unit; NaN where that would lead to places nobody reaches yet.
-    price: np.ndarray
-    share: np.ndarray  #: of each market, between 0 (nobody takes the new network) and 1
-    path_cost: np.ndarray  #: cheapest time of each market, prices included; infinite where there is no path
-    travel_time: np.ndarray  #: mean time of each market's passengers, without prices; NaN where nobody travels
+    price: Float[NDArray, "links"]
+    share: Float[NDArray, "markets"]  #: of each market, between 0 (nobody takes the new network) and 1
+    path_cost: Float[
+        NDArray, "markets"
+    ]  #: cheapest time of each market, prices included; infinite where there is no path
+    travel_time: Float[
+        NDArray, "markets"
+    ]  #: mean time of each market's passengers, without prices; NaN where nobody travels
     utility: float  #: the operator's: revenue less construction cost
     revenue: float
     construction_cost: float
@@ -49,10 +54,10 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True)
 class Design:
-    """A designed network. ``print(design)`` explains it; ``blocc.report.transport`` writes it to files."""
+    """A designed network. ``print(design)`` explains it; :func:`blocc.transport.write_design` writes it to files."""
 
     network: TransportNetwork
-    capacity: np.ndarray  #: of each link; 0 means not built
+    capacity: Float[NDArray, "links"]  #: of each link; 0 means not built
     follower: Assignment  #: yg: what really happens
     penalised: Assignment  #: yF: the penalised answer
     gamma: float
@@ -77,12 +82,12 @@ class Design:
         return self.follower.utility
 
     @property
-    def built(self) -> np.ndarray:
+    def built(self) -> Bool[NDArray, "links"]:
         """Which links are built."""
         return self.capacity > 0
 
     @property
-    def utilisation(self) -> np.ndarray:
+    def utilisation(self) -> Float[NDArray, "links"]:
         """Flow over capacity of each link; NaN where nothing is built."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.built, self.follower.flow / self.capacity, np.nan)

@@ -2,54 +2,64 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import AnyArray, Array, Bool, Float, NDArray
 from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
 from blocc.lagrangian import Multipliers, Residuals, residuals, weights
-from blocc.transport.design import prices
+from blocc.transport.design.prices import PricePenalty, evaluate_prices
 from blocc.transport.network.network import TransportNetwork
-from blocc.transport.travellers import assignment as interior_point
-from blocc.transport.travellers.assignment import LowerLevel
+from blocc.transport.travellers.assignment import LowerLevel, cold, solve_lower_level
 from blocc.transport.travellers.graph import Graph, graph_of
 from blocc.transport.travellers.oracle import pack, structured_problem
 from blocc.transport.travellers.origin_blocks import Point
-
-Array = Any
 
 #: Relative accuracy to which the lower level is solved.
 TOLERANCE = 1e-11
 
 
-class Penalty(NamedTuple):
+class CapacityPenalty(NamedTuple):
     """F_gamma at one vector of capacities, out of both saddle points."""
 
-    value: Array  #: c x + gamma (V(x; t_ext + m / gamma) - V(x; t_ext)) - sum w m
-    gradient: Array  #: c - gamma (penalised prices - follower's prices)
-    utility: Array  #: the operator's, at the follower's answer
-    utility_penalised: Array
+    value: Float[AnyArray, ""]  #: c x + gamma (V(x; t_ext + m / gamma) - V(x; t_ext)) - sum w m
+    gradient: Float[AnyArray, "links"]  #: c - gamma (penalised prices - follower's prices)
+    utility: Float[AnyArray, ""]  #: the operator's, at the follower's answer
+    utility_penalised: Float[AnyArray, ""]
     follower: LowerLevel
     penalised: LowerLevel
-    warm: Point
+    warm: Point  #: both solutions, one above the other, for the next evaluation nearby
+
+    @property
+    def error(self) -> float:
+        """How well both lower levels are solved."""
+        return float(max(self.follower.error, self.penalised.error))
+
+    @property
+    def distance(self) -> float:
+        """``||yF - yg||`` over the shares."""
+        return float(np.linalg.norm(np.asarray(self.penalised.point.share) - np.asarray(self.follower.point.share)))
 
 
-def evaluate_capacities(graph: Graph, capacity: Array, gamma: Array, warm: Point, tolerance: Array) -> Penalty:
+def evaluate_capacities(
+    graph: Graph, capacity: Float[Array, "links"], gamma: Float[Array, ""], warm: Point, tolerance: float
+) -> CapacityPenalty:
     """Both saddle points in one call: the penalised one is the lower level with t_ext + m / gamma."""
     alternatives = jnp.stack([graph.alternative, graph.alternative + graph.revenue / gamma])
     both = jax.lax.map(
-        lambda case: interior_point.solve_lower_level(graph, capacity, case[0], case[1], tolerance),
-        (alternatives, warm),
+        lambda case: solve_lower_level(graph, capacity, case[0], case[1], tolerance), (alternatives, warm)
     )
     follower, penalised = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in (0, 1))
     earned = graph.demand * graph.revenue
     spent = jnp.dot(graph.cost, capacity)
     # Primal and dual values err in opposite directions.
     worth = [0.5 * (side.value + side.bound) for side in (follower, penalised)]
-    return Penalty(
+    return CapacityPenalty(
         value=spent + gamma * (worth[1] - worth[0]) - jnp.sum(earned),
         gradient=graph.cost - gamma * (penalised.point.price - follower.point.price),
         utility=jnp.sum(earned * follower.point.share) - spent,
@@ -61,16 +71,16 @@ def evaluate_capacities(graph: Graph, capacity: Array, gamma: Array, warm: Point
 
 
 class DesignModel:
-    """The compiled functions of one network; build it once, design many times."""
+    """The compiled functions of one network; build it once, design many times, also in several threads at once."""
 
     def __init__(self, network: TransportNetwork) -> None:
         self.network = network
         self.graph = graph_of(network)
         self.compile_seconds = 0.0
-        self.cost = network.cost  #: what the leader pays for a unit of capacity, multipliers of limits included
         self._compiled: dict[str, Any] = {}
+        self._compiling = threading.Lock()
         with double_precision():
-            self._cold = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), interior_point.cold(self.graph))
+            self._cold = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), cold(self.graph))
 
     @property
     def time_unit(self) -> float:
@@ -88,53 +98,57 @@ class DesignModel:
         """Less flow than this on a link is none."""
         return 1e-6 * (1.0 + float(np.mean(self.network.demand)))
 
-    def prices(self, values: np.ndarray, gamma: float, is_open: np.ndarray, temperature: float) -> prices.Prices:
-        """The penalty function in the prices."""
+    def prices(
+        self,
+        values: Float[NDArray, "links"],
+        gamma: float,
+        is_open: Bool[NDArray, "links"],
+        temperature: float,
+        cost: Float[NDArray, "links"],
+    ) -> PricePenalty:
+        """The penalty function in the prices.
 
-        def function(p: Array, gamma: Array, is_open: Array, temperature: Array, cost: Array) -> prices.Prices:
-            return prices.evaluate_prices(self.graph._replace(cost=cost), p, gamma, is_open, temperature)
+        :param cost: what the leader pays for a unit of capacity, the multipliers of limits included
+        """
 
-        return jax.device_get(self._call("prices", function, values, float(gamma), is_open, temperature, self.cost))
+        def function(p: Any, gamma: Any, is_open: Any, temperature: Any, cost: Any) -> PricePenalty:
+            return evaluate_prices(self.graph._replace(cost=cost), p, gamma, is_open, temperature)
 
-    def capacities(self, capacity: np.ndarray, gamma: float, warm: Point | None = None) -> Penalty:
+        return jax.device_get(self._call("prices", function, values, float(gamma), is_open, temperature, cost))
+
+    def capacities(self, capacity: Float[NDArray, "links"], gamma: float, warm: Point | None = None) -> CapacityPenalty:
         """The penalty function in the capacities, with both answers."""
 
-        def function(x: Array, gamma: Array, warm: Point) -> Penalty:
+        def function(x: Any, gamma: Any, warm: Point) -> CapacityPenalty:
             return evaluate_capacities(self.graph, x, gamma, warm, TOLERANCE)
 
         return self._call("capacities", function, capacity, float(gamma), self._cold if warm is None else warm)
 
-    def curvature(self, capacity: np.ndarray, gamma: float, found: Penalty) -> np.ndarray:
-        """Second derivative of F_gamma, from the Schur complements of both solutions."""
-
-        def function(x: Array, gamma: Array, follower: LowerLevel, penalised: LowerLevel) -> Array:
-            second = [interior_point.sensitivity(self.graph, x, side) for side in (follower, penalised)]
-            return gamma * (second[1] - second[0])
-
-        return np.asarray(self._call("curvature", function, capacity, float(gamma), found.follower, found.penalised))
-
-    def lower_residuals(self, capacity: np.ndarray, found: LowerLevel) -> tuple[Residuals, float]:
+    def lower_residuals(self, capacity: Float[NDArray, "links"], found: LowerLevel) -> tuple[Residuals, float]:
         """KKT residuals of the follower's answer from the problem's own functions, and the answer's size."""
         problem = structured_problem(self.network)
 
-        def function(x: Array, found: LowerLevel) -> tuple[Residuals, Array]:
-            y, multipliers = pack(self.network, self.graph, found, x, self.graph.alternative)
+        def function(x: Any, found: LowerLevel) -> tuple[Residuals, Float[Array, ""]]:
+            y, multipliers = pack(self.network, self.graph, found, x, jnp.asarray(self.graph.alternative))
             return residuals(problem.flat, x, y, multipliers, weights(problem.flat)), jnp.max(jnp.abs(y))
 
         lower, size = jax.device_get(self._call("residuals", function, capacity, found))
         return lower, float(size)
 
-    def unpacked(self, capacity: np.ndarray, found: LowerLevel, alternative: Any) -> tuple[np.ndarray, Multipliers]:
+    def unpacked(
+        self, capacity: Float[NDArray, "links"], found: LowerLevel, alternative: Float[AnyArray, "origins nodes"]
+    ) -> tuple[Float[NDArray, "n_y"], Multipliers]:
         """A solution in the layout of the aggregated problem."""
 
-        def function(x: Array, found: LowerLevel, alternative: Array) -> tuple[Array, Multipliers]:
+        def function(x: Any, found: LowerLevel, alternative: Any) -> tuple[Float[Array, "n_y"], Multipliers]:
             return pack(self.network, self.graph, found, x, alternative)
 
         return jax.device_get(self._call("unpacked", function, capacity, found, alternative))
 
     def _call(self, name: str, function: Any, *arguments: Any) -> Any:
         with double_precision():
-            if name not in self._compiled:
-                self._compiled[name], seconds = compile_ahead(function, *arguments)
-                self.compile_seconds += seconds
+            with self._compiling:  # several threads may share a model
+                if name not in self._compiled:
+                    self._compiled[name], seconds = compile_ahead(function, *arguments)
+                    self.compile_seconds += seconds
             return self._compiled[name](*arguments)

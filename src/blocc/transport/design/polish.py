@@ -7,51 +7,33 @@ promising are tried.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from blocc.transport.design.prices import Descent, Function, Watch, descend
+from blocc._lib.arrays import Bool, NDArray
+from blocc.transport.design.prices import Descent, PriceProblem, descend
 
 #: Smaller gains (relative to the value) are not worth a move.
 GAIN = 1e-6
 
 
-@dataclass(frozen=True)
-class Polished:
-    """A polished design: where it stands, which links may carry passengers, and how many moves were made."""
-
-    descent: Descent
-    is_open: np.ndarray
-    closed: int
-    reopened: int
-    evaluations: int
-
-
 def polish(
-    function: Function,
+    problem: PriceProblem,
     start: Descent,
-    is_open: np.ndarray,
+    is_open: Bool[NDArray, "links"],
+    allowed: Bool[NDArray, "links"],
     *,
-    gamma: float,
-    temperature: float,
-    ceiling: float,
     threshold: float,
-    tries: int,
-    rounds: int = 100,
-    group: np.ndarray | None = None,
-    allowed: np.ndarray | None = None,
-    watch: Watch | None = None,
-) -> Polished:
-    """Move while it pays: at most ``rounds`` accepted moves, ``tries`` failures in a row before giving up.
+    max_failures: int,
+    max_moves: int,
+) -> tuple[Descent, Bool[NDArray, "links"]]:
+    """Move while it pays; returns where that led and which links are open there.
 
-    Links with equal ``group`` are closed and reopened together; links that are not ``allowed`` stay closed.
+    :param allowed: links that may be open; the others stay closed
+    :param threshold: less flow than this on a link is none
+    :param max_failures: so many moves in a row that gain nothing end the search
     """
-    group = np.arange(len(is_open)) if group is None else group
-    allowed = np.ones(len(is_open), dtype=bool) if allowed is None else allowed
-    best, evaluations, counts = start, 0, [0, 0]
-    for _ in range(rounds):
-        scale = GAIN * (1.0 + abs(best.value))
+    best, group = start, problem.group
+    for _ in range(max_moves):
         moves = []
         for leader in np.unique(group[allowed]):
             links = (group == leader) & allowed
@@ -60,16 +42,13 @@ def polish(
             changed[links] = not closing
             if not closing:
                 prices[links] = 0.0  # as attractive as it can be: the descent then finds what it is worth
-            moves.append((float(function(prices, gamma, changed, temperature).value), closing, changed, prices))
-        evaluations += len(moves)
+            moves.append((float(problem.evaluate(prices, changed).value), changed, prices))
         moves.sort(key=lambda move: move[0])
-        for _, closing, changed, prices in moves[:tries]:
-            found = descend(function, prices, gamma, changed, temperature, ceiling, watch, group)
-            evaluations += found.evaluations
-            if found.value < best.value - scale:
+        for _, changed, prices in moves[:max_failures]:
+            found = descend(problem, prices, changed)
+            if found.value < best.value - GAIN * (1.0 + abs(best.value)):
                 best, is_open = found, changed
-                counts[0 if closing else 1] += 1
                 break
         else:
             break
-    return Polished(best, is_open, counts[0], counts[1], evaluations)
+    return best, is_open

@@ -15,7 +15,8 @@ upwards and temperature downwards are followed together.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +24,8 @@ import numpy as np
 from jax import lax
 from scipy.optimize import minimize
 
+from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
 from blocc.transport.travellers.graph import Graph, at_origin, beside, cheapest, differences, far_ends, usable
-
-Array = Any
 
 #: gamma of the homotopy, up to the one wanted.
 GAMMAS = (1.0, 1.5, 2.0, 3.0, 4.5, 7.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
@@ -33,17 +33,23 @@ GAMMAS = (1.0, 1.5, 2.0, 3.0, 4.5, 7.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4,
 FINEST = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 
 
-class Assignment(NamedTuple):
-    """Travellers without capacities, spread over nearly cheapest paths."""
+class Loading(NamedTuple):
+    """Travellers on a network without capacities, spread over nearly cheapest paths."""
 
-    value: Array  #: D: their least cost
-    flow: Array  #: passengers on each link, the gradient of D in the costs
-    potential: Array  #: cost to each node
-    share: Array
+    value: Float[AnyArray, ""]  #: D: their least cost
+    flow: Float[AnyArray, "links"]  #: passengers on each link, the gradient of D in the costs
+    potential: Float[AnyArray, "origins nodes"]  #: cost to each node
+    share: Float[AnyArray, "origins nodes"]
 
 
-def assign(graph: Graph, costs: Array, alternative: Array, is_open: Array, temperature: Array) -> Assignment:
-    """Distribute the travellers when passing link a costs ``costs[a]``; pure and differentiable by its flows.
+def stochastic_loading(
+    graph: Graph,
+    costs: Float[Array, "links"],
+    alternative: Float[Array, "origins nodes"],
+    is_open: Bool[AnyArray, "links"],
+    temperature: Float[Array, ""],
+) -> Loading:
+    """Load the network when passing link a costs ``costs[a]``; pure, and its flows are the gradient of its value.
 
     A path's weight is exp(-cost / temperature). Weights are taken relative to the cheapest path, so that no exponential
     overflows, and their sum over all paths solves a linear system by fixed-point iteration.
@@ -52,7 +58,9 @@ def assign(graph: Graph, costs: Array, alternative: Array, is_open: Array, tempe
     reference = cheapest(graph, costs, nodes, links)
     weight = jnp.where(links, jnp.exp(-(costs[None, :] - differences(graph, reference)) / temperature), 0.0)
 
-    def settle(source: Array, incident: Array, ends: Array) -> Array:
+    def settle(
+        source: Float[Array, "origins nodes"], incident: Int[AnyArray, "nodes degree"], ends: Int[Array, "nodes degree"]
+    ) -> Float[Array, "origins nodes"]:
         """Solve u = source + (u at the far end of each incident link, times its weight)."""
         by_link = beside(weight.T, 0.0)[incident]
 
@@ -72,19 +80,25 @@ def assign(graph: Graph, costs: Array, alternative: Array, is_open: Array, tempe
     pull = settle(demand * share / jnp.where(nodes, reach, 1.0), graph.out_of, after)
     flow = jnp.sum(pull[:, graph.head] * weight * reach[:, graph.tail], axis=0)
     gain = demand * jax.nn.softplus(alternative - potential)
-    return Assignment(jnp.sum(graph.demand * (alternative - 1.0) - gain), flow, potential, share)
+    return Loading(jnp.sum(graph.demand * (alternative - 1.0) - gain), flow, potential, share)
 
 
-class Prices(NamedTuple):
+class PricePenalty(NamedTuple):
     """The penalty function at one vector of prices."""
 
-    value: Array  #: the least F_gamma over the capacities that these prices support
-    gradient: Array
-    follower: Assignment
-    penalised: Assignment
+    value: Float[AnyArray, ""]  #: the least F_gamma over the capacities that these prices support
+    gradient: Float[AnyArray, "links"]
+    follower: Loading
+    penalised: Loading
 
 
-def evaluate_prices(graph: Graph, prices: Array, gamma: Array, is_open: Array, temperature: Array) -> Prices:
+def evaluate_prices(
+    graph: Graph,
+    prices: Float[Array, "links"],
+    gamma: Float[Array, ""],
+    is_open: Bool[AnyArray, "links"],
+    temperature: Float[Array, ""],
+) -> PricePenalty:
     """Value and gradient of the penalty function in the prices."""
     # Where a cycle costs next to nothing the sum over all paths diverges; times get a floor that vanishes with the
     # temperature.
@@ -92,24 +106,29 @@ def evaluate_prices(graph: Graph, prices: Array, gamma: Array, is_open: Array, t
     time = jnp.maximum(graph.time, least)
     costs = jnp.stack([time + prices, time + prices + graph.cost / gamma])
     alternatives = jnp.stack([graph.alternative, graph.alternative + graph.revenue / gamma])
-    both = jax.vmap(lambda c, t: assign(graph, c, t, is_open, temperature))(costs, alternatives)
+    both = jax.vmap(lambda c, t: stochastic_loading(graph, c, t, is_open, temperature))(costs, alternatives)
     follower, penalised = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in (0, 1))
     value = gamma * (penalised.value - follower.value) - jnp.sum(graph.demand * graph.revenue)
-    return Prices(value, gamma * (penalised.flow - follower.flow), follower, penalised)
-
-
-Function = Callable[[np.ndarray, float, np.ndarray, float], Prices]
-Watch = Callable[[Prices, float], None]  #: sees every evaluation that improves, with its gamma
+    return PricePenalty(value, gamma * (penalised.flow - follower.flow), follower, penalised)
 
 
 class Descent(NamedTuple):
     """Where a descent in the prices ended."""
 
-    prices: np.ndarray
-    capacity: np.ndarray  #: the follower's flows there
-    penalised: np.ndarray  #: the penalised flows: the capacities that minimise F_gamma at these prices
+    prices: Float[NDArray, "links"]
+    capacity: Float[NDArray, "links"]  #: the follower's flows there
+    penalised: Float[NDArray, "links"]  #: the penalised flows: the capacities that minimise F_gamma at these prices
     value: float
-    evaluations: int
+
+
+@dataclass(frozen=True)
+class PriceProblem:
+    """The penalty function in the prices at one gamma and one temperature, and what a descent of it keeps to."""
+
+    evaluate: Callable[[Float[NDArray, "links"], Bool[NDArray, "links"]], PricePenalty]  #: of prices and open links
+    ceiling: float  #: the largest price
+    group: Int[NDArray, "links"]  #: links of one group share a price, and are opened and closed together
+    observe: Callable[[PricePenalty], None] = lambda found: None  #: called with every evaluation that improves
 
 
 def temperature_of(gamma: float, unit: float) -> float:
@@ -117,44 +136,31 @@ def temperature_of(gamma: float, unit: float) -> float:
     return 0.1 * unit * min(1.0, (3.0 / gamma) ** 0.7)
 
 
-def descend(
-    function: Function,
-    prices: np.ndarray,
-    gamma: float,
-    is_open: np.ndarray,
-    temperature: float,
-    ceiling: float,
-    watch: Watch | None = None,
-    group: np.ndarray | None = None,
-) -> Descent:
-    """Minimise over the prices of open links at one gamma and one temperature; links of one ``group`` share a price."""
+def descend(problem: PriceProblem, prices: Float[NDArray, "links"], is_open: Bool[NDArray, "links"]) -> Descent:
+    """Minimise over the prices of the open links."""
     free = np.flatnonzero(is_open)
-    leaders, member = np.unique(free if group is None else group[free], return_inverse=True)
-    start = np.clip(np.bincount(member, prices[free], len(leaders)) / np.bincount(member), 0.0, ceiling)
-    best: list[Any] = [np.inf, None, prices]
+    leaders, member = np.unique(problem.group[free], return_inverse=True)
+    start = np.clip(np.bincount(member, prices[free], len(leaders)) / np.bincount(member), 0.0, problem.ceiling)
+    least, where = np.inf, prices
+    found: PricePenalty | None = None
 
-    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
+    def objective(values: Float[NDArray, "groups"]) -> tuple[float, Float[NDArray, "groups"]]:
+        nonlocal least, where, found
         trial = prices.copy()
         trial[free] = values[member]
-        found = function(trial, gamma, is_open, temperature)
-        value = float(found.value)
-        if value < best[0]:
-            best[:] = [value, found, trial]
-            if watch is not None:
-                watch(found, gamma)
-        return value, np.bincount(member, np.asarray(found.gradient)[free], len(leaders))
+        ahead = problem.evaluate(trial, is_open)
+        value = float(ahead.value)
+        if value < least:
+            least, where, found = value, trial, ahead
+            problem.observe(ahead)
+        return value, np.bincount(member, np.asarray(ahead.gradient)[free], len(leaders))
 
-    if not len(free):
-        value, _ = objective(start)
-        return Descent(prices, np.zeros_like(prices), np.zeros_like(prices), value, 1)
-    result = minimize(
-        objective,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0.0, ceiling)] * len(leaders),
-        options={"maxiter": 400, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6},
-    )
-    value, found, where = best
+    if len(free):
+        bounds = [(0.0, problem.ceiling)] * len(leaders)
+        options = {"maxiter": 400, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6}
+        minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    else:
+        objective(start)
+    assert found is not None
     follower, penalised = (np.where(is_open, np.asarray(s.flow), 0.0) for s in (found.follower, found.penalised))
-    return Descent(where, follower, penalised, value, int(result.nfev))
+    return Descent(where, follower, penalised, least)

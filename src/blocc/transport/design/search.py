@@ -1,18 +1,25 @@
-"""From one start to one design: the homotopy in prices, polishing, sharpening, and limits on the capacities."""
+"""From one start to one design: the homotopy in prices, polishing, sharpening, and limits on the capacities.
+
+A search is a row of stages. Between two of them its whole state is plain data (:class:`SearchState`), so that it can be
+kept, and another run can go on from there.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
+from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.outer.monitor import HistoryRow, Monitor
+from blocc.transport.design.capacity_descent import Candidate, descend_built, descend_levels
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.design_result import WhatIf
-from blocc.transport.design.limited import Limited, descend_built, descend_limited
-from blocc.transport.design.model import DesignModel, Penalty
+from blocc.transport.design.model import CapacityPenalty, DesignModel
 from blocc.transport.design.polish import polish
-from blocc.transport.design.prices import FINEST, GAMMAS, Descent, Prices, descend, temperature_of
+from blocc.transport.design.prices import FINEST, GAMMAS, Descent, PricePenalty, PriceProblem, descend, temperature_of
 
 #: gammas of the homotopy whose designs are solved exactly, for the table of what another gamma would have given.
 WHAT_IF = (2.0, 4.5, 10.0, 100.0, 1e3)
@@ -21,153 +28,185 @@ POLISHED_AT = (10.0, 100.0)
 #: Where capacities are limited, the homotopy in prices ends here and the descent in the capacities takes over. With
 #: tied links it sees each direction pay for itself alone, so it hands over early.
 HANDED_OVER_AT, TIED_HANDED_OVER_AT = 100.0, 10.0
+#: Closing one link after the other ends after so many.
+MOST_CLOSED = 8
 
 
 @dataclass
+class SearchState:
+    """Where a search stands between two stages."""
+
+    is_open: Bool[NDArray, "links"]  #: links that the descent in prices may use
+    cost: Float[NDArray, "links"]  #: of a unit of capacity, the multiplier of the budget included
+    prices: Float[NDArray, "links"]
+    flow: Float[NDArray, "links"]  #: the follower's, at these prices
+    penalised_flow: Float[NDArray, "links"]
+    best: Candidate  #: the best capacities so far, judged by exact answers of the travellers
+    score: float = -np.inf  #: of the best capacities
+    solution: CapacityPenalty | None = None  #: both answers at the best capacities, as they were judged
+    budget_price: float = 0.0
+    provisional_utility: float = -np.inf  #: the best that the descent in prices has met, without an exact answer
+    provisional_flow: Float[NDArray, "links"] | None = None
+    evaluations: int = 0
+    stage: int = 0  #: stages done
+    what_if: list[WhatIf] = field(default_factory=list)
+
+    @classmethod
+    def initial(cls, model: DesignModel, limits: CapacitySet) -> SearchState:
+        """Nothing found yet."""
+        zero = np.zeros(model.network.n_links)
+        return cls(limits.limit > 0, model.network.cost, zero, zero, zero, Candidate(zero))
+
+
 class Search:
     """One start's way to its design, and the best capacities met on it."""
 
-    model: DesignModel
-    limits: CapacitySet
-    gamma: float
-    monitor: Monitor
-    fixed: bool = False  #: whether gamma is the user's: then F_gamma is what counts, otherwise the exact utility
-    evaluations: int = 0
-    what_if: list[WhatIf] = field(default_factory=list)
-    score: float = -np.inf  #: of the best capacities so far
-    best: Limited = field(init=False)
-    solution: Penalty | None = None  #: both answers at the best capacities, as they were judged
-    promise: float = -np.inf  #: the best utility that the descent in prices has met, not yet checked
-    promising: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        links = self.model.network.n_links
-        self.best = Limited(np.zeros(links), 0.0)
-        self.promising = np.zeros(links)
+    def __init__(
+        self, model: DesignModel, limits: CapacitySet, gamma: float, monitor: Monitor, *, fixed: bool = False
+    ) -> None:
+        self.model, self.limits, self.gamma, self.monitor = model, limits, gamma, monitor
+        self.fixed = fixed  #: whether gamma is the user's: then F_gamma is what counts, otherwise the exact utility
+        self.state = SearchState.initial(model, limits)
         # Ten descents before a polishing gives up suit a city; on large networks every descent is dear.
-        self.tries, self.rounds = (10, 100) if links <= 150 else (3, 4)
+        self.max_failures, self.max_moves = (10, 100) if model.network.n_links <= 150 else (3, 4)
 
-    # --- the homotopy -----------------------------------------------------------------------------------------------
-    def run(self, prices: np.ndarray) -> None:
+    # --- stages -----------------------------------------------------------------------------------------------------
+    def begin(self, prices: Float[NDArray, "links"]) -> None:
+        """Start at these prices; to build nothing is always possible."""
+        self.keep(Candidate(np.zeros(self.model.network.n_links)))
+        self.state.prices = prices
+
+    def run(self, after_stage: Callable[[], None]) -> None:
         """Follow gamma upwards and the temperature downwards, then fit the limits if there are any."""
-        self.model.cost = self.model.network.cost
+        stages = self._stages()
+        while self.state.stage < len(stages):
+            is_last = stages[self.state.stage]()
+            self.state.stage = len(stages) if is_last else self.state.stage + 1
+            after_stage()
+
+    def _stages(self) -> list[Callable[[], bool | None]]:
+        """What is to be done, in this order; a stage that returns True ends the search."""
         unlimited = self.limits.is_orthant
         end = TIED_HANDED_OVER_AT if self.limits.symmetric else HANDED_OVER_AT
         last = self.gamma if unlimited else min(self.gamma, end)
         gammas = [gamma for gamma in GAMMAS if gamma < last] + [last]
         early = max((gamma for gamma in gammas if gamma <= POLISHED_AT[0]), default=gammas[0])
-        is_open, unit = self.limits.limit > 0, self.model.time_unit
-        budget_price = 0.0
+        stages: list[Callable[[], bool | None]] = []
         for gamma in gammas:
-            began = self.monitor.elapsed()
-            found = self._descend(prices, gamma, is_open, temperature_of(gamma, unit))
-            if gamma == early:
-                found, budget_price = self._afford(found, gamma, is_open)
-            if gamma in (early, POLISHED_AT[1]):
-                found, is_open = self._polish(found, gamma, is_open)
-            prices = found.prices
-            if unlimited and gamma in (*WHAT_IF, last):
-                self._note(found.capacity, gamma, self.monitor.elapsed() - began)
-        if unlimited and self.fixed:
-            self._settle_at_gamma(found)
-        elif unlimited:
-            self._sharpen(found, is_open)
-        else:
-            self._fit(found.capacity, budget_price)
+            stages.append(partial(self._follow, gamma, noted=unlimited and gamma in (*WHAT_IF, last), early=early))
+        if not unlimited:
+            return [*stages, self._fit, *[self._close] * MOST_CLOSED]
+        if self.fixed:
+            return [*stages, self._settle_at_gamma]
+        unit = self.model.time_unit
+        finer = [value * unit for value in FINEST if value * unit < temperature_of(self.gamma, unit)]
+        return [*stages, *(partial(self._sharpen, temperature) for temperature in finer), self._keep_flow]
 
-    def _descend(self, prices: np.ndarray, gamma: float, is_open: np.ndarray, temperature: float) -> Descent:
-        ceiling, group = self.model.ceiling, self.limits.group
-        return descend(self._prices, prices, gamma, is_open, temperature, ceiling, self._watch_prices, group)
+    def _follow(self, gamma: float, *, noted: bool, early: float) -> None:
+        """One gamma of the homotopy: descend, perhaps polish, and perhaps note what its design is worth."""
+        began = self.monitor.elapsed()
+        temperature = temperature_of(gamma, self.model.time_unit)
+        descent = self._descend(gamma, temperature)
+        if gamma == early:
+            descent = self._afford(descent, gamma)
+        if gamma in (early, POLISHED_AT[1]):
+            descent, self.state.is_open = polish(
+                self._price_problem(gamma, temperature),
+                descent,
+                self.state.is_open,
+                self.limits.limit > 0,
+                threshold=self.model.threshold,
+                max_failures=self.max_failures,
+                max_moves=self.max_moves,
+            )
+            self._reach(descent)
+        if noted:
+            seconds, capacity = self.monitor.elapsed() - began, self._carrying(descent.capacity)
+            found = self.model.capacities(capacity, gamma)
+            row = (float(found.utility), float(found.utility_penalised), found.distance, int((capacity > 0).sum()))
+            self.state.what_if.append(WhatIf(gamma, *row, seconds))
 
-    def _prices(self, values: np.ndarray, gamma: float, is_open: np.ndarray, temperature: float) -> Prices:
-        self.evaluations += 1
-        return self.model.prices(values, gamma, is_open, temperature)
+    def _price_problem(self, gamma: float, temperature: float) -> PriceProblem:
+        def evaluate(prices: Float[NDArray, "links"], is_open: Bool[NDArray, "links"]) -> PricePenalty:
+            self.state.evaluations += 1
+            return self.model.prices(prices, gamma, is_open, temperature, self.state.cost)
 
-    def _polish(self, found: Descent, gamma: float, is_open: np.ndarray) -> tuple[Descent, np.ndarray]:
-        polished = polish(
-            self._prices,
-            found,
-            is_open,
-            gamma=gamma,
-            temperature=temperature_of(gamma, self.model.time_unit),
-            ceiling=self.model.ceiling,
-            threshold=self.model.threshold,
-            tries=self.tries,
-            rounds=self.rounds,
-            group=self.limits.group,
-            allowed=self.limits.limit > 0,
-            watch=self._watch_prices,
-        )
-        return polished.descent, polished.is_open
+        return PriceProblem(evaluate, self.model.ceiling, self.limits.group, partial(self._observe_prices, gamma))
 
-    def _sharpen(self, found: Descent, is_open: np.ndarray) -> None:
-        """Lower the temperature until flows split over equally cheap paths exactly."""
-        unit, prices = self.model.time_unit, found.prices
-        for temperature in FINEST:
-            if temperature * unit < temperature_of(self.gamma, unit):
-                found = self._descend(prices, self.gamma, is_open, temperature * unit)
-                prices = found.prices
-        self.keep(Limited(self._carrying(found.capacity), 0.0))
+    def _descend(self, gamma: float, temperature: float) -> Descent:
+        descent = descend(self._price_problem(gamma, temperature), self.state.prices, self.state.is_open)
+        self._reach(descent)
+        return descent
 
-    def _settle_at_gamma(self, found: Descent) -> None:
+    def _sharpen(self, temperature: float) -> None:
+        self._descend(self.gamma, temperature)
+
+    def _reach(self, descent: Descent) -> None:
+        self.state.prices, self.state.flow, self.state.penalised_flow, _ = descent
+
+    def _keep_flow(self) -> None:
+        """At the lowest temperature flows split over equally cheap paths exactly: they are the design."""
+        self.keep(Candidate(self._carrying(self.state.flow)))
+
+    def _settle_at_gamma(self) -> None:
         """The minimiser of F_gamma at the user's gamma: the penalised flows, and a descent without smoothing."""
-        start = Limited(self._carrying(found.penalised), 0.0)
+        start = Candidate(self._carrying(self.state.penalised_flow))
         self.keep(start)
-        capacity, _ = descend_built(self.model, self.limits, start, self.gamma, self.watch, iterations=400)
-        self.keep(Limited(capacity, 0.0))
+        capacity, _ = descend_built(self.model, self.limits, start, self.gamma, self.observe, iterations=400)
+        self.keep(Candidate(capacity))
 
     # --- limits -----------------------------------------------------------------------------------------------------
-    def _afford(self, found: Descent, gamma: float, is_open: np.ndarray) -> tuple[Descent, float]:
+    def _afford(self, descent: Descent, gamma: float) -> Descent:
         """Make every link dearer in proportion until what the flows need fits the budget."""
-        cost, budget = self.model.network.cost, self.limits.budget
+        state, cost, budget = self.state, self.model.network.cost, self.limits.budget
         low, high, price = 0.0, np.inf, 0.0
         for _ in range(14):
-            spent = float(cost @ np.maximum(found.capacity, found.capacity[self.limits.partner]))
+            spent = float(cost @ np.maximum(descent.capacity, descent.capacity[self.limits.partner]))
             if (spent <= budget and price == 0.0) or 0.9 * budget <= spent <= 1.05 * budget:
                 break
             low, high = (price, high) if spent > budget else (low, price)
             price = 0.5 * (low + high) if np.isfinite(high) else 2.0 * price + 0.1
-            self.model.cost = cost * (1.0 + price)
-            found = self._descend(found.prices, gamma, is_open, temperature_of(gamma, self.model.time_unit))
-        return found, price
+            state.cost = cost * (1.0 + price)
+            descent = self._descend(gamma, temperature_of(gamma, self.model.time_unit))
+        state.budget_price = price
+        return descent
 
-    def _fit(self, flow: np.ndarray, budget_price: float) -> None:
-        """Descend within the limits from where the prices led, then try to close what hardly pays."""
-        start = self.limits.cover(np.where(flow > self.model.threshold, flow, 0.0))
-        best = descend_limited(self.model, self.limits, Limited(start, budget_price), self.gamma, self.watch)
-        self.keep(best)
-        for _ in range(8):
-            shut = self._closing(best.capacity)
-            if shut is None:
-                return
-            best = descend_limited(
-                self.model, self.limits, Limited(shut, best.budget_price), self.gamma, self.watch, self.gamma
-            )
-            self.keep(best)
+    def _fit(self) -> None:
+        """Descend within the limits from where the prices led."""
+        start = Candidate(self._carrying(self.state.flow), self.state.budget_price)
+        self._take(descend_levels(self.model, self.limits, start, self.gamma, self.observe))
 
-    def _closing(self, capacity: np.ndarray) -> np.ndarray | None:
-        """The capacities without the group of links whose closing raises the exact utility most, if any does."""
+    def _close(self) -> bool:
+        """Close the group of links whose closing raises the exact utility most, and descend; True where none does."""
+        capacity = self.state.flow  # since the limits are kept: the capacities of the last descent
         leaders = np.unique(self.limits.group[capacity > 0])
-        smallest = sorted(leaders, key=lambda leader: capacity[leader])[: 2 * self.tries]
+        smallest = sorted(leaders, key=lambda leader: capacity[leader])[: 2 * self.max_failures]
         found = []
         for leader in smallest:
             trial = np.where(self.limits.group == leader, 0.0, capacity)
             found.append((self._score(self.model.capacities(trial, self.gamma)), int(leader)))
-            self.evaluations += 1
-        if not found or max(found)[0] <= self.score + 1e-6 * (1.0 + abs(self.score)):
-            return None
-        return np.where(self.limits.group == max(found)[1], 0.0, capacity)
+            self.state.evaluations += 1
+        if not found or max(found)[0] <= self.state.score + 1e-6 * (1.0 + abs(self.state.score)):
+            return True
+        start = Candidate(np.where(self.limits.group == max(found)[1], 0.0, capacity), self.state.budget_price)
+        self._take(descend_levels(self.model, self.limits, start, self.gamma, self.observe, first_level=self.gamma))
+        return False
+
+    def _take(self, candidate: Candidate) -> None:
+        """Go on from here, whether it is the best or not."""
+        self.keep(candidate)
+        self.state.flow, self.state.budget_price = candidate
 
     # --- what was found ---------------------------------------------------------------------------------------------
-    def _carrying(self, flow: np.ndarray) -> np.ndarray:
+    def _carrying(self, flow: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
         return self.limits.cover(np.where(flow > self.model.threshold, flow, 0.0))
 
-    def _score(self, found: Penalty) -> float:
-        if not float(max(found.follower.error, found.penalised.error)) < 1e-7:
+    def _score(self, found: CapacityPenalty) -> float:
+        if not found.error < 1e-7:
             return -np.inf
         return -float(found.value) if self.fixed else float(found.utility)
 
-    def keep(self, candidate: Limited) -> None:
+    def keep(self, candidate: Candidate) -> None:
         """Judge capacities and keep the best, also without what travellers leave idle."""
         found = self.model.capacities(candidate.capacity, self.gamma)
         sides = [(candidate.capacity, found)]
@@ -177,30 +216,25 @@ class Search:
             trimmed = np.where(carried > self.model.threshold, np.minimum(candidate.capacity, carried), 0.0)
             sides.append((trimmed, self.model.capacities(trimmed, self.gamma, found.warm)))
         for capacity, side in sides:
-            if self._score(side) > self.score:
-                self.score, self.best = self._score(side), Limited(capacity, candidate.budget_price)
-                self.solution = side
+            self._adopt(Candidate(capacity, candidate.budget_price), side, side)
+
+    def _adopt(self, candidate: Candidate, found: CapacityPenalty, solution: CapacityPenalty | None) -> None:
+        if self._score(found) > self.state.score:
+            self.state.score, self.state.best, self.state.solution = self._score(found), candidate, solution
 
     def settle(self) -> None:
         """Judge what a run that was stopped had in hand."""
-        if self.promise > self.score:
-            self.keep(Limited(self._carrying(self.promising), 0.0))
+        if self.state.provisional_flow is not None and self.state.provisional_utility > self.state.score:
+            self.keep(Candidate(self._carrying(self.state.provisional_flow)))
 
-    def _note(self, flow: np.ndarray, gamma: float, seconds: float) -> None:
-        capacity = self._carrying(flow)
-        side = self.model.capacities(capacity, gamma)
-        shares = np.asarray(side.penalised.point.share) - np.asarray(side.follower.point.share)
-        row = (float(side.utility), float(side.utility_penalised), float(np.linalg.norm(shares)))
-        self.what_if.append(WhatIf(gamma, *row, int((capacity > 0).sum()), seconds))
-
-    # --- who looks on -----------------------------------------------------------------------------------------------
-    def _watch_prices(self, found: Prices, gamma: float) -> None:
+    # --- history ----------------------------------------------------------------------------------------------------
+    def _observe_prices(self, gamma: float, found: PricePenalty) -> None:
         cost, graph = self.model.network.cost, self.model.graph
         earned = graph.demand * graph.revenue
         losses = [float(cost @ side.flow - np.sum(earned * side.share)) for side in (found.follower, found.penalised)]
-        if -losses[0] > self.promise:
-            self.promise, self.promising = -losses[0], np.asarray(found.follower.flow)
-        distance = float(np.linalg.norm(found.penalised.share - found.follower.share))
+        flow = np.asarray(found.follower.flow)
+        if -losses[0] > self.state.provisional_utility:
+            self.state.provisional_utility, self.state.provisional_flow = -losses[0], flow
         row = HistoryRow(
             time=self.monitor.elapsed(),
             gamma=gamma,
@@ -210,20 +244,19 @@ class Search:
             penalty_value=float(found.value),
             stationarity=float(np.max(np.abs(found.gradient), initial=0.0)),
             inner_residual=0.0,
-            distance=distance,
+            distance=float(np.linalg.norm(found.penalised.share - found.follower.share)),
             step=0.0,
-            evaluations=self.evaluations,
+            evaluations=self.state.evaluations,
         )
-        self.monitor.append(row, np.asarray(found.follower.flow))
+        self.monitor.append(row, flow)
 
-    def watch(self, capacity: np.ndarray, gamma: float, found: Penalty) -> None:
-        """See one evaluation of F_gamma in the capacities: record it, and keep it if it is the best so far."""
-        self.evaluations += 1
+    def observe(self, capacity: Float[NDArray, "links"], gamma: float, found: CapacityPenalty) -> None:
+        """Record one evaluation of F_gamma in the capacities, and keep it if it is the best so far."""
+        self.state.evaluations += 1
         inside = np.array_equal(self.limits.cover(capacity), capacity)
-        if inside and (gamma == self.gamma or not self.fixed) and self._score(found) > self.score:
-            self.score, self.best = self._score(found), Limited(capacity.copy(), self.best.budget_price)
-            self.solution = found if gamma == self.gamma else None
-        shares = np.asarray(found.penalised.point.share) - np.asarray(found.follower.point.share)
+        if inside and (gamma == self.gamma or not self.fixed):
+            candidate = Candidate(capacity.copy(), self.state.best.budget_price)
+            self._adopt(candidate, found, found if gamma == self.gamma else None)
         step = capacity - np.clip(capacity - np.asarray(found.gradient), 0.0, self.limits.limit)
         row = HistoryRow(
             time=self.monitor.elapsed(),
@@ -233,9 +266,9 @@ class Search:
             lower_value=float(found.follower.value),
             penalty_value=float(found.value),
             stationarity=float(np.max(np.abs(step), initial=0.0)),
-            inner_residual=float(max(found.follower.error, found.penalised.error)),
-            distance=float(np.linalg.norm(shares)),
+            inner_residual=found.error,
+            distance=found.distance,
             step=0.0,
-            evaluations=self.evaluations,
+            evaluations=self.state.evaluations,
         )
         self.monitor.append(row, capacity)

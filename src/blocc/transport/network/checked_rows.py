@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.files import shown
 from blocc.errors import ProblemError
 
@@ -63,7 +64,7 @@ class Table:
             found.append(value)
         return found
 
-    def references(self, column: str, index: Mapping[int | str, int]) -> np.ndarray:
+    def references(self, column: str, index: Mapping[int | str, int]) -> Int[NDArray, "rows"]:
         """A column of ids of nodes, as positions; -1 where the node is unknown."""
         positions = np.full(len(self.data), -1)
         for row, record in enumerate(self.data):
@@ -74,7 +75,9 @@ class Table:
                 positions[row] = index[value]
         return positions
 
-    def distinct(self, columns: tuple[str, str], first: np.ndarray, second: np.ndarray, *, both: str) -> None:
+    def distinct(
+        self, columns: tuple[str, str], first: Int[NDArray, "rows"], second: Int[NDArray, "rows"], *, both: str
+    ) -> None:
         """Complain about pairs that occur twice and about pairs of equal nodes (``both`` says what such a pair is)."""
         seen: dict[tuple[int, int], int] = {}
         for row, pair in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
@@ -86,7 +89,7 @@ class Table:
                 self.complain(row, columns[0], f"to {self.data[row][columns[1]]!r} repeats {self.places[seen[pair]]}")
             seen.setdefault(pair, row)
 
-    def numbers(self, columns: Sequence[str], least: float | None = None) -> np.ndarray:
+    def numbers(self, columns: Sequence[str], least: float | None = None) -> Float[NDArray, "rows columns"]:
         """Columns of finite numbers, not below ``least``."""
         values = np.zeros((len(self.data), len(columns)))
         for row in range(len(self.data)):
@@ -108,7 +111,7 @@ class Table:
             self.complain(row, column, f"is below {least:g}")
         return number
 
-    def between(self, column: str, values: np.ndarray, least: float, most: float) -> None:
+    def between(self, column: str, values: Float[NDArray, "rows"], least: float, most: float) -> None:
         """Complain about values outside a range."""
         for row in np.flatnonzero((values < least) | (values > most)):
             self.complain(int(row), column, f"must lie between {least:g} and {most:g}")

@@ -6,7 +6,7 @@ import difflib
 from importlib.resources import files
 from pathlib import Path
 
-from blocc._lib.files import write_atomically
+from blocc._lib.files import write_file
 from blocc.errors import BloccError, OptionError
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.network.readers import gmns, native, tntp
@@ -56,19 +56,15 @@ def write_network(network: TransportNetwork, path: str | Path) -> Path:
     Missing folders are made. Each file appears complete or not at all.
     """
     target = Path(path)
-    try:
-        if target.suffix == ".json" and not target.is_dir():
-            texts = {target: native.render(network)}
-        elif target.is_dir() or not target.suffix:
-            texts = {target / file: text for file, text in gmns.render(network).items()}
-        else:
-            raise OptionError(f"cannot write {target}: end the name in .json, or give a folder for GMNS files")
-        encoded = {file: text.encode() for file, text in texts.items()}
-        for file, data in encoded.items():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, data)
-    except (OSError, UnicodeError) as error:
-        raise BloccError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from error
+    network.check_text()
+    if target.suffix == ".json" and not target.is_dir():
+        contents = {target: native.render(network)}
+    elif target.is_dir() or not target.suffix:
+        contents = {target / file: content for file, content in gmns.render(network).items()}
+    else:
+        raise OptionError(f"cannot write {target}: end the name in .json, or give a folder for GMNS files")
+    for file, content in contents.items():
+        write_file(file, content, BloccError)
     return target
 
 

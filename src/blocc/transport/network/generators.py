@@ -1,7 +1,8 @@
-"""Networks made to measure: grids of any size scaled like the Seville network, and small random ones for tests."""
+"""Networks made to measure: grids of any size, scaled like the Seville network."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
+from blocc._lib.arrays import Float, NDArray
 from blocc.errors import OptionError
 from blocc.transport.network.network import TransportNetwork
 
@@ -78,85 +80,27 @@ def grid_network(
     weights = gravity[pairs[:, 0], pairs[:, 1]]
     shortest = shortest[pairs[:, 0], pairs[:, 1]]
     revenue = (revenue_flat + revenue_per_time * shortest) * random.uniform(0.1, 1.9, len(pairs))
-    return _network(
-        name or f"grid {rows} x {columns}",
-        places,
-        ((i, j, time, cost_per_time * time) for i, j, time in both),
-        zip(
-            pairs.tolist(),
-            weights * (demand / weights.mean()),
-            revenue,
-            shortest * random.uniform(1.0, 1.6, len(pairs)),
-            strict=True,
-        ),
-        f"Generated: a grid of {rows} x {columns} nodes with {len(crossed)} diagonals, seed {seed}.",
-    )
-
-
-def random_network(n_nodes: int, extra_links: int = 0, seed: int = 0, markets: int | None = None) -> TransportNetwork:
-    """A strongly connected network without structure: a random cycle through all nodes, and random further links.
-
-    There are ``markets`` random markets, by default three for each node (or all pairs, where that is less).
-    """
-    _whole("n_nodes", n_nodes, 2)
-    pairs = [(i, j) for i in range(n_nodes) for j in range(n_nodes) if i != j]
-    _whole("extra_links", extra_links, 0, len(pairs) - n_nodes)
-    count = min(3 * n_nodes, len(pairs)) if markets is None else markets
-    _whole("markets", count, 1, len(pairs))
-    random = np.random.default_rng(seed)
-    order = random.permutation(n_nodes).tolist()
-    cycle = list(zip(order, order[1:] + order[:1], strict=True))
-    others = sorted(set(pairs) - set(cycle))
-    edges = cycle + [others[k] for k in random.choice(len(others), extra_links, replace=False)] if others else cycle
-    times = random.uniform(0.2, 1.8, len(edges))
-    links = [(i, j, float(time)) for (i, j), time in zip(edges, times, strict=True)]
-    chosen = [pairs[k] for k in np.sort(random.choice(len(pairs), count, replace=False))]
-    shortest = _shortest(n_nodes, links)
-    time = np.array([shortest[pair] for pair in chosen])
-    costs = COST_PER_TIME * times * random.uniform(0.7, 1.3, len(edges))
-    return _network(
-        f"random {n_nodes} nodes",
-        random.uniform(0.0, 10.0, (n_nodes, 2)),
-        ((i, j, t, cost) for (i, j, t), cost in zip(links, costs, strict=True)),
-        zip(
-            chosen,
-            random.uniform(0.5, 2 * DEMAND, count),
-            (REVENUE_FLAT + REVENUE_PER_TIME * time) * random.uniform(0.1, 3.0, count),
-            time * random.uniform(0.7, 1.8, count),
-            strict=True,
-        ),
-        f"Generated: a random cycle and {extra_links} further links, seed {seed}.",
-    )
-
-
-def _network(
-    name: str,
-    places: np.ndarray,
-    links: Iterable[tuple[int, int, float, float]],
-    markets: Iterable[tuple[Any, float, float, float]],
-    notes: str,
-) -> TransportNetwork:
-    """Rows with six decimals (a written file stays readable), and nodes numbered from 1."""
-
-    def rounded(value: float) -> float:
-        return round(float(value), 6)
-
     return TransportNetwork.from_tables(
-        [{"id": k + 1, "x": rounded(x), "y": rounded(y)} for k, (x, y) in enumerate(places)],
-        [{"from": i + 1, "to": j + 1, "time": rounded(t), "cost": rounded(cost)} for i, j, t, cost in links],
-        [
-            {
-                "origin": o + 1,
-                "destination": d + 1,
-                "demand": rounded(demand),
-                "revenue": rounded(revenue),
-                "alternative_time": rounded(alternative),
-            }
-            for (o, d), demand, revenue, alternative in markets
-        ],
-        name=name,
-        notes=notes,
+        _rows(("id", "x", "y"), zip(itertools.count(1), *places.T)),
+        _rows(("from", "to", "time", "cost"), ((i + 1, j + 1, time, cost_per_time * time) for i, j, time in both)),
+        _rows(
+            ("origin", "destination", "demand", "revenue", "alternative_time"),
+            zip(
+                *(pairs.T + 1),
+                weights * (demand / weights.mean()),
+                revenue,
+                shortest * random.uniform(1.0, 1.6, len(pairs)),
+                strict=True,
+            ),
+        ),
+        name=name or f"grid {rows} x {columns}",
+        notes=f"Generated: a grid of {rows} x {columns} nodes with {len(crossed)} diagonals, seed {seed}.",
     )
+
+
+def _rows(columns: tuple[str, ...], figures: Iterable[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Rows with six decimals: a written file stays readable."""
+    return [{name: round(float(cell), 6) for name, cell in zip(columns, row, strict=True)} for row in figures]
 
 
 def _neighbours(rows: int, columns: int) -> list[Pair]:
@@ -198,7 +142,7 @@ def _diagonals(rows: int, columns: int, count: int, random: np.random.Generator)
     return pairs
 
 
-def _shortest(n_nodes: int, links: list[tuple[int, int, float]]) -> np.ndarray:
+def _shortest(n_nodes: int, links: list[tuple[int, int, float]]) -> Float[NDArray, "nodes nodes"]:
     """Time of the shortest path between all nodes."""
     tail, head, time = zip(*links, strict=True)
     return np.asarray(dijkstra(csr_array((time, (tail, head)), shape=(n_nodes, n_nodes))))

@@ -7,7 +7,7 @@ passenger unit; cost is per unit of capacity, revenue per passenger.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
+from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc._lib.files import shown
 from blocc.errors import ProblemError
 from blocc.transport.network.checked_rows import Table, raise_if_any
@@ -38,21 +39,21 @@ class TransportNetwork:
     """Nodes with coordinates, candidate links with time and cost, markets with demand, revenue and alternative time.
 
     Build one with :meth:`from_tables`, which checks every row, or read a file with
-    :func:`blocc.transport.network.files.read_network`. Links and markets keep the order of their tables.
+    :func:`blocc.transport.read_network`. Links and markets keep the order of their tables.
     """
 
     name: str
     nodes: tuple[NodeId, ...]
-    coordinates: np.ndarray  #: (nodes, 2): x and y, or longitude and latitude where ``geographic``
-    tail: np.ndarray  #: index of the node where each link begins
-    head: np.ndarray  #: index of the node where each link ends
-    time: np.ndarray
-    cost: np.ndarray
-    origin: np.ndarray  #: index of the node where each market begins
-    destination: np.ndarray
-    demand: np.ndarray
-    revenue: np.ndarray
-    alternative_time: np.ndarray  #: of the existing network
+    coordinates: Float[NDArray, "nodes 2"]  #: (nodes, 2): x and y, or longitude and latitude where ``geographic``
+    tail: Int[NDArray, "links"]  #: index of the node where each link begins
+    head: Int[NDArray, "links"]  #: index of the node where each link ends
+    time: Float[NDArray, "links"]
+    cost: Float[NDArray, "links"]
+    origin: Int[NDArray, "markets"]  #: index of the node where each market begins
+    destination: Int[NDArray, "markets"]
+    demand: Float[NDArray, "markets"]
+    revenue: Float[NDArray, "markets"]
+    alternative_time: Float[NDArray, "markets"]  #: of the existing network
     geographic: bool = False
     labels: tuple[str, ...] = ()  #: names of the nodes for people; empty: their ids
     start_range: tuple[float, float] | None = None  #: random starts draw each capacity uniformly from here
@@ -66,7 +67,7 @@ class TransportNetwork:
         markets: Iterable[Mapping[str, Any]],
         *,
         name: str = "network",
-        start_range: Sequence[float] | None = None,
+        start_range: Sequence[Any] | None = None,
         notes: str = "",
         rows: Mapping[str, Sequence[str]] | None = None,
     ) -> TransportNetwork:
@@ -147,11 +148,13 @@ class TransportNetwork:
 
     # --- derived figures ----------------------------------------------------------------------------------------
     @cached_property
-    def free_flow_times(self) -> np.ndarray:
+    def free_flow_times(self) -> Float[NDArray, "markets"]:
         """Cheapest time of each market over all candidate links, infinite where there is no path."""
         return self.path_costs(self.time)
 
-    def path_costs(self, costs: np.ndarray, open_links: np.ndarray | None = None) -> np.ndarray:
+    def path_costs(
+        self, costs: Float[NDArray, "links"], open_links: Bool[NDArray, "links"] | None = None
+    ) -> Float[NDArray, "markets"]:
         """Cheapest cost of each market when passing link a costs ``costs[a]``; infinite where there is no path."""
         used = np.arange(self.n_links) if open_links is None else np.flatnonzero(open_links)
         # A zero would mean "no link" to the sparse graph; the smallest positive number stands for it.
@@ -162,12 +165,12 @@ class TransportNetwork:
         return np.asarray(distance[row, self.destination])
 
     @cached_property
-    def reverse(self) -> np.ndarray:
+    def reverse(self) -> Int[NDArray, "links"]:
         """Index of the link in the opposite direction, -1 where there is none."""
         position = {(int(i), int(j)): a for a, (i, j) in enumerate(zip(self.tail, self.head, strict=True))}
         return np.array([position.get((int(j), int(i)), -1) for i, j in zip(self.tail, self.head, strict=True)])
 
-    def random_starts(self, count: int, seed: int = 0) -> np.ndarray:
+    def random_starts(self, count: int, seed: int = 0) -> Float[NDArray, "starts links"]:
         """Capacities to start from, one row each, uniform on ``start_range`` (or on a range like the demand's)."""
         low, high = self.start_range or self.usual_range
         return np.random.default_rng(seed).uniform(low, high, (count, self.n_links))
@@ -210,9 +213,12 @@ class TransportNetwork:
             for o, d, demand, revenue, alternative in columns
         ]
 
-    def renamed(self, name: str) -> TransportNetwork:
-        """The same network under another name."""
-        return replace(self, name=name)
+    def check_text(self) -> None:
+        """Raise where a text holds half a character, which JSON can name and no file and no terminal takes."""
+        try:
+            "\n".join([self.name, self.notes, *map(str, self.nodes), *self.labels]).encode()
+        except UnicodeEncodeError:
+            raise ProblemError(f"network {self.name!r}: a name or a note holds half a surrogate pair") from None
 
     def __repr__(self) -> str:
         return (
@@ -221,7 +227,7 @@ class TransportNetwork:
         )
 
 
-def _range(value: Sequence[float] | None) -> tuple[float, float] | None:
+def _range(value: Any) -> tuple[float, float] | None:
     if value is None:
         return None
     try:

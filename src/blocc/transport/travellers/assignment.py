@@ -11,57 +11,41 @@ Schur complement over the links, whose unknowns are the prices. Links of capacit
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jax.scipy.linalg import cho_solve
 
+from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
+from blocc.inner.mehrotra import Limits, State, corrected_direction, iterate, move
 from blocc.transport.travellers.graph import Graph, cheapest, differences, usable
 from blocc.transport.travellers.origin_blocks import (
     Case,
     Point,
-    Products,
     direction,
     error_of,
     factorise,
-    longest_step,
-    mean_product,
-    products_of,
     residuals_of,
     values_of,
 )
 
-Array = Any
-
-MAX_ITERATIONS = 120
 #: A warm start that has not led to the solution by then was a bad one: the iteration begins again without it.
 PATIENCE = 10
-#: Rounding has the last word: after so many iterations without progress the best point is the answer.
-IDLE = 20
+#: A step that is not finite is not repaired by regularisation: a warm start is given up in its turn.
+LIMITS = Limits(max_iterations=120, patience=30, progress=0.7, largest_regularisation=jnp.inf)
 
 
 class LowerLevel(NamedTuple):
     """The travellers' answer, its value from both sides, and how well it is solved."""
 
     point: Point
-    value: Array  #: the objective at the flows and shares
-    bound: Array  #: the dual objective: no answer can be cheaper
-    error: Array  #: largest residual, relative to the network's scales
-    iterations: Array
-    nodes: Array  #: which nodes each origin reaches
-    links: Array  #: which links its passengers may take
-
-
-class _Progress(NamedTuple):
-    """State of the iteration."""
-
-    point: Point
-    best: Point
-    error: Array  #: of the best point
-    idle: Array  #: iterations since the error fell by a third
-    count: Array
+    value: Float[AnyArray, ""]  #: the objective at the flows and shares
+    bound: Float[AnyArray, ""]  #: the dual objective: no answer can be cheaper
+    error: Float[AnyArray, ""]  #: largest residual, relative to the network's scales
+    iterations: Int[AnyArray, ""]
+    nodes: Bool[AnyArray, "origins nodes"]  #: which nodes each origin reaches
+    links: Bool[AnyArray, "origins links"]  #: which links its passengers may take
 
 
 def cold(graph: Graph) -> Point:
@@ -71,7 +55,13 @@ def cold(graph: Graph) -> Point:
     return Point(table, table, at_links, at_links, at_nodes, at_nodes, at_nodes, at_nodes, at_nodes)
 
 
-def solve_lower_level(graph: Graph, capacity: Array, alternative: Array, warm: Point, tolerance: Array) -> LowerLevel:
+def solve_lower_level(
+    graph: Graph,
+    capacity: Float[Array, "links"],
+    alternative: Float[AnyArray, "origins nodes"],
+    warm: Point,
+    tolerance: float | Float[AnyArray, ""],
+) -> LowerLevel:
     """Solve at these capacities, with these times of the existing network; pure and traceable.
 
     ``warm`` is the solution of a nearby problem, or :func:`cold`.
@@ -82,60 +72,39 @@ def solve_lower_level(graph: Graph, capacity: Array, alternative: Array, warm: P
     capacity = jnp.minimum(capacity, 2.0 * jnp.sum(graph.demand) + 1.0)
     is_open = capacity > 0.0
     nodes, links = usable(graph, is_open)
-    case = Case(graph, capacity, alternative, jnp.where(nodes, graph.demand, 0.0), is_open, nodes, links)
+    case = Case(graph, capacity, jnp.asarray(alternative), jnp.where(nodes, graph.demand, 0.0), is_open, nodes, links)
     first = _start(case)
     is_warm = jnp.any(warm.price > 0.0)
     begin = jax.tree.map(lambda a, b: jnp.where(is_warm, a, b), _warmed(case, warm), first)
 
-    def advance(state: _Progress) -> _Progress:
-        again = is_warm & (state.count == PATIENCE)
-        point = jax.tree.map(lambda a, b: jnp.where(again, a, b), first, state.point)
-        point = _step(case, point)
-        error = error_of(case, point)
-        better = error < state.error
-        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), point, state.best)
-        idle = jnp.where((error < 0.7 * state.error) | again, 0, state.idle + 1)
-        return _Progress(point, best, jnp.where(better, error, state.error), idle, state.count + 1)
+    def step(state: State) -> Point:
+        again = is_warm & (state.iteration == PATIENCE)
+        return _step(case, jax.tree.map(lambda a, b: jnp.where(again, a, b), first, state.point))
 
-    def unfinished(state: _Progress) -> Array:
-        hopeful = (state.idle < IDLE) | (is_warm & (state.count <= PATIENCE))
-        return ~(state.error <= tolerance) & hopeful & (state.count < MAX_ITERATIONS)
-
-    zero = jnp.asarray(0)
-    error = jnp.nan_to_num(error_of(case, begin), nan=jnp.inf)
-    ended = lax.while_loop(unfinished, advance, _Progress(begin, begin, error, zero, zero))
-    point, error, count = ended.best, ended.error, ended.count
+    ended = iterate(begin, step, partial(error_of, case), jnp.asarray(tolerance), LIMITS)
     # The shares that belong to the potentials exactly: tiny shares are then right in their own scale too.
-    point = point._replace(share=jnp.where(nodes, jax.nn.sigmoid(alternative - point.potential), 0.0))
+    share = jnp.where(nodes, jax.nn.sigmoid(alternative - ended.best.potential), 0.0)
+    point = ended.best._replace(share=share)
     value, bound = values_of(case, point)
-    return LowerLevel(_in_units(point, unit), unit * value, unit * bound, error, count, nodes, links)
+    answer = _in_units(point, unit), unit * value, unit * bound
+    return LowerLevel(*answer, ended.best_error, ended.iteration, nodes, links)
 
 
-def _unit(graph: Graph) -> Array:
+def _step(case: Case, point: Point) -> Point:
+    newton = partial(direction, case, point, factorise(case, point), residuals_of(case, point))
+    change, _ = corrected_direction(point, case.pairs, newton)
+    return move(point, change, case.pairs.longest_step(point, change, 0.995))
+
+
+def _unit(graph: Graph) -> Float[Array, ""]:
     """Mean demand of a market: the tolerances and the safeguards are meant for passengers in this unit."""
     total = jnp.sum(graph.demand)
     return jnp.where(total > 0.0, total / jnp.maximum(jnp.sum(graph.demand > 0.0), 1), 1.0)
 
 
-def _in_units(point: Point, factor: Array) -> Point:
+def _in_units(point: Point, factor: float | Float[Array, ""]) -> Point:
     """The same point with its passengers counted in another unit."""
     return point._replace(flow=factor * point.flow, slack=factor * point.slack)
-
-
-def sensitivity(graph: Graph, capacity: Array, solution: LowerLevel) -> Array:
-    """Second derivative of the travellers' value in the capacities, which is minus that of the prices.
-
-    It is the inverse of the Schur complement at the solution, so it costs no more than one further iteration.
-    """
-    unit = _unit(graph)
-    graph, capacity = graph._replace(demand=graph.demand / unit), capacity / unit
-    is_open = capacity > 0.0
-    demand = jnp.where(solution.nodes, graph.demand, 0.0)
-    case = Case(graph, capacity, graph.alternative, demand, is_open, solution.nodes, solution.links)
-    point = _in_units(solution.point, 1.0 / unit)
-    factors = factorise(case, point, residuals_of(case, point).complementarity)
-    inverse = cho_solve((factors.schur, True), jnp.eye(len(capacity)))
-    return jnp.where(is_open[:, None] & is_open[None, :], 0.5 * (inverse + inverse.T) / unit, 0.0)
 
 
 # --- where to begin ------------------------------------------------------------------------------------------------
@@ -163,35 +132,15 @@ def _warmed(case: Case, warm: Point) -> Point:
     return Point(flow, reduced, price, slack, potential, *_bounded(case, _logit(case, potential, 1e-9), 1e-4))
 
 
-def _logit(case: Case, potential: Array, margin: float) -> Array:
+def _logit(case: Case, potential: Float[Array, "origins nodes"], margin: float) -> Float[Array, "origins nodes"]:
     share = jnp.clip(jax.nn.sigmoid(case.alternative - potential), margin, 1.0 - margin)
     return jnp.where(case.nodes, share, 0.5)
 
 
-def _bounded(case: Case, share: Array, product: float) -> tuple[Array, Array, Array, Array]:
+def _bounded(case: Case, share: Float[Array, "origins nodes"], product: float) -> tuple[Array, Array, Array, Array]:
     """Shares with those who stay, and multipliers of both bounds that make complementary products of this size.
 
     The entropy keeps shares inside by itself, but only in the end: Newton steps would run into the bounds before.
     """
     some = case.demand > 0.0
     return share, 1.0 - share, jnp.where(some, product / share, 0.0), jnp.where(some, product / (1.0 - share), 0.0)
-
-
-def _step(case: Case, point: Point) -> Point:
-    """One iteration of Mehrotra's predictor and corrector."""
-    r = residuals_of(case, point)
-    factors = factorise(case, point, r.complementarity)
-    products = products_of(point, point)
-    aim = direction(case, point, factors, r, jax.tree.map(jnp.negative, products))
-    length = jnp.minimum(1.0, longest_step(point, aim))
-    ahead = jax.tree.map(lambda value, change: value + length * change, point, aim)
-    left = mean_product(case, ahead)
-    target = r.complementarity * jnp.clip((left / r.complementarity) ** 3, 1e-6, 1.0)
-    some = case.demand > 0.0
-    each = target / jnp.where(some, case.demand, 1.0)  # the bounds' multipliers are per passenger
-    targets = Products(target, target, each, each)
-    wanted = jax.tree.map(lambda t, now, ahead: t - now - ahead, targets, products, products_of(aim, aim))
-    wanted = wanted._replace(low=jnp.where(some, wanted.low, 0.0), high=jnp.where(some, wanted.high, 0.0))
-    step = direction(case, point, factors, r, wanted)
-    length = jnp.minimum(1.0, 0.995 * longest_step(point, step))
-    return jax.tree.map(lambda value, change: value + length * change, point, step)

@@ -7,13 +7,13 @@ pass a node have come over its incoming links in the same proportions, wherever 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import coo_array, csc_array, csr_array, eye_array
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 
+from blocc._lib.arrays import Float, Int, NDArray
 from blocc.errors import ProblemError
 from blocc.transport.network.network import TransportNetwork
 
@@ -21,13 +21,13 @@ from blocc.transport.network.network import TransportNetwork
 _NOISE = 1e-11
 
 
-def group_by_origin(network: TransportNetwork) -> tuple[np.ndarray, np.ndarray]:
+def group_by_origin(network: TransportNetwork) -> tuple[Int[NDArray, "origins"], Int[NDArray, "markets"]]:
     """The nodes where markets begin, in ascending order, and for each market the position of its own among them."""
     origins, row = np.unique(network.origin, return_inverse=True)
     return origins, row
 
 
-def market_flows(network: TransportNetwork, origin_flow: Any, share: Any) -> csr_array:
+def market_flows(network: TransportNetwork, origin_flow: ArrayLike, share: ArrayLike) -> csr_array:
     """Link flows of each market, as fractions of its demand: a sparse array of shape (markets, links).
 
     ``origin_flow`` holds passengers, one row for each origin of :func:`group_by_origin` and one column for each link;
@@ -51,7 +51,9 @@ def market_flows(network: TransportNetwork, origin_flow: Any, share: Any) -> csr
     return coo_array((values, (markets, links)), shape=(network.n_markets, network.n_links)).tocsr()
 
 
-def travel_times(network: TransportNetwork, market_flow: Any, share: Any) -> np.ndarray:
+def travel_times(
+    network: TransportNetwork, market_flow: csr_array | NDArray, share: ArrayLike
+) -> Float[NDArray, "markets"]:
     """Mean time of each market's passengers, without prices; NaN where nobody travels."""
     part = np.asarray(share, dtype=float)
     travelled = np.asarray(market_flow @ network.time, dtype=float)
@@ -60,16 +62,20 @@ def travel_times(network: TransportNetwork, market_flow: Any, share: Any) -> np.
 
 
 def _one_origin(
-    network: TransportNetwork, origin: int, markets: np.ndarray, flow: np.ndarray, share: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    network: TransportNetwork,
+    origin: int,
+    markets: Int[NDArray, "own_markets"],
+    flow: Float[NDArray, "links"],
+    share: Float[NDArray, "markets"],
+) -> tuple[Int[NDArray, "entries"], Int[NDArray, "entries"], Float[NDArray, "entries"]]:
     """Market, link and value of the entries that one origin contributes."""
     tail, head, n = network.tail, network.head, network.n_nodes
     served = markets[share[markets] > 0]
     flow = np.maximum(flow, 0.0)
     flow = np.where(flow > _NOISE * np.bincount(head, flow, minlength=n)[head], flow, 0.0)
-    flow = _only_between(tail, head, flow, n, origin, network.destination[served])
-    flow = _without_cycles(tail, head, flow, n)
-    flow = _only_between(tail, head, flow, n, origin, network.destination[served])
+    flow = _only_between(network, flow, origin, network.destination[served])
+    flow = _without_cycles(network, flow)
+    flow = _only_between(network, flow, origin, network.destination[served])
     links = np.flatnonzero(flow)
     entering = np.bincount(head, flow, minlength=n)
     served = served[entering[network.destination[served]] > 0]
@@ -86,11 +92,11 @@ def _one_origin(
 
 
 def _only_between(
-    tail: np.ndarray, head: np.ndarray, flow: np.ndarray, n_nodes: int, origin: int, destinations: np.ndarray
-) -> np.ndarray:
+    network: TransportNetwork, flow: Float[NDArray, "links"], origin: int, destinations: Int[NDArray, "destinations"]
+) -> Float[NDArray, "links"]:
     """The flow on links that lie on some way from the origin to a destination, 0 on the others."""
-    used = flow > 0
-    reached = np.zeros(n_nodes, dtype=bool)
+    tail, head, used = network.tail, network.head, flow > 0
+    reached = np.zeros(network.n_nodes, dtype=bool)
     needed = np.zeros_like(reached)
     reached[origin], needed[destinations] = True, True
     for start, end, marked in ((tail, head, reached), (head, tail, needed)):
@@ -100,9 +106,9 @@ def _only_between(
     return np.where(used & reached[tail] & needed[head], flow, 0.0)
 
 
-def _without_cycles(tail: np.ndarray, head: np.ndarray, flow: np.ndarray, n_nodes: int) -> np.ndarray:
+def _without_cycles(network: TransportNetwork, flow: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
     """Take out cycles one by one; each leaves with the smallest flow on it, so that one of its links is free after."""
-    flow = flow.copy()
+    tail, head, n_nodes, flow = network.tail, network.head, network.n_nodes, flow.copy()
     while True:
         used = np.flatnonzero(flow)
         graph = csr_array((np.ones(len(used)), (tail[used], head[used])), shape=(n_nodes, n_nodes))

@@ -16,13 +16,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import AnyArray, Array, Float, Int, NDArray
 from blocc.errors import ProblemError
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, ConvexSet, Product
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.flows import group_by_origin
-
-Array = Any
 
 #: Below this share the entropy continues as a parabola.
 SHARE_FLOOR = 1e-12
@@ -51,7 +50,7 @@ def full_problem(
     other_nodes = _all_but(network.origin, s)
     everywhere = np.arange(k)
 
-    def equality(x: Array, y: Array) -> Array:
+    def equality(x: AnyArray, y: dict[str, AnyArray]) -> Float[Array, "markets others"]:
         """What leaves a node less what enters it, and at the destination those who have arrived."""
         net = jnp.zeros((k, s)).at[:, tail].add(y["flow"]).at[:, head].add(-y["flow"])
         net = net.at[everywhere, destination].add(y["share"])
@@ -94,7 +93,7 @@ def aggregated_problem(
     tail, head, demand, destination = network.tail, network.head, network.demand, network.destination
     other_nodes = _all_but(origins, s)
 
-    def equality(x: Array, y: Array) -> Array:
+    def equality(x: AnyArray, y: dict[str, AnyArray]) -> Float[Array, "origins others"]:
         """Who should arrive at a node, less what enters it and does not leave again."""
         net = jnp.zeros((o, s)).at[:, tail].add(y["flow"]).at[:, head].add(-y["flow"])
         net = net.at[row, destination].add(demand * y["share"])
@@ -112,7 +111,7 @@ def aggregated_problem(
     )
 
 
-def negative_entropy(share: Array) -> Array:
+def extended_negative_entropy(share: Float[AnyArray, "*shape"]) -> Float[Array, "*shape"]:
     """``y ln y + (1 - y) ln(1 - y)``, with finite derivatives on the whole line.
 
     The true slope is infinite at 0 and 1, where projections put a share and where a closed network keeps it. Within
@@ -122,21 +121,23 @@ def negative_entropy(share: Array) -> Array:
     return _x_log_x(share) + _x_log_x(1.0 - share)
 
 
-def _x_log_x(value: Array) -> Array:
+def _x_log_x(value: Float[AnyArray, "*shape"]) -> Float[Array, "*shape"]:
     inside = jnp.where(value > SHARE_FLOOR, value, SHARE_FLOOR)  # maximum() would split the derivative at a tie
     below = jnp.where(value > SHARE_FLOOR, 0.0, value - SHARE_FLOOR)
     logarithm = jnp.log(inside)
     return inside * logarithm + below * (1.0 + logarithm) + below**2 / (2.0 * SHARE_FLOOR)
 
 
-def _operator_loss(network: TransportNetwork, x: Array, share: Array) -> Array:
+def _operator_loss(
+    network: TransportNetwork, x: Float[AnyArray, "links"], share: Float[AnyArray, "markets"]
+) -> Float[Array, ""]:
     """Construction cost less revenue."""
     return jnp.dot(network.cost, x) - jnp.dot(network.demand * network.revenue, share)
 
 
-def _choice_cost(network: TransportNetwork, share: Array) -> Array:
+def _choice_cost(network: TransportNetwork, share: Float[AnyArray, "markets"]) -> Float[Array, ""]:
     """Time of those who stay on the existing network, and the entropy that makes the choice a logit."""
-    return jnp.dot(network.demand, network.alternative_time * (1.0 - share) + negative_entropy(share) - 1.0)
+    return jnp.dot(network.demand, network.alternative_time * (1.0 - share) + extended_negative_entropy(share) - 1.0)
 
 
 def _share_box(network: TransportNetwork) -> Box:
@@ -144,7 +145,7 @@ def _share_box(network: TransportNetwork) -> Box:
     return Box(0.0, np.where(network.demand > 0, 1.0, 0.0))
 
 
-def _all_but(nodes: np.ndarray, n_nodes: int) -> np.ndarray:
+def _all_but(nodes: Int[NDArray, "rows"], n_nodes: int) -> Int[NDArray, "rows others"]:
     """For each of ``nodes`` a row with all other nodes in ascending order."""
     others = np.broadcast_to(np.arange(n_nodes - 1), (len(nodes), n_nodes - 1))
     return others + (others >= nodes[:, None])

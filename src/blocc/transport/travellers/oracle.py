@@ -13,17 +13,16 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import AnyArray, Array, Float
 from blocc.inner.protocol import InnerCode, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights
 from blocc.problem import BilevelProblem, FlatProblem
 from blocc.transport.network.network import TransportNetwork
-from blocc.transport.travellers import assignment as interior_point
+from blocc.transport.travellers.assignment import LowerLevel, cold, solve_lower_level
 from blocc.transport.travellers.flows import group_by_origin
 from blocc.transport.travellers.formulation import aggregated_problem
 from blocc.transport.travellers.graph import Graph, graph_of
 from blocc.transport.travellers.origin_blocks import Point
-
-Array = Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +38,15 @@ class OriginOracle:
 
     def cold(self, flat: FlatProblem) -> Point:
         """No information."""
-        return interior_point.cold(self.graph)
+        return cold(self.graph)
 
-    def solve(self, flat: FlatProblem, x: Array, weights: Weights, warm: Any, tolerance: Array) -> InnerSolution:
+    def solve(
+        self, flat: FlatProblem, x: Float[Array, "links"], weights: Weights, warm: Point, tolerance: Float[AnyArray, ""]
+    ) -> InnerSolution:
         """Solve at capacities ``x`` for any weights."""
         graph = self.graph
         alternative = graph.alternative + weights.upper / weights.lower * graph.revenue
-        found = interior_point.solve_lower_level(graph, x, alternative, warm, tolerance)
+        found = solve_lower_level(graph, x, alternative, warm, tolerance)
         y, multipliers = pack(self.network, graph, found, x, alternative)
         scaled = Multipliers(weights.lower * multipliers.inequality, weights.lower * multipliers.equality)
         code = jnp.where(found.error <= tolerance, int(InnerCode.CONVERGED), int(InnerCode.STALLED))
@@ -53,8 +54,12 @@ class OriginOracle:
 
 
 def pack(
-    network: TransportNetwork, graph: Graph, found: interior_point.LowerLevel, capacity: Array, alternative: Array
-) -> tuple[Array, Multipliers]:
+    network: TransportNetwork,
+    graph: Graph,
+    found: LowerLevel,
+    capacity: Float[Array, "links"],
+    alternative: Float[AnyArray, "origins nodes"],
+) -> tuple[Float[Array, "n_y"], Multipliers]:
     """A solution in the flat layout of ``aggregated_problem``: its variables, and its multipliers for weight 1 on g.
 
     Where nobody can be, the potential is so high that nobody would come; the price of a closed link is the least one
@@ -66,8 +71,8 @@ def pack(
     home = np.eye(n_nodes, dtype=bool)[graph.origin]
     beyond = jnp.max(alternative) + 40.0
     potential = jnp.where(found.nodes | home, point.potential, beyond)
-    wanted = jnp.max(potential[:, graph.head] - potential[:, graph.tail] - graph.time, axis=0)
-    price = jnp.where(capacity > 0.0, point.price, jnp.maximum(wanted, 0.0))
+    saved = jnp.max(potential[:, graph.head] - potential[:, graph.tail] - graph.time, axis=0)
+    price = jnp.where(capacity > 0.0, point.price, jnp.maximum(saved, 0.0))
     share = jnp.where(graph.demand > 0, point.share, 0.0)[row, network.destination]
     others = np.flatnonzero(~home.ravel())  # every node but the origin, row by row
     y = jnp.concatenate([point.flow.ravel(), share])

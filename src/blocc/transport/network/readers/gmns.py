@@ -7,12 +7,10 @@ alternative_time) and, optional, ``config.csv`` (dataset_name, crs). Other colum
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
+from blocc._lib.tables import csv_bytes
 from blocc.transport.network.checked_rows import identifier
 from blocc.transport.network.network import NodeId, TransportNetwork
 from blocc.transport.network.readers.lines import Complaints, CsvTable, read_csv
@@ -70,8 +68,8 @@ def read_folder(folder: Path) -> RawNetwork:
     return raw
 
 
-def render(network: TransportNetwork) -> dict[str, str]:
-    """The texts of the files that :func:`read_folder` reads, by name."""
+def render(network: TransportNetwork) -> dict[str, bytes]:
+    """The contents of the files that :func:`read_folder` reads, by name."""
     axes = ("lon", "lat") if network.geographic else ("x", "y")
     nodes = [
         {"node_id": row["id"], "name": row.get("name", ""), "x_coord": row[axes[0]], "y_coord": row[axes[1]]}
@@ -102,18 +100,7 @@ def render(network: TransportNetwork) -> dict[str, str]:
     crs = "EPSG:4326" if network.geographic else ""
     config = {"dataset_name": network.name, "crs": crs, "start_low": low, "start_high": high, "notes": network.notes}
     tables = {"node.csv": nodes, "link.csv": links, "demand.csv": markets, "config.csv": [config]}
-    return {name: _csv(rows) for name, rows in tables.items()}
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    stream = io.StringIO(newline="")
-    # Python quotes a cell with a line feed, but not one with a carriage return alone, which would begin a new row.
-    strange = any("\r" in value for row in rows for value in row.values() if isinstance(value, str))
-    options: dict[str, Any] = {"quoting": csv.QUOTE_ALL} if strange else {}
-    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n", **options)
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()
+    return {name: csv_bytes(rows, guarded=False) for name, rows in tables.items()}
 
 
 def _config(folder: Path) -> Mapping[str, str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from blocc._lib.files import read_limited
+from blocc._lib.tables import csv_records
 from blocc.errors import BloccError, ProblemError
 from blocc.transport.network.checked_rows import NetworkError
 
@@ -40,28 +41,11 @@ class CsvTable(NamedTuple):
 
     rows: list[dict[str, str]]
     places: list[str]  #: "link.csv line 7"
-    columns: frozenset[str]  #: which of the names the file has
-
-
-def check_file(path: Path) -> None:
-    """Raise where a path is not a file of reasonable size."""
-    try:
-        if not path.is_file():
-            raise BloccError(f"there is no file {path}")
-        size = path.stat().st_size
-    except (OSError, ValueError) as error:
-        raise BloccError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    if size > MAX_BYTES:
-        raise BloccError(f"{path} has {size / 2**20:.0f} MB; files up to {MAX_BYTES / 2**20:.0f} MB are read")
 
 
 def read_text(path: Path) -> str:
     """The text of a UTF-8 file, with or without a byte order mark."""
-    check_file(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise BloccError(f"cannot read {path}: {error.strerror or error}") from error
+    data = read_limited(path, MAX_BYTES, BloccError)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -80,9 +64,8 @@ def check_rows(count: int, what: str) -> None:
 
 def read_csv(path: Path, columns: Mapping[str, tuple[str, ...]], required: Iterable[str]) -> CsvTable:
     """Rows of a CSV file; ``columns`` says which headings (any of several) hold what the model calls by one name."""
-    text = read_text(path)
     complaints = Complaints(path.parent.name or path.name)
-    records = _records(path.name, text)
+    records = csv_records(io.StringIO(read_text(path), newline=""), path.name, ProblemError)
     first = next(records, None)
     if first is None:
         raise ProblemError(f"{path.name} is empty; its first line must name the columns")
@@ -99,20 +82,7 @@ def read_csv(path: Path, columns: Mapping[str, tuple[str, ...]], required: Itera
         places.append(place)
         check_rows(len(rows), path.name)
     complaints.raise_if_any()
-    return CsvTable(rows, places, frozenset(found))
-
-
-def _records(name: str, text: str) -> Iterator[tuple[int, list[str]]]:
-    """Records with the line where each begins; quoted cells may span lines, and empty lines are skipped."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    line = 1
-    try:
-        for cells in reader:
-            if any(cell.strip() for cell in cells):
-                yield line, cells
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise ProblemError(f"{name} line {line}: not CSV as it should be: {error}") from None
+    return CsvTable(rows, places)
 
 
 def _positions(

@@ -52,7 +52,7 @@ def parse(text: str, source: str) -> RawNetwork:
     )
 
 
-def render(network: TransportNetwork) -> str:
+def render(network: TransportNetwork) -> bytes:
     """The document of a network, one row on each line so that differences can be read."""
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": network.name, "units": UNITS}
     if network.start_range is not None:
@@ -62,7 +62,7 @@ def render(network: TransportNetwork) -> str:
     parts = [f"{_json(key)}: {_json(value)}" for key, value in head.items()]
     for table, rows in zip(TABLES, (network.node_rows(), network.link_rows(), network.market_rows()), strict=True):
         parts.append(f"{_json(table)}: [\n  " + ",\n  ".join(map(_json, rows)) + "\n]")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+    return ("{\n" + ",\n".join(parts) + "\n}\n").encode()
 
 
 def _json(value: Any) -> str:

@@ -5,14 +5,16 @@ Reading needs h5py. Nothing outside the file is followed: matrices stored elsewh
 
 from __future__ import annotations
 
+import io
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from blocc._lib.files import read_limited
 from blocc.errors import BloccError, OptionError, ProblemError
-from blocc.transport.network.readers.lines import check_file, check_rows
+from blocc.transport.network.readers.lines import MAX_BYTES, check_rows
 from blocc.transport.network.readers.raw import Demand, Row
 
 MAX_CELLS = 100_000_000
@@ -34,9 +36,8 @@ def read_omx(path: str | Path, matrix: str | None = None, mapping: str | None = 
     except ImportError:
         raise BloccError("reading OMX needs h5py: pip install 'blocc[omx]'") from None
     file = Path(path)
-    check_file(file)
     try:
-        with h5py.File(file, "r") as stream:
+        with h5py.File(io.BytesIO(read_limited(file, MAX_BYTES, BloccError)), "r") as stream:
             cells, matrix_name = _pick(h5py, stream, "data", matrix, "matrix", file.name)
             if cells is None:
                 raise ProblemError(f"{file.name} has no matrix: /data is missing or empty")

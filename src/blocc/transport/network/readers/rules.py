@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
+from blocc._lib.arrays import Bool, NDArray
 from blocc.errors import OptionError, ProblemError
 from blocc.transport.network.checked_rows import NetworkError, Table, is_blank
 from blocc.transport.network.network import TransportNetwork
@@ -63,10 +65,7 @@ def complete(raw: RawNetwork, rules: FillRules | None = None) -> TransportNetwor
     for name in ("time", "cost", "demand", "revenue", "alternative_time"):
         if not np.isfinite(getattr(filled, name)).all():
             raise ProblemError(f"network {raw.name!r}: the rules make {name} overflow; choose another unit")
-    try:
-        "\n".join([filled.name, filled.notes, *map(str, filled.nodes), *filled.labels]).encode()
-    except UnicodeEncodeError:  # JSON can name half a character, which no file and no terminal takes
-        raise ProblemError(f"network {raw.name!r}: a name or a note holds half a surrogate pair") from None
+    filled.check_text()
     return filled
 
 
@@ -83,7 +82,7 @@ class _Filling:
         self.length = np.zeros(len(raw.links))
 
     @staticmethod
-    def _missing(rows: Any, column: str) -> np.ndarray:
+    def _missing(rows: Sequence[Row], column: str) -> Bool[NDArray, "rows"]:
         return np.array([is_blank(row.get(column)) for row in rows], dtype=bool)
 
     def checked(self) -> TransportNetwork:
@@ -177,7 +176,7 @@ class _Filling:
         """What was filled, for the people who read the network later."""
         rules, lines = self.rules, []
 
-        def note(missing: np.ndarray, what: str, how: str) -> None:
+        def note(missing: Bool[NDArray, "rows"], what: str, how: str) -> None:
             if missing.any():
                 lines.append(f"Filled in: {what} of {int(missing.sum())} {how}.")
 

@@ -1,0 +1,103 @@
+"""Everything that can be set by hand in a design, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from blocc.errors import OptionError
+from blocc.transport.design.capacity_set import CapacitySet
+from blocc.transport.network.network import TransportNetwork
+
+#: gamma where the user leaves it open: the penalty then hides about 1e-4 of the utility.
+AUTO_GAMMA = 1e4
+METHODS = ("prices", "pgd")
+#: The published settings: Algorithm 1 with this step, gamma 2, 3 or 4, one random start.
+PAPER_STEP, PAPER_GAMMA, PAPER_ITERATIONS = 1.6e-4, 2.0, 20_000
+
+
+@dataclass(frozen=True)
+class DesignOptions:
+    """Options of :func:`~blocc.transport.design.design_network.design_network`."""
+
+    gamma: float | str = "auto"  #: the penalty; "auto": one so large that it hides about 1e-4 of the utility
+    starts: int | None = None  #: random starts, of which the best is kept; None: 5, or 1 with the paper's settings
+    seed: int = 0  #: of the starts
+    budget: float | None = None  #: the most that construction may cost
+    symmetric: bool = False  #: same capacity in both directions of a link
+    max_capacity: Any = None  #: the most a link may have: a number, or one for each link
+    method: str = "prices"  #: or "pgd": Algorithm 1 as published
+    preset: str = "default"  #: or "paper": Algorithm 1 with its step and gamma
+    #: What the certificate's stationarity and penalty gap may amount to, relative to 1 + |utility|.
+    tolerance: float = 1e-3
+    time_limit: float | None = None  #: seconds; the best design so far comes back
+    max_iterations: int | None = None  #: most steps of "pgd"; None: 20,000
+
+    def __post_init__(self) -> None:
+        _check("preset", self.preset in ("default", "paper"), "'default' or 'paper'", self.preset)
+        _check("method", self.method in METHODS, f"one of {', '.join(METHODS)}", self.method)
+        _check("gamma", self.gamma == "auto" or _is_positive(self.gamma), "'auto' or a positive number", self.gamma)
+        counts = {"starts": self.starts, "max_iterations": self.max_iterations}
+        for name, count in counts.items():
+            _check(name, count is None or _is_whole(count, 1), "an integer of at least 1", count)
+        _check("seed", _is_whole(self.seed, 0), "a whole number", self.seed)
+        between = _is_positive(self.tolerance) and self.tolerance < 1
+        _check("tolerance", between, "a number between 0 and 1", self.tolerance)
+        in_time = self.time_limit is None or _is_positive(self.time_limit)
+        _check("time_limit", in_time, "a positive number of seconds", self.time_limit)
+
+    @classmethod
+    def from_names(cls, given: Mapping[str, Any]) -> DesignOptions:
+        """Options out of what was given by name, with what a preset implies filled in."""
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(set(given) - set(known)):
+            raise OptionError(f"unknown option {unknown[0]!r}; the options are {', '.join(known)}")
+        options = cls(**given)
+        if options.preset == "paper":
+            gamma = PAPER_GAMMA if options.gamma == "auto" else options.gamma
+            options = replace(options, method="pgd", gamma=gamma, starts=options.starts or 1)
+        return replace(options, starts=options.starts or 5, max_iterations=options.max_iterations or PAPER_ITERATIONS)
+
+    @property
+    def penalty(self) -> float:
+        """gamma as a number."""
+        return AUTO_GAMMA if self.gamma == "auto" else float(self.gamma)
+
+    @property
+    def has_fixed_gamma(self) -> bool:
+        """Whether gamma is the user's: then F_gamma is what counts, otherwise the exact utility."""
+        return self.gamma != "auto"
+
+    def allowed_gain(self, utility: float) -> float:
+        """What may remain to be gained at a design of this utility."""
+        return float(self.tolerance) * (1.0 + abs(utility))
+
+    def capacity_set(self, network: TransportNetwork) -> CapacitySet:
+        """X, for a network."""
+        limits = CapacitySet(network, limit=self.max_capacity, budget=self.budget, symmetric=self.symmetric)
+        if self.method != "prices" and not limits.is_box:
+            raise OptionError(f"method {self.method!r} knows no budget and no symmetry; use method='prices'")
+        return limits
+
+    def settings(self) -> dict[str, Any]:
+        """The options that shape a design, as plain values."""
+        plain = {name: value for name, value in asdict(self).items() if name not in ("time_limit", "max_iterations")}
+        return plain | {"max_capacity": None if self.max_capacity is None else np.asarray(self.max_capacity).tolist()}
+
+
+def _check(name: str, is_right: bool, expected: str, value: Any) -> None:
+    if not is_right:
+        raise OptionError(f"{name} must be {expected}, got {value!r}")
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
+
+
+def _is_positive(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return False
+    return bool(np.isfinite(value) and value > 0)
