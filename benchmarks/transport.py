@@ -18,11 +18,10 @@ import numpy as np
 from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
-from blocc.transport.design.design_network import design_network
-from blocc.transport.design.model import DesignModel
-from blocc.transport.network.files import read_network
-from blocc.transport.travellers import assignment as interior_point
+from blocc.transport import DesignModel, design_network, read_network
+from blocc.transport.travellers.assignment import cold, solve_lower_level
 from blocc.transport.travellers.flows import group_by_origin
+from transport_capacity_methods import METHODS, design_by
 
 PAPER = {"three": (1.71, 20.0), "nine": (11.04, 868.0), "seville": (138.78, 67_000.0)}
 
@@ -55,11 +54,16 @@ def methods() -> None:
     print("\nWays to move, one start on nine nodes (utility, seconds, evaluations):")
     network = read_network("nine")
     model = DesignModel(network)
-    for method in ("prices", "lbfgsb", "newton"):
-        design_network(network, starts=1, method=method, model=model, seed=9, time_limit=2.0)  # compile
-        design = design_network(network, starts=1, method=method, model=model)
-        start = design.starts[0]
-        print(f"  {method:<8} {start.utility:>9.4f} {start.seconds:>8.2f} s {start.evaluations:>6}", flush=True)
+    design_network(network, starts=1, model=model)  # compile
+    (start,) = design_network(network, starts=1, model=model).starts
+    print(f"  {'prices':<8} {start.utility:>9.4f} {start.seconds:>8.2f} s {start.evaluations:>6}", flush=True)
+    for method in METHODS:
+        design_by(method, model, network.random_starts(1, 9)[0], gamma=2.0)  # compile
+        began = time.perf_counter()
+        with double_precision(), single_blas_thread():
+            found = design_by(method, model, network.random_starts(1)[0]).state
+        seconds = time.perf_counter() - began
+        print(f"  {method:<8} {found.score:>9.4f} {seconds:>8.2f} s {found.evaluations:>6}", flush=True)
 
 
 def yardstick() -> None:
@@ -70,14 +74,14 @@ def yardstick() -> None:
             capacity = network.random_starts(1, 0)[0]
             model = DesignModel(network)
             graph = model.graph
-            cold = interior_point.cold(graph)
+            start = cold(graph)
             solve, _ = compile_ahead(
-                lambda x, warm, graph=graph: interior_point.solve_lower_level(graph, x, graph.alternative, warm, 1e-10),
+                lambda x, warm, graph=graph: solve_lower_level(graph, x, graph.alternative, warm, 1e-10),
                 capacity,
-                cold,
+                start,
             )
-            ours = min(_timed(solve, capacity, cold) for _ in range(20))
-            found = solve(capacity, cold)
+            ours = min(_timed(solve, capacity, start) for _ in range(20))
+            found = solve(capacity, start)
             problem, share = clarabel_problem(network, capacity)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

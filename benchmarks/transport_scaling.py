@@ -13,8 +13,7 @@ import resource
 
 import jax
 
-from blocc.transport.design.design_network import design_network
-from blocc.transport.network.generators import grid_network
+from blocc.transport import design_network, grid_network
 
 GRIDS = {25: (5, 5), 50: (5, 10), 100: (10, 10)}
 

@@ -9,10 +9,7 @@ here ten minutes count 1. Demand and capacity are in hundreds of passengers an h
 import itertools
 import sys
 
-from blocc.report.transport.design_tables import write_design
-from blocc.transport.design.design_network import design_network
-from blocc.transport.network.files import write_network
-from blocc.transport.network.network import TransportNetwork
+from blocc.transport import TransportNetwork, design_network, write_design, write_network
 
 STOPS = {"Harbour": (0.0, 0.0), "Market": (1.0, 0.2), "Station": (2.0, 0.0), "Campus": (1.1, 1.2)}
 PEOPLE = {"Harbour": 2.0, "Market": 4.0, "Station": 3.0, "Campus": 2.5}

@@ -31,9 +31,7 @@ import blocc
 import blocc.svm
 from blocc.cli.main import EXIT_CODES
 from blocc.svm import BilevelSVC
-from blocc.transport.design.design_network import design_network
-from blocc.transport.design.design_result import Assignment, Design, Start, WhatIf
-from blocc.transport.network.readers.rules import FillRules
+from blocc.transport import Assignment, Design, DesignOptions, FillRules, Start, WhatIf, design_network
 
 ROOT = Path(__file__).parents[1]
 PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if page.exists()]
@@ -205,9 +203,11 @@ def test_reference_names_every_option_of_a_support_vector_machine_with_its_defau
 
 def test_reference_names_every_option_of_a_design_with_its_default() -> None:
     defaults = {
-        name: p.default for name, p in inspect.signature(design_network).parameters.items() if name != "network"
+        name: p.default
+        for name, p in inspect.signature(design_network).parameters.items()
+        if name not in ("network", "options")
     }
-    defaults |= {rule.name: rule.default for rule in fields(FillRules)}
+    defaults |= {field.name: field.default for part in (DesignOptions, FillRules) for field in fields(part)}
     for name, default in defaults.items():
         row = re.search(rf"^\| `{name}` \| `(.+?)` \|", TRANSPORT, flags=re.MULTILINE)
         assert row, f"docs/reference.md has no row for the option {name}"

@@ -6,12 +6,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
 
 from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
 from blocc.transport.design import prices
-from blocc.transport.design.prices import Assignment, Prices
-from blocc.transport.network.generators import random_network
+from blocc.transport.design.prices import Loading, PricePenalty, PriceProblem
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers import assignment as interior_point
 from blocc.transport.travellers.assignment import LowerLevel
@@ -35,8 +36,29 @@ def call(function: Any, *arguments: Any) -> Any:
 
 
 def six_nodes(seed: int) -> TransportNetwork:
-    """Strongly connected, with a market for every pair; all seeds give the same shape."""
-    return random_network(6, 12, seed, markets=30)
+    """A random cycle, twelve further links and a market for every pair; all seeds give the same shape."""
+    random = np.random.default_rng(seed)
+    pairs = [(i, j) for i in range(6) for j in range(6) if i != j]
+    order = random.permutation(6).tolist()
+    cycle = list(zip(order, order[1:] + order[:1], strict=True))
+    others = sorted(set(pairs) - set(cycle))
+    edges = cycle + [others[k] for k in random.choice(len(others), 12, replace=False)]
+    times = random.uniform(0.2, 1.8, len(edges))
+    graph = csr_array((times, tuple(zip(*edges, strict=True))), shape=(6, 6))
+    shortest = np.array([dijkstra(graph)[pair] for pair in pairs])
+    costs = 1.095 * times * random.uniform(0.7, 1.3, len(edges))
+    places, demand = random.uniform(0.0, 10.0, (6, 2)), random.uniform(0.5, 5.3, len(pairs))
+    revenue = 0.8 * (1.0 + shortest) * random.uniform(0.1, 3.0, len(pairs))
+    alternative = shortest * random.uniform(0.7, 1.8, len(pairs))
+    market = ("origin", "destination", "demand", "revenue", "alternative_time")
+    return TransportNetwork.from_tables(
+        [{"id": k, "x": x, "y": y} for k, (x, y) in enumerate(places)],
+        [{"from": i, "to": j, "time": t, "cost": c} for (i, j), t, c in zip(edges, times, costs, strict=True)],
+        [
+            dict(zip(market, (*pair, *figures), strict=True))
+            for pair, *figures in zip(pairs, demand, revenue, alternative, strict=True)
+        ],
+    )
 
 
 def cold(graph: Graph) -> Point:
@@ -54,16 +76,23 @@ def lower_level(
     return call(interior_point.solve_lower_level, graph, np.asarray(capacity, float), alternative, start, tolerance)
 
 
-def evaluate(network: TransportNetwork, p, gamma, temperature, is_open=None) -> Prices:
+def evaluate(network: TransportNetwork, p, gamma, temperature, is_open=None) -> PricePenalty:
     """The penalty function at these prices."""
     able = np.ones(network.n_links, bool) if is_open is None else is_open
     return call(prices.evaluate_prices, graph_of(network), np.asarray(p, float), float(gamma), able, float(temperature))
 
 
-def assign(network: TransportNetwork, costs, temperature, is_open=None) -> Assignment:
+def price_problem(network: TransportNetwork, gamma, temperature, ceiling=20.0) -> PriceProblem:
+    """The penalty function in the prices at one gamma and temperature."""
+    return PriceProblem(
+        lambda p, is_open: evaluate(network, p, gamma, temperature, is_open), ceiling, np.arange(network.n_links)
+    )
+
+
+def load(network: TransportNetwork, costs, temperature, is_open=None) -> Loading:
     """The travellers without capacities."""
     graph, able = graph_of(network), np.ones(network.n_links, bool) if is_open is None else is_open
-    return call(prices.assign, graph, np.asarray(costs, float), graph.alternative, able, float(temperature))
+    return call(prices.stochastic_loading, graph, np.asarray(costs, float), graph.alternative, able, float(temperature))
 
 
 def at_nodes(network: TransportNetwork, values: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from blocc.problems.loading import InputError, load_problem, parse_x0
 from blocc.report.storage import load_result
 from blocc.result import Status
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 HEADER = "import jax.numpy as jnp\nfrom blocc import BilevelProblem, Box, Product, Reals\n"
 
 

@@ -14,10 +14,7 @@ from typer.testing import CliRunner, Result
 from blocc.cli import design as cli_design
 from blocc.cli import main as cli
 from blocc.report.transport.design_tables import read_design_json
-from blocc.transport.design.design_network import design_network
-from blocc.transport.design.design_result import Design
-from blocc.transport.design.model import DesignModel
-from blocc.transport.network.files import read_network, write_network
+from blocc.transport import Design, DesignModel, design_network, read_network, write_network
 from browser import needs_browser, visit
 
 FILES = {"design.json", "links.csv", "markets.csv", "design.geojson", "report.html"}
@@ -98,7 +95,7 @@ def test_report_opens_in_a_browser(folder: tuple[Result, Path], tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["study.json", "study"], ids=["json", "gmns"])
 def test_network_from_a_file(tmp_path: Path, quick: list[Design], name: str) -> None:
-    source = write_network(read_network("three").renamed("three"), tmp_path / name)
+    source = write_network(read_network("three"), tmp_path / name)
     # GMNS files carry no name; the folder's is taken, so it is called like the network
     source = source.rename(tmp_path / "three") if source.is_dir() else source
     outcome = blocc("design", source, "--starts", 1)
@@ -179,10 +176,10 @@ def test_symmetric_within_a_budget(quick: list[Design]) -> None:
 
 
 def test_other_options(quick: list[Design]) -> None:
-    outcome = blocc("design", "three", "--starts", 2, "--seed", 7, "--gamma", 300, "--method", "lbfgsb")
+    outcome = blocc("design", "three", "--starts", 2, "--seed", 7, "--gamma", 300, "--method", "prices")
     assert outcome.exit_code in (0, 3)
     settings = quick[0].settings
-    assert (settings["starts"], settings["seed"], settings["gamma"], settings["method"]) == (2, 7, 300.0, "lbfgsb")
+    assert (settings["starts"], settings["seed"], settings["gamma"], settings["method"]) == (2, 7, 300.0, "prices")
 
 
 def test_time_limit_has_its_own_code(quick: list[Design]) -> None:
@@ -210,7 +207,7 @@ def test_time_limit_has_its_own_code(quick: list[Design]) -> None:
         (["--preset", "x"], "preset"),
         (["--time-limit", "-1"], "time_limit"),
         (["--max-iterations", "0"], "max_iterations"),
-        (["--symmetric", "--method", "newton"], "newton"),
+        (["--symmetric", "--method", "pgd"], "pgd"),
         (["--matrix", "AM"], "matrix"),
     ],
     ids=" ".join,

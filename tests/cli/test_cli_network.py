@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from blocc.cli import network as cli_network
-from blocc.cli.network import build_network_app, rules_from_options
-from blocc.transport.network.files import read_network, write_network
-from blocc.transport.network.readers.rules import FillRules
+from blocc.cli.network import build_network_app
+from blocc.transport import FillRules, read_network, write_network
 
 NET = "<NUMBER OF LINKS> 2\n<END OF METADATA>\n1 2 900 3 6 ;\n2 1 900 3 6 ;\n"
 TRIPS = "Origin 1\n 1 : 2.0; 2 : 5.0;\n"
@@ -114,13 +115,15 @@ def test_convert_with_demand_from_omx(pair: Path, tmp_path: Path) -> None:
     assert network("convert", pair, tmp_path / "no.json", *rules, "--matrix", "PM").exit_code == 2
 
 
-def test_rules_from_options() -> None:
-    assert rules_from_options() == FillRules()
-    assert rules_from_options(cost_per_time=2.0, geographic=False) == FillRules(cost_per_time=2.0, geographic=False)
+@pytest.mark.parametrize("command", ["describe", "validate", "convert"])
+def test_every_rule_is_an_option_of_every_command(command: str) -> None:
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", network(command, "--help").output)
+    for name in (*(rule.name for rule in fields(FillRules)), "demand_omx", "matrix", "mapping"):
+        assert f"--{name.replace('_', '-')}" in shown
 
 
 def test_imports_without_typer_and_rich(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("typer", "rich", "rich.box", "rich.console", "rich.table"):
         monkeypatch.setitem(sys.modules, package, None)
     names = runpy.run_path(cli_network.__file__)
-    assert names["rules_from_options"]() == FillRules()
+    assert names["describe"](read_network("three"))["nodes"] == 3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def without_reader(command: list[str], *, buffered: bool = True, errors_too: bool = False) -> tuple[int, str]:

@@ -1,24 +1,33 @@
 """The commands ``blocc network describe | validate | convert``, and the options of every command that reads a network.
 
-Like the rest of the command line this module imports without typer and rich: the option types below exist only where
-typer does, and annotations stay text until typer reads them. Another command refers to them as
-``cli_network.CostPerTime`` and hands their values to :func:`rules_from_options` and :func:`network_from_options`.
+Like the rest of the command line this module imports without typer and rich: a command's annotations stay text until
+typer reads them, and :func:`reads_network` then does nothing.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-
+from blocc._lib.arrays import Float, NDArray
 from blocc.cli.common import BAD_INPUT, guarded
-from blocc.transport.network.checked_rows import NetworkError
-from blocc.transport.network.files import BUILT_IN, read_network, write_network
-from blocc.transport.network.network import TransportNetwork
-from blocc.transport.network.readers.rules import FillRules
+from blocc.transport import BUILT_IN, FillRules, NetworkError, TransportNetwork, read_network, write_network
+
+try:
+    import typer
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+except ImportError:
+    HAS_TYPER = False  # the entry point says what is missing
+else:
+    HAS_TYPER = True
 
 _ABOUT = """Look at transport networks, check them, and convert them between formats.
 
@@ -32,119 +41,83 @@ link.csv, demand.csv) or a TNTP file (NAME_net.tntp, with NAME_trips.tntp and NA
   blocc network convert SiouxFalls_net.tntp sioux.json --cost-per-length 2 --revenue-per-time 1
   blocc network convert study/ study.json --demand-omx trips.omx --matrix AM"""
 
-try:
-    import typer
-    from rich.box import SIMPLE
-    from rich.console import Console
-    from rich.table import Table
-except ImportError:
-    pass  # the entry point says what is missing
-else:
-    _RULES = "Figures that the files leave out"
-    NetworkSource = Annotated[
-        str,
-        typer.Argument(
-            help=f"{', '.join(BUILT_IN)}, or a .json file, a folder of GMNS files, a *_net.tntp file.",
-            metavar="NETWORK",
-            show_default=False,
-        ),
-    ]
-    CostPerLength = Annotated[
-        float | None, typer.Option(help="Cost of a unit of capacity for a unit of length.", rich_help_panel=_RULES)
-    ]
-    CostPerTime = Annotated[
-        float | None, typer.Option(help="Cost of a unit of capacity for a unit of time.", rich_help_panel=_RULES)
-    ]
-    RevenueFlat = Annotated[float | None, typer.Option(help="Revenue of one passenger.", rich_help_panel=_RULES)]
-    RevenuePerTime = Annotated[
-        float | None,
-        typer.Option(help="Revenue of one passenger for a unit of time on the shortest path.", rich_help_panel=_RULES),
-    ]
-    AlternativeFactor = Annotated[
-        float | None,
-        typer.Option(
-            help="Time on the existing network over the shortest path's (1.5 unless told).", rich_help_panel=_RULES
-        ),
-    ]
-    DemandFactor = Annotated[float | None, typer.Option(help="Multiplies all demand.", rich_help_panel=_RULES)]
-    TimeFactor = Annotated[float | None, typer.Option(help="Multiplies all times.", rich_help_panel=_RULES)]
-    Geographic = Annotated[
-        bool | None,
-        typer.Option(
-            "--geographic/--plane",
-            help="Coordinates are longitude and latitude, or plane ones; by default as the files say.",
-            rich_help_panel=_RULES,
-            show_default=False,
-        ),
-    ]
-    DemandOmx = Annotated[
-        Path | None, typer.Option(help="Take the demand from this OMX file.", rich_help_panel="Demand")
-    ]
-    Matrix = Annotated[
-        str | None, typer.Option(help="Which matrix of the OMX file, where it has several.", rich_help_panel="Demand")
-    ]
-    Mapping = Annotated[
-        str | None, typer.Option(help="Which mapping of the OMX file names the zones.", rich_help_panel="Demand")
-    ]
-    NetworkName = Annotated[str | None, typer.Option("--name", help="Another name for the network.")]
+#: Reads the network that a command was given, perhaps under another name.
+Reader = Callable[..., TransportNetwork]
+
+_SOURCE_HELP = f"{', '.join(BUILT_IN)}, or a .json file, a folder of GMNS files, a *_net.tntp file."
+_RULES_PANEL = "Figures that the files leave out"
+_RULE_HELP = {
+    "time_factor": "Multiplies all times.",
+    "demand_factor": "Multiplies all demand.",
+    "cost_per_length": "Cost of a unit of capacity for a unit of length.",
+    "cost_per_time": "Cost of a unit of capacity for a unit of time.",
+    "revenue_flat": "Revenue of one passenger.",
+    "revenue_per_time": "Revenue of one passenger for a unit of time on the shortest path.",
+    "alternative_factor": "Time on the existing network over the shortest path's (1.5 unless told).",
+    "geographic": "Coordinates are longitude and latitude, or plane ones; by default as the files say.",
+}
+_DEMAND_HELP = {
+    "demand_omx": (Path, "Take the demand from this OMX file."),
+    "matrix": (str, "Which matrix of the OMX file, where it has several."),
+    "mapping": (str, "Which mapping of the OMX file names the zones."),
+}
 
 
 # --- options shared by the commands that read a network ------------------------------------------------------------
-def rules_from_options(
-    *,
-    cost_per_length: float | None = None,
-    cost_per_time: float | None = None,
-    revenue_flat: float | None = None,
-    revenue_per_time: float | None = None,
-    alternative_factor: float | None = None,
-    demand_factor: float | None = None,
-    time_factor: float | None = None,
-    geographic: bool | None = None,
-) -> FillRules:
-    """The rules that options on the command line ask for; what is not given keeps its default."""
-    return FillRules(**{name: value for name, value in locals().items() if value is not None})
+def reads_network(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the argument NETWORK and every option of reading one, besides its own.
+
+    The command is called with a function that reads the network, and with the values of its own options.
+    """
+    if not HAS_TYPER:
+        return command
+
+    @functools.wraps(command)
+    def run(network: str, **given: Any) -> None:
+        rules = {name: given.pop(name) for name in _RULE_HELP}
+        filled = FillRules(**{name: value for name, value in rules.items() if value is not None})
+        demand = {name: given.pop(name) for name in _DEMAND_HELP}
+        command(functools.partial(read_network, network, rules=filled, **demand), **given)
+
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    parameters = [_source(), *(option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in own), *_options()]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in parameters}
+    return run
 
 
-def network_from_options(
-    source: str,
-    rules: FillRules,
-    demand_omx: Path | None = None,
-    matrix: str | None = None,
-    mapping: str | None = None,
-    name: str | None = None,
-) -> TransportNetwork:
-    """The network that a command was given."""
-    return read_network(source, rules=rules, demand_omx=demand_omx, matrix=matrix, mapping=mapping, name=name)
+def _source() -> inspect.Parameter:
+    argument = typer.Argument(help=_SOURCE_HELP, metavar="NETWORK", show_default=False)
+    return inspect.Parameter("network", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[str, argument])
+
+
+def _options() -> list[inspect.Parameter]:
+    def option(name: str, kind: Any, panel: str, text: str, *flags: str) -> inspect.Parameter:
+        details = typer.Option(*flags, help=text, rich_help_panel=panel, show_default=False)
+        annotation = Annotated[kind | None, details]
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+    switch = ("--geographic/--plane",)
+    rules = [
+        option(
+            rule.name,
+            bool if rule.name == "geographic" else float,
+            _RULES_PANEL,
+            _RULE_HELP[rule.name],
+            *(switch if rule.name == "geographic" else ()),
+        )
+        for rule in fields(FillRules)
+    ]
+    return rules + [option(name, kind, "Demand", text) for name, (kind, text) in _DEMAND_HELP.items()]
 
 
 # --- commands ------------------------------------------------------------------------------------------------------
+@reads_network
 def describe_command(
-    network: NetworkSource,
-    cost_per_length: CostPerLength = None,
-    cost_per_time: CostPerTime = None,
-    revenue_flat: RevenueFlat = None,
-    revenue_per_time: RevenuePerTime = None,
-    alternative_factor: AlternativeFactor = None,
-    demand_factor: DemandFactor = None,
-    time_factor: TimeFactor = None,
-    geographic: Geographic = None,
-    demand_omx: DemandOmx = None,
-    matrix: Matrix = None,
-    mapping: Mapping = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    read: Reader, as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False
 ) -> None:
     """Print what a network holds, and how large its design problem is."""
-    rules = rules_from_options(
-        cost_per_length=cost_per_length,
-        cost_per_time=cost_per_time,
-        revenue_flat=revenue_flat,
-        revenue_per_time=revenue_per_time,
-        alternative_factor=alternative_factor,
-        demand_factor=demand_factor,
-        time_factor=time_factor,
-        geographic=geographic,
-    )
-    facts = describe(network_from_options(network, rules, demand_omx, matrix, mapping))
+    facts = describe(read())
     if as_json:
         print(json.dumps(facts, indent=2))
         return
@@ -156,36 +129,14 @@ def describe_command(
     Console(highlight=False, markup=False).print(table)
 
 
-def validate_command(
-    network: NetworkSource,
-    cost_per_length: CostPerLength = None,
-    cost_per_time: CostPerTime = None,
-    revenue_flat: RevenueFlat = None,
-    revenue_per_time: RevenuePerTime = None,
-    alternative_factor: AlternativeFactor = None,
-    demand_factor: DemandFactor = None,
-    time_factor: TimeFactor = None,
-    geographic: Geographic = None,
-    demand_omx: DemandOmx = None,
-    matrix: Matrix = None,
-    mapping: Mapping = None,
-) -> None:
+@reads_network
+def validate_command(read: Reader) -> None:
     """Check every row of a network; print "ok", or everything that is wrong and where.
 
     Exit code 0: ok; 2: something is wrong.
     """
-    rules = rules_from_options(
-        cost_per_length=cost_per_length,
-        cost_per_time=cost_per_time,
-        revenue_flat=revenue_flat,
-        revenue_per_time=revenue_per_time,
-        alternative_factor=alternative_factor,
-        demand_factor=demand_factor,
-        time_factor=time_factor,
-        geographic=geographic,
-    )
     try:
-        found = network_from_options(network, rules, demand_omx, matrix, mapping)
+        found = read()
     except NetworkError as error:  # the message shows the first complaints, this command all of them
         print("\n".join(error.complaints))
         print(f"{error.name}: {len(error.complaints)} wrong", file=sys.stderr)
@@ -193,36 +144,16 @@ def validate_command(
     print(f"ok: {found.name}, {found.n_nodes} nodes, {found.n_links} links, {found.n_markets} markets")
 
 
+@reads_network
 def convert_command(
-    source: NetworkSource,
+    read: Reader,
     target: Annotated[
         Path, typer.Argument(help="FILE.json, or a folder for GMNS files.", metavar="TARGET", show_default=False)
     ],
-    cost_per_length: CostPerLength = None,
-    cost_per_time: CostPerTime = None,
-    revenue_flat: RevenueFlat = None,
-    revenue_per_time: RevenuePerTime = None,
-    alternative_factor: AlternativeFactor = None,
-    demand_factor: DemandFactor = None,
-    time_factor: TimeFactor = None,
-    geographic: Geographic = None,
-    demand_omx: DemandOmx = None,
-    matrix: Matrix = None,
-    mapping: Mapping = None,
-    name: NetworkName = None,
+    name: Annotated[str | None, typer.Option(help="Another name for the network.")] = None,
 ) -> None:
     """Read a network in any format, fill in what is missing, and write it complete."""
-    rules = rules_from_options(
-        cost_per_length=cost_per_length,
-        cost_per_time=cost_per_time,
-        revenue_flat=revenue_flat,
-        revenue_per_time=revenue_per_time,
-        alternative_factor=alternative_factor,
-        demand_factor=demand_factor,
-        time_factor=time_factor,
-        geographic=geographic,
-    )
-    network = network_from_options(source, rules, demand_omx, matrix, mapping, name)
+    network = read(name=name)
     print(f"written: {write_network(network, target)}")
     for line in network.notes.splitlines():
         print(f"  {line}")
@@ -232,7 +163,7 @@ def convert_command(
 def describe(network: TransportNetwork) -> dict[str, Any]:
     """Figures of a network as JSON values: counts, ranges as [least, largest], sizes of the full formulation."""
 
-    def span(values: np.ndarray) -> list[float]:
+    def span(values: Float[NDArray, "entries"]) -> list[float]:
         return [float(values.min()), float(values.max())]
 
     return {

@@ -7,10 +7,12 @@ import inspect
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from blocc._lib.arrays import PyTree
 from blocc._lib.files import shown
 from blocc.errors import BloccError
 from blocc.problem import BilevelProblem
@@ -45,7 +47,7 @@ def load_problem(argument: str) -> BilevelProblem:
     return _built(value, only, file)
 
 
-def execute(file: Path) -> Any:
+def execute(file: Path) -> ModuleType:
     """The module in a user's file, run now."""
     spec = importlib.util.spec_from_file_location(f"blocc_problem_{file.stem}", file)
     assert spec is not None
@@ -96,7 +98,7 @@ def _built(value: Any, name: str, file: Path) -> BilevelProblem:
     return value
 
 
-def parse_x0(text: str, problem: BilevelProblem) -> Any:
+def parse_x0(text: str, problem: BilevelProblem) -> PyTree:
     """A start from JSON, in the structure of the leader's set."""
     try:
         value = json.loads(text)
@@ -106,7 +108,7 @@ def parse_x0(text: str, problem: BilevelProblem) -> Any:
     return _fit(problem.x_set.template, value, "x0")
 
 
-def _fit(template: Any, value: Any, name: str) -> Any:
+def _fit(template: PyTree, value: Any, name: str) -> PyTree:
     if isinstance(template, dict):
         if not isinstance(value, dict) or set(value) != set(map(str, template)):
             raise InputError(f"{name} must be an object with the keys {', '.join(map(str, template))}")
@@ -115,7 +117,9 @@ def _fit(template: Any, value: Any, name: str) -> Any:
         if not isinstance(value, list) or len(value) != len(template):
             raise InputError(f"{name} must be a list of {len(template)} parts")
         parts = [_fit(part, item, f"{name}[{i}]") for i, (part, item) in enumerate(zip(template, value, strict=True))]
-        return parts if isinstance(template, list) else _like(template, parts)
+        if isinstance(template, list):
+            return parts
+        return type(template)(*parts) if hasattr(template, "_fields") else tuple(parts)
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -124,7 +128,3 @@ def _fit(template: Any, value: Any, name: str) -> Any:
         wanted = "a single number" if template.shape == () else f"an array of shape {template.shape}"
         raise InputError(f"{name} must be {wanted}, got {shown(value)}")
     return array
-
-
-def _like(template: tuple, parts: list) -> tuple:
-    return type(template)(*parts) if hasattr(template, "_fields") else tuple(parts)

@@ -114,18 +114,16 @@ def run_starts(
     preset: str = "default",
     seed: int = 0,
     problem: BilevelProblem | None = None,
-    **options: Any,
 ) -> ToyRun:
     """Run the toy from ``starts`` random points at a fixed gamma, all in one batch.
 
     :param preset: "default" (blocc's own methods) or "paper" (Algorithms 1 and 2, see :data:`PAPER_SETTINGS`)
     :param problem: a :func:`toy_problem` to run again without compiling again
-    :param options: further options of :func:`blocc.solve_many`
     """
     if preset not in SETTINGS:
         raise OptionError(f"preset must be one of {', '.join(map(repr, SETTINGS))}, got {preset!r}")
-    settings = {**SETTINGS[preset], "gamma": float(gamma), "seed": seed, **options}
-    results = solve_many(toy_problem() if problem is None else problem, starts=starts, **settings)
+    settings = {**SETTINGS[preset], "gamma": float(gamma), "seed": seed}
+    results = solve_many(problem or toy_problem(), starts=starts, **settings)
     minimisers = local_minimisers()
     away = np.abs(np.asarray(results.x)[:, None] - minimisers)
     counts = np.bincount(away.argmin(axis=1), minlength=len(minimisers))

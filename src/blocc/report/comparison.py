@@ -26,6 +26,7 @@ from blocc.report.figure import (
     keep_figure,
     line_style,
     new_figure,
+    positive,
     style_axes,
 )
 from blocc.report.format import markdown_table, number, shortened
@@ -90,8 +91,7 @@ def _reference(comparison: Comparison) -> float:
 
 def _above(values: Float[NDArray, "points"], reference: float) -> Float[NDArray, "points"]:
     """How much values lie above a reference, cut at the smallest excess that a logarithmic axis shows."""
-    excess = np.maximum(values - reference, _SMALLEST_EXCESS * (1.0 + abs(reference)))
-    return np.where(np.isfinite(values), excess, np.nan)
+    return positive(values - reference, _SMALLEST_EXCESS * (1.0 + abs(reference)))
 
 
 def _curves(values: Axes, distances: Axes, row: MethodRow, reference: float) -> None:
@@ -106,19 +106,15 @@ def _curves(values: Axes, distances: Axes, row: MethodRow, reference: float) -> 
     ring |= {"mfc": "white", "mew": 1.8, "markersize": 7.5}
     feasible = np.where(history.inner_residual <= _MOST_RESIDUAL, history.upper_value, np.nan)
     final = row.upper_value if row.eligible else math.nan
+    away = [positive(found, _SMALLEST_DISTANCE) for found in (history.distance, np.array([row.distance]))]
     ways = (
         (values, _above(feasible, reference), _above(np.array([final]), reference)),
-        (distances, _positive(history.distance), _positive(np.array([row.distance]))),
+        (distances, away[0], away[1]),
     )
     for axes, way, answer in ways:
         spacing = _SPACING if np.isfinite(way).sum() > 3 else None  # matplotlib cannot space what it does not draw
         axes.plot(times, way, label=row.method, linewidth=1.6, markersize=4.5, markevery=spacing, **look)
         axes.plot([end], answer, **ring)
-
-
-def _positive(distances: Float[NDArray, "points"]) -> Float[NDArray, "points"]:
-    """What a logarithmic axis can show."""
-    return np.where(np.isfinite(distances), np.maximum(distances, _SMALLEST_DISTANCE), np.nan)
 
 
 def _time_axis(axes: Axes) -> None:

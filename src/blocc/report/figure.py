@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from blocc._lib.arrays import Float, NDArray
 from blocc._lib.files import write_file
 from blocc.errors import BloccError
 
@@ -83,6 +86,11 @@ def style_axes(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: s
         axes.set_ylabel(y)
     for label in (axes.xaxis.label, axes.yaxis.label):
         label.set_color(MUTED)
+
+
+def positive(values: Float[NDArray, "points"], least: float) -> Float[NDArray, "points"]:
+    """What a logarithmic axis can show: nothing below ``least``, and gaps where a value is not finite."""
+    return np.where(np.isfinite(values), np.maximum(values, least), np.nan)
 
 
 def add_heading(figure: Figure, title: str, facts: str) -> None:

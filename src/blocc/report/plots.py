@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocc._lib.arrays import Float, NDArray
 from blocc.problems.toy import LOWER, UPPER, ToyRun, true_value, upper_value
-from blocc.report.figure import BLUE, GREEN, GREY, ORANGE, RED, add_note, keep_figure, new_figure, style_axes
+from blocc.report.figure import BLUE, GREEN, GREY, ORANGE, RED, add_note, keep_figure, new_figure, positive, style_axes
 from blocc.result import Result
 
 if TYPE_CHECKING:
@@ -35,12 +34,13 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
     values.axhline(result.upper_value, color=GREY, linewidth=0.8, linestyle=":")
     _final_value(values, result.upper_value)
 
+    # An exact zero is drawn at the smallest number that means anything.
     for column, colour, label in (
         ("stationarity", RED, "stationarity of $x$"),
         ("distance", GREEN, r"$\|y_F - y\|$"),
         ("inner_residual", GREY, "inner residual"),
     ):
-        errors.plot(iterations, _positive(getattr(history, column)), color=colour, label=label, **style)
+        errors.plot(iterations, positive(getattr(history, column), 1e-17), color=colour, label=label, **style)
     errors.set_yscale("log")
 
     gamma.step(iterations, history.gamma, where="mid", color=BLUE, linewidth=1.6)
@@ -114,8 +114,3 @@ def _final_value(axes: Axes, value: float) -> None:
     """The final value, at the right edge of its curve."""
     place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
     axes.annotate(f"{value:.6g}", (1.0, value), va="center", fontsize=8, color=GREY, **place)
-
-
-def _positive(column: Float[NDArray, "iterations"]) -> Float[NDArray, "iterations"]:
-    """What a logarithmic axis can show; an exact zero is drawn at the smallest number that means anything."""
-    return np.where(np.isfinite(column), np.maximum(column, 1e-17), np.nan)

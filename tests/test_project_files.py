@@ -1,7 +1,8 @@
-"""CITATION.cff: it parses, has what the format requires, and names this version."""
+"""CITATION.cff parses, has what the format requires and names this version; CONTRIBUTING.md names files that exist."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ def citation() -> dict[str, Any]:
     return yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 
 
-def test_the_software(citation: dict[str, Any]) -> None:
+def test_cited_software(citation: dict[str, Any]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert {"cff-version", "message", "title", "authors"} <= set(citation)
     assert citation["cff-version"] == "1.2.0"
@@ -26,10 +27,20 @@ def test_the_software(citation: dict[str, Any]) -> None:
     assert citation["license"] == project["license"]
 
 
-def test_the_paper(citation: dict[str, Any]) -> None:
+def test_cited_paper(citation: dict[str, Any]) -> None:
     paper = citation["preferred-citation"]
     assert {"type", "title", "authors"} <= set(paper)
     names = [author["family-names"] for author in paper["authors"]]
     assert names == ["Jiang", "Xiao", "Tenorio", "Real-Rojas", "Marques", "Chen"]
     assert (paper["year"], paper["collection-title"]) == (2024, "Advances in Neural Information Processing Systems")
     assert paper["url"].endswith("2406.10148")
+
+
+def test_files_that_contributors_are_sent_to_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = [word for word in re.findall(r"`([\w./]+)`", text) if word.endswith((".py", ".md", "/"))]
+    named += re.findall(r"\]\(([\w./]+)", text)
+    roots = (ROOT, ROOT / "src" / "blocc", ROOT / "src" / "blocc" / "transport" / "network")
+    missing = [name for name in named if "NAME" not in name and not any((root / name).exists() for root in roots)]
+    assert len(named) > 20
+    assert missing == []

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from blocc.errors import BloccError
-from blocc.report.format import number, shortened
 from blocc.report.transport.design_figures import plot_convergence, plot_demand, plot_map
 from blocc.report.transport.design_geometry import frame_network, label_box, link_curve, link_points, place_labels
 from blocc.report.transport.design_series import MOST_NODES, convergence, demand_matrices
@@ -133,29 +132,6 @@ def test_colours_and_widths() -> None:
     assert utilisation_colour(float("nan")) == UTILISATION_SCALE[0]
     np.testing.assert_allclose(link_widths(np.array([0.0, 10.0, 5.0, 0.001])), [0.0, 10.0, 5.0, 1.5])
     assert not link_widths(np.zeros(3)).any()
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (0, "0"),
-        (46, "46"),
-        (1234567.8, "1,234,568"),
-        (-355.72, "−355.7"),
-        (0.25, "0.25"),
-        (2e-9, "2.0e-9"),
-        (float("nan"), "–"),
-        (float("inf"), "∞"),
-        (None, "–"),
-    ],
-)
-def test_numbers_for_people(value: object, words: str) -> None:
-    assert number(value) == words
-
-
-def test_long_names_keep_both_ends() -> None:
-    assert shortened("short") == "short"
-    assert shortened("Station number 12 of the northern line", 20) == "Station numbe…n line"
 
 
 def test_names_are_no_formulas(tmp_path: Path) -> None:
