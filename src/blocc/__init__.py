@@ -11,6 +11,10 @@ from blocc.errors import BloccError, OptionError, ProblemError
 from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.pdhg import PrimalDualHybridGradient
+from blocc.inner.protocol import InnerOracle
+from blocc.judge.check import check
+from blocc.judge.verify import verify
+from blocc.methods.compare import compare
 from blocc.options import Options
 from blocc.outer.monitor import State
 from blocc.problem import BilevelProblem
@@ -28,6 +32,7 @@ __all__ = [
     "ConvexSet",
     "Halfspace",
     "History",
+    "InnerOracle",
     "InteriorPoint",
     "MaxMin",
     "MultiResult",
@@ -42,6 +47,9 @@ __all__ = [
     "State",
     "Status",
     "__version__",
+    "check",
+    "compare",
     "solve",
     "solve_many",
+    "verify",
 ]

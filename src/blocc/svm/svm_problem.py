@@ -10,7 +10,7 @@ import numpy as np
 
 from blocc._lib.arrays import Array, Float, NDArray
 from blocc.errors import ProblemError
-from blocc.inner.protocol import InnerCode, InnerSolution, finish
+from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights
 from blocc.problem import BilevelProblem, FlatProblem
 from blocc.sets import Box, Reals
@@ -20,7 +20,7 @@ from blocc.svm.margins import CPenalty, FeatureUnits, MarginProblem, scaled_prob
 
 
 @dataclass(frozen=True, eq=False)
-class MarginOracle:
+class MarginOracle(InnerOracle):
     """Minimises s f(c, .) + gamma g over (w, b) with every demand met: Newton's matrices in the features alone."""
 
     units: FeatureUnits
