@@ -13,10 +13,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from blocc.report.study.study_views import Findings
-from reproduction.complexity import STUDIES, run_sweep
+from reproduction.complexity import STUDIES, draw, run_sweep
 from reproduction.complexity_costs import METHODS, SIZES
-from reproduction.pictures.complexity import draw
 
 
 def print_sweep(axis: str, most: int) -> list[dict[str, Any]]:
@@ -42,7 +40,7 @@ def main() -> None:
     rows = {study: print_sweep(axis, arguments.most) for axis, study in STUDIES.items()}
     if arguments.out:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        draw(rows, Findings([]))["cost"].savefig(arguments.out / "cost_per_iteration.png", dpi=150)
+        draw(rows)["cost"].savefig(arguments.out / "cost_per_iteration.png", dpi=150)
         print(f"\nwritten: {arguments.out / 'cost_per_iteration.png'}")
 
 

@@ -1,1 +1,1 @@
-"""The paper's tables and figures: each module has an ``ITEM`` and the functions that its studies name."""
+"""The paper's tables and figures: each item has a module with its studies, its tables and its pictures."""

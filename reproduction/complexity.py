@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocc.report.figure import new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study, select
 from reproduction.complexity_costs import (
@@ -25,6 +26,9 @@ from reproduction.complexity_costs import (
 )
 from reproduction.item import Item, RowsByStudy
 from reproduction.summary import NOTHING, finished, is_complete
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: The study of each axis.
 STUDIES = {"d_y": "complexity-variables", "d_c": "complexity-constraints"}
@@ -198,10 +202,33 @@ def _number(value: float | None, form: str = ".2f") -> str:
     return NOTHING if value is None or not np.isfinite(value) else f"{value:{form}}"
 
 
+# --- pictures ------------------------------------------------------------------------------------------------------
+LABELS = {"d_y": "lower-level variables $d_y$", "d_c": "coupled constraints $d_c$"}
+
+
+def draw(rows_by_study: RowsByStudy) -> dict[str, Figure]:
+    """Both axes side by side."""
+    figure = new_figure(11.0, 4.4)
+    for axes, (axis, study) in zip(figure.subplots(1, 2, sharey=True), STUDIES.items(), strict=True):
+        for row in finished(rows_by_study, study):
+            place = METHODS.index(row["method"])
+            axes.loglog(
+                row["step_sizes"], row["step_seconds"], "o-", markersize=3.5, color=f"C{place}", label=row["method"]
+            )
+        axes.set_xlabel(LABELS[axis])
+        style_axes(axes)
+        if axis == "d_y":
+            axes.set_ylabel("seconds of one iteration")
+        if axes.lines:
+            axes.legend(frameon=False, fontsize=8)
+    return {"cost": figure}
+
+
 ITEM = Item(
     name="complexity",
     title="What an iteration costs as the lower level grows",
     studies=studies,
     conclude=conclude,
+    draw=draw,
     seconds=(35.0, 400.0),
 )

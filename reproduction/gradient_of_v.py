@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,15 @@ from blocc._lib.precision import double_precision
 from blocc.inner.interior_point import InteriorPoint
 from blocc.lagrangian import gradient_x, weights, zero_multipliers
 from blocc.problem import BilevelProblem
+from blocc.report.figure import BLUE, GREY, ORANGE, RED, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.sets import Box, Reals
 from blocc.studies.study import Row, Study
 from reproduction.item import Item, RowsByStudy
 from reproduction.summary import column, finished, is_complete
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STUDY = "gradient-of-v"
 TOLERANCE = 1e-12
@@ -111,10 +115,38 @@ def conclude(rows_by_study: RowsByStudy) -> Findings:
     )
 
 
+# --- pictures ------------------------------------------------------------------------------------------------------
+def draw(rows_by_study: RowsByStudy) -> dict[str, Figure]:
+    """v(x), the gradient with and without the multiplier, and the closed forms as thin lines."""
+    rows = sorted(finished(rows_by_study, STUDY), key=lambda row: row["x"])
+    figure = new_figure(6.5, 4.5)
+    axes = figure.subplots()
+    x = column(rows, "x")
+    line = np.linspace(0.0, x.max(initial=1.0), 200)
+    for closed in (line**2, 2.0 * line, -4.0 * line):
+        axes.plot(line, closed, color=GREY, linewidth=0.8)
+    axes.plot(x, column(rows, "value"), "o-", color=BLUE, markersize=3, label="$v(x)$")
+    axes.plot(x, column(rows, "gradient"), "s--", color=RED, markersize=3, label=r"$\nabla v(x)$ with the multiplier")
+    axes.plot(
+        x,
+        column(rows, "gradient_without"),
+        "^--",
+        color=ORANGE,
+        markersize=3,
+        label=r"$\nabla_x g(x, y)$ alone: the opposite way",
+    )
+    axes.set_xlabel("$x$")
+    axes.set_title("$g = (y - 2x)^2$ subject to $3x - y \\leq 0$; thin: closed forms", fontsize=11)
+    axes.legend(frameon=False, fontsize=9)
+    style_axes(axes)
+    return {"gradient": figure}
+
+
 ITEM = Item(
     name="gradient_of_v",
     title="Figure 1: the gradient of v(x), with and without the multiplier",
     studies=studies,
     conclude=conclude,
+    draw=draw,
     seconds=(3.0, 3.0),
 )

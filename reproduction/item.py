@@ -30,7 +30,7 @@ class Item:
         function's columns, ``status`` ("done" or "failed") and ``error``; failed rows lack the function's columns
     :param seconds: expected on two cores, reduced and full
     :param needs: data sets that must be present, by name
-    :param draw: pictures by name, from the rows and what they say
+    :param draw: pictures by name, from the rows
     """
 
     name: str
@@ -39,7 +39,7 @@ class Item:
     conclude: Callable[[RowsByStudy], Findings]
     seconds: tuple[float, float]
     needs: Sequence[str] = ()
-    draw: Callable[[RowsByStudy, Findings], Mapping[str, Figure]] = lambda rows, findings: {}
+    draw: Callable[[RowsByStudy], Mapping[str, Figure]] = lambda rows: {}
 
 
 def missing_package(error: ImportError) -> str | None:
@@ -61,7 +61,7 @@ def view_item(item: Item, store: Path, *, quick: bool) -> ItemView:
     except Exception as error:  # half of a study may lack what a table needs
         reason = f"{type(error).__name__}: {error}"
         return ItemView(item.name, item.title, skipped=f"its rows do not make its tables ({reason})")
-    pictures, trouble = _pictures(item, rows, findings)
+    pictures, trouble = _pictures(item, rows)
     return ItemView(item.name, item.title, findings, pictures, trouble=trouble)
 
 
@@ -74,10 +74,10 @@ def study_views(item: Item, store: Path, *, quick: bool) -> list[StudyView]:
         return [StudyView(study, rows_of(study, opened)) for study in studies]
 
 
-def _pictures(item: Item, rows: RowsByStudy, findings: Findings) -> tuple[dict[str, bytes], str]:
+def _pictures(item: Item, rows: RowsByStudy) -> tuple[dict[str, bytes], str]:
     """PNG files by name, and what went wrong."""
     try:
-        return {title: figure_image(figure) for title, figure in item.draw(rows, findings).items()}, ""
+        return {title: figure_image(figure) for title, figure in item.draw(rows).items()}, ""
     except Exception as error:  # a picture that cannot be drawn must not cost the tables
         if isinstance(error, ImportError) and missing_package(error) is None:
             raise

@@ -1,9 +1,8 @@
-"""The items of the paper by name: ``ITEM`` of the module of that name, drawn by its namesake in ``pictures``."""
+"""The items of the paper by name: each is ``ITEM`` of the module of that name."""
 
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
 
 from reproduction.item import Item, missing_package
 
@@ -17,8 +16,7 @@ def load_items() -> tuple[dict[str, Item], dict[str, str]]:
     unavailable: dict[str, str] = {}
     for name in NAMES:
         try:
-            item: Item = importlib.import_module(f"reproduction.{name}").ITEM
-            items[name] = replace(item, draw=importlib.import_module(f"reproduction.pictures.{name}").draw)
+            items[name] = importlib.import_module(f"reproduction.{name}").ITEM
         except ImportError as error:
             package = missing_package(error)
             if package is None:

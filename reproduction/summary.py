@@ -1,4 +1,4 @@
-"""Rows and what becomes of them: which rows count, means and spreads, curves, numbers as the paper prints them."""
+"""Rows and what becomes of them: which rows count, means and spreads, numbers as the paper prints them."""
 
 from __future__ import annotations
 
@@ -25,20 +25,6 @@ def is_complete(rows_by_study: RowsByStudy, *studies: str) -> bool:
         rows_by_study.get(study) and len(finished(rows_by_study, study)) == len(rows_by_study[study])
         for study in studies
     )
-
-
-def finite_or_none(values: Iterable[float]) -> list[float | None]:
-    """Numbers for a row that is to be drawn; None stands for those that are not finite."""
-    return [float(value) if np.isfinite(value) else None for value in values]
-
-
-def curve(row: Row, name: str) -> tuple[Float[NDArray, "points"], Float[NDArray, "points"]]:
-    """A column of the way that a run took, against its iterations; NaN where a number is missing."""
-    iteration, values = (
-        np.array([np.nan if value is None else value for value in row["curves"][key]], dtype=np.float64)
-        for key in ("iteration", name)
-    )
-    return iteration, values
 
 
 def column(rows: Iterable[Row], name: str) -> Float[NDArray, "rows"]:

@@ -136,7 +136,7 @@ class _GamRun:
         self.split, self.method, self.trajectory = split, method, Trajectory(split)
         self.options = SimpleNamespace(tolerance=TOLERANCE, max_iterations=max_iterations)
         self.monitor = Monitor(lambda c: c)
-        self.function = SimpleNamespace(project=lambda c: np.maximum(c, 0.0))
+        self.evaluator = SimpleNamespace(project=lambda c: np.maximum(c, 0.0))
         self.last = (split.start, split.follower(split.start)[0])
         self.iterations, self.trouble = 0, ""
         self.numbers: dict[str, float] = {}

@@ -23,7 +23,7 @@ from blocc.svm.data.samples import LabelledData, proportional_sizes, read_libsvm
 from blocc.svm.fitting import UNIFORM, FitOptions, fit_margins
 from blocc.svm.margins import CPenalty, FeatureUnits, MarginProblem, scaled_problem
 from blocc.svm.padded import FollowerSolution, Solvers
-from reproduction.summary import finite_or_none
+from reproduction.curves import finite_or_none
 
 FOLDER = "BLOCC_DATA"  #: the environment's name of the folder with data sets
 GAMMA, ETA = 12.0, 0.01  #: of the paper

@@ -7,28 +7,22 @@ penalty but its fixed steps. The defaults choose their steps themselves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocc.report.figure import BLUE, GREEN, ORANGE, RED, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import Status
 from blocc.studies.study import Row, Study, select
+from reproduction.curves import PURPLE
 from reproduction.item import Item, RowsByStudy
 from reproduction.published_runs import NOTHING_BUILT
-from reproduction.summary import (
-    column,
-    endings,
-    falling,
-    finished,
-    is_complete,
-    listed,
-    mean,
-    means_by,
-    short,
-    spread,
-)
+from reproduction.summary import column, endings, falling, finished, is_complete, listed, mean, means_by, short, spread
 from reproduction.transport_runs import MEASURED
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PUBLISHED_STUDY, DEFAULT_STUDY, EXACT_STUDY = "three-published", "three-default", "three-exact-inner"
 ETAS = (1.6e-4, 3.2e-5, 1.6e-5, 3.2e-6, 1.6e-6)
@@ -248,10 +242,47 @@ def first_failing(rows: Sequence[Row], eta: float) -> float | None:
     return found
 
 
+# --- pictures ------------------------------------------------------------------------------------------------------
+def draw(rows_by_study: RowsByStudy) -> dict[str, Figure]:
+    """Three panels with one scale: the paper's table, the published scheme emulated, the defaults."""
+    rows, default = finished(rows_by_study, PUBLISHED_STUDY), finished(rows_by_study, DEFAULT_STUDY)
+    figure = new_figure(13.0, 4.2)
+    printed, ours, free = figure.subplots(1, 3, sharey=True)
+    etas = sorted({row["eta"] for row in rows}, reverse=True)
+    style: dict[str, Any] = {"marker": "o", "markersize": 4, "capsize": 2, "linewidth": 1.3}
+    for eta, colour in zip(etas, (RED, ORANGE, GREEN, BLUE, PURPLE), strict=False):
+        gammas = sorted({row["gamma"] for row in rows})
+        found = {gamma: column(select(rows, eta=eta, gamma=gamma), "utility") for gamma in gammas}
+        known = [gamma for gamma in gammas if (eta, gamma) in PUBLISHED]
+        cells = [PUBLISHED[eta, gamma] for gamma in known]
+        label = f"eta {eta:g}"
+        means, spreads = [cell[0] for cell in cells], [cell[1] for cell in cells]
+        printed.errorbar(known, means, spreads, color=colour, label=label, **style)
+        means, spreads = [float(found[g].mean()) for g in gammas], [float(found[g].std()) for g in gammas]
+        ours.errorbar(gammas, means, spreads, color=colour, label=label, **style)
+    gammas = sorted({row["gamma"] for row in default if row["gamma"] != "auto"})
+    series = [column(select(default, gamma=gamma), "utility") for gamma in gammas]
+    free.errorbar(
+        gammas, [s.mean() for s in series], [s.std() for s in series], color="black", label="gamma fixed", **style
+    )
+    automatic = column(select(default, gamma="auto"), "utility")
+    if len(automatic):
+        free.axhline(float(automatic.mean()), color=GREEN, linestyle="--", label="gamma by itself")
+    titles = ("paper", "published scheme, emulated", "defaults: automatic steps")
+    for axes, title in zip((printed, ours, free), titles, strict=True):
+        axes.set_xlabel(r"$\gamma$")
+        axes.set_title(title, fontsize=11)
+        axes.legend(frameon=False, fontsize=8)
+        style_axes(axes)
+    printed.set_ylabel(r"utility $-f(x_T, y_g)$")
+    return {"utility": figure}
+
+
 ITEM = Item(
     name="three_sensitivity",
     title="Sensitivity of the network of three nodes to gamma and eta",
     studies=studies,
     conclude=conclude,
+    draw=draw,
     seconds=(10.0, 390.0),
 )

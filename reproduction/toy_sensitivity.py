@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from blocc.inner.algorithm_2 import MaxMin
 from blocc.problems.toy import local_minimisers
+from blocc.report.figure import BLUE, GREEN, GREY, ORANGE, RED, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import MultiResult
 from blocc.solve import solve_many
 from blocc.studies.study import Row, Study, select
 from reproduction.item import Item, RowsByStudy
-from reproduction.summary import (
-    column,
-    endings,
-    finished,
-    is_complete,
-    listed,
-    mean,
-    means_by,
-    short,
-    spread,
-)
+from reproduction.summary import column, endings, finished, is_complete, listed, mean, means_by, short, spread
 from reproduction.toy_surface import shared_toy, start_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PAPER, DEFAULT = "toy-paper", "toy-default"
 GAMMAS = (0.001, 0.01, 0.1, 1.0)
@@ -177,10 +171,40 @@ def _observations(rows_by_study: RowsByStudy, paper: Sequence[Row], default: Seq
     ]
 
 
+# --- pictures ------------------------------------------------------------------------------------------------------
+LEAST = 1e-17  #: stands for zero on a logarithmic axis
+
+
+def draw(rows_by_study: RowsByStudy) -> dict[str, Figure]:
+    """One panel for the paper's figures, one for ours."""
+    rows, default = finished(rows_by_study, PAPER), finished(rows_by_study, DEFAULT)
+    figure = new_figure(10.0, 4.4)
+    printed, ours = figure.subplots(1, 2, sharex=True, sharey=True)
+    etas = sorted({row["eta"] for row in rows})
+    for eta, colour in zip(etas, (BLUE, ORANGE, GREEN, RED, GREY), strict=False):
+        by_gamma = means_by(rows, "gamma", "distance", eta=eta)
+        gammas = sorted(by_gamma)
+        known = [gamma for gamma in gammas if (eta, gamma) in PUBLISHED]
+        printed.plot(known, [PUBLISHED[eta, gamma][0] for gamma in known], "o-", color=colour, label=f"eta {eta:g}")
+        ours.plot(gammas, [by_gamma[gamma] for gamma in gammas], "o-", color=colour, label=f"eta {eta:g}")
+    gammas = sorted({row["gamma"] for row in default if row["gamma"] != "auto"})
+    means = [max(mean(select(default, gamma=gamma), "distance"), LEAST) for gamma in gammas]
+    ours.plot(gammas, np.array(means), "s--", color="black", label="defaults")
+    for axes, title in ((printed, "paper"), (ours, "paper's settings, and defaults")):
+        axes.set_xscale("log")
+        axes.set_xlabel(r"$\gamma$")
+        axes.set_title(title, fontsize=11)
+        axes.legend(frameon=False, fontsize=8)
+        style_axes(axes)
+    printed.set_ylabel(r"$\|y_g(x_T) - y_{F,T}\|$")
+    return {"gap": figure}
+
+
 ITEM = Item(
     name="toy_sensitivity",
     title="Sensitivity of the toy to gamma and eta",
     studies=studies,
     conclude=conclude,
+    draw=draw,
     seconds=(12.0, 20.0),
 )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocc.report.figure import new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import Status
 from blocc.studies.study import Row, Study, select
+from reproduction.curves import COLOURS, band, curve
 from reproduction.item import Item, RowsByStudy
 from reproduction.summary import (
     NOTHING,
@@ -26,6 +28,10 @@ from reproduction.summary import (
     together,
 )
 from reproduction.transport_runs import MEASURED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 NETWORKS = ("three", "nine", "seville")
 GAMMAS = (2.0, 3.0, 4.0)
@@ -103,11 +109,7 @@ def studies(quick: bool) -> list[Study]:
             LV_HBA,
             f"{_RUNS}:run_lv_hba",
             seeds=range(1 if quick else STARTS["three"]),
-            fixed={
-                "network": "three",
-                "max_iterations": LV_HBA_ITERATIONS,
-                "numbers": LV_HBA_NUMBERS if quick else {},
-            },
+            fixed={"network": "three", "max_iterations": LV_HBA_ITERATIONS, "numbers": LV_HBA_NUMBERS if quick else {}},
             measured=MEASURED,
         )
     )
@@ -131,10 +133,13 @@ def conclude(rows_by_study: RowsByStudy) -> Findings:
     present = [network for network in NETWORKS if default_study(network) in rows_by_study]
     main = []
     for network in present:
-        main += [_line(rows_by_study, network, gamma) for gamma in GAMMAS]
-        main.append(_automatic_line(rows_by_study, network))
+        paper, default = (finished(rows_by_study, study(network)) for study in (paper_study, default_study))
+        for gamma in GAMMAS:
+            chosen = (list(select(rows, gamma=gamma)) for rows in (paper, default))
+            main.append(_line(network, f"gamma = {gamma:g}", PUBLISHED[network, gamma], *chosen))
+        main.append(_line(network, "gamma by itself", None, [], list(select(default, gamma="auto"))))
     lv_hba = finished(rows_by_study, LV_HBA)
-    main.append(_lv_hba_line(lv_hba))
+    main.append(_line("three", "LV-HBA", PUBLISHED_LV_HBA, [], lv_hba))
     answers = [
         _answers(rows, network, variant, gamma)
         for network in present
@@ -171,47 +176,17 @@ _ANSWER_NOTES = (
 )
 
 
-def _empty(network: str, method: str) -> dict[str, Any]:
-    figures = [f"{who}: {what}" for who in ("paper's settings", "defaults") for what in ("utility", "seconds", "ended")]
-    return {
-        "network": network,
-        "method": method,
-        "paper: utility": NOTHING,
-        "paper: seconds": NOTHING,
-        **dict.fromkeys(figures, NOTHING),
-    }
-
-
-def _line(rows_by_study: RowsByStudy, network: str, gamma: float) -> dict[str, Any]:
-    line = _empty(network, f"gamma = {gamma:g}")
-    line["paper: utility"], line["paper: seconds"] = (f"{figure:g}" for figure in PUBLISHED[network, gamma])
-    for who, study in (("paper's settings", paper_study(network)), ("defaults", default_study(network))):
-        rows = list(select(finished(rows_by_study, study), gamma=gamma))
+def _line(
+    network: str, method: str, printed: tuple[float, float] | None, paper: Sequence[Row], default: Sequence[Row]
+) -> dict[str, Any]:
+    line = {"network": network, "method": method}
+    for place, what in enumerate(("utility", "seconds")):
+        line[f"paper: {what}"] = NOTHING if printed is None else f"{printed[place]:g}"
+    for who, rows in (("paper's settings", paper), ("defaults", default)):
         line[f"{who}: utility"] = spread(rows, "utility", 3)
         line[f"{who}: seconds"] = short(rows, "seconds")
         line[f"{who}: ended"] = endings(rows)
     return line
-
-
-def _automatic_line(rows_by_study: RowsByStudy, network: str) -> dict[str, Any]:
-    rows = list(select(finished(rows_by_study, default_study(network)), gamma="auto"))
-    return {
-        **_empty(network, "gamma by itself"),
-        "defaults: utility": spread(rows, "utility", 3),
-        "defaults: seconds": short(rows, "seconds"),
-        "defaults: ended": endings(rows),
-    }
-
-
-def _lv_hba_line(lv_hba: Sequence[Row]) -> dict[str, Any]:
-    return {
-        **_empty("three", "LV-HBA"),
-        "paper: utility": f"{PUBLISHED_LV_HBA[0]:.2f}",
-        "paper: seconds": f"{PUBLISHED_LV_HBA[1]:g}",
-        "defaults: utility": spread(lv_hba, "utility", 3),
-        "defaults: seconds": short(lv_hba, "seconds"),
-        "defaults: ended": endings(lv_hba),
-    }
 
 
 def _answers(rows: Sequence[Row], network: str, variant: str, gamma: Any) -> dict[str, Any]:
@@ -291,10 +266,78 @@ def _compare_lv_hba(rows_by_study: RowsByStudy) -> list[Observation]:
     ]
 
 
+# --- pictures ------------------------------------------------------------------------------------------------------
+def draw(rows_by_study: RowsByStudy) -> dict[str, Figure]:
+    """For every network that was studied: the upper objective and the lower-level gap, for both variants."""
+    figures = {}
+    for network in NETWORKS:
+        if default_study(network) in rows_by_study:
+            figures[f"upper-{network}"] = _upper(rows_by_study, network)
+            figures[f"gap-{network}"] = _gap(rows_by_study, network)
+    return figures
+
+
+def _panels(title: str) -> tuple[Figure, Axes, Axes]:
+    figure = new_figure(12.0, 4.6)
+    paper, default = figure.subplots(1, 2)
+    figure.suptitle(title, fontsize=12, fontweight="bold")
+    for axes, name in ((paper, "paper's settings"), (default, "defaults")):
+        axes.set_title(name, fontsize=11)
+        style_axes(axes)
+    paper.set_xlabel("step of $x$")
+    default.set_xlabel("evaluation of $F_\\gamma$")
+    return figure, paper, default
+
+
+def _variants(
+    rows_by_study: RowsByStudy, network: str, paper: Axes, default: Axes
+) -> list[tuple[Axes, Any, list[Row]]]:
+    found = []
+    for axes, study in ((paper, paper_study(network)), (default, default_study(network))):
+        rows = finished(rows_by_study, study)
+        found += [(axes, gamma, list(select(rows, gamma=gamma))) for gamma in (*GAMMAS, "auto")]
+    return [(axes, gamma, rows) for axes, gamma, rows in found if rows]
+
+
+def _upper(rows_by_study: RowsByStudy, network: str) -> Figure:
+    figure, paper, default = _panels(f"{network}: upper objective f, solid at $y_g$, dashed at $y_F$")
+    for axes, gamma, rows in _variants(rows_by_study, network, paper, default):
+        label = r"$\gamma$ by itself" if gamma == "auto" else rf"$\gamma = {gamma:g}$"
+        band(axes, [curve(row, "upper_value") for row in rows], COLOURS[gamma], label)
+        band(axes, [curve(row, "upper_value_penalised") for row in rows], COLOURS[gamma], "", linestyle="--")
+    lv_hba = finished(rows_by_study, LV_HBA) if network == "three" else []
+    if lv_hba:
+        paper.axhline(-mean(lv_hba, "utility"), color=COLOURS["lv-hba"], label="LV-HBA, at its end")
+    for axes in (paper, default):
+        axes.legend(frameon=False, fontsize=8)
+    if network == "three":
+        paper.set_ylim(-5.0, 3.0)  # the starts' first values are larger than all that follows
+    else:
+        paper.set_yscale("symlog", linthresh=100.0)
+    paper.set_ylabel("$f(x, y)$")
+    return figure
+
+
+def _gap(rows_by_study: RowsByStudy, network: str) -> Figure:
+    figure, paper, default = _panels(f"{network}: lower-level gap $g(x, y_F) - g(x, y_g)$")
+    for axes, gamma, rows in _variants(rows_by_study, network, paper, default):
+        label = r"$\gamma$ by itself" if gamma == "auto" else rf"$\gamma = {gamma:g}$"
+        band(axes, [curve(row, "lower_gap") for row in rows], COLOURS[gamma], label)
+    lv_hba = finished(rows_by_study, LV_HBA) if network == "three" else []
+    if lv_hba:
+        paper.axhline(mean(lv_hba, "lower_gap"), color=COLOURS["lv-hba"], label="LV-HBA, at its end")
+    for axes in (paper, default):
+        axes.set_yscale("symlog", linthresh=1e-3)  # inexact loops also leave it negative
+        axes.legend(frameon=False, fontsize=8)
+    paper.set_ylabel("$g(x, y_F) - g(x, y_g)$")
+    return figure
+
+
 ITEM = Item(
     name="transport",
     title="Utility and time on the paper's three networks",
     studies=studies,
     conclude=conclude,
+    draw=draw,
     seconds=(15.0, 1300.0),
 )

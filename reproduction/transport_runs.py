@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from blocc.transport.design.options import PAPER_STEP
 
 from blocc._lib.precision import double_precision
 from blocc.outer.monitor import State
@@ -19,9 +18,10 @@ from blocc.result import History, Result, Status
 from blocc.solve import solve
 from blocc.studies.study import Row
 from blocc.transport.design.design_network import design_network
+from blocc.transport.design.options import PAPER_STEP
 from blocc.transport.travellers.oracle import structured_problem
+from reproduction.curves import finite_or_none
 from reproduction.published_runs import shared_model
-from reproduction.summary import finite_or_none
 
 MOST_POINTS = 200  #: of a curve
 #: Columns of a row that are measured: they differ from one run to the next.

@@ -123,7 +123,7 @@ def test_one_item_goes_on_at_full_size(monkeypatch: pytest.MonkeyPatch, reproduc
 
 
 def test_pictures(monkeypatch: pytest.MonkeyPatch, reproduce: Reproduce) -> None:
-    def draw(rows: Mapping[str, Sequence[Row]], findings: Findings) -> dict:
+    def draw(rows: Mapping[str, Sequence[Row]]) -> dict:
         assert len(rows["first"]) == 4
         return {"way": new_figure(3.0, 2.0)}
 
@@ -131,7 +131,7 @@ def test_pictures(monkeypatch: pytest.MonkeyPatch, reproduce: Reproduce) -> None
     assert reproduce("--quick", "--out", "run", "--quiet").exit_code == 0
     assert Path("run/first-way.png").read_bytes().startswith(b"\x89PNG")
     assert "data:image/png" in Path("run/index.html").read_text()
-    use(monkeypatch, make_item("first", draw=lambda rows, findings: 1 / 0))
+    use(monkeypatch, make_item("first", draw=lambda rows: 1 / 0))
     outcome = reproduce("--quick", "--out", "run")
     assert outcome.exit_code == 0
     assert "The pictures could not be drawn (ZeroDivisionError" in outcome.stdout
@@ -285,10 +285,10 @@ def fail_to_import(monkeypatch: pytest.MonkeyPatch, error: ImportError) -> None:
 
 
 def raise_when_drawn(error: ImportError) -> None:
-    def draw(rows: Mapping[str, Sequence[Row]], findings: Findings) -> dict:
+    def draw(rows: Mapping[str, Sequence[Row]]) -> dict:
         raise error
 
-    item._pictures(make_item("first", draw=draw), {}, Findings([]))
+    item._pictures(make_item("first", draw=draw), {})
 
 
 def test_every_item_of_the_paper_is_there() -> None:

@@ -8,7 +8,6 @@ from paper_rows import Rows, observation, with_a_failure
 
 from reproduction import complexity, complexity_costs
 from reproduction.complexity_costs import AXES, DENSE, METHODS, PUBLISHED, SIZES
-from reproduction.pictures import complexity as draw_complexity
 
 
 def made_up(powers: dict[str, dict[str, float]], sizes: tuple[int, ...] = (10, 100, 1_000)) -> Rows:
@@ -73,7 +72,7 @@ def test_tables_and_observations() -> None:
     assert (
         observation(findings, "BLOCC's iteration is the cheapest").holds is False
     )  # the others' powers cost less here
-    figure = draw_complexity.draw(rows, findings)["cost"]
+    figure = complexity.draw(rows)["cost"]
     assert [len(axes.lines) for axes in figure.axes] == [4, 4]
 
 
@@ -89,7 +88,7 @@ def test_failed_and_missing_cells_leave_observations_open() -> None:
     for some in (with_a_failure(rows), {study: [] for study in rows}):
         findings = complexity.ITEM.conclude(some)
         assert all(one.holds is None for one in findings.observations)
-        draw_complexity.draw(some, findings)
+        complexity.draw(some)
     quick = made_up({"d_y": PROPER, "d_c": {PUBLISHED: 0.9, "sflcb": 0.5}})
     assert [one.holds for one in complexity.ITEM.conclude(quick).observations[:2]] == [True, True]
 

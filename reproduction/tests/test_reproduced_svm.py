@@ -15,7 +15,6 @@ from blocc.studies.study import select
 from blocc.svm.fitting import FitOptions, fit_margins
 from blocc.svm.svm_problem import svm_problem
 from reproduction import svm, svm_other_methods, svm_runs
-from reproduction.pictures import svm as draw_svm
 from reproduction.svm_runs import Split
 from svm_datasets import FOLDER, shared_dataset
 
@@ -85,10 +84,10 @@ def test_curves_are_short_and_end_at_the_answer(rows: Rows) -> None:
 
 
 def test_the_figures(rows: Rows) -> None:
-    figures = draw_svm.draw(rows, svm.ITEM.conclude(rows))
+    figures = svm.draw(rows)
     assert set(figures) == set(svm.DATASETS)
     for figure in figures.values():
-        assert [len(axes.lines) for axes in figure.axes] == [len(draw_svm.DRAWN)] * 3
+        assert [len(axes.lines) for axes in figure.axes] == [len(svm.DRAWN)] * 3
 
 
 def test_failed_cells_leave_observations_open(rows: Rows) -> None:
@@ -100,7 +99,7 @@ def test_failed_cells_leave_observations_open(rows: Rows) -> None:
 def test_no_rows_at_all() -> None:
     findings = svm.ITEM.conclude({study.name: [] for study in svm.ITEM.studies(True)})
     assert all(one.holds is None for one in findings.observations)
-    draw_svm.draw({}, findings)
+    svm.draw({})
 
 
 def test_algorithm_one_is_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:

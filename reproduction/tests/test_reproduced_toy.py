@@ -9,9 +9,6 @@ from paper_rows import Rows, observation, quick_rows, with_a_failure
 
 from blocc.problems.toy import local_minimisers
 from reproduction import gradient_of_v, toy_sensitivity, toy_surface
-from reproduction.pictures import gradient_of_v as draw_gradient
-from reproduction.pictures import toy_sensitivity as draw_sensitivity
-from reproduction.pictures import toy_surface as draw_surface
 
 ITEMS = (gradient_of_v.ITEM, toy_surface.ITEM, toy_sensitivity.ITEM)
 
@@ -46,7 +43,7 @@ def test_the_gradient_without_multiplier_points_the_opposite_way(gradient: Rows)
         assert row["y"] == pytest.approx(3 * x, abs=1e-7)
         assert row["value"] == pytest.approx(x**2, abs=1e-7)
         assert row["multiplier"] == pytest.approx(2 * x, abs=1e-7)
-    figures = draw_gradient.draw(gradient, findings)
+    figures = gradient_of_v.draw(gradient)
     assert [line.get_label() for line in figures["gradient"].axes[0].lines][3].startswith("$v(x)$")
 
 
@@ -58,7 +55,7 @@ def test_every_start_of_the_toy_finds_a_local_minimum(surface: Rows) -> None:
     for name in ("paper's settings", "defaults"):
         assert sum(line[f"{name}: starts"] for line in reached.rows) == 40
     assert [line["starts"] for line in speed.rows] == [40, 40]
-    assert set(draw_surface.draw(surface, findings)) == {"paper", "default"}
+    assert set(toy_surface.draw(surface)) == {"paper", "default"}
 
 
 def test_a_start_that_misses_is_told(surface: Rows) -> None:
@@ -79,7 +76,7 @@ def test_gamma_and_the_gap_of_the_toy(sensitivity: Rows) -> None:
     # Where eta makes x jump, the emulated scheme leaves a gap of the printed size.
     gaps = [row["distance"] for row in sensitivity[toy_sensitivity.PAPER] if (row["eta"], row["gamma"]) == (1.0, 0.001)]
     assert 0.005 < float(np.mean(gaps)) < 0.1
-    assert set(draw_sensitivity.draw(sensitivity, findings)) == {"gap"}
+    assert set(toy_sensitivity.draw(sensitivity)) == {"gap"}
 
 
 def test_the_printed_gaps_are_those_of_the_paper() -> None:

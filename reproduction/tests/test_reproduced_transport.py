@@ -11,8 +11,6 @@ from paper_rows import Rows, observation, quick_rows, with_a_failure
 from blocc.studies.study import select
 from blocc.transport.network.files import read_network
 from reproduction import three_sensitivity, transport
-from reproduction.pictures import three_sensitivity as draw_three
-from reproduction.pictures import transport as draw_transport
 from reproduction.published_runs import NOTHING_BUILT
 from reproduction.published_scheme import run_published
 
@@ -35,7 +33,7 @@ def test_the_papers_observations_on_three_nodes(three: Rows) -> None:
         (one.statement for one in findings.observations), True
     )
     assert observation(findings, "With fixed eta a large gamma fails").measured.count("from gamma 5.0 on") == 1
-    assert set(draw_three.draw(three, findings)) == {"utility"}
+    assert set(three_sensitivity.draw(three)) == {"utility"}
 
 
 def test_the_published_scheme_reaches_the_printed_figures(three: Rows) -> None:
@@ -102,7 +100,7 @@ def test_the_papers_observations_on_networks(networks: Rows) -> None:
     assert held[-1] == "LV-HBA takes longer than BLOCC"
     # Minimising F_gamma exactly at gamma = 2 leaves a larger gap at yF than the paper's inexact scheme does.
     assert observation(findings, "LV-HBA's lower-level gap is ten times").holds is not None
-    assert set(draw_transport.draw(networks, findings)) == {"upper-three", "gap-three"}
+    assert set(transport.draw(networks)) == {"upper-three", "gap-three"}
 
 
 @pytest.mark.slow

@@ -96,11 +96,7 @@ def rows_of(study: Study, store: Store | str | Path, *, version: str | None = No
 
 
 def _compute(
-    study: Study,
-    store: Store,
-    executor: Executor,
-    retry_failed: bool,
-    on_progress: Callable[[Progress], None] | None,
+    study: Study, store: Store, executor: Executor, retry_failed: bool, on_progress: Callable[[Progress], None] | None
 ) -> None:
     batches = study.batches()
     stored = store.cells(study)

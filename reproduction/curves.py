@@ -1,14 +1,15 @@
-"""What the pictures of the paper's items share: colours by gamma, and means with bands."""
+"""The ways that runs took, and how they are drawn: colours by gamma, means with bands."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.report.figure import BLUE, GREEN, ORANGE, RED
+from blocc.studies.study import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +18,20 @@ Curve = tuple[Float[NDArray, "_"], Float[NDArray, "_"]]
 #: The paper's colours: red, purple and blue for gamma 2, 3 and 4, orange for LV-HBA; green for gamma by itself.
 PURPLE = "#7B3294"
 COLOURS: dict[Any, str] = {2.0: RED, 3.0: PURPLE, 4.0: BLUE, "auto": GREEN, "lv-hba": ORANGE}
+
+
+def finite_or_none(values: Iterable[float]) -> list[float | None]:
+    """Numbers for a row that is to be drawn; None stands for those that are not finite."""
+    return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def curve(row: Row, name: str) -> Curve:
+    """A column of the way that a run took, against its iterations; NaN where a number is missing."""
+    iteration, values = (
+        np.array([np.nan if value is None else value for value in row["curves"][key]], dtype=np.float64)
+        for key in ("iteration", name)
+    )
+    return iteration, values
 
 
 def band(axes: Axes, curves: Sequence[Curve], colour: str, label: str, **style: Any) -> None:
