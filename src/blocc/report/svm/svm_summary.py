@@ -42,13 +42,7 @@ def fit_summary(model: BilevelSVC, parts: SplitData, top: int = 10) -> Row:
     ``upper_value_paper`` is the leader's objective as the paper writes it, whatever price of c was paid.
     """
     result = model.result_
-    document = {
-        "format": FORMAT,
-        "version": VERSION,
-        "data": data_summary(parts),
-        "status": result.status.value,
-        "success": result.success,
-        "message": result.message,
+    own = {
         "accuracy": accuracies(model, parts),
         **_values(model),
         "gamma": result.gamma,
@@ -59,10 +53,8 @@ def fit_summary(model: BilevelSVC, parts: SplitData, top: int = 10) -> Row:
         "iterations": len(result.history),
         "counts": result.counts,
         "seconds": result.seconds,
-        "settings": {name: _setting(value) for name, value in model.get_params(deep=False).items()},
-        "versions": result.versions,
     }
-    return dict(plain(document))
+    return _document(parts, result, result.message, own, model)
 
 
 def multiclass_summary(model: Any, parts: SplitData) -> Row:
@@ -76,18 +68,23 @@ def multiclass_summary(model: Any, parts: SplitData) -> Row:
         name: sum(fit.result_.seconds.get(name, 0.0) for fit in model.estimators_) for name in ("compile", "run")
     }
     right = {part: float(np.mean(model.predict(parts.X(part)) == parts.y(part))) for part in parts.names}
+    own = {"accuracy": {part: {"exact": share} for part, share in right.items()}, "fits": fits, "seconds": seconds}
+    message = "Every class was told apart from the rest." if worst.success else worst.message
+    return _document(parts, worst, message, own, model.estimator)
+
+
+def _document(parts: SplitData, result: Result, message: str, own: Row, estimator: Any) -> Row:
+    """What every summary says, with its ``own`` entries among it."""
     document = {
         "format": FORMAT,
         "version": VERSION,
         "data": data_summary(parts),
-        "status": worst.status.value,
-        "success": worst.success,
-        "message": "Every class was told apart from the rest." if worst.success else worst.message,
-        "accuracy": {part: {"exact": share} for part, share in right.items()},
-        "fits": fits,
-        "seconds": seconds,
-        "settings": {name: _setting(value) for name, value in model.estimator.get_params(deep=False).items()},
-        "versions": worst.versions,
+        "status": result.status.value,
+        "success": result.success,
+        "message": message,
+        **own,
+        "settings": estimator.get_params(deep=False),
+        "versions": result.versions,
     }
     return dict(plain(document))
 
@@ -159,8 +156,3 @@ def _values(model: BilevelSVC) -> Row:
         "lower_value": result.lower_value,
         "upper_value_penalised": result.upper_value_penalty,
     }
-
-
-def _setting(value: Any) -> Any:
-    """A parameter of the estimator; of an object its description is all that can be kept."""
-    return value if value is None or isinstance(value, (bool, int, float, str, np.generic)) else repr(value)
