@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc.inner.algorithm_2 import MaxMin
+from blocc.multi_result import MultiResult
 from blocc.problems.toy import local_minimisers
 from blocc.report.figure import BLUE, GREEN, GREY, ORANGE, RED, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
-from blocc.result import MultiResult
-from blocc.solve import solve_many
+from blocc.solve_many import solve_many
 from blocc.studies.study import Row, Study, select
 from reproduction.item import Item, RowsByStudy
 from reproduction.summary import column, endings, finished, is_complete, listed, mean, means_by, short, spread

@@ -13,7 +13,7 @@ from blocc.problem import BilevelProblem
 from blocc.problems.toy import LOWER, PAPER_SETTINGS, UPPER, local_minimisers, toy_problem, true_value, upper_value
 from blocc.report.figure import BLUE, GREY, RED, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
-from blocc.solve import solve_many
+from blocc.solve_many import solve_many
 from blocc.studies.study import Row, Study, select
 from reproduction.item import Item, RowsByStudy
 from reproduction.summary import column, endings, finished, is_complete, short
