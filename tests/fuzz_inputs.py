@@ -31,7 +31,7 @@ from blocc.report.transport.design_tables import design_document, read_design_js
 from blocc.result import Certificate, History, HistoryRow, Result, Status
 from blocc.resume.file import Identity, array_digest, pack, read_checkpoint
 from blocc.resume.fingerprint import Fingerprint
-from blocc.resume.recording import Entry, Kept, Log, Pages
+from blocc.resume.recording import Entry, HistoryState, Kept, Recorded
 from blocc.studies.compute import Outcome, encode
 from blocc.studies.store import Store
 from blocc.studies.study import Study
@@ -301,11 +301,13 @@ def _spoil_result(random: Random, files: Files) -> Files:
 def _checkpoint() -> Files:
     entries = [Entry("0", np.arange(5.0) + k, np.arange(9.0) - k, 0.1 * k) for k in range(4)]
     row = tuple(float(k) for k in range(len(HistoryRow._fields)))
-    pages = Pages(entries, {"batch": Kept([np.ones((2, 3)), np.arange(2)], Log([row, row], 2, 7, 1, np.ones(2)))})
-    pages.warm["0"] = [np.asarray(True), np.ones(3)]
+    recorded = Recorded(
+        entries, {"batch": Kept([np.ones((2, 3)), np.arange(2)], HistoryState([row, row], 2, 7, 1, np.ones(2)))}
+    )
+    recorded.warm["0"] = [np.asarray(True), np.ones(3)]
     problem = Fingerprint({"upper": np.ones(4), "x_set": np.zeros((2, 2))}, {"tracer": "jax", "upper": "0f"})
     identity = Identity(problem, {"gamma": "auto", "seed": 0}, np.zeros((1, 2)))
-    return {"run.npz": pack(identity, pages)}
+    return {"run.npz": pack(identity, recorded)}
 
 
 def _spoil_checkpoint(random: Random, files: Files) -> Files:

@@ -12,7 +12,8 @@ import numpy as np
 from blocc._lib.precision import double_precision
 from blocc.lagrangian import weights
 from blocc.problem import BilevelProblem, FlatProblem
-from blocc.sets import Box, ConvexSet, Reals, Simplex
+from blocc.sets import Box, ConvexSet, Reals
+from blocc.simple_sets import Simplex
 
 
 @dataclass(frozen=True)

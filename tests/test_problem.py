@@ -14,7 +14,8 @@ from blocc import solve
 from blocc._lib.precision import double_precision
 from blocc.errors import ProblemError
 from blocc.problem import BilevelProblem
-from blocc.sets import Ball, Box, Product, Reals, Simplex
+from blocc.sets import Box, Product, Reals
+from blocc.simple_sets import Ball, Simplex
 
 
 def build(**changes):

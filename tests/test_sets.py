@@ -15,7 +15,8 @@ from hypothesis.extra.numpy import arrays
 
 from blocc._lib.precision import double_precision
 from blocc.errors import ProblemError
-from blocc.sets import AffineSubspace, Ball, Box, Halfspace, Product, Reals, Simplex
+from blocc.sets import Box, Product, Reals
+from blocc.simple_sets import AffineSubspace, Ball, Halfspace, Simplex
 
 SETS = {
     "box": Box([-1.0, 0.0, -np.inf, 2.0], [1.0, np.inf, 3.0, 2.0]),

@@ -10,8 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from blocc.outer.monitor import HistoryRow
-from blocc.result import Certificate, History, Status
+from blocc.result import Certificate, History, HistoryRow, Status
 from blocc.transport.design.design_result import Assignment, Design, Start, WhatIf
 from blocc.transport.network.network import TransportNetwork
 

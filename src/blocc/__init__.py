@@ -15,12 +15,15 @@ from blocc.inner.protocol import InnerOracle
 from blocc.judge.check import check
 from blocc.judge.verify import verify
 from blocc.methods.compare import compare
+from blocc.multi_result import MultiResult
 from blocc.options import Options
 from blocc.outer.monitor import State
 from blocc.problem import BilevelProblem
-from blocc.result import Certificate, History, MultiResult, Result, Status
-from blocc.sets import AffineSubspace, Ball, Box, ConvexSet, Halfspace, Product, Reals, Simplex
-from blocc.solve import solve, solve_many
+from blocc.result import Certificate, History, Result, Status
+from blocc.sets import Box, ConvexSet, Product, Reals
+from blocc.simple_sets import AffineSubspace, Ball, Halfspace, Simplex
+from blocc.solve import solve
+from blocc.solve_many import solve_many
 
 __all__ = [
     "AffineSubspace",

@@ -1,13 +1,12 @@
-"""The front door: checks what it is given, runs it, and returns judged results.
+"""The front door: checks what it is given, runs it, and returns a judged result.
 
-:func:`solve` runs one start, :func:`solve_many` many at once. Both return certified results; a failure is a status and
-a sentence, never an answer that looks like success.
+A failure is a status and a sentence, never an answer that looks like success. Many starts: :mod:`blocc.solve_many`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +20,12 @@ from blocc.errors import OptionError
 from blocc.options import Options, make_options
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.problem import BilevelProblem
-from blocc.result import MultiResult, Result
+from blocc.result import Result
 from blocc.resume.file import open_recording
 from blocc.resume.recording import Recording
 from blocc.run.phases import Phases
 from blocc.run.single import Callback, Report
-from blocc.run.variants import solve_batch, solve_single
+from blocc.run.variants import solve_single
 
 
 def solve(
@@ -56,9 +55,9 @@ def solve(
     counts anew). A resumed run goes on as if it had never stopped, and keeps itself in the same file unless
     ``checkpoint`` names another.
     """
-    _check(problem, callback)
-    files = _Files(checkpoint, resume, checkpoint_seconds)
-    report = _reporter(progress)
+    check_arguments(problem, callback)
+    files = Files(checkpoint, resume, checkpoint_seconds)
+    report = make_report(progress)
     if method != "blocc":
         if options is not None:
             raise OptionError(f"options is for method 'blocc'; give the numbers of {method!r} by name")
@@ -67,13 +66,13 @@ def solve(
     start = start_in(problem, x0)
     recording = files.recording(problem, settings, start)
     request = StopRequest()
-    with double_precision(), interruptible(request), _closing(report), closing(recording):
+    with double_precision(), interruptible(request), closing_report(report), closing(recording):
 
         def phases(target: BilevelProblem) -> Phases:
             return Phases(target, settings, callback, report, recording, request)
 
         result = solve_single(problem, settings, phases, start)
-    return _remarked(result, recording)
+    return with_remark(result, recording)
 
 
 def _by_other_method(
@@ -84,7 +83,7 @@ def _by_other_method(
     numbers: dict[str, Any],
     callback: Callback | None,
     report: Report | None,
-    files: _Files,
+    files: Files,
 ) -> Result:
     from blocc.methods.registry import prepare, run_method  # that room stands on this one
 
@@ -92,67 +91,17 @@ def _by_other_method(
     if files.wanted:
         described = {"method": method, **vars(run.options), **run.method.given, **run.method.counts}
         run = run.continuing(files.recording(problem, described, start))
-    with double_precision(), interruptible(run.monitor.request), _closing(run.monitor.report), closing(run.recording):
+    with (
+        double_precision(),
+        interruptible(run.monitor.request),
+        closing_report(run.monitor.report),
+        closing(run.recording),
+    ):
         result = run_method(run, start)
-    return _remarked(result, run.recording)
+    return with_remark(result, run.recording)
 
 
-def solve_many(
-    problem: BilevelProblem,
-    x0s: Sequence[PyTree] | np.ndarray | None = None,
-    options: Options | None = None,
-    *,
-    starts: int | None = None,
-    preset: str = "default",
-    callback: Callback | None = None,
-    progress: bool | Report | None = None,
-    checkpoint: str | Path | None = None,
-    resume: str | Path | None = None,
-    checkpoint_seconds: float = 5.0,
-    **numbers: Any,
-) -> MultiResult:
-    """Solve from many starts at once: those in ``x0s``, or ``starts`` random points of X drawn with ``seed``.
-
-    All starts run in one compiled, batched loop; a start that the batch leaves short of the tolerance is finished on
-    its own. Returns every result and the best. The other arguments are those of :func:`solve`.
-    """
-    settings = make_options(preset, numbers, options)
-    _check(problem, callback)
-    points = _starts(problem, x0s, starts, settings.seed)
-    recording = _Files(checkpoint, resume, checkpoint_seconds).recording(problem, settings, points)
-    request, report = StopRequest(), _reporter(progress)
-    with double_precision(), interruptible(request), _closing(report), closing(recording):
-
-        def phases(target: BilevelProblem) -> Phases:
-            return Phases(target, settings, callback, report, recording, request)
-
-        found = solve_batch(problem, settings, phases, points)
-    return replace(found, results=tuple(_remarked(result, recording) for result in found.results))
-
-
-def _starts(
-    problem: BilevelProblem, x0s: Sequence[PyTree] | np.ndarray | None, starts: int | None, seed: int
-) -> Float[NDArray, "starts n_x"]:
-    """The starts as rows: those given, or random members of X."""
-    if (x0s is None) == (starts is None):
-        raise OptionError(
-            "give either x0s (a sequence of starts) or starts=N (random starts), not both and not neither"
-        )
-    if starts is not None:
-        if not isinstance(starts, (int, np.integer)) or starts < 1:
-            raise OptionError(f"starts must be a positive integer, got {starts!r}")
-        generator = np.random.default_rng(seed)
-        return np.stack([problem.x_set.sample_flat(generator) for _ in range(starts)])
-    assert x0s is not None
-    if not hasattr(x0s, "__len__") or isinstance(x0s, (str, dict)) or (hasattr(x0s, "ndim") and x0s.ndim == 0):
-        kind = type(x0s).__name__
-        raise OptionError(f"x0s must be a sequence of starts or an array with a row for each, got {kind}")
-    if len(x0s) == 0:
-        raise OptionError("x0s is empty: give at least one start")
-    return np.stack([start_in(problem, x0, name=f"x0s[{index}]") for index, x0 in enumerate(x0s)])
-
-
-class _Files(NamedTuple):
+class Files(NamedTuple):
     """Where a run keeps itself."""
 
     checkpoint: str | Path | None
@@ -161,20 +110,23 @@ class _Files(NamedTuple):
 
     @property
     def wanted(self) -> bool:
+        """Whether there is any."""
         return self.checkpoint is not None or self.resume is not None
 
     def recording(self, problem: BilevelProblem, settings: Options | dict[str, Any], starts: NDArray) -> Recording:
+        """What the run is kept in; every mistake with the files is found out before any work."""
         described = {"method": "blocc", **settings.described()} if isinstance(settings, Options) else settings
         return open_recording(problem, described, starts, *self)
 
 
-def _remarked(result: Result, recording: Recording) -> Result:
+def with_remark(result: Result, recording: Recording) -> Result:
     """The result, with a sentence about a checkpoint that is not as it should be."""
     remark = recording.remark()
     return replace(result, message=result.message + remark) if remark else result
 
 
-def _check(problem: Any, callback: Any) -> None:
+def check_arguments(problem: Any, callback: Any) -> None:
+    """A problem and a callback before any work."""
     if not isinstance(problem, BilevelProblem):
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
     if callback is not None and not callable(callback):
@@ -197,7 +149,8 @@ def start_in(problem: BilevelProblem, x0: PyTree | None, name: str = "x0") -> Fl
     return np.asarray(problem.x_set.ravel(problem.x_set.project(x0)))
 
 
-def _reporter(progress: bool | Report | None) -> Report | None:
+def make_report(progress: bool | Report | None) -> Report | None:
+    """What shows the progress of a run: a live line on a terminal, a function of the user's, or nothing."""
     if callable(progress):
         return progress
     if progress or (progress is None and sys.stderr.isatty()):
@@ -208,7 +161,7 @@ def _reporter(progress: bool | Report | None) -> Report | None:
 
 
 @contextmanager
-def _closing(report: Report | None) -> Iterator[None]:
+def closing_report(report: Report | None) -> Iterator[None]:
     """Wipe the live line at the end, whatever the end is."""
     try:
         yield

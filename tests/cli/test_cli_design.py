@@ -59,6 +59,16 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
+def test_checkpoint_and_resume(tmp_path: Path, quick: list[Design]) -> None:
+    file = tmp_path / "run.npz"
+    assert blocc("design", "three", "--starts", 1, "--checkpoint", file, "--quiet").exit_code == 0
+    assert blocc("design", "three", "--starts", 1, "--resume", file, "--quiet").exit_code == 0
+    np.testing.assert_array_equal(quick[0].capacity, quick[1].capacity)
+    other = blocc("design", "three", "--starts", 1, "--seed", 5, "--resume", file)
+    assert other.exit_code == 2
+    assert "seed=0" in other.output
+
+
 # --- what it writes ------------------------------------------------------------------------------------------------
 def test_writes_the_design(folder: tuple[Result, Path]) -> None:
     outcome, target = folder

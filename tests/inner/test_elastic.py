@@ -13,7 +13,8 @@ from blocc._lib.precision import double_precision
 from blocc.inner.elastic import elastic, violation
 from blocc.inner.interior_point import InteriorPoint
 from blocc.problem import BilevelProblem
-from blocc.sets import Ball, Box, Reals, Simplex
+from blocc.sets import Box, Reals
+from blocc.simple_sets import Ball, Simplex
 from inner_random_problems import infeasible_problems, random_problem
 
 ORACLE = InteriorPoint()

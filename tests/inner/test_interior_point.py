@@ -20,7 +20,8 @@ from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.protocol import InnerCode, InnerOracle
 from blocc.lagrangian import weights
 from blocc.problem import BilevelProblem
-from blocc.sets import Ball, Box, Halfspace, Product, Reals, Simplex
+from blocc.sets import Box, Product, Reals
+from blocc.simple_sets import Ball, Halfspace, Simplex
 from inner_random_problems import FAMILIES, infeasible_problems, lower_level, random_problem, unbounded_problems
 from selections import few
 

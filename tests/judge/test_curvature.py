@@ -10,7 +10,8 @@ import pytest
 from blocc._lib.precision import double_precision
 from blocc.judge.curvature import curvature_of, feasible_samples
 from blocc.problem import BilevelProblem
-from blocc.sets import Box, Reals, Simplex
+from blocc.sets import Box, Reals
+from blocc.simple_sets import Simplex
 
 
 def ends(function, point):

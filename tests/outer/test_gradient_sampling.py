@@ -22,7 +22,8 @@ from blocc.outer.nonsmooth.gradient_sampling import shortest_combination
 from blocc.outer.tolerances import Stage
 from blocc.penalty import no_leader
 from blocc.problem import BilevelProblem
-from blocc.sets import Ball, Box, Reals
+from blocc.sets import Box, Reals
+from blocc.simple_sets import Ball
 
 
 def by_quadratic_program(gradients, normals):

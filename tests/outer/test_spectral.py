@@ -16,7 +16,8 @@ from hypothesis.extra.numpy import arrays
 from blocc._lib.precision import double_precision
 from blocc.outer import spectral
 from blocc.problem import BilevelProblem
-from blocc.sets import Ball, Box, Reals, Simplex
+from blocc.sets import Box, Reals
+from blocc.simple_sets import Ball, Simplex
 
 SIZE = 5
 SETS = {

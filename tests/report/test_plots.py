@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from blocc.lagrangian import Multipliers
+from blocc.multi_result import MultiResult
 from blocc.problems import toy
 from blocc.report.figure import PlotError
 from blocc.report.plots import plot_result, plot_toy_surface
-from blocc.result import Certificate, History, HistoryRow, MultiResult, Result, Status
+from blocc.result import Certificate, History, HistoryRow, Result, Status
 
 
 def make_result(iterations: int) -> Result:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from blocc.transport.design.options import DesignOptions
 
 from blocc.errors import BloccError
 from blocc.options import Options
@@ -15,6 +14,7 @@ from blocc.result import Status
 from blocc.studies import sweep, sweep_cells
 from blocc.studies.sweep import read_sweep
 from blocc.studies.sweep_targets import find_target
+from blocc.transport.design.options import DesignOptions
 from blocc.transport.network.files import read_network, write_network
 
 PROBLEM = """

@@ -203,7 +203,7 @@ DESCENDS = overlapping(5, 30, 2, 12, 3.0)  #: the relaxation does not solve it
 
 @pytest.mark.parametrize("c_penalty", PENALTIES)
 @pytest.mark.parametrize("kind", ["one", "uniform"])
-def test_leaves_the_dead_point(kind: str, c_penalty: str) -> None:
+def test_leaves_margins_that_forgive_everything(kind: str, c_penalty: str) -> None:
     """From margins that forgive everything w = 0 answers, and no small change of c changes that."""
     for distance in (0.5, 1.5, 3.0):
         samples = overlapping(11, 20, 2, 12, distance)

@@ -118,7 +118,7 @@ def test_the_start_does_not_matter_where_classes_overlap(fitted: BilevelSVC, sta
     model = BilevelSVC(start=start, gamma=12.0).fit(X, y)
     assert model.is_global_
     np.testing.assert_allclose(model.coef_, fitted.coef_, atol=1e-6)
-    assert np.linalg.norm(model.coef_) > 0.1  # never the dead point c = 1, w = 0
+    assert np.linalg.norm(model.coef_) > 0.1  # never c = 1, w = 0, where the follower answers no small change of c
 
 
 @pytest.mark.parametrize("c_penalty", ["sum", "squared", "norm"])

@@ -119,7 +119,7 @@ def test_more_features_than_samples(c: float) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_margins_that_nobody_meets(seed: int) -> None:
+def test_margins_that_no_classifier_meets(seed: int) -> None:
     problem = margin_problem(seed, n=30, features=2, distance=0.2)
     c = np.full(30, [0.0, 0.5][seed % 2])
     assert solve_lower_level(problem.rows, problem.ridge, c) is None

@@ -28,7 +28,7 @@ from svm_reference import Samples, margins_of, overlapping, solve_lower_level
 SAMPLES = overlapping(22, 12, 2, 10, 0.5)
 FACTOR = 30.0  #: features in other units
 PENALTIES = ("sum", "squared", "norm")
-FOLLOWER, PENALISED, DEAR = (0.0, 1.0), (1.0, 12.0), (1.0, 1e3)
+FOLLOWER, PENALISED, LARGE_GAMMA = (0.0, 1.0), (1.0, 12.0), (1.0, 1e3)
 
 
 @cache
@@ -100,7 +100,7 @@ def test_the_norm_has_a_finite_gradient_at_zero() -> None:
 
 
 # --- the oracle -----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("pair", [FOLLOWER, PENALISED, DEAR], ids=["follower", "penalised", "dear"])
+@pytest.mark.parametrize("pair", [FOLLOWER, PENALISED, LARGE_GAMMA], ids=["follower", "penalised", "large gamma"])
 def test_agrees_with_the_general_oracle(pair: tuple[float, float]) -> None:
     for seed in range(6):
         c = some_margins(seed)

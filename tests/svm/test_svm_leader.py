@@ -64,7 +64,7 @@ CASES = [
     pytest.param(1.0, 0.0, 0.0, id="squares"),
     pytest.param(0.0, 5.0, 0.0, id="sum"),
     pytest.param(0.3, 2.0, 0.5, id="squares, sum and ridge"),
-    pytest.param(10.0, 0.0, 3.0, id="dear squares and ridge"),
+    pytest.param(10.0, 0.0, 3.0, id="large weight of squares and ridge"),
 ]
 
 
@@ -82,8 +82,8 @@ def test_the_relaxation(c_weight: float, charge: float, ridge: float, intercept_
         value = objective(problem, found, ridges, c_weight, charges)
         assert value == pytest.approx(expected[0], rel=1e-6)
         np.testing.assert_allclose(found.y, expected[1], atol=1e-4 * (1.0 + np.abs(expected[1]).max()))
-        nobody = np.zeros(15, dtype=bool)
-        assert_optimal(problem, found, ridges, c_weight, charges, nobody, coupled=False)
+        none = np.zeros(15, dtype=bool)
+        assert_optimal(problem, found, ridges, c_weight, charges, none, coupled=False)
 
 
 @pytest.mark.parametrize("intercept_weight", [0.0, 1.0])
@@ -121,8 +121,8 @@ def test_a_branch_does_not_depend_on_its_start() -> None:
 
 
 @pytest.mark.parametrize("all_of_them", [False, True])
-def test_nobody_and_everybody_held(all_of_them: bool) -> None:
-    """Nobody held: w is zero. Everybody held: c is what the classifier lacks, and w any combination."""
+def test_no_sample_and_every_sample_held(all_of_them: bool) -> None:
+    """No sample held: w is zero. Every sample held: c is what the classifier lacks, and w any combination."""
     problem = margin_problem(2, n=10, m=8)
     held = np.full(10, all_of_them)
     charge = np.full(10, 2.0)

@@ -187,7 +187,7 @@ def test_waiting_has_an_end(server: Server, tmp_path: Path, monkeypatch: pytest.
             read_samples("diabetes", cache=tmp_path)
     finally:
         released.set()
-    assert during == [before]  # the host program's own connections wait as long as it wants
+    assert during == [before]  # the limit of other connections of the process is left as it was
 
 
 BROKEN: dict[str, Callable[[bytes], bytes]] = {

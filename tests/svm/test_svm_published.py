@@ -44,6 +44,6 @@ def test_the_papers_price_reaches_its_global_optimum() -> None:
     train, validation, _ = split_indices(768, train=500, validation=150, seed=0)
     model = BilevelSVC(c_penalty="squared", c_weight=1.0, gamma=12.0, start="uniform")
     model.fit(data.X[train], data.y[train], data.X[validation], data.y[validation])
-    dead = 150 * np.e + 0.5 * 500  # c = 1, w = 0
+    nothing_learned = 150 * np.e + 0.5 * 500  # c = 1, w = 0
     assert model.is_global_
-    assert model.result_.upper_value < 0.8 * dead
+    assert model.result_.upper_value < 0.8 * nothing_learned

@@ -17,7 +17,8 @@ from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerCode
 from blocc.lagrangian import Multipliers, residuals, weights
-from blocc.sets import Ball, Box
+from blocc.sets import Box
+from blocc.simple_sets import Ball
 from blocc.transport.travellers.flows import group_by_origin, market_flows
 from blocc.transport.travellers.formulation import (
     SHARE_FLOOR,

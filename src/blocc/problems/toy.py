@@ -15,16 +15,18 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
-from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.arrays import AnyArray, Float, Int, NDArray
 from blocc.errors import OptionError
 from blocc.inner.algorithm_2 import MaxMin
+from blocc.multi_result import MultiResult
 from blocc.problem import BilevelProblem
-from blocc.result import MultiResult
 from blocc.sets import Box, Reals
-from blocc.solve import solve_many
+from blocc.solve_many import solve_many
+
+#: Numbers, or arrays of them: the functions below are elementwise.
+Values = Float[AnyArray, "..."] | float
 
 LOWER, UPPER = 0.0, 3.0  #: X
 GRID = 30_001  #: points of [0, 3] from which the search for local minimisers starts
@@ -56,13 +58,13 @@ def toy_problem() -> BilevelProblem:
     )
 
 
-def upper_value(x: ArrayLike, y: ArrayLike) -> Float[NDArray, "..."] | float:
+def upper_value(x: Values, y: Values) -> Values:
     """f(x, y) in NumPy, elementwise."""
     x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     return np.exp(2.0 - y) / (2.0 + np.cos(6.0 * x)) + 0.5 * np.log((4.0 * x - 2.0) ** 2 + 1.0)
 
 
-def true_value(x: ArrayLike) -> Float[NDArray, "..."] | float:
+def true_value(x: Values) -> Values:
     """f(x, x): what the leader really minimises, since the follower answers y = x."""
     return upper_value(x, x)
 

@@ -10,11 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from blocc.multi_result import MultiResult
 from blocc.outer import continuation, many_starts
 from blocc.outer.monitor import Stop, StopReason
 from blocc.outer.tolerances import Endpoint
 from blocc.penalty import Evaluation, Leader, no_leader
-from blocc.result import MultiResult, Result
+from blocc.result import Result
 from blocc.run import conclude
 from blocc.run.single import Run, reason_of
 

@@ -19,10 +19,11 @@ from blocc.judge.balance import Units
 from blocc.judge.derivatives import LARGEST, size_of
 from blocc.judge.probe import DISTANCES, Value
 from blocc.judge.verdict import Judge, Verdict
+from blocc.multi_result import MultiResult
 from blocc.options import Options
 from blocc.outer.monitor import Stop, StopRequest
 from blocc.problem import BilevelProblem
-from blocc.result import History, HistoryRow, MultiResult, Result, Status
+from blocc.result import History, HistoryRow, Result, Status
 from blocc.resume.recording import Recording
 from blocc.run import conclude
 from blocc.run.attempts import Attempts

@@ -12,13 +12,14 @@ from dataclasses import replace
 from blocc._lib.arrays import Float, NDArray
 from blocc.inner.choice import choose_oracles
 from blocc.judge.failures import NO_ROOM
+from blocc.multi_result import MultiResult
 from blocc.options import Options
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
 from blocc.outer.nonsmooth.relaxation import AMOUNTS, agreed, relaxed
 from blocc.outer.nonsmooth.smoothing import kinks_of, named, smoothed
 from blocc.problem import BilevelProblem
-from blocc.result import MultiResult, Result, Status
+from blocc.result import Result, Status
 from blocc.run.conclude import restated
 from blocc.run.phase import ENDED
 from blocc.run.phases import Phases

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc.problems.textbook.entry import KnownProblem, known
-from blocc.sets import Box, Product, Reals, Simplex
+from blocc.sets import Box, Product, Reals
+from blocc.simple_sets import Simplex
 
 #: Known by its global optimum and by a local one. Per coordinate the leader's value is 30 at x = 0, rises to 50 at 10,
 #: falls to 30 at 30 and rises to 40 at 50.

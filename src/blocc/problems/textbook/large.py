@@ -8,7 +8,8 @@ from scipy.linalg import solveh_banded
 
 from blocc._lib.arrays import Array, Float, NDArray
 from blocc.problems.textbook.entry import KnownProblem, half_square, known
-from blocc.sets import Box, Reals, Simplex
+from blocc.sets import Box, Reals
+from blocc.simple_sets import Simplex
 
 
 def _capacity_kinks(size: int) -> KnownProblem:

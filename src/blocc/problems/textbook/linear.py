@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc.problems.textbook.entry import KnownProblem, known
-from blocc.sets import Box, Simplex
+from blocc.sets import Box
+from blocc.simple_sets import Simplex
 
 
 def _candler_townsley_1982() -> KnownProblem:

@@ -8,7 +8,8 @@ from jax.scipy.special import xlogy
 from scipy.special import lambertw
 
 from blocc.problems.textbook.entry import KnownProblem, half_square, known
-from blocc.sets import AffineSubspace, Ball, Box, Halfspace, Reals, Simplex
+from blocc.sets import Box, Reals
+from blocc.simple_sets import AffineSubspace, Ball, Halfspace, Simplex
 
 
 def _softmax_matching() -> KnownProblem:
