@@ -37,6 +37,10 @@ def design_command(
     tolerance: Annotated[float, typer.Option(help="What the certificate may lack, relative to 1 + |utility|.")] = 1e-3,
     time_limit: Annotated[float | None, typer.Option(help="Seconds; the best design so far is kept.")] = None,
     max_iterations: Annotated[int | None, typer.Option(help="Most steps of Algorithm 1.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="File in which the run keeps itself as it goes.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Such a file, to go on from; give the other options once more.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the design's files and report.html.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the design as JSON.")] = False,
     quiet: Annotated[bool, typer.Option(help="Print nothing; the exit code tells.")] = False,
@@ -62,6 +66,8 @@ def design_command(
             time_limit=time_limit,
             max_iterations=max_iterations,
             report=report,
+            checkpoint=checkpoint,
+            resume=resume,
         )
     written = [] if out is None else write_design(design, out)
     if as_json:

@@ -22,6 +22,7 @@ from blocc.transport.design.model import CapacityPenalty, DesignModel
 #: Called with every evaluation: the capacities, gamma and what was found.
 Observer = Callable[[Float[NDArray, "links"], float, CapacityPenalty], None]
 
+#: gamma of the descent, up to the one wanted.
 LEVELS = (30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
 #: How closely a budget that binds is spent.
 SPENT = 2e-3
@@ -34,35 +35,34 @@ class Candidate(NamedTuple):
     budget_price: float = 0.0
 
 
-def descend_levels(
+def descend_level(
     model: DesignModel,
     limits: CapacitySet,
     start: Candidate,
     gamma: float,
     observe: Observer,
     *,
-    first_level: float = 0.0,
+    is_first: bool,
+    is_last: bool,
 ) -> Candidate:
-    """Minimise F_gamma within the limits, for gamma growing up to the one given."""
+    """Minimise F_gamma within the limits at one gamma of several, with a multiplier that makes the budget fit."""
     capacity, price = start
-    levels = [level for level in LEVELS if first_level <= level < gamma] + [gamma]
-    for position, level in enumerate(levels):
-        low, high = 0.0, np.inf
-        iterations, precision = (400, 1e-13) if level == gamma else (150, 1e-9)
-        for _ in range(12 if position == 0 else 6):
-            capacity, _ = descend_built(
-                model, limits, Candidate(capacity, price), level, observe, iterations=iterations, precision=precision
-            )
-            spent = float(model.network.cost @ capacity)
-            if spent <= limits.budget and (price == 0.0 or spent >= (1.0 - SPENT) * limits.budget):
-                break
-            if spent > limits.budget:
-                low = price
-                price = 0.5 * (low + high) if np.isfinite(high) else 2.0 * price + 0.05
-            else:
-                high = price
-                price = 0.5 * (low + high) if high > 1e-6 else 0.0
-    return Candidate(limits.cover(capacity), price)
+    low, high = 0.0, np.inf
+    iterations, precision = (400, 1e-13) if is_last else (150, 1e-9)
+    for _ in range(12 if is_first else 6):
+        capacity, _ = descend_built(
+            model, limits, Candidate(capacity, price), gamma, observe, iterations=iterations, precision=precision
+        )
+        spent = float(model.network.cost @ capacity)
+        if spent <= limits.budget and (price == 0.0 or spent >= (1.0 - SPENT) * limits.budget):
+            break
+        if spent > limits.budget:
+            low = price
+            price = 0.5 * (low + high) if np.isfinite(high) else 2.0 * price + 0.05
+        else:
+            high = price
+            price = 0.5 * (low + high) if high > 1e-6 else 0.0
+    return Candidate(capacity, price)
 
 
 def descend_built(

@@ -57,9 +57,10 @@ class CapacitySet(ConvexSet):
         scale = float(np.linalg.norm(self.cost)) or 1.0
         return jnp.reshape((jnp.dot(self.cost, point) - self.budget) / scale, (1,))
 
-    def equality_flat(self, point: Float[AnyArray, "links"]) -> Float[AnyArray, "pairs"]:
+    def equality_flat(self, point: Float[AnyArray, "links"]) -> Float[Array, "pairs"]:
         first = np.flatnonzero(np.arange(self.size) < self.partner)
-        return point[first] - point[self.partner[first]]
+        values = jnp.asarray(point)
+        return values[first] - values[self.partner[first]]
 
     def project_flat(self, point: Float[AnyArray, "links"]) -> Float[Array, "links"]:
         # Tied links move together, so their mean and the mean of their costs are all that counts.

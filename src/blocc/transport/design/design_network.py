@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.compiled import compile_seconds
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
-from blocc.outer.monitor import HistoryRow, Monitor, State, Stop, StopReason, interruptible
-from blocc.result import Certificate, History, Status
+from blocc.outer.monitor import Monitor, State, Stop, StopReason, interruptible
+from blocc.problem import BilevelProblem
+from blocc.result import Certificate, History, HistoryRow, Status
+from blocc.resume.file import open_recording
+from blocc.resume.recorded import RecordedMonitor
 from blocc.run.conclude import versions
 from blocc.solve import solve
 from blocc.transport.design.capacity_descent import Candidate
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.certificate import assignment, certify, remaining_gain
 from blocc.transport.design.design_result import Design, Start
+from blocc.transport.design.kept_search import keep_search, restore_search
 from blocc.transport.design.model import CapacityPenalty, DesignModel
 from blocc.transport.design.options import PAPER_STEP, DesignOptions
 from blocc.transport.design.search import Search
@@ -40,6 +48,9 @@ def design_network(
     callback: Callable[[State], Any] | None = None,
     report: Callable[[int, HistoryRow], None] | None = None,
     model: DesignModel | None = None,
+    checkpoint: str | Path | None = None,
+    resume: str | Path | None = None,
+    checkpoint_seconds: float = 5.0,
     **options: Any,
 ) -> Design:
     """Choose the capacities that earn most, and return them with a certificate.
@@ -52,6 +63,10 @@ def design_network(
     :param callback: sees every recorded iteration, and stops the run by returning True
     :param report: sees every recorded iteration
     :param model: of an earlier call, to save compiling again
+    :param checkpoint: a file that the run keeps itself in, after a stage of a start and every ``checkpoint_seconds`` at
+        most, and at its end
+    :param resume: such a file to go on from, with the same network and options (``time_limit`` may differ and counts
+        anew, ``starts`` may be more); the run keeps itself in it as well unless ``checkpoint`` names another
     """
     if not isinstance(network, TransportNetwork):
         raise OptionError(f"network must be a TransportNetwork, got {type(network).__name__}")
@@ -61,9 +76,13 @@ def design_network(
     start = None if x0 is None else _capacities(network, x0)
     settings = settings if start is None else replace(settings, starts=1)
     limits = settings.capacity_set(network)
-    monitor = Monitor(lambda x: x, callback, report, settings.time_limit)
-    with double_precision(), single_blas_thread(), interruptible(monitor.request):
-        return _Run(model or DesignModel(network), limits, settings, monitor).all(start)
+    problem = structured_problem(network, x_set=limits)
+    point = np.zeros(0) if start is None else start
+    recording = open_recording(problem, settings.identity(), point, checkpoint, resume, checkpoint_seconds)
+    monitor = RecordedMonitor(recording, lambda x: x, callback, report, settings.time_limit)
+    with double_precision(), single_blas_thread(), interruptible(monitor.request), closing(recording):
+        design = _Run(model or DesignModel(network), problem, limits, settings, monitor).all(start)
+    return replace(design, message=design.message + recording.remark())
 
 
 def _capacities(network: TransportNetwork, x0: Any) -> Float[NDArray, "links"]:
@@ -79,11 +98,17 @@ def _capacities(network: TransportNetwork, x0: Any) -> Float[NDArray, "links"]:
 class _Run:
     """One call: every start, the best of them, and its certificate."""
 
-    def __init__(self, model: DesignModel, limits: CapacitySet, options: DesignOptions, monitor: Monitor) -> None:
-        self.model, self.limits, self.options, self.monitor = model, limits, options, monitor
-        self.gamma = options.penalty
-        self.compiled_before = model.compile_seconds
-        self.compiled_elsewhere = 0.0
+    def __init__(
+        self,
+        model: DesignModel,
+        problem: BilevelProblem,
+        limits: CapacitySet,
+        options: DesignOptions,
+        monitor: Monitor,
+    ) -> None:
+        self.model, self.problem, self.limits = model, problem, limits
+        self.options, self.monitor = options, monitor
+        self.gamma, self.compiled_before = options.penalty, compile_seconds()
 
     def all(self, x0: Float[NDArray, "links"] | None) -> Design:
         best: tuple[Search, list[HistoryRow]] | None = None
@@ -91,18 +116,16 @@ class _Run:
         stopped: StopReason | None = None
         for index in range(self.options.starts or 1):
             self.monitor.rows = []
-            began, compiled = self.monitor.elapsed(), self._compiled()
             search = Search(self.model, self.limits, self.gamma, self.monitor, fixed=self.options.has_fixed_gamma)
             try:
-                self._start(search, np.random.default_rng([self.options.seed, index]), x0)
+                self._start(search, index, x0)
                 ended = Status.CONVERGED
             except Stop as stop:
                 stopped, ended = stop.reason, _STOPPED[stop.reason]
                 search.settle()
-            seconds = self.monitor.elapsed() - began - (self._compiled() - compiled)
-            capacity = search.state.best.capacity
+            capacity, state = search.state.best.capacity, search.state
             utility = float(self.model.capacities(capacity, self.gamma).utility)
-            done.append(Start(utility, ended, int((capacity > 0).sum()), search.state.evaluations, seconds))
+            done.append(Start(utility, ended, int((capacity > 0).sum()), state.evaluations, state.seconds))
             if best is None or search.state.score > best[0].state.score:
                 best = (search, list(self.monitor.rows))
             if stopped is not None:
@@ -110,32 +133,40 @@ class _Run:
         assert best is not None
         return self._conclude(*best, done, stopped)
 
-    def _compiled(self) -> float:
-        return self.model.compile_seconds - self.compiled_before + self.compiled_elsewhere
-
     # --- one start --------------------------------------------------------------------------------------------------
-    def _start(self, search: Search, random: np.random.Generator, x0: Float[NDArray, "links"] | None) -> None:
-        network = self.model.network
-        if self.options.method == "prices":
-            if x0 is None:
+    def _start(self, search: Search, index: int, x0: Float[NDArray, "links"] | None) -> None:
+        is_resumed = restore_search(search, index)
+        earlier, began, compiled = search.state.seconds, self.monitor.elapsed(), compile_seconds()
+
+        def count_seconds() -> None:
+            search.state.seconds = earlier + self.monitor.elapsed() - began - (compile_seconds() - compiled)
+
+        def after_stage() -> None:
+            count_seconds()
+            keep_search(search, index)
+
+        random, network = np.random.default_rng([self.options.seed, index]), self.model.network
+        try:
+            if self.options.method == "pgd":
+                start = random.uniform(*(network.start_range or network.usual_range), network.n_links)
+                start = np.clip(start if x0 is None else x0, 0.0, self.limits.limit)
+                search.run([partial(self._published, search, start)], after_stage)
+                return
+            if not is_resumed:
                 prices = random.uniform(0.0, self.model.time_unit, network.n_links)
-            else:
-                prices = np.asarray(self.model.capacities(x0, self.gamma).follower.point.price)
-            search.begin(prices)
-            search.run(lambda: None)
-            return
-        low, high = network.start_range or network.usual_range
-        start = x0 if x0 is not None else random.uniform(low, high, network.n_links)
-        start = np.clip(start, 0.0, self.limits.limit)
-        search.keep(Candidate(start))
-        self._published(search, start)
+                if x0 is not None:
+                    prices = np.asarray(self.model.capacities(x0, self.gamma).follower.point.price)
+                search.begin(prices)
+            search.run(search.stages(), after_stage)
+        finally:
+            count_seconds()
 
     def _published(self, search: Search, start: Float[NDArray, "links"]) -> None:
         """Algorithm 1 with the published step; the structured oracle stands in for its inner loops."""
-        problem = structured_problem(self.model.network, x_set=self.limits)
+        search.keep(Candidate(start))
         self.monitor.check_time()
         result = solve(
-            problem,
+            self.problem,
             start,
             preset="paper",
             inner="auto",
@@ -146,7 +177,6 @@ class _Run:
             callback=self._wants_to_stop,
             progress=False,
         )
-        self.compiled_elsewhere += result.seconds["compile"]
         search.state.evaluations += result.counts["evaluations"]
         self.monitor.rows = list(result.history.rows())
         search.state.score = -np.inf  # the published method's answer is where it ends, not the best point on the way
@@ -173,7 +203,7 @@ class _Run:
         certificate, relative = certify(self.model, capacity, found, gain)
         status, message = self._judge(certificate, relative, found, stopped)
         finished = [start if start.status is not Status.CONVERGED else start._replace(status=status) for start in done]
-        graph, compiled = self.model.graph, self._compiled()
+        graph, compiled = self.model.graph, compile_seconds() - self.compiled_before
         penalised_alternative = graph.alternative + graph.revenue / self.gamma
         return Design(
             network=self.model.network,

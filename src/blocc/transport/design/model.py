@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, NDArray
-from blocc._lib.compiled import compile_ahead
+from blocc._lib.compiled import Program
 from blocc._lib.precision import double_precision
 from blocc.lagrangian import Multipliers, Residuals, residuals, weights
 from blocc.transport.design.prices import PricePenalty, evaluate_prices
@@ -75,12 +74,22 @@ class DesignModel:
 
     def __init__(self, network: TransportNetwork) -> None:
         self.network = network
-        self.graph = graph_of(network)
-        self.compile_seconds = 0.0
-        self._compiled: dict[str, Any] = {}
-        self._compiling = threading.Lock()
+        self.graph = graph = graph_of(network)
+        flat = structured_problem(network).flat
+
+        def penalty_of_prices(p: Any, gamma: Any, is_open: Any, temperature: Any, cost: Any) -> PricePenalty:
+            return evaluate_prices(graph._replace(cost=cost), p, gamma, is_open, temperature)
+
+        def lower_residuals(x: Any, found: LowerLevel) -> tuple[Residuals, Float[Array, ""]]:
+            y, multipliers = pack(network, graph, found, x, graph.alternative)
+            return residuals(flat, x, y, multipliers, weights(flat)), jnp.max(jnp.abs(y))
+
+        self._prices = Program(penalty_of_prices)
+        self._capacities = Program(lambda x, gamma, warm: evaluate_capacities(graph, x, gamma, warm, TOLERANCE))
+        self._residuals = Program(lower_residuals)
+        self._unpacked = Program(lambda x, found, alternative: pack(network, graph, found, x, alternative))
         with double_precision():
-            self._cold = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), cold(self.graph))
+            self._cold = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), cold(graph))
 
     @property
     def time_unit(self) -> float:
@@ -110,45 +119,23 @@ class DesignModel:
 
         :param cost: what the leader pays for a unit of capacity, the multipliers of limits included
         """
-
-        def function(p: Any, gamma: Any, is_open: Any, temperature: Any, cost: Any) -> PricePenalty:
-            return evaluate_prices(self.graph._replace(cost=cost), p, gamma, is_open, temperature)
-
-        return jax.device_get(self._call("prices", function, values, float(gamma), is_open, temperature, cost))
+        with double_precision():
+            return jax.device_get(self._prices(values, float(gamma), is_open, temperature, cost))
 
     def capacities(self, capacity: Float[NDArray, "links"], gamma: float, warm: Point | None = None) -> CapacityPenalty:
         """The penalty function in the capacities, with both answers."""
-
-        def function(x: Any, gamma: Any, warm: Point) -> CapacityPenalty:
-            return evaluate_capacities(self.graph, x, gamma, warm, TOLERANCE)
-
-        return self._call("capacities", function, capacity, float(gamma), self._cold if warm is None else warm)
+        with double_precision():
+            return self._capacities(capacity, float(gamma), self._cold if warm is None else warm)
 
     def lower_residuals(self, capacity: Float[NDArray, "links"], found: LowerLevel) -> tuple[Residuals, float]:
         """KKT residuals of the follower's answer from the problem's own functions, and the answer's size."""
-        problem = structured_problem(self.network)
-
-        def function(x: Any, found: LowerLevel) -> tuple[Residuals, Float[Array, ""]]:
-            y, multipliers = pack(self.network, self.graph, found, x, jnp.asarray(self.graph.alternative))
-            return residuals(problem.flat, x, y, multipliers, weights(problem.flat)), jnp.max(jnp.abs(y))
-
-        lower, size = jax.device_get(self._call("residuals", function, capacity, found))
+        with double_precision():
+            lower, size = jax.device_get(self._residuals(capacity, found))
         return lower, float(size)
 
     def unpacked(
         self, capacity: Float[NDArray, "links"], found: LowerLevel, alternative: Float[AnyArray, "origins nodes"]
     ) -> tuple[Float[NDArray, "n_y"], Multipliers]:
         """A solution in the layout of the aggregated problem."""
-
-        def function(x: Any, found: LowerLevel, alternative: Any) -> tuple[Float[Array, "n_y"], Multipliers]:
-            return pack(self.network, self.graph, found, x, alternative)
-
-        return jax.device_get(self._call("unpacked", function, capacity, found, alternative))
-
-    def _call(self, name: str, function: Any, *arguments: Any) -> Any:
         with double_precision():
-            with self._compiling:  # several threads may share a model
-                if name not in self._compiled:
-                    self._compiled[name], seconds = compile_ahead(function, *arguments)
-                    self.compile_seconds += seconds
-            return self._compiled[name](*arguments)
+            return jax.device_get(self._unpacked(capacity, found, alternative))

@@ -82,6 +82,11 @@ class DesignOptions:
             raise OptionError(f"method {self.method!r} knows no budget and no symmetry; use method='prices'")
         return limits
 
+    def identity(self) -> dict[str, Any]:
+        """The options that decide where each start leads; a checkpoint belongs to runs that have the same."""
+        plain = self.settings() | {"max_iterations": self.max_iterations if self.method == "pgd" else None}
+        return {name: value for name, value in plain.items() if name != "starts"}
+
     def settings(self) -> dict[str, Any]:
         """The options that shape a design, as plain values."""
         plain = {name: value for name, value in asdict(self).items() if name not in ("time_limit", "max_iterations")}

@@ -13,8 +13,9 @@ from functools import partial
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
-from blocc.outer.monitor import HistoryRow, Monitor
-from blocc.transport.design.capacity_descent import Candidate, descend_built, descend_levels
+from blocc.outer.monitor import Monitor
+from blocc.result import HistoryRow
+from blocc.transport.design.capacity_descent import LEVELS, Candidate, descend_built, descend_level
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.design_result import WhatIf
 from blocc.transport.design.model import CapacityPenalty, DesignModel
@@ -30,6 +31,10 @@ POLISHED_AT = (10.0, 100.0)
 HANDED_OVER_AT, TIED_HANDED_OVER_AT = 100.0, 10.0
 #: Closing one link after the other ends after so many.
 MOST_CLOSED = 8
+
+
+#: Does one piece of work; True ends the search.
+Stage = Callable[[], bool | None]
 
 
 @dataclass
@@ -50,6 +55,7 @@ class SearchState:
     evaluations: int = 0
     stage: int = 0  #: stages done
     what_if: list[WhatIf] = field(default_factory=list)
+    seconds: float = 0.0  #: spent so far, without compiling
 
     @classmethod
     def initial(cls, model: DesignModel, limits: CapacitySet) -> SearchState:
@@ -76,26 +82,27 @@ class Search:
         self.keep(Candidate(np.zeros(self.model.network.n_links)))
         self.state.prices = prices
 
-    def run(self, after_stage: Callable[[], None]) -> None:
-        """Follow gamma upwards and the temperature downwards, then fit the limits if there are any."""
-        stages = self._stages()
+    def run(self, stages: list[Stage], after_stage: Callable[[], None]) -> None:
+        """Work off the stages that are not done yet."""
         while self.state.stage < len(stages):
             is_last = stages[self.state.stage]()
             self.state.stage = len(stages) if is_last else self.state.stage + 1
             after_stage()
 
-    def _stages(self) -> list[Callable[[], bool | None]]:
-        """What is to be done, in this order; a stage that returns True ends the search."""
+    def stages(self) -> list[Stage]:
+        """Follow gamma upwards and the temperature downwards, then fit the limits if there are any."""
         unlimited = self.limits.is_orthant
         end = TIED_HANDED_OVER_AT if self.limits.symmetric else HANDED_OVER_AT
         last = self.gamma if unlimited else min(self.gamma, end)
         gammas = [gamma for gamma in GAMMAS if gamma < last] + [last]
         early = max((gamma for gamma in gammas if gamma <= POLISHED_AT[0]), default=gammas[0])
-        stages: list[Callable[[], bool | None]] = []
+        stages: list[Stage] = []
         for gamma in gammas:
             stages.append(partial(self._follow, gamma, noted=unlimited and gamma in (*WHAT_IF, last), early=early))
         if not unlimited:
-            return [*stages, self._fit, *[self._close] * MOST_CLOSED]
+            levels = [level for level in LEVELS if level < self.gamma] + [self.gamma]
+            stages += [partial(self._fit, level, is_first=level == levels[0]) for level in levels]
+            return stages + [self._close] * MOST_CLOSED
         if self.fixed:
             return [*stages, self._settle_at_gamma]
         unit = self.model.time_unit
@@ -171,14 +178,19 @@ class Search:
         state.budget_price = price
         return descent
 
-    def _fit(self) -> None:
-        """Descend within the limits from where the prices led."""
-        start = Candidate(self._carrying(self.state.flow), self.state.budget_price)
-        self._take(descend_levels(self.model, self.limits, start, self.gamma, self.observe))
+    def _fit(self, level: float, *, is_first: bool) -> None:
+        """Descend within the limits from where the prices led; ``flow`` then holds the capacities."""
+        is_last, state = level == self.gamma, self.state
+        start = Candidate(self._carrying(state.flow) if is_first else state.flow, state.budget_price)
+        found = descend_level(self.model, self.limits, start, level, self.observe, is_first=is_first, is_last=is_last)
+        if is_last:
+            found = found._replace(capacity=self.limits.cover(found.capacity))
+            self.keep(found)
+        state.flow, state.budget_price = found
 
     def _close(self) -> bool:
         """Close the group of links whose closing raises the exact utility most, and descend; True where none does."""
-        capacity = self.state.flow  # since the limits are kept: the capacities of the last descent
+        capacity = self.state.flow
         leaders = np.unique(self.limits.group[capacity > 0])
         smallest = sorted(leaders, key=lambda leader: capacity[leader])[: 2 * self.max_failures]
         found = []
@@ -188,14 +200,9 @@ class Search:
             self.state.evaluations += 1
         if not found or max(found)[0] <= self.state.score + 1e-6 * (1.0 + abs(self.state.score)):
             return True
-        start = Candidate(np.where(self.limits.group == max(found)[1], 0.0, capacity), self.state.budget_price)
-        self._take(descend_levels(self.model, self.limits, start, self.gamma, self.observe, first_level=self.gamma))
+        self.state.flow = np.where(self.limits.group == max(found)[1], 0.0, capacity)
+        self._fit(self.gamma, is_first=True)
         return False
-
-    def _take(self, candidate: Candidate) -> None:
-        """Go on from here, whether it is the best or not."""
-        self.keep(candidate)
-        self.state.flow, self.state.budget_price = candidate
 
     # --- what was found ---------------------------------------------------------------------------------------------
     def _carrying(self, flow: Float[NDArray, "links"]) -> Float[NDArray, "links"]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float
-from blocc.inner.protocol import InnerCode, InnerSolution, finish
+from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights
 from blocc.problem import BilevelProblem, FlatProblem
 from blocc.transport.network.network import TransportNetwork
@@ -26,7 +26,7 @@ from blocc.transport.travellers.origin_blocks import Point
 
 
 @dataclass(frozen=True, eq=False)
-class OriginOracle:
+class OriginOracle(InnerOracle):
     """Solves the lower level of one network, its flows aggregated by origin."""
 
     network: TransportNetwork
@@ -50,7 +50,9 @@ class OriginOracle:
         y, multipliers = pack(self.network, graph, found, x, alternative)
         scaled = Multipliers(weights.lower * multipliers.inequality, weights.lower * multipliers.equality)
         code = jnp.where(found.error <= tolerance, int(InnerCode.CONVERGED), int(InnerCode.STALLED))
-        return finish(flat, x, y, scaled, weights, iterations=found.iterations, code=code, warm=found.point)
+        return finish(
+            flat, x, y, scaled, weights, iterations=jnp.asarray(found.iterations), code=code, warm=found.point
+        )
 
 
 def pack(
