@@ -115,6 +115,20 @@ def test_jax_settings_are_left_alone() -> None:
     assert wrong == []
 
 
+def test_the_verdict_knows_nothing_of_the_descent() -> None:
+    """What judges never uses what helped to descend: whatever the verdict imports, directly or not."""
+    seen: set[str] = set()
+    waiting = ["blocc.judge.verdict", "blocc.judge.second_opinion"]
+    while waiting:
+        module = waiting.pop()
+        path = SOURCE.parent / (module.replace(".", "/") + ".py")
+        if module in seen or not path.is_file():
+            continue
+        seen.add(module)
+        waiting += [part for name, _ in imports(path) for part in (name, name.rpartition(".")[0])]
+    assert not [name for name in seen if name.split(".")[1] in ("outer", "run", "resume", "methods")]
+
+
 def test_modules_stay_short() -> None:
     lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
     assert {name: length for name, length in lengths.items() if length > LONGEST} == {}

@@ -77,6 +77,13 @@ class FlatProblem:
         """What ``make(flat, *fixed)`` returned for the first of the problems that differ only in their data."""
         return self.store.get((make, *fixed), lambda: make(self, *fixed))
 
+    def project_x(self, point: Float[AnyArray, "n_x"]) -> Float[NDArray, "n_x"]:
+        """The nearest member of X, in NumPy."""
+        if self.x_set.is_box:
+            low, high = self.x_set.bounds_flat()
+            return np.clip(point, low, high)
+        return np.asarray(self.program(_project_x)(jnp.asarray(point)))
+
     @property
     def follower_rows(self) -> tuple[int, int]:
         """Number of inequalities and equalities of the follower, with those of Y that are no bounds."""
@@ -91,6 +98,10 @@ class FlatProblem:
     def n_y(self) -> int:
         """Number of the follower's variables."""
         return self.y_set.size
+
+
+def _project_x(flat: FlatProblem, point: Float[Array, "n_x"]) -> Float[Array, "n_x"]:
+    return flat.x_set.project_flat(point)
 
 
 def _follower_rows(flat: FlatProblem) -> tuple[int, int]:

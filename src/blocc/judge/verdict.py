@@ -19,7 +19,6 @@ from blocc.judge.probe import DISTANCES, FINE, Probed, Value, falls_for_ever, pr
 from blocc.judge.scales import row_sizes
 from blocc.judge.value_slope import Slope, slope_at
 from blocc.lagrangian import figures, zero_multipliers
-from blocc.outer.evaluator import projector
 from blocc.problem import BilevelProblem, FlatProblem
 
 #: A probe is trusted where the follower's answer there is accurate to this ratio.
@@ -131,7 +130,7 @@ class Judge:
             return float(found.upper), np.asarray(found.upper_inequality)
 
         most = 40 if flat.n_y + flat.n_x <= _ALL_PROBES else 4
-        return cls(flat, answer, projector(flat), values, tolerance, seed, most)
+        return cls(flat, answer, flat.project_x, values, tolerance, seed, most)
 
     @property
     def dense(self) -> bool:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import AnyArray, Array, Float, NDArray
+from blocc._lib.arrays import AnyArray, Float, NDArray
 from blocc.inner.choice import general_oracles
 from blocc.inner.elastic import Violation, violation
 from blocc.inner.protocol import InnerOracle, WarmStart
@@ -24,18 +24,6 @@ from blocc.problem import FlatProblem
 
 #: After so many fallbacks in a row that came to nothing no other oracle is tried: the points have no answer below.
 _MOST_FUTILE = 2
-
-
-def _project_x(flat: FlatProblem, point: Float[Array, "n_x"]) -> Float[Array, "n_x"]:
-    return jnp.asarray(flat.x_set.project_flat(point))
-
-
-def projector(flat: FlatProblem) -> Callable[[AnyArray], NDArray]:
-    """Projection on X as a NumPy function."""
-    if flat.x_set.is_box:
-        low, high = flat.x_set.bounds_flat()
-        return lambda point: np.clip(point, low, high)
-    return lambda point: np.asarray(flat.program(_project_x)(jnp.asarray(point)))
 
 
 def stationarity(
@@ -63,7 +51,7 @@ class Evaluator:
     def __init__(self, flat: FlatProblem, oracles: Sequence[InnerOracle], monitor: Monitor, seed: int = 0) -> None:
         self.flat, self.oracles, self.monitor = flat, tuple(oracles), monitor
         self.seed = seed  #: for every random probe of the run
-        self.project = projector(flat)
+        self.project = flat.project_x
         self.evaluations = self.inner_iterations = self.fallbacks = 0
         self.start_size = np.inf  #: 1 + |x| at the first evaluation
         self.warm: dict[InnerOracle, WarmStart] = {}  #: of the last usable evaluation, by oracle
