@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blocc.transport.network.checked_rows import Table, finite, identifier, is_blank, raise_if_any
+from blocc.transport.network.checked_rows import PLACE, Table, finite, identifier, is_blank, raise_if_any
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_no_cell_raises(value: Any) -> None:
 
 
 def test_complaints_stand_in_the_order_of_rows() -> None:
-    table = Table("links", [{"time": "x"}, {"time": -1}], ["first", "second"])
+    table = Table("links", [{"time": "x", PLACE: "first"}, {"time": -1}])
     table.numbers(("time",), least=0.0)
     table.at_least(5)
     assert table.lines() == [
         "links: needs at least 5 rows, has 2",
         "first: time 'x' is not a finite number",
-        "second: time -1 is below 0",
+        "links row 2: time -1 is below 0",
     ]
     with pytest.raises(ValueError, match="3 entries are wrong"):
         raise_if_any("town", (table,))

@@ -10,7 +10,7 @@ import pytest
 from scipy.sparse import coo_array
 
 from blocc.errors import ProblemError
-from blocc.transport.network.checked_rows import NetworkError
+from blocc.transport.network.checked_rows import PLACE, NetworkError
 from blocc.transport.network.files import read_network
 from blocc.transport.network.network import TransportNetwork
 
@@ -74,11 +74,9 @@ def test_every_wrong_row_is_named(tables: dict[str, list[Row]], complaint: str) 
 
 
 def test_all_complaints_come_at_once_and_under_given_places() -> None:
-    links = changed(changed(LINKS, 1, time=-1), 3, to=7)
+    links = changed(changed(LINKS, 1, time=-1, **{PLACE: "a.csv line 2"}), 3, to=7, **{PLACE: "a.csv line 9"})
     with pytest.raises(NetworkError) as error:
-        build(
-            links=links, markets=changed(MARKETS, 1, demand="x"), rows={"links": ["a.csv line 2", "b", "a.csv line 9"]}
-        )
+        build(links=links, markets=changed(MARKETS, 1, demand="x"))
     assert error.value.complaints == (
         "a.csv line 2: time -1 is below 0",
         "a.csv line 9: to 7 is not the id of a node",

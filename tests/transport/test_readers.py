@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from blocc.errors import BloccError, OptionError, ProblemError
+from blocc.transport.network.checked_rows import PLACE
 from blocc.transport.network.files import read_network
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.network.readers.omx import read_omx
@@ -299,12 +300,12 @@ def write_omx(path: Path, matrices: dict[str, Any], lookups: dict[str, Any] | No
 def test_omx(tmp_path: Path) -> None:
     path = write_omx(tmp_path / "trips.omx", {"AM": [[1, 2], [0, 3]], "PM": np.eye(2)}, {"zone": [20, 10]})
     demand = read_omx(path, "AM")
-    assert [tuple(row.values()) for row in demand.rows] == [(20, 20, 1.0), (20, 10, 2.0), (10, 10, 3.0)]
-    assert demand.places[1] == "trips.omx AM[20, 10]"
+    assert [tuple(row.values())[:3] for row in demand.rows] == [(20, 20, 1.0), (20, 10, 2.0), (10, 10, 3.0)]
+    assert demand.rows[1][PLACE] == "trips.omx AM[20, 10]"
     plain = write_omx(tmp_path / "plain.omx", {"AM": [[0, 2.5], [0, 0]]})
-    assert read_omx(plain).rows == [{"origin": 1, "destination": 2, "demand": 2.5}]
+    assert read_omx(plain).rows == [{"origin": 1, "destination": 2, "demand": 2.5, PLACE: "plain.omx AM[1, 2]"}]
     texts = write_omx(tmp_path / "texts.omx", {"AM": [[0, 1], [0, 0]]}, {"zone": np.array([b"a", b"b"])})
-    assert read_omx(texts).rows == [{"origin": "a", "destination": "b", "demand": 1.0}]
+    assert read_omx(texts).rows == [{"origin": "a", "destination": "b", "demand": 1.0, PLACE: "texts.omx AM[a, b]"}]
 
 
 def test_omx_demand_for_a_network(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import functools
 import inspect
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.cli.common import BAD_INPUT, guarded
@@ -44,71 +44,75 @@ link.csv, demand.csv) or a TNTP file (NAME_net.tntp, with NAME_trips.tntp and NA
 #: Reads the network that a command was given, perhaps under another name.
 Reader = Callable[..., TransportNetwork]
 
-_SOURCE_HELP = f"{', '.join(BUILT_IN)}, or a .json file, a folder of GMNS files, a *_net.tntp file."
-_RULES_PANEL = "Figures that the files leave out"
-_RULE_HELP = {
-    "time_factor": "Multiplies all times.",
-    "demand_factor": "Multiplies all demand.",
-    "cost_per_length": "Cost of a unit of capacity for a unit of length.",
-    "cost_per_time": "Cost of a unit of capacity for a unit of time.",
-    "revenue_flat": "Revenue of one passenger.",
-    "revenue_per_time": "Revenue of one passenger for a unit of time on the shortest path.",
-    "alternative_factor": "Time on the existing network over the shortest path's (1.5 unless told).",
-    "geographic": "Coordinates are longitude and latitude, or plane ones; by default as the files say.",
-}
-_DEMAND_HELP = {
-    "demand_omx": (Path, "Take the demand from this OMX file."),
-    "matrix": (str, "Which matrix of the OMX file, where it has several."),
-    "mapping": (str, "Which mapping of the OMX file names the zones."),
-}
-
 
 # --- options shared by the commands that read a network ------------------------------------------------------------
-def reads_network(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the argument NETWORK and every option of reading one, besides its own.
+class Option(NamedTuple):
+    """An option that is not a parameter of its command's own."""
 
-    The command is called with a function that reads the network, and with the values of its own options.
+    kind: type
+    help: str
+    panel: str | None = None
+    flags: tuple[str, ...] = ()
+    default: Any = None
+
+    def parameter(self, name: str) -> inspect.Parameter:
+        """The option as typer wants it."""
+        details = typer.Option(*self.flags, help=self.help, rich_help_panel=self.panel)
+        kind: Any = self.kind if self.default is not None else self.kind | None
+        annotation = Annotated[kind, details]
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=self.default, annotation=annotation)
+
+
+_SOURCE = f"{', '.join(BUILT_IN)}, or a .json file, a folder of GMNS files, a *_net.tntp file."
+_MISSING = "Figures that the files leave out"
+_PLANE = "Coordinates are longitude and latitude, or plane ones; by default as the files say."
+_RULES = {
+    "cost_per_length": Option(float, "Cost of a unit of capacity for a unit of length.", _MISSING),
+    "cost_per_time": Option(float, "Cost of a unit of capacity for a unit of time.", _MISSING),
+    "revenue_flat": Option(float, "Revenue of one passenger.", _MISSING),
+    "revenue_per_time": Option(float, "Revenue of a passenger for a unit of time on the shortest path.", _MISSING),
+    "alternative_factor": Option(float, "Time on the existing network over the shortest path's (1.5).", _MISSING),
+    "demand_factor": Option(float, "Multiplies all demand.", _MISSING),
+    "time_factor": Option(float, "Multiplies all times.", _MISSING),
+    "geographic": Option(bool, _PLANE, _MISSING, ("--geographic/--plane",)),
+}
+_DEMAND = {
+    "demand_omx": Option(Path, "Take the demand from this OMX file.", "Demand"),
+    "matrix": Option(str, "Which matrix of the OMX file, where it has several.", "Demand"),
+    "mapping": Option(str, "Which mapping of the OMX file names the zones.", "Demand"),
+}
+
+
+def reads_network(
+    command: Callable[..., None], options: Mapping[str, Option] = MappingProxyType({})
+) -> Callable[..., None]:
+    """Give a command the argument NETWORK, ``options``, and every option of reading a network, besides its own.
+
+    The command is called with a function that reads the network, and with the values of all other options.
     """
     if not HAS_TYPER:
         return command
 
     @functools.wraps(command)
     def run(network: str, **given: Any) -> None:
-        rules = {name: given.pop(name) for name in _RULE_HELP}
+        rules = {name: given.pop(name) for name in _RULES}
         filled = FillRules(**{name: value for name, value in rules.items() if value is not None})
-        demand = {name: given.pop(name) for name in _DEMAND_HELP}
+        demand = {name: given.pop(name) for name in _DEMAND}
         command(functools.partial(read_network, network, rules=filled, **demand), **given)
 
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    parameters = [_source(), *(option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in own), *_options()]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {option.name: option.annotation for option in parameters}
-    return run
-
-
-def _source() -> inspect.Parameter:
-    argument = typer.Argument(help=_SOURCE_HELP, metavar="NETWORK", show_default=False)
-    return inspect.Parameter("network", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Annotated[str, argument])
-
-
-def _options() -> list[inspect.Parameter]:
-    def option(name: str, kind: Any, panel: str, text: str, *flags: str) -> inspect.Parameter:
-        details = typer.Option(*flags, help=text, rich_help_panel=panel, show_default=False)
-        annotation = Annotated[kind | None, details]
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-
-    switch = ("--geographic/--plane",)
-    rules = [
-        option(
-            rule.name,
-            bool if rule.name == "geographic" else float,
-            _RULES_PANEL,
-            _RULE_HELP[rule.name],
-            *(switch if rule.name == "geographic" else ()),
-        )
-        for rule in fields(FillRules)
+    argument = typer.Argument(help=_SOURCE, metavar="NETWORK", show_default=False)
+    source = inspect.Parameter("network", inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str, argument])
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
     ]
-    return rules + [option(name, kind, "Demand", text) for name, (kind, text) in _DEMAND_HELP.items()]
+    given_options = [option.parameter(name) for name, option in options.items()]
+    shared = [option.parameter(name) for name, option in {**_RULES, **_DEMAND}.items()]
+    parameters = [source, *given_options, *own, *shared]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 # --- commands ------------------------------------------------------------------------------------------------------

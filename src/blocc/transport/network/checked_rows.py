@@ -12,6 +12,8 @@ from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.files import shown
 from blocc.errors import ProblemError
 
+#: The entry of a row that says where it stands, such as "link.csv line 7".
+PLACE = "(place)"
 SHOWN = 20
 LONGEST_INTEGER = 30
 
@@ -27,11 +29,11 @@ class NetworkError(ProblemError):
 
 
 class Table:
-    """Rows of one table, with the complaints about them."""
+    """Rows of one table, with the complaints about them; a row without a place is known by its number."""
 
-    def __init__(self, name: str, data: list[Mapping[str, Any]], places: Sequence[str] | None = None) -> None:
-        self.name, self.data = name, data
-        self.places = list(places) if places is not None else [f"{name} row {n}" for n in range(1, len(data) + 1)]
+    def __init__(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        self.name, self.data = name, list(rows)
+        self.places = [row.get(PLACE, f"{name} row {n}") for n, row in enumerate(self.data, 1)]
         self.complaints: list[tuple[int, str]] = []
 
     def complain(self, row: int, column: str, what: str) -> None:

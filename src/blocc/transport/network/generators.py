@@ -49,29 +49,25 @@ def grid_network(
     proportion to the time of the shortest path, with a wide spread, so that some markets are worth serving and others
     are not; the existing network takes 1 to 1.6 times as long as the shortest path.
     """
-    _whole("rows", rows, 1)
-    _whole("columns", columns, 1)
-    if rows * columns < 2:
-        raise OptionError(f"rows and columns must make at least 2 nodes, got {rows} by {columns}")
-    for option, value in (
-        ("demand", demand),
-        ("cost_per_time", cost_per_time),
-        ("revenue_flat", revenue_flat),
-        ("revenue_per_time", revenue_per_time),
-    ):
-        if not 0 <= value < np.inf:
-            raise OptionError(f"{option} must be a finite number not below 0, got {value!r}")
+    _check_grid(
+        rows,
+        columns,
+        demand=demand,
+        cost_per_time=cost_per_time,
+        revenue_flat=revenue_flat,
+        revenue_per_time=revenue_per_time,
+    )
     random = np.random.default_rng(seed)
     straight = _neighbours(rows, columns)
     crossed = _diagonals(rows, columns, _diagonal_count(rows, columns, len(straight), diagonals, links), random)
     places = np.array([(column, row) for row in range(rows) for column in range(columns)], dtype=float)
     places += random.uniform(-0.15, 0.15, places.shape)
     edges = straight + crossed
-    lengths = np.array([np.linalg.norm(places[i] - places[j]) for i, j in edges])
+    starts, ends = np.array(edges).T
+    lengths = np.linalg.norm(places[starts] - places[ends], axis=1)
     times = np.round(TIME * lengths * random.uniform(0.9, 1.1, len(edges)), 6)
     both = [(i, j, float(time)) for (i, j), time in zip(edges, times, strict=True)]
     both = sorted(both + [(j, i, time) for i, j, time in both])
-
     shortest = _shortest(rows * columns, both)
     size = random.uniform(0.5, 1.5, rows * columns)
     gravity = np.outer(size, size) * np.exp(-shortest / shortest.mean())
@@ -96,6 +92,16 @@ def grid_network(
         name=name or f"grid {rows} x {columns}",
         notes=f"Generated: a grid of {rows} x {columns} nodes with {len(crossed)} diagonals, seed {seed}.",
     )
+
+
+def _check_grid(rows: Any, columns: Any, **figures: Any) -> None:
+    _whole("rows", rows, 1)
+    _whole("columns", columns, 1)
+    if rows * columns < 2:
+        raise OptionError(f"rows and columns must make at least 2 nodes, got {rows} by {columns}")
+    for option, value in figures.items():
+        if not 0 <= value < np.inf:
+            raise OptionError(f"{option} must be a finite number not below 0, got {value!r}")
 
 
 def _rows(columns: tuple[str, ...], figures: Iterable[tuple[Any, ...]]) -> list[dict[str, Any]]:

@@ -69,19 +69,14 @@ class TransportNetwork:
         name: str = "network",
         start_range: Sequence[Any] | None = None,
         notes: str = "",
-        rows: Mapping[str, Sequence[str]] | None = None,
     ) -> TransportNetwork:
         """Build a network out of rows, and name every row that is wrong.
 
         A node has ``id`` and either ``x`` and ``y`` or ``lon`` and ``lat`` (and perhaps a ``name``); a link ``from``,
         ``to``, ``time`` and ``cost``; a market ``origin``, ``destination``, ``demand``, ``revenue`` and
-        ``alternative_time``. ``rows`` may say where each row stands ("node.csv line 7"); by default "nodes row 7",
-        counted from 1.
+        ``alternative_time``.
         """
-        where = rows or {}
-        node_table = Table("nodes", list(nodes), where.get("nodes"))
-        link_table = Table("links", list(links), where.get("links"))
-        market_table = Table("markets", list(markets), where.get("markets"))
+        node_table, link_table, market_table = Table("nodes", nodes), Table("links", links), Table("markets", markets)
         geographic = any("lon" in row or "lat" in row for row in node_table.data)
         ids = node_table.identifiers("id")
         places = node_table.numbers(("lon", "lat") if geographic else ("x", "y"))

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from blocc._lib.tables import csv_bytes
-from blocc.transport.network.checked_rows import identifier
+from blocc.transport.network.checked_rows import PLACE, identifier
 from blocc.transport.network.network import NodeId, TransportNetwork
-from blocc.transport.network.readers.lines import Complaints, CsvTable, read_csv
+from blocc.transport.network.readers.lines import Complaints, read_csv
 from blocc.transport.network.readers.raw import Demand, RawNetwork, Row
 
 NODE = {"id": ("node_id",), "x": ("x_coord",), "y": ("y_coord",), "name": ("name",), "zone": ("zone_id",)}
@@ -45,17 +45,15 @@ def read_folder(folder: Path) -> RawNetwork:
     link = read_csv(folder / "link.csv", LINK, ("from", "to"))
     config = _config(folder)
     name = config.get("dataset_name") or folder.resolve().name or "network"
-    links, link_places = _links(link, name)
-    zones, zone_notes = _zones(node.rows)
+    zones, zone_notes = _zones(node)
     geographic = config.get("crs", "").lower() in GEOGRAPHIC
     names = {"x": "lon", "y": "lat"} if geographic else {}
     starts = (config.get("start_low", ""), config.get("start_high", ""))
     raw = RawNetwork(
         name=name,
-        nodes=[{names.get(key, key): value for key, value in row.items() if key != "zone"} for row in node.rows],
-        links=links,
+        nodes=[{names.get(key, key): value for key, value in row.items() if key != "zone"} for row in node],
+        links=_links(link, name),
         markets=None,
-        places={"nodes": node.places, "links": link_places},
         zones=zones,
         zones_from="node.csv",
         start_range=starts if any(starts) else None,
@@ -64,7 +62,7 @@ def read_folder(folder: Path) -> RawNetwork:
     )
     if (folder / "demand.csv").is_file():
         demand = read_csv(folder / "demand.csv", MARKET, ("origin", "destination", "demand"))
-        raw.set_demand(Demand(list(demand.rows), demand.places), keep_zero=True)
+        raw.set_demand(Demand(demand), keep_zero=True)
     return raw
 
 
@@ -106,27 +104,26 @@ def render(network: TransportNetwork) -> dict[str, bytes]:
 def _config(folder: Path) -> Mapping[str, str]:
     """The one row of config.csv; empty where the folder has none."""
     path = folder / "config.csv"
-    rows = read_csv(path, CONFIG, ()).rows if path.is_file() else []
+    rows = read_csv(path, CONFIG, ()) if path.is_file() else []
     return rows[0] if rows else {}
 
 
-def _links(table: CsvTable, name: str) -> tuple[list[Row], list[str]]:
+def _links(records: list[dict[str, str]], name: str) -> list[Row]:
     """One row for each direction."""
     complaints = Complaints(name)
     rows: list[Row] = []
-    places: list[str] = []
-    for record, place in zip(table.rows, table.places, strict=True):
+    for record in records:
         row = {key: value for key, value in record.items() if key != "directed"}
         rows.append(row)
-        places.append(place)
+        place = row[PLACE]
         directed = record.get("directed", "").lower().removesuffix(".0")
         if directed in BOTH_WAYS:
-            rows.append({**row, "from": row["to"], "to": row["from"]})
-            places.append(f"{place} (the way back: directed is {record['directed']})")
+            back = f"{place} (the way back: directed is {record['directed']})"
+            rows.append({**row, "from": row["to"], "to": row["from"], PLACE: back})
         elif directed not in ONE_WAY:
             complaints.add(place, f"directed {record['directed']!r} must be 1 or true (one way), or 0 or false (both)")
     complaints.raise_if_any()
-    return rows, places
+    return rows
 
 
 def _zones(nodes: Iterable[Mapping[str, str]]) -> tuple[dict[NodeId, NodeId] | None, tuple[str, ...]]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from blocc._lib.files import read_limited
 from blocc._lib.tables import csv_records
 from blocc.errors import BloccError, ProblemError
-from blocc.transport.network.checked_rows import NetworkError
+from blocc.transport.network.checked_rows import PLACE, NetworkError
 
 MAX_BYTES = 200 * 1024 * 1024
 MAX_ROWS = 2_000_000
@@ -36,13 +35,6 @@ class Complaints:
             raise NetworkError(self.name, self.lines)
 
 
-class CsvTable(NamedTuple):
-    """Rows of a CSV file under the names that the model uses."""
-
-    rows: list[dict[str, str]]
-    places: list[str]  #: "link.csv line 7"
-
-
 def read_text(path: Path) -> str:
     """The text of a UTF-8 file, with or without a byte order mark."""
     data = read_limited(path, MAX_BYTES, BloccError)
@@ -62,8 +54,11 @@ def check_rows(count: int, what: str) -> None:
         raise ProblemError(f"{what}: more than {MAX_ROWS:,} rows; choose a part of the network")
 
 
-def read_csv(path: Path, columns: Mapping[str, tuple[str, ...]], required: Iterable[str]) -> CsvTable:
-    """Rows of a CSV file; ``columns`` says which headings (any of several) hold what the model calls by one name."""
+def read_csv(path: Path, columns: Mapping[str, tuple[str, ...]], required: Iterable[str]) -> list[dict[str, str]]:
+    """Rows of a CSV file, with their places.
+
+    :param columns: which headings (any of several) hold what the model calls by one name
+    """
     complaints = Complaints(path.parent.name or path.name)
     records = csv_records(io.StringIO(read_text(path), newline=""), path.name, ProblemError)
     first = next(records, None)
@@ -72,17 +67,15 @@ def read_csv(path: Path, columns: Mapping[str, tuple[str, ...]], required: Itera
     header = [heading.strip().lower() for heading in first[1]]
     found = _positions(path.name, header, columns, required)
     rows: list[dict[str, str]] = []
-    places: list[str] = []
     for line, cells in records:
         place = f"{path.name} line {line}"
         if len(cells) != len(header):
             complaints.add(place, f"has {len(cells)} cells, but the header names {len(header)} columns")
             continue
-        rows.append({name: cells[position].strip() for name, position in found.items()})
-        places.append(place)
+        rows.append({PLACE: place, **{name: cells[position].strip() for name, position in found.items()}})
         check_rows(len(rows), path.name)
     complaints.raise_if_any()
-    return CsvTable(rows, places)
+    return rows
 
 
 def _positions(

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from blocc.errors import ProblemError
+from blocc.transport.network.checked_rows import PLACE
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.network.readers.raw import RawNetwork
 
@@ -43,9 +44,6 @@ def parse(text: str, source: str) -> RawNetwork:
         nodes=tables["nodes"],
         links=tables["links"],
         markets=tables["markets"],
-        places={
-            table: [f"{source} {table} row {n}" for n in range(1, len(rows) + 1)] for table, rows in tables.items()
-        },
         start_range=document.get("start_range"),
         notes=[notes] if notes else [],
         demand_expected=f'"markets" in {source}',
@@ -77,7 +75,7 @@ def _rows(document: dict[str, Any], table: str, source: str) -> list[dict[str, A
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise ProblemError(f"{source} {table} row {number}: must be an object with named figures, got {row!r:.60}")
-    return rows
+    return [{**row, PLACE: f"{source} {table} row {number}"} for number, row in enumerate(rows, 1)]
 
 
 def _text(document: dict[str, Any], key: str, default: str, source: str) -> str:

@@ -5,15 +5,14 @@ Reading needs h5py. Nothing outside the file is followed: matrices stored elsewh
 
 from __future__ import annotations
 
-import io
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from blocc._lib.files import read_limited
 from blocc.errors import BloccError, OptionError, ProblemError
+from blocc.transport.network.checked_rows import PLACE
 from blocc.transport.network.readers.lines import MAX_BYTES, check_rows
 from blocc.transport.network.readers.raw import Demand, Row
 
@@ -37,7 +36,11 @@ def read_omx(path: str | Path, matrix: str | None = None, mapping: str | None = 
         raise BloccError("reading OMX needs h5py: pip install 'blocc[omx]'") from None
     file = Path(path)
     try:
-        with h5py.File(io.BytesIO(read_limited(file, MAX_BYTES, BloccError)), "r") as stream:
+        if not file.is_file():
+            raise BloccError(f"there is no file {path}")
+        if file.stat().st_size > MAX_BYTES:
+            raise BloccError(f"{path} is too large: more than {MAX_BYTES:,} bytes")
+        with h5py.File(file, "r") as stream:
             cells, matrix_name = _pick(h5py, stream, "data", matrix, "matrix", file.name)
             if cells is None:
                 raise ProblemError(f"{file.name} has no matrix: /data is missing or empty")
@@ -116,7 +119,6 @@ def _zones(lookup: Any, size: int, file: str) -> list[int | str]:
 
 def _demand(cells: Any, zones: list[int | str], place: str) -> Demand:
     rows: list[Row] = []
-    places: list[str] = []
     wrong: list[str] = []
     # Some rows at a time: the matrix may be large. As many as a chunk has, since a chunk is unpacked as a whole.
     height = cells.chunks[0] if cells.chunks else 1
@@ -129,11 +131,11 @@ def _demand(cells: Any, zones: list[int | str], place: str) -> Demand:
             where = f"{place}[{origin}, {zones[column]}]"
             if not np.isfinite(figures[column]):
                 wrong.append(f"{where} is {figures[column]}")
-            rows.append({"origin": origin, "destination": zones[column], "demand": float(figures[column])})
-            places.append(where)
+            amount = float(figures[column])
+            rows.append({"origin": origin, "destination": zones[column], "demand": amount, PLACE: where})
         check_rows(len(rows), place)
         if len(wrong) >= SHOWN:
             break
     if wrong:
         raise ProblemError("demand must be finite; put 0 where there is none: " + "; ".join(wrong[:SHOWN]))
-    return Demand(rows, places, (f"Demand: {place}.",))
+    return Demand(rows, (f"Demand: {place}.",))

@@ -1,4 +1,4 @@
-"""What a reader hands over: rows as the file has them, with the places where they stand and what is left out."""
+"""What a reader hands over: rows as the file has them, each with its place, and without what the file leaves out."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ Row = Mapping[str, Any]
 
 
 class Demand(NamedTuple):
-    """Rows of origin, destination and demand (perhaps also revenue and alternative_time), and where each stands."""
+    """Rows of origin, destination and demand (perhaps also revenue and alternative_time)."""
 
-    rows: list[Row]
-    places: list[str]
+    rows: Sequence[Row]
     notes: tuple[str, ...] = ()
 
 
@@ -32,7 +31,6 @@ class RawNetwork:
     nodes: Sequence[Row]
     links: Sequence[Row]
     markets: Sequence[Row] | None  #: None: the file says nothing about demand
-    places: dict[str, list[str]]  #: of the tables "nodes", "links" and "markets"
     zones: Mapping[NodeId, NodeId] | None = None  #: node of each zone; None: demand names nodes
     zones_from: str = "the nodes"  #: the file that has the zones
     start_range: Any = None
@@ -47,17 +45,15 @@ class RawNetwork:
         rows = demand.rows if self.zones is None else self._at_nodes(demand)
         known = {_pair(row): row for row in self.markets or ()}
         kept: list[Row] = []
-        places: list[str] = []
         within, count = 0.0, 0
-        for row, place in zip(rows, demand.places, strict=True):
+        for row in rows:
             amount = finite(row.get("demand"))
             origin, destination = _pair(row)
             if amount is not None and amount >= 0 and origin is not None and origin == destination:
                 within, count = within + amount, count + 1
             elif amount != 0 or keep_zero:
                 kept.append({**known.get((origin, destination), {}), **row})
-                places.append(place)
-        self.markets, self.places["markets"] = kept, places
+        self.markets = kept
         self.notes.extend(demand.notes)
         if within:
             rows_are = "1 row holds" if count == 1 else f"{count} rows hold"
@@ -65,7 +61,7 @@ class RawNetwork:
 
     def _at_nodes(self, demand: Demand) -> list[Row]:
         zones = self.zones or {}
-        table = Table("markets", list(demand.rows), demand.places)
+        table = Table("markets", demand.rows)
         moved: list[Row] = []
         for position, row in enumerate(demand.rows):
             ends: dict[str, NodeId | None] = {}

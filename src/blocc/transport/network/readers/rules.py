@@ -74,7 +74,7 @@ class _Filling:
 
     def __init__(self, raw: RawNetwork, rules: FillRules) -> None:
         self.raw, self.rules = raw, rules
-        self.links = Table("links", list(raw.links), raw.places.get("links"))
+        self.links = Table("links", raw.links)
         self.no_time = self._missing(raw.links, "time")
         self.no_cost = self._missing(raw.links, "cost")
         self.no_revenue = self._missing(raw.markets or (), "revenue")
@@ -102,7 +102,6 @@ class _Filling:
                 name=raw.name,
                 start_range=raw.start_range,
                 notes="\n".join(raw.notes),
-                rows=raw.places,
             )
         except NetworkError as error:
             raise NetworkError(raw.name, [*complaints, *error.complaints]) from None
@@ -167,9 +166,9 @@ class _Filling:
         ):
             if missing.any() and all(getattr(rules, name) is None for name in names):
                 first = int(np.flatnonzero(missing)[0])
-                places = raw.places.get(table) or [f"{table} row {row + 1}" for row in range(len(missing))]
+                place = Table(table, getattr(raw, table)).places[first]
                 count = f"{int(missing.sum())} of {len(missing)} {table} have no {column}"
-                lines.append(f"{places[first]}: {count}, from here on; give {names[0]} or {names[1]}")
+                lines.append(f"{place}: {count}, from here on; give {names[0]} or {names[1]}")
         return lines
 
     def _notes(self) -> list[str]:

@@ -14,12 +14,11 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from blocc.errors import ProblemError
-from blocc.transport.network.checked_rows import finite, identifier
+from blocc.transport.network.checked_rows import PLACE, finite, identifier
 from blocc.transport.network.readers.lines import Complaints, check_rows, read_text
-from blocc.transport.network.readers.raw import Demand, RawNetwork
+from blocc.transport.network.readers.raw import Demand, RawNetwork, Row
 
 SUFFIX = "_net.tntp"
 #: Columns of a line of the network file; the format fixes their order.
@@ -33,12 +32,12 @@ def read_tntp(net: Path) -> RawNetwork:
     """The raw network of a ``NAME_net.tntp`` file and of the files beside it."""
     name = net.name[: -len(SUFFIX)] or "network"
     trips, node = (net.with_name(f"{net.name[: -len(SUFFIX)]}_{what}.tntp") for what in ("trips", "node"))
-    links, link_places, tags = _links(net, name)
+    links, tags = _links(net, name)
     notes = []
     if node.is_file():
-        nodes, node_places = _nodes(node, name)
+        nodes = _nodes(node, name)
     else:
-        nodes, node_places = _circle(net, tags, links)
+        nodes = _circle(net, tags, links)
         notes.append(f"There was no {node.name}: the nodes stand on a circle in the order of their numbers.")
     if (_count(tags, "FIRST THRU NODE") or 0) > 1:
         notes.append(f"Ignored: <FIRST THRU NODE> {tags['FIRST THRU NODE']}; paths may pass through zones.")
@@ -47,7 +46,6 @@ def read_tntp(net: Path) -> RawNetwork:
         nodes=nodes,
         links=links,
         markets=None,
-        places={"nodes": node_places, "links": link_places},
         notes=notes,
         demand_expected=f"{trips.name} beside {net.name}",
     )
@@ -76,10 +74,9 @@ def _count(tags: dict[str, str], tag: str) -> int | None:
     return int(number) if number is not None and number >= 0 else None
 
 
-def _links(net: Path, name: str) -> tuple[list[dict[str, Any]], list[str], dict[str, str]]:
+def _links(net: Path, name: str) -> tuple[list[Row], dict[str, str]]:
     complaints = Complaints(name)
-    rows: list[dict[str, Any]] = []
-    places: list[str] = []
+    rows: list[Row] = []
     tags: dict[str, str] = {}
     width = 0
     for place, text in _lines(net):
@@ -95,20 +92,18 @@ def _links(net: Path, name: str) -> tuple[list[dict[str, Any]], list[str], dict[
         if len(cells) != width:  # a figure left out would move the others into wrong columns
             complaints.add(place, f"has {len(cells)} figures, but the first link has {width}")
             continue
-        rows.append({"from": cells[0], "to": cells[1], "length": cells[3], "time": cells[4]})
-        places.append(place)
+        rows.append({"from": cells[0], "to": cells[1], "length": cells[3], "time": cells[4], PLACE: place})
         check_rows(len(rows), net.name)
     complaints.raise_if_any()
     promised = _count(tags, "NUMBER OF LINKS")
     if promised is not None and promised != len(rows):
         raise ProblemError(f"{net.name}: <NUMBER OF LINKS> says {promised}, but there are {len(rows)}; is it complete?")
-    return rows, places, tags
+    return rows, tags
 
 
-def _nodes(path: Path, name: str) -> tuple[list[dict[str, Any]], list[str]]:
+def _nodes(path: Path, name: str) -> list[Row]:
     complaints = Complaints(name)
-    rows: list[dict[str, Any]] = []
-    places: list[str] = []
+    rows: list[Row] = []
     headings = True
     for place, text in _lines(path):
         cells = text.partition(";")[0].split()
@@ -118,14 +113,13 @@ def _nodes(path: Path, name: str) -> tuple[list[dict[str, Any]], list[str]]:
         if len(cells) < 3:
             complaints.add(place, f"has {len(cells)} figures; a node has its number, x and y")
             continue
-        rows.append({"id": cells[0], "x": cells[1], "y": cells[2]})
-        places.append(place)
+        rows.append({"id": cells[0], "x": cells[1], "y": cells[2], PLACE: place})
         check_rows(len(rows), path.name)
     complaints.raise_if_any()
-    return rows, places
+    return rows
 
 
-def _circle(net: Path, tags: dict[str, str], links: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+def _circle(net: Path, tags: dict[str, str], links: list[Row]) -> list[Row]:
     """Nodes on the unit circle: all that the metadata counts, otherwise those that links name."""
     count = _count(tags, "NUMBER OF NODES")
     if count is not None:
@@ -135,14 +129,15 @@ def _circle(net: Path, tags: dict[str, str], links: list[dict[str, Any]]) -> tup
         ends = {identifier(row[column]) for row in links for column in ("from", "to")} - {None}
         ids = sorted((end for end in ends if end is not None), key=lambda end: (isinstance(end, str), end))
     angles = [2 * math.pi * position / max(len(ids), 1) for position in range(len(ids))]
-    rows = [{"id": key, "x": math.cos(angle), "y": math.sin(angle)} for key, angle in zip(ids, angles, strict=True)]
-    return rows, [f"{net.name} node {key}" for key in ids]
+    return [
+        {"id": key, "x": math.cos(angle), "y": math.sin(angle), PLACE: f"{net.name} node {key}"}
+        for key, angle in zip(ids, angles, strict=True)
+    ]
 
 
 def _trips(path: Path, name: str) -> Demand:
     complaints = Complaints(name)
-    rows: list[Any] = []
-    places: list[str] = []
+    rows: list[Row] = []
     origin: str | None = None
     for place, text in _lines(path):
         if _tag(text) is not None:
@@ -160,8 +155,8 @@ def _trips(path: Path, name: str) -> Demand:
             elif origin is None:
                 complaints.add(place, "stands before the first line 'Origin NUMBER'")
             else:
-                rows.append({"origin": origin, "destination": destination.strip(), "demand": flow.strip()})
-                places.append(place)
+                trips = {"origin": origin, "destination": destination.strip(), "demand": flow.strip(), PLACE: place}
+                rows.append(trips)
         check_rows(len(rows), path.name)
     complaints.raise_if_any()
-    return Demand(rows, places)
+    return Demand(rows)
