@@ -71,35 +71,37 @@ class Pairs(NamedTuple):
             for (variable, multiplier), weight in zip(self.names, self.weights, strict=True)
         )
 
+    def total(self, point: P) -> Float[Array, ""]:
+        """The weighted sum of the products."""
+        products = zip(self.weights, self.products(point, point), strict=True)
+        return sum((jnp.sum(weight * product) for weight, product in products), start=jnp.zeros(()))
+
     def average(self, point: P) -> Float[Array, ""]:
         """The weighted mean of the products: the barrier parameter."""
-        products = self.products(point, point)
-        total = sum(jnp.sum(weight * product) for weight, product in zip(self.weights, products, strict=True))
         there = sum(
-            jnp.sum(jnp.broadcast_to(weight > 0.0, product.shape))
-            for weight, product in zip(self.weights, products, strict=True)
+            jnp.sum(jnp.broadcast_to(weight > 0.0, getattr(point, variable).shape))
+            for (variable, _), weight in zip(self.names, self.weights, strict=True)
         )
-        return total / jnp.maximum(there, 1)
+        return self.total(point) / jnp.maximum(there, 1)
 
     def longest_step(self, point: P, change: P, fraction: float | Array = 1.0) -> Float[Array, ""]:
         """The longest common step of variables and multipliers."""
-        return jnp.minimum(*self.longest_steps(point, change, fraction))
+        values, changes = (self._side(each, 0) + self._side(each, 1) for each in (point, change))
+        return longest_step(values, changes, fraction)
 
     def longest_steps(
         self, point: P, change: P, fraction: float | Array = 1.0
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The longest step of the variables, and that of the multipliers."""
+        first, second = (longest_step(self._side(point, side), self._side(change, side), fraction) for side in (0, 1))
+        return first, second
 
-        def along(side: int) -> Array:
-            names = [pair[side] for pair in self.names]
-            moves = zip(names, self.weights, strict=True)
-            return longest_step(
-                tuple(getattr(point, name) for name in names),
-                tuple(jnp.where(weight > 0.0, getattr(change, name), 0.0) for name, weight in moves),
-                fraction,
-            )
-
-        return along(0), along(1)
+    def _side(self, point: P, side: int) -> Products:
+        """All variables (0) or all multipliers (1); 0 for entries that are not there."""
+        return tuple(
+            jnp.where(weight > 0.0, getattr(point, pair[side]), 0.0)
+            for pair, weight in zip(self.names, self.weights, strict=True)
+        )
 
 
 def corrected_direction(
@@ -112,8 +114,8 @@ def corrected_direction(
     """
     average, products = pairs.average(point), pairs.products(point, point)
     predictor = direction(tuple(-product for product in products))
-    left = pairs.average(move(point, predictor, pairs.longest_step(point, predictor)))
-    target = average * jnp.clip((left / average) ** 3, least_centring, 1.0)
+    left = pairs.total(move(point, predictor, pairs.longest_step(point, predictor))) / pairs.total(point)
+    target = average * jnp.clip(left**3, least_centring, 1.0)
     wanted = tuple(
         jnp.where(weight > 0.0, target / jnp.where(weight > 0.0, weight, 1.0) - product - second_order, 0.0)
         for weight, product, second_order in zip(

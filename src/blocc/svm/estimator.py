@@ -20,7 +20,7 @@ from blocc.errors import OptionError
 from blocc.result import Result, Status
 from blocc.svm.fitting import PRESETS, UNIFORM, FitOptions, MarginFit, fit_margins
 from blocc.svm.kernels import KERNELS, FeatureMap, Kernel, scale_gamma
-from blocc.svm.margins import MarginProblem
+from blocc.svm.margins import exponential_loss, signed_rows
 
 #: The options of a fit that are arguments of the estimator too.
 FIT_NAMES = tuple(field.name for field in fields(FitOptions))
@@ -165,11 +165,11 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         features, val_features = self._features(X, train, X_val)
         samples = features, labels[train], val_features, val_labels
         if isinstance(start, str):
-            start = None if start == "auto" else np.asarray(generator.uniform(*UNIFORM, size=len(train)))
+            start = None if start == "auto" else generator.uniform(*UNIFORM, size=len(train))
         fit = fit_margins(samples, options, start, report)
         self._keep(fit, X, labels, train)
-        self.validation_loss_ = MarginProblem.of(samples).validation_loss(fit.result.y)
-        self.training_loss_ = MarginProblem.of(samples[:2] * 2).validation_loss(fit.result.y)
+        self.training_loss_ = exponential_loss(signed_rows(*samples[:2]), fit.result.y)
+        self.validation_loss_ = exponential_loss(signed_rows(*samples[2:]), fit.result.y)
         status = fit.result.status
         if status is not Status.CONVERGED:
             warnings.warn(f"{status.value}: {fit.result.message}", ConvergenceWarning, stacklevel=2)

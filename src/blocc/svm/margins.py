@@ -46,6 +46,12 @@ def signed_rows(features: Float[NDArray, "n d"], labels: Float[NDArray, "n"]) ->
     return np.ascontiguousarray(labels[:, None] * np.column_stack([features, np.ones(len(labels))]))
 
 
+def exponential_loss(rows: Float[NDArray, "n p"], y: Y) -> float:
+    """Sum of exp(1 - margin) over the samples (inf where it overflows)."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(1.0 - rows @ y).sum())
+
+
 @dataclass(frozen=True, eq=False)
 class MarginProblem:
     """Signed rows and weights."""
@@ -79,9 +85,8 @@ class MarginProblem:
         return ridge
 
     def validation_loss(self, y: Y) -> float:
-        """Sum of exp(1 - margin) over the validation samples (inf where it overflows)."""
-        with np.errstate(over="ignore"):
-            return float(np.exp(1.0 - self.validation @ y).sum())
+        """:func:`exponential_loss` of the validation samples."""
+        return exponential_loss(self.validation, y)
 
     def price(self, c: Margins) -> float:
         """phi(c)."""

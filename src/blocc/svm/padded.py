@@ -152,4 +152,4 @@ class Solvers:
     @staticmethod
     def _vector(values: NDArray | None, size: int, fill: float = 0.0) -> Float[Array, "_"]:
         given = np.zeros(0) if values is None else np.asarray(values, dtype=np.float64)
-        return jnp.asarray(np.pad(given, (0, size - len(given)), constant_values=fill))
+        return jnp.asarray(np.concatenate([given, np.full(size - len(given), fill)]))

@@ -68,7 +68,7 @@ class _End(NamedTuple):
 
 
 @dataclass
-class _Walk:
+class _SetDescent:
     """A descent over sets of held samples: where it stands, and what was tried in vain."""
 
     current: Classifier
@@ -153,8 +153,8 @@ class Descent:
         # The two classifiers may differ where features depend on each other; what counts is the leader's value.
         if found.error > 1e-9 or answer.error > 1e-7 or value - least > 1e-8 * (1.0 + least):
             return False
-        nobody = np.zeros(len(c), dtype=bool)
-        choice.best = Classifier(y, c, answer.price, prices, np.zeros_like(y), nobody, value)
+        held = np.zeros(len(c), dtype=bool)
+        choice.best = Classifier(y, c, answer.price, prices, np.zeros_like(y), held, value)
         choice.is_global = True
         choice.stationarity = stationarity(problem, choice.best)
         ended = self._elapsed()
@@ -200,25 +200,25 @@ class Descent:
         first, error, sound = self._branch(held, follower.y, follower.price, settle=False)
         if not sound:
             return None
-        walk = _Walk(first, np.zeros_like(held))
-        self._note(first, error, walk.tried)
+        sets = _SetDescent(first, np.zeros_like(held))
+        self._note(first, error, sets.tried)
         settle = False
         for _ in range(MAX_BRANCHES - 1):
-            gains = walk.gains(problem)
+            gains = sets.gains(problem)
             if not gains.any() and (settle or problem.c_penalty != "norm"):
                 break
             # The norm of c needs a few more solves once no sample changes sides, and none before.
             settle = not gains.any()
-            now = walk.current
-            candidate, error, sound = self._branch(walk.next_set(gains), now.y, now.support, settle)
-            if walk.take(candidate, sound):
-                self._note(candidate, error, walk.tried)
-        lack = stationarity(problem, walk.current, walk.tried)
+            now = sets.current
+            candidate, error, sound = self._branch(sets.next_set(gains), now.y, now.support, settle)
+            if sets.take(candidate, sound):
+                self._note(candidate, error, sets.tried)
+        lack = stationarity(problem, sets.current, sets.tried)
         if lack <= self.tolerance:
             message = "No sample gains by changing sides: the margins are stationary, and y is the follower's answer."
-            return _End(walk.current, Status.CONVERGED, message, lack)
+            return _End(sets.current, Status.CONVERGED, message, lack)
         message = f"The conditions of an optimum lack {lack:.1e} (relative; wanted {self.tolerance:.0e})."
-        return _End(walk.current, Status.STALLED, message, lack)
+        return _End(sets.current, Status.STALLED, message, lack)
 
     def _branch(self, held: Held, y: Y, support: Margins, settle: bool) -> tuple[Classifier, float, bool]:
         """The best answer with these held samples, how well it is solved, and whether it can be trusted.

@@ -30,7 +30,7 @@ class ArgumentError(InputError):
 
 
 def checked_path(source: str | Path, instead: str = "") -> Path:
-    """The path of a file of bearable size; ``instead`` says what else could have been given."""
+    """The path of a file that is not too large; ``instead`` says what else could have been given."""
     path = Path(source)
     try:
         found = path.is_file()
@@ -195,7 +195,7 @@ def _is_float(text: str) -> bool:
 
 # --- LIBSVM --------------------------------------------------------------------------------------------------------
 def looks_like_libsvm(path: Path) -> bool:
-    """Whether the first line that could tell consists of a label and pairs index:value."""
+    """Whether the first line with more than a label consists of a label and pairs index:value."""
     for line in lines_of(path):
         tokens = line.partition("#")[0].split()
         if len(tokens) > 1:
