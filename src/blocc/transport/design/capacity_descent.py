@@ -2,7 +2,7 @@
 
 The descent in prices knows only x >= 0. Where capacities are limited by a bound on each link, by a budget or by
 symmetry, it supplies a start, and F_gamma itself is minimised here for growing gamma, with one variable for each group
-of tied links. A budget enters through its multiplier, which makes every unit of cost dearer until what is spent fits.
+of tied links. A budget enters through its multiplier, which raises every cost in proportion until what is spent fits.
 
 The same descent, cut short, is the test of an answer: at a stationary point it finds (next to) nothing to gain.
 """

@@ -20,12 +20,8 @@ class Assignment(NamedTuple):
     #: the first unit; NaN where that would lead to places nobody reaches yet.
     price: Float[NDArray, "links"]
     share: Float[NDArray, "markets"]  #: of each market, between 0 (nobody takes the new network) and 1
-    path_cost: Float[
-        NDArray, "markets"
-    ]  #: cheapest time of each market, prices included; infinite where there is no path
-    travel_time: Float[
-        NDArray, "markets"
-    ]  #: mean time of each market's passengers, without prices; NaN where nobody travels
+    path_cost: Float[NDArray, "markets"]  #: cheapest time of each, prices included; infinite where there is no path
+    travel_time: Float[NDArray, "markets"]  #: mean time of its passengers, without prices; NaN where nobody travels
     utility: float  #: the operator's: revenue less construction cost
     revenue: float
     construction_cost: float

@@ -73,7 +73,7 @@ class Search:
         self.model, self.limits, self.gamma, self.monitor = model, limits, gamma, monitor
         self.fixed = fixed  #: whether gamma is the user's: then F_gamma is what counts, otherwise the exact utility
         self.state = SearchState.initial(model, limits)
-        # Ten descents before a polishing gives up suit a city; on large networks every descent is dear.
+        # Ten descents before a polishing gives up suit a city; on large networks every descent is costly.
         self.max_failures, self.max_moves = (10, 100) if model.network.n_links <= 150 else (3, 4)
 
     # --- stages -----------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class Search:
 
     # --- limits -----------------------------------------------------------------------------------------------------
     def _afford(self, descent: Descent, gamma: float) -> Descent:
-        """Make every link dearer in proportion until what the flows need fits the budget."""
+        """Make every link cost more, in proportion, until what the flows need fits the budget."""
         state, cost, budget = self.state, self.model.network.cost, self.limits.budget
         low, high, price = 0.0, np.inf, 0.0
         for _ in range(14):

@@ -57,8 +57,8 @@ def travel_times(
     """Mean time of each market's passengers, without prices; NaN where nobody travels."""
     part = np.asarray(share, dtype=float)
     travelled = np.asarray(market_flow @ network.time, dtype=float)
-    anybody = (part > 0) & (np.asarray(market_flow.sum(axis=1)).ravel() > 0)
-    return np.where(anybody, travelled / np.where(anybody, part, 1.0), np.nan)
+    has_passengers = (part > 0) & (np.asarray(market_flow.sum(axis=1)).ravel() > 0)
+    return np.where(has_passengers, travelled / np.where(has_passengers, part, 1.0), np.nan)
 
 
 def _one_origin(

@@ -82,8 +82,8 @@ def _positions(
     name: str, header: list[str], columns: Mapping[str, tuple[str, ...]], required: Iterable[str]
 ) -> dict[str, int]:
     """Where each column stands in the file."""
-    wanted = {heading for headings in columns.values() for heading in headings}
-    twice = sorted({heading for heading in header if heading in wanted and header.count(heading) > 1})
+    known = {heading for headings in columns.values() for heading in headings}
+    twice = sorted({heading for heading in header if heading in known and header.count(heading) > 1})
     if twice:
         raise ProblemError(f"{name} line 1: the column {twice[0]!r} occurs more than once; keep one of them")
     found: dict[str, int] = {}

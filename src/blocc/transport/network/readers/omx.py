@@ -50,7 +50,7 @@ def read_omx(path: str | Path, matrix: str | None = None, mapping: str | None = 
             return _demand(cells, zones, f"{file.name} {matrix_name}")
     except BloccError:
         raise
-    # h5py reports damage by whatever its C library felt: all of these have been seen.
+    # h5py reports damaged files by errors of all these kinds.
     except (OSError, KeyError, RuntimeError, TypeError, ValueError, AttributeError, MemoryError) as error:
         raise ProblemError(f"{file.name} is not an OMX file that can be read: {error}") from error
 
