@@ -142,10 +142,10 @@ class AffineSubspace(ConvexSet):
         return f"AffineSubspace(size={self.size}, codimension={len(self._offset)})"
 
     def equality_flat(self, point: Vector) -> Float[Array, " rows"]:
-        return self._basis @ point - self._offset
+        return jnp.asarray(self._basis @ point - self._offset)
 
     def project_flat(self, point: Vector) -> Float[Array, " size"]:
-        return point - self._basis.T @ self.equality_flat(point)
+        return jnp.asarray(point) - self._basis.T @ self.equality_flat(point)
 
     def interior_flat(self) -> Float[NDArray, " size"]:
         return self._basis.T @ self._offset

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
 import jax
@@ -59,6 +59,7 @@ class Kept(NamedTuple):
     log: HistoryState
 
 
+@runtime_checkable
 class Owner(Protocol):
     """Who asks, and has warm starts that the next question depends on."""
 
