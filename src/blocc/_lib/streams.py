@@ -18,7 +18,7 @@ class _Enduring(io.FileIO):
 
 
 def outlive_readers() -> None:
-    """See to it that printing never fails because nobody reads any more: what is printed then is lost, and no more.
+    """See to it that printing never fails when its reader has left: what is printed then is lost, and no more.
 
     The work goes on, files are written, and the exit code tells how it ended. For the entry points of programs: it
     replaces ``sys.stdout`` and ``sys.stderr`` unless they lead to a terminal.

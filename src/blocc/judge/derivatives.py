@@ -1,7 +1,7 @@
 """All functions of a problem with their first and second derivatives at one point, dense, in the user's own units.
 
 One compiled program serves everyone who wants to look at a point closely: the choice of units for a run, and the judge
-at its end. It is meant for small and medium problems; beyond ``LARGEST`` variables and rows nobody asks for it.
+at its end. It is meant for small and medium problems, of up to ``LARGEST`` variables and rows.
 """
 
 from __future__ import annotations

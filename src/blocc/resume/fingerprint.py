@@ -67,7 +67,7 @@ def _values(problem: BilevelProblem) -> dict[str, np.ndarray]:
 
 
 def _other_programs(one: dict[str, str], other: dict[str, str]) -> list[str]:
-    """Names of the parts whose programs differ; none where other versions traced them, or nobody did."""
+    """Names of the parts whose programs differ; none where other versions traced them, or they were not traced."""
     if one.get(_TRACER) != other.get(_TRACER) or _TRACER not in one:
         return []
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]
