@@ -97,6 +97,21 @@ def test_a_killed_process_costs_nothing(tmp_path: Path) -> None:
     assert attempts == [1, 3, 1, 1, 1, 1]  # nobody else pays for it
 
 
+def test_a_process_that_dies_between_two_batches_is_replaced(tmp_path: Path) -> None:
+    study = slow(tmp_path, cells=2, pause=0.0)
+
+    def kill(progress: Progress) -> None:
+        if progress.done == 1:
+            (mark,) = tmp_path.glob("0-0-*")
+            os.kill(int(mark.name.split("-")[2]), signal.SIGKILL)
+            time.sleep(1.0)  # until the executor has noticed
+
+    rows = run_study(study, tmp_path / "store.sqlite", executor="processes", workers=1, on_progress=kill)
+    assert essence(study, rows) == undisturbed(study, tmp_path)
+    with Store(tmp_path / "store.sqlite", read_only=True) as store:
+        assert {cell.attempts for cell in store.cells(study).values()} == {1}
+
+
 def test_a_batch_that_kills_every_process_becomes_a_failed_row(tmp_path: Path) -> None:
     study = mortal(tmp_path, deaths=99, cells=3)
     rows = run_study(study, tmp_path / "store.sqlite", executor="processes", workers=1)

@@ -103,15 +103,20 @@ class ProcessExecutor:
                 while waiting and idle:
                     index, place = waiting.popleft(), idle.pop()
                     attempts[index] += 1
-                    running[pools[place].submit(compute_batch, definition, index, __version__)] = index, place
+                    task = (compute_batch, definition, index, __version__)
+                    try:
+                        future = pools[place].submit(*task)
+                    except BrokenProcessPool:  # the worker died after its last batch
+                        pools[place] = _replace_pool(pools[place])
+                        future = pools[place].submit(*task)
+                    running[future] = index, place
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     index, place = running.pop(future)
                     idle.append(place)
                     try:
                         yield replace(future.result(), attempts=attempts[index])
                     except BrokenProcessPool as error:
-                        pools[place].shutdown()
-                        pools[place] = _start_pool()
+                        pools[place] = _replace_pool(pools[place])
                         if attempts[index] < ATTEMPTS:
                             waiting.append(index)
                         else:
@@ -126,6 +131,11 @@ def _start_pool() -> Any:
     from loky import ProcessPoolExecutor
 
     return ProcessPoolExecutor(1, env=ONE_THREAD, initializer=_prepare_worker, initargs=(os.getpid(),))
+
+
+def _replace_pool(broken: Any) -> Any:
+    broken.shutdown()
+    return _start_pool()
 
 
 def _check_start(pools: Sequence[Any]) -> None:
