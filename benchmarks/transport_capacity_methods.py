@@ -1,6 +1,6 @@
 """Other ways to design a network: descent of F_gamma in all capacities, by L-BFGS-B and by Newton's method.
 
-The descent in prices, which ``design_network`` uses, finds better designs in less time. These serve as a comparison
+A start of the descent in prices, which ``design_network`` uses, takes a tenth of their time. They serve as a comparison
 (``benchmarks/transport.py``), and the Newton step shows what the Schur complement of the lower level knows about the
 curvature: it yields the exact Hessian.
 """

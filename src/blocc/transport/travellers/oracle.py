@@ -41,7 +41,12 @@ class OriginOracle(InnerOracle):
         return cold(self.graph)
 
     def solve(
-        self, flat: FlatProblem, x: Float[Array, "links"], weights: Weights, warm: Point, tolerance: Float[AnyArray, ""]
+        self,
+        flat: FlatProblem,
+        x: Float[Array, "links"],
+        weights: Weights,
+        warm: Point,
+        tolerance: float | Float[AnyArray, ""],
     ) -> InnerSolution:
         """Solve at capacities ``x`` for any weights."""
         graph = self.graph
