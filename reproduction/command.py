@@ -26,8 +26,7 @@ from blocc.cli.studies import (
     settings_file,
 )
 from blocc.cli.svm_input import check_folder
-from blocc.errors import BloccError
-from blocc.problems.loading import InputError
+from blocc.errors import BloccError, InputError
 from blocc.report.storage import write_files
 from blocc.report.study.study_page import write_page
 from blocc.report.study.study_progress import clock

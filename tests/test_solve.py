@@ -430,9 +430,9 @@ def test_oracles_fall_back() -> None:
     target = problem()
     with double_precision():
         leader = jax.device_get(no_leader(target.flat))
-        alone = Evaluator(target.flat, (Failing(),), {}, Monitor(target.x_set.unravel))
+        alone = Evaluator(target.flat, (Failing(),), Monitor(target.x_set.unravel))
         assert not alone(np.array([0.4]), 1.0, leader, 1e-10).usable
-        function = Evaluator(target.flat, (Failing(), InteriorPoint()), {}, Monitor(target.x_set.unravel))
+        function = Evaluator(target.flat, (Failing(), InteriorPoint()), Monitor(target.x_set.unravel))
         found = function(np.array([0.4]), 1.0, leader, 1e-10)
     assert found.usable
     assert function.fallbacks == 1

@@ -16,3 +16,7 @@ class ProblemError(BloccError):
 
 class OptionError(BloccError):
     """An option of a solver has an impossible value, or two options contradict each other."""
+
+
+class InputError(BloccError):
+    """A file or an argument of a command cannot be used."""

@@ -16,8 +16,9 @@ from typer.testing import CliRunner, Result
 
 from blocc._lib.version import __version__
 from blocc.cli import main as cli
+from blocc.errors import InputError
 from blocc.problem import BilevelProblem
-from blocc.problems.loading import InputError, load_problem, parse_x0
+from blocc.problems.loading import load_problem, parse_x0
 from blocc.report.storage import load_result
 from blocc.result import Status
 

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from blocc.errors import BloccError, ProblemError
-from blocc.problems.loading import InputError
+from blocc.errors import BloccError, InputError, ProblemError
 from blocc.svm.data.samples import (
     LabelledData,
     expand_data,

@@ -19,7 +19,7 @@ from urllib.error import HTTPError, URLError
 import numpy as np
 import pytest
 
-from blocc.problems.loading import InputError
+from blocc.errors import InputError
 from blocc.svm.data.samples import read_samples
 
 pytest.importorskip("sklearn", reason="needs scikit-learn, the extra blocc[svm]")

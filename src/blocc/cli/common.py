@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
 
-from blocc.errors import BloccError
-from blocc.problems.loading import InputError
+from blocc.errors import BloccError, InputError
 from blocc.result import Status
 
 BAD_INPUT = 2

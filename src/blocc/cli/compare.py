@@ -12,11 +12,12 @@ import numpy as np
 
 from blocc.cli.common import print_headed
 from blocc.cli.svm_input import check_folder, part_sizes
+from blocc.errors import InputError
 from blocc.methods.compare import Comparison, compare, row_of
 from blocc.methods.registry import NAMES
 from blocc.outer.monitor import State
 from blocc.problem import BilevelProblem
-from blocc.problems.loading import InputError, load_problem, parse_x0
+from blocc.problems.loading import load_problem, parse_x0
 from blocc.problems.toy import toy_problem
 from blocc.report.comparison import describe_comparison
 from blocc.report.progress import format_row

@@ -21,9 +21,10 @@ from blocc.cli.network import build_network_app
 from blocc.cli.studies import report_command, sweep_command
 from blocc.cli.svm import svm_command
 from blocc.cli.verify_command import verify_command
+from blocc.errors import InputError
 from blocc.multi_result import MultiResult
 from blocc.problems import toy
-from blocc.problems.loading import InputError, load_problem, parse_x0
+from blocc.problems.loading import load_problem, parse_x0
 from blocc.report.storage import describe
 from blocc.result import Result, Status
 from blocc.solve import solve

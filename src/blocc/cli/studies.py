@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from blocc._lib.files import parse_json, read_limited
 from blocc.cli.svm_input import check_folder
-from blocc.problems.loading import InputError
+from blocc.errors import InputError
 from blocc.report.format import value_text
 from blocc.report.storage import write_files
 from blocc.report.study.study_page import state_of, write_page

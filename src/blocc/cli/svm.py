@@ -22,8 +22,7 @@ from blocc.cli.svm_input import (
     part_sizes,
     read_data,
 )
-from blocc.errors import BloccError
-from blocc.problems.loading import InputError
+from blocc.errors import BloccError, InputError
 from blocc.report.progress import ProgressLine
 from blocc.report.svm.svm_parts import SplitData
 from blocc.report.svm.svm_summary import fit_summary, multiclass_summary, split_row, splits_summary

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from blocc.problems.loading import InputError
+from blocc.errors import InputError
 from blocc.report.figure import new_figure
 from blocc.report.svm.svm_parts import SplitData
 from blocc.svm.data.samples import LabelledData, proportional_sizes, read_samples, split_indices

@@ -139,7 +139,9 @@ class _Checker:
         leader = jax.device_get(no_leader(self.flat))
         found = self.function(self.x, 1.0, leader, 1e-10)
         gamma = 1.0
-        while not found.usable and gamma < 1e6:  # f may be unbounded or concave in y: only a large gamma makes up for it
+        while (
+            not found.usable and gamma < 1e6
+        ):  # f may be unbounded or concave in y: only a large gamma makes up for it
             gamma *= 16.0
             found = self.function(self.x, gamma, leader, 1e-10)
         return found

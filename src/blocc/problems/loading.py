@@ -14,12 +14,8 @@ import numpy as np
 
 from blocc._lib.arrays import PyTree
 from blocc._lib.files import shown
-from blocc.errors import BloccError
+from blocc.errors import BloccError, InputError
 from blocc.problem import BilevelProblem
-
-
-class InputError(BloccError):
-    """What the command line was given cannot be used."""
 
 
 def load_problem(argument: str) -> BilevelProblem:

@@ -35,8 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from blocc._lib.files import read_limited, shown
-from blocc.errors import BloccError
-from blocc.problems.loading import InputError
+from blocc.errors import BloccError, InputError
 from blocc.studies.study import MOST_CELLS, Study
 from blocc.studies.sweep_cells import ARGUMENT, MEASURED
 from blocc.studies.sweep_targets import PROBLEMS, Target, confined, find_target

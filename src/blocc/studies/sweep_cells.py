@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, Int, NDArray
+from blocc.errors import InputError
 from blocc.problem import BilevelProblem
-from blocc.problems.loading import InputError, execute, load_problem, parse_x0
+from blocc.problems.loading import execute, load_problem, parse_x0
 from blocc.problems.toy import toy_problem
 from blocc.result import Certificate, Result, Status
 from blocc.solve import solve

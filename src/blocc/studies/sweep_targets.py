@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from blocc._lib.files import shown, stays_inside
-from blocc.errors import OptionError
+from blocc.errors import InputError, OptionError
 from blocc.methods.registry import METHODS as OTHER_METHODS
 from blocc.methods.registry import NAMES, prepare
 from blocc.options import Options, make_options
-from blocc.problems.loading import InputError
 from blocc.solve import start_in
 from blocc.studies import sweep_cells
 from blocc.svm.data import samples as svm_data

@@ -14,7 +14,7 @@ from urllib.error import URLError
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.problems.loading import InputError
+from blocc.errors import InputError
 from blocc.svm.data.text import ArgumentError
 
 Table = tuple[Float[NDArray, "n d"], NDArray, tuple[str, ...]]  #: features, labels, names of the features

@@ -14,8 +14,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.tables import csv_records
-from blocc.errors import ProblemError
-from blocc.problems.loading import InputError
+from blocc.errors import InputError, ProblemError
 from blocc.svm.data.openml import fetch_scaled, load_breast_cancer, sklearn_datasets
 from blocc.svm.data.text import (
     LIBSVM_LINE,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from blocc._lib.files import shown
-from blocc.problems.loading import InputError
+from blocc.errors import InputError
 
 MAX_BYTES = 2 * 10**9
 MAX_LINE_BYTES = 64 * 2**20
