@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from blocc import BilevelProblem, Box, OptionError, Reals, Result, Status, solve, solve_many
+from blocc import BilevelProblem, Box, OptionError, Reals, Result, Simplex, Status, solve, solve_many
 from blocc.problems.textbook import known_problem
 from blocc.resume import file as module
 from blocc.resume.file import read_checkpoint
@@ -50,12 +50,12 @@ def led() -> BilevelProblem:
 
 @pytest.fixture(scope="module")
 def simplex() -> BilevelProblem:
-    """X is no box, and the wall of the follower makes kinks."""
+    """X is no box, and the boundary of the follower's feasibility makes kinks."""
     return BilevelProblem(
         upper=lambda x, y: jnp.abs(x[0] - 0.3) + (y - 0.1) ** 2,
         lower=lambda x, y: (y - x[0] * x[1]) ** 2,
         inequality=lambda x, y: x[0] - 0.6 - y,
-        x_set=Box(0.0, 1.0, shape=2),
+        x_set=Simplex(2),
         y_set=Reals(),
     )
 

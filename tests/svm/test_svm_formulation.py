@@ -245,3 +245,11 @@ def test_the_scaled_problem_is_the_same() -> None:
     assert scaled.upper(c, y) == pytest.approx(raw.upper(c, back))
     assert scaled.lower(y) / units.unit**2 == pytest.approx(0.5 * np.sum(raw.ridge * back**2))
     np.testing.assert_allclose(scaled.rows @ y, raw.rows @ back, atol=1e-12)
+
+
+def test_the_exact_optimum_verifies() -> None:
+    """What the solver of support vector machines calls optimal passes the judge of every other result."""
+    result = fit_margins(SAMPLES, FitOptions(c_weight=2.0)).result
+    assert result.success, result.message
+    found = blocc.verify(the_problem(), result)
+    assert found.ok, str(found)

@@ -231,7 +231,7 @@ class _Verifier:
         The augmented Lagrangian of a leader's own constraints has multipliers that a result does not tell.
         """
         r, gamma = self.result, self.result.gamma
-        if self.flat.n_upper_inequality or "method" in r.settings or r.settings.get("outer") == "pgd" or not gamma > 0:
+        if self.flat.n_upper_inequality or r.settings.get("outer") == "pgd" or not gamma > 0:
             return
         oracles = [self.problem.oracle] if self.problem.oracle is not None else list(general_oracles(self.flat))[::-1]
         wanted = 0.1 * self.tolerance * verdict.scale
