@@ -5,12 +5,9 @@ A failure is a status and a sentence, never an answer that looks like success. M
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +18,8 @@ from blocc.options import Options, make_options
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.problem import BilevelProblem
 from blocc.result import Result
-from blocc.resume.file import open_recording
-from blocc.resume.recording import Recording
 from blocc.run.phases import Phases
+from blocc.run.progress import Files, closing_report, make_report, with_remark
 from blocc.run.single import Callback, Report
 from blocc.run.variants import solve_single
 
@@ -101,30 +97,6 @@ def _by_other_method(
     return with_remark(result, run.recording)
 
 
-class Files(NamedTuple):
-    """Where a run keeps itself."""
-
-    checkpoint: str | Path | None
-    resume: str | Path | None
-    seconds: float
-
-    @property
-    def wanted(self) -> bool:
-        """Whether there is any."""
-        return self.checkpoint is not None or self.resume is not None
-
-    def recording(self, problem: BilevelProblem, settings: Options | dict[str, Any], starts: NDArray) -> Recording:
-        """What the run is kept in; every mistake with the files is found out before any work."""
-        described = {"method": "blocc", **settings.described()} if isinstance(settings, Options) else settings
-        return open_recording(problem, described, starts, *self)
-
-
-def with_remark(result: Result, recording: Recording) -> Result:
-    """The result, with a sentence about a checkpoint that is not as it should be."""
-    remark = recording.remark()
-    return replace(result, message=result.message + remark) if remark else result
-
-
 def check_arguments(problem: Any, callback: Any) -> None:
     """A problem and a callback before any work."""
     if not isinstance(problem, BilevelProblem):
@@ -147,25 +119,3 @@ def start_in(problem: BilevelProblem, x0: PyTree | None, name: str = "x0") -> Fl
             f"{name} lies outside x_set, {away:.3g} away from it; the nearest member is problem.x_set.project({name})"
         )
     return np.asarray(problem.x_set.ravel(problem.x_set.project(x0)))
-
-
-def make_report(progress: bool | Report | None) -> Report | None:
-    """What shows the progress of a run: a live line on a terminal, a function of the user's, or nothing."""
-    if callable(progress):
-        return progress
-    if progress or (progress is None and sys.stderr.isatty()):
-        from blocc.report.progress import ProgressLine
-
-        return ProgressLine()
-    return None
-
-
-@contextmanager
-def closing_report(report: Report | None) -> Iterator[None]:
-    """Wipe the live line at the end, whatever the end is."""
-    try:
-        yield
-    finally:
-        close = getattr(report, "close", None)
-        if close is not None:
-            close()

@@ -18,9 +18,10 @@ from blocc.options import Options, make_options
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.problem import BilevelProblem
 from blocc.run.phases import Phases
+from blocc.run.progress import Files, closing_report, make_report, with_remark
 from blocc.run.single import Callback, Report
 from blocc.run.variants import solve_batch
-from blocc.solve import Files, check_arguments, closing_report, make_report, start_in, with_remark
+from blocc.solve import check_arguments, start_in
 
 
 def solve_many(

@@ -1,0 +1,64 @@
+"""What a user sees of a run while it goes on, and what a checkpoint adds to its result."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from blocc._lib.arrays import NDArray
+from blocc.options import Options
+from blocc.problem import BilevelProblem
+from blocc.result import Result
+from blocc.resume.file import open_recording
+from blocc.resume.recording import Recording
+from blocc.run.single import Report
+
+
+class Files(NamedTuple):
+    """Where a run keeps itself."""
+
+    checkpoint: str | Path | None
+    resume: str | Path | None
+    seconds: float
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is any."""
+        return self.checkpoint is not None or self.resume is not None
+
+    def recording(self, problem: BilevelProblem, settings: Options | dict[str, Any], starts: NDArray) -> Recording:
+        """What the run is kept in; every mistake with the files is found out before any work."""
+        described = {"method": "blocc", **settings.described()} if isinstance(settings, Options) else settings
+        return open_recording(problem, described, starts, *self)
+
+
+def with_remark(result: Result, recording: Recording) -> Result:
+    """The result, with a sentence about a checkpoint that is not as it should be."""
+    remark = recording.remark()
+    return replace(result, message=result.message + remark) if remark else result
+
+
+def make_report(progress: bool | Report | None) -> Report | None:
+    """What shows the progress of a run: a live line on a terminal, a function of the user's, or nothing."""
+    if callable(progress):
+        return progress
+    if progress or (progress is None and sys.stderr.isatty()):
+        from blocc.report.progress import ProgressLine
+
+        return ProgressLine()
+    return None
+
+
+@contextmanager
+def closing_report(report: Report | None) -> Iterator[None]:
+    """Wipe the live line at the end, whatever the end is."""
+    try:
+        yield
+    finally:
+        close = getattr(report, "close", None)
+        if close is not None:
+            close()
