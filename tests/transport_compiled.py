@@ -18,7 +18,7 @@ from blocc.transport.travellers import assignment as interior_point
 from blocc.transport.travellers.assignment import LowerLevel
 from blocc.transport.travellers.flows import group_by_origin
 from blocc.transport.travellers.graph import Graph, graph_of
-from blocc.transport.travellers.origin_blocks import Point
+from blocc.transport.travellers.origin_blocks import AssignmentPoint
 
 TOLERANCE = 1e-11
 
@@ -61,13 +61,17 @@ def six_nodes(seed: int) -> TransportNetwork:
     )
 
 
-def cold(graph: Graph) -> Point:
+def cold(graph: Graph) -> AssignmentPoint:
     with double_precision():
         return interior_point.cold(graph)
 
 
 def lower_level(
-    network: TransportNetwork, capacity, markets_alternative=None, warm: Point | None = None, tolerance=TOLERANCE
+    network: TransportNetwork,
+    capacity,
+    markets_alternative=None,
+    warm: AssignmentPoint | None = None,
+    tolerance=TOLERANCE,
 ) -> LowerLevel:
     """The interior point's answer; the alternative times may be given for each market."""
     graph = graph_of(network)

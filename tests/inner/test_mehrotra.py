@@ -12,7 +12,16 @@ import pytest
 from scipy.optimize import linprog
 
 from blocc._lib.precision import double_precision
-from blocc.inner.mehrotra import Limits, Pairs, Products, State, corrected_direction, iterate, longest_step, move
+from blocc.inner.mehrotra import (
+    IterationState,
+    Limits,
+    Pairs,
+    Products,
+    corrected_direction,
+    iterate,
+    longest_step,
+    move,
+)
 
 
 class Point(NamedTuple):
@@ -23,7 +32,9 @@ class Point(NamedTuple):
     reduced: jax.Array  #: multipliers of x >= 0
 
 
-def solve_program(cost: jax.Array, matrix: jax.Array, right: jax.Array, weight: jax.Array | float = 1.0) -> State:
+def solve_program(
+    cost: jax.Array, matrix: jax.Array, right: jax.Array, weight: jax.Array | float = 1.0
+) -> IterationState:
     pairs = Pairs((("x", "reduced"),), (weight,))
 
     def newton(point: Point) -> Callable[[Products], Point]:
@@ -40,7 +51,7 @@ def solve_program(cost: jax.Array, matrix: jax.Array, right: jax.Array, weight: 
 
         return direction
 
-    def step(state: State) -> Point:
+    def step(state: IterationState) -> Point:
         change, _ = corrected_direction(state.point, pairs, newton(state.point))
         return move(state.point, change, pairs.longest_step(state.point, change, 0.995))
 
@@ -100,7 +111,7 @@ def test_entries_of_weight_zero_are_not_there() -> None:
 def test_a_step_that_is_not_finite_is_not_taken() -> None:
     """It is tried again with more regularisation, until that is too large to mean anything."""
 
-    def step(state: State) -> Point:
+    def step(state: IterationState) -> Point:
         return state.point._replace(x=jnp.where(state.regularisation < 1e-8, jnp.nan, 0.5 * state.point.x))
 
     point = Point(jnp.ones(1), jnp.ones(1), jnp.ones(1))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from blocc._lib.files import plain
 from blocc.cli.common import EXIT_CODES
-from blocc.judge.verification import WORDS, Verification, shown
+from blocc.judge.verification import WORDS, Verification, readable
 from blocc.judge.verify import TOLERANCE, verify
 from blocc.problems.loading import load_problem
 from blocc.report.storage import ChangedError, load_result
@@ -68,7 +68,7 @@ def _print(verification: Verification) -> None:
     table.add_column("by", style="dim")
     for check in verification.checks:
         style = "green" if check.ok else "red" if check.ok is False else "yellow"
-        cells = (check.name, shown(check.claimed), shown(check.recomputed))
+        cells = (check.name, readable(check.claimed), readable(check.recomputed))
         words = f"[{style}]{WORDS[check.ok]}[/{style}]"
         table.add_row(*map(escape, cells), words, escape(check.note))  # a file from outside may hold any text
     console.print(table)

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from blocc._lib.arrays import Array
 from blocc.errors import OptionError
 from blocc.inner.first_order import (
-    Point,
+    Assessment,
     constraints,
     estimate_constants,
     evaluate,
@@ -158,7 +158,7 @@ class MaxMin(InnerOracle):
     def _solve_adaptive(
         self, flat: FlatProblem, x: Array, w: Weights, start: _Iterate, tolerance: Array
     ) -> InnerSolution:
-        def look(y: Array, prices: Array) -> Point:
+        def look(y: Array, prices: Array) -> Assessment:
             return evaluate(flat, x, w, y, prices)
 
         def advance(state: _State) -> _State:

@@ -144,7 +144,7 @@ def row_norms(flat: FlatProblem, x: Array, y: Array, probes: int = 16) -> Array:
 
 
 # --- verdict on an iterate ----------------------------------------------------------------------------------------
-class Point(NamedTuple):
+class Assessment(NamedTuple):
     """The problem's functions at one (y, multipliers), and how far that is from a saddle point."""
 
     value: Array  #: phi = s f + gamma g
@@ -154,7 +154,7 @@ class Point(NamedTuple):
     error: Array  #: largest KKT residual, each relative to its scale; infinite where something is not finite
 
 
-def evaluate(flat: FlatProblem, x: Array, w: Weights, y: Array, prices: Array) -> Point:
+def evaluate(flat: FlatProblem, x: Array, w: Weights, y: Array, prices: Array) -> Assessment:
     """Evaluate every function once at (y, prices)."""
     value, gradient = jax.value_and_grad(lambda v: objective(flat, x, v, w))(y)
     constraint, transpose = jax.vjp(lambda v: constraints(flat, x, v), y)
@@ -173,7 +173,7 @@ def evaluate(flat: FlatProblem, x: Array, w: Weights, y: Array, prices: Array) -
         jnp.maximum(feasibility / (1.0 + largest(y)), complementarity / (1.0 + largest(mu))),
     )
     finite = jnp.isfinite(value) & jnp.isfinite(error)
-    return Point(value, gradient, constraint, pull, jnp.where(finite, error, jnp.inf))
+    return Assessment(value, gradient, constraint, pull, jnp.where(finite, error, jnp.inf))
 
 
 class Rays(NamedTuple):
@@ -197,7 +197,7 @@ def rays(flat: FlatProblem, y: Array, prices: Array, last_y: Array, last_prices:
     )
 
 
-def is_unbounded(flat: FlatProblem, y: Array, ray: Rays, near: Point, far: Point) -> Array:
+def is_unbounded(flat: FlatProblem, y: Array, ray: Rays, near: Assessment, far: Assessment) -> Array:
     """Whether the objective falls at a steady slope along a ray that stays feasible up to the horizon.
 
     ``near`` is the evaluation at y, ``far`` the one at ``y + length * ray``. The slope must not fade (an objective
@@ -212,7 +212,7 @@ def is_unbounded(flat: FlatProblem, y: Array, ray: Rays, near: Point, far: Point
     return falls & (jnp.maximum(violation, outside) <= 1e-6 * ray.length)
 
 
-def is_infeasible(flat: FlatProblem, y: Array, ray: Rays, priced: Point) -> Array:
+def is_infeasible(flat: FlatProblem, y: Array, ray: Rays, priced: Assessment) -> Array:
     """Whether ``ray.prices`` is a Farkas-type certificate: <prices, G> is positive and y minimises it over Y.
 
     ``priced`` is the evaluation at (y, ray.prices). By convexity no feasible point then lies within the horizon of y.

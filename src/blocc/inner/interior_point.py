@@ -23,7 +23,7 @@ from blocc.inner.newton_system import (
     Bounds,
     Measured,
     Newton,
-    Point,
+    PrimalDual,
     Scaled,
     aimed,
     average_product,
@@ -41,13 +41,13 @@ from blocc.problem import FlatProblem
 class Warm(NamedTuple):
     """The last point, in the user's scaling, and whether there is one."""
 
-    point: Point
+    point: PrimalDual
     known: Array
 
 
 class _State(NamedTuple):
-    point: Point
-    best: Point
+    point: PrimalDual
+    best: PrimalDual
     best_error: Array
     since_best: Array
     iteration: Array
@@ -61,7 +61,7 @@ class _Trial(NamedTuple):
     tried: Array  #: trials so far
     step: Array
     accepted: Array
-    point: Point
+    point: PrimalDual
     measured: Measured
 
 
@@ -86,7 +86,7 @@ class InteriorPoint(InnerOracle):
         """No information: the method starts in the middle of Y."""
         n_c, n_e = flat.follower_rows
         zero = lambda size: jnp.zeros(size, dtype=jnp.float64)  # noqa: E731
-        point = Point(
+        point = PrimalDual(
             jnp.asarray(flat.y_set.interior_flat()), zero(n_c), zero(n_c), zero(n_e), zero(flat.n_y), zero(flat.n_y)
         )
         return Warm(point, jnp.asarray(False))
@@ -139,7 +139,7 @@ class InteriorPoint(InnerOracle):
             concave=end.concave,
         )
 
-    def _start(self, scaled: Scaled, bounds: Bounds, y: Array, warm: Warm) -> Point:
+    def _start(self, scaled: Scaled, bounds: Bounds, y: Array, warm: Warm) -> PrimalDual:
         """Cold: unit slacks and multipliers. Warm: the last ones, pushed away from zero."""
         value = scaled.inequality(y)
         margin = self.warm_margin
@@ -150,7 +150,7 @@ class InteriorPoint(InnerOracle):
 
         slack = choose(jnp.maximum(-value, 1.0), jnp.maximum(-value, margin))
         prices = old.inequality * scaled.objective_scale / scaled.inequality_scale
-        return Point(
+        return PrimalDual(
             y,
             slack,
             choose(jnp.ones_like(value), jnp.maximum(prices, margin)),
@@ -200,7 +200,7 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
     return _decide(options, scaled, bounds, newton, state, trial.accepted, unbounded, tolerance)
 
 
-def _search(scaled: Scaled, bounds: Bounds, state: _State, pair: Point, longest: Array, target: Array) -> _Trial:
+def _search(scaled: Scaled, bounds: Bounds, state: _State, pair: PrimalDual, longest: Array, target: Array) -> _Trial:
     """The corrected direction has one trial, at full length; then the plain one is shortened until it serves.
 
     All trials are one loop, so that the functions are compiled for them once.
@@ -303,7 +303,7 @@ def _certifies_infeasibility(scaled: Scaled, bounds: Bounds, newton: Newton, sta
     return (slope <= jnp.where(stuck, 1e-3, 1e-5) * terms) & (farkas > 1e-8 * size_y)
 
 
-def _recedes(scaled: Scaled, bounds: Bounds, p: Point, here: Measured, change: Array) -> Array:
+def _recedes(scaled: Scaled, bounds: Bounds, p: PrimalDual, here: Measured, change: Array) -> Array:
     """Whether ``change`` is a direction in which the objective falls for ever and no constraint ever stops it.
 
     Checked by going there: at a distance of 1e6 and 1e8 the objective must still fall as fast as it does here.

@@ -141,7 +141,7 @@ class Limits:
     largest_regularisation: float = 1e-5
 
 
-class State(NamedTuple):
+class IterationState(NamedTuple):
     """Where an iteration stands."""
 
     point: Any
@@ -155,23 +155,23 @@ class State(NamedTuple):
 
 def iterate(
     first: P,
-    step: Callable[[State], P],
+    step: Callable[[IterationState], P],
     error: Callable[[P], Float[Array, ""]],
     tolerance: float | Float[Array, ""],
     limits: Limits = Limits(),  # noqa: B008 - frozen
     record: Callable[[P], Float[Array, "..."]] = lambda point: jnp.zeros(0),
-) -> State:
+) -> IterationState:
     """Repeat ``step`` until the error is at most ``tolerance``, or ``limits`` are reached; the answer is ``best``.
 
     A step that is not finite is not taken: it is tried again with more regularisation, if it uses any.
     """
 
-    def unfinished(state: State) -> Bool[Array, ""]:
+    def unfinished(state: IterationState) -> Bool[Array, ""]:
         patient = (state.idle < limits.patience) | (state.best_error > limits.patient_above)
         possible = (state.iteration < limits.max_iterations) & (state.regularisation < limits.largest_regularisation)
         return ~(state.best_error <= tolerance) & patient & possible
 
-    def advance(state: State) -> State:
+    def advance(state: IterationState) -> IterationState:
         candidate = step(state)
         found = error(candidate)
         leaves = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(candidate)])
@@ -179,7 +179,7 @@ def iterate(
         better = sound & (found < state.best_error)
         point = jax.tree.map(lambda new, old: jnp.where(sound, new, old), candidate, state.point)
         iteration = state.iteration + 1
-        return State(
+        return IterationState(
             point,
             jax.tree.map(lambda new, old: jnp.where(better, new, old), point, state.best),
             jnp.where(better, found, state.best_error),
@@ -191,7 +191,7 @@ def iterate(
 
     begun = error(first)
     row = record(first)
-    initial = State(
+    initial = IterationState(
         first,
         first,
         jnp.where(jnp.isfinite(begun), begun, jnp.inf),

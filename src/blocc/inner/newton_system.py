@@ -20,7 +20,7 @@ from blocc.lagrangian import Weights, objective
 from blocc.problem import FlatProblem
 
 
-class Point(NamedTuple):
+class PrimalDual(NamedTuple):
     """All primal and dual variables, in the solver's own scaling."""
 
     y: Array
@@ -157,7 +157,7 @@ class Measured(NamedTuple):
     residual: Residual  #: with every complementarity product aimed at zero
 
 
-def measure(scaled: Scaled, bounds: Bounds, p: Point) -> Measured:
+def measure(scaled: Scaled, bounds: Bounds, p: PrimalDual) -> Measured:
     """Objective, constraints and KKT conditions at ``p``."""
     below, above = bounds.distances(p.y)
     value, gradient = jax.value_and_grad(scaled.objective)(p.y)
@@ -181,7 +181,7 @@ def aimed(bounds: Bounds, r: Residual, target: Array) -> Residual:
     )
 
 
-def average_product(bounds: Bounds, p: Point) -> Array:
+def average_product(bounds: Bounds, p: PrimalDual) -> Array:
     """The barrier parameter: mean of all complementarity products."""
     below, above = bounds.distances(p.y)
     pairs = p.slack.shape[0] + float(bounds.has_lower.sum() + bounds.has_upper.sum())
@@ -189,7 +189,7 @@ def average_product(bounds: Bounds, p: Point) -> Array:
     return total / max(pairs, 1.0)
 
 
-def step_to_boundary(bounds: Bounds, p: Point, d: Point, fraction: Array | float) -> Array:
+def step_to_boundary(bounds: Bounds, p: PrimalDual, d: PrimalDual, fraction: Array | float) -> Array:
     """Largest step in (0, 1] that keeps every positive quantity positive."""
     below, above = bounds.distances(p.y)
     return longest_step(
@@ -210,7 +210,7 @@ class Newton(NamedTuple):
     concave: Array  #: whether the Hessian of the Lagrangian itself has a negative eigenvalue
 
 
-def factorise(proximal: Array, scaled: Scaled, bounds: Bounds, p: Point) -> Newton:
+def factorise(proximal: Array, scaled: Scaled, bounds: Bounds, p: PrimalDual) -> Newton:
     """Factor Newton's matrix at ``p``, shifted by at least ``proximal``."""
     n, n_c = p.y.shape[0], p.slack.shape[0]
     below, above = bounds.distances(p.y)
@@ -244,7 +244,7 @@ def factorise(proximal: Array, scaled: Scaled, bounds: Bounds, p: Point) -> Newt
     return Newton(jacobian, matrix + shift * jnp.eye(n), lower, schur_factor, half, concave)
 
 
-def direction(newton: Newton, scaled: Scaled, bounds: Bounds, p: Point, r: Residual) -> Point:
+def direction(newton: Newton, scaled: Scaled, bounds: Bounds, p: PrimalDual, r: Residual) -> PrimalDual:
     """Newton's direction for the residual ``r``, by elimination down to y and the equality multipliers."""
     below, above = bounds.distances(p.y)
     ratio = p.inequality / p.slack
@@ -265,7 +265,7 @@ def direction(newton: Newton, scaled: Scaled, bounds: Bounds, p: Point, r: Resid
     again = solve(rhs - newton.matrix @ dy - equality.T @ d_equality, -r.equality - equality @ dy)
     dy, d_equality = (dy + again[0]) * bounds.free, d_equality + again[1]
     d_slack = -r.inequality - newton.jacobian @ dy
-    return Point(
+    return PrimalDual(
         dy,
         d_slack,
         -(r.slack + p.inequality * d_slack) / p.slack,

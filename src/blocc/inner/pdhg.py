@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from blocc._lib.arrays import Array
 from blocc.errors import OptionError
 from blocc.inner.first_order import (
-    Point,
+    Assessment,
     constraints,
     evaluate,
     flat_spectrum_vector,
@@ -131,7 +131,7 @@ class PrimalDualHybridGradient(InnerOracle):
     ) -> InnerSolution:
         """Solve at ``x`` until every KKT residual is below ``tolerance`` relative to its scale."""
 
-        def look(y: Array, prices: Array) -> Point:
+        def look(y: Array, prices: Array) -> Assessment:
             return evaluate(flat, x, weights, y, prices)
 
         def advance(state: _State) -> _State:
@@ -193,7 +193,7 @@ class PrimalDualHybridGradient(InnerOracle):
 
 
 def _begin(
-    flat: FlatProblem, x: Array, w: Weights, y: Array, prices: Array, start: Point, constants: StepConstants
+    flat: FlatProblem, x: Array, w: Weights, y: Array, prices: Array, start: Assessment, constants: StepConstants
 ) -> _State:
     """First state. Unknown constants are observed on a short step down the gradient of the Lagrangian."""
     scale = row_norms(flat, x, y)

@@ -49,7 +49,7 @@ class Verification:
 
     def __str__(self) -> str:
         head = f"{self.name}: {'verified' if self.ok else 'NOT verified'} (tolerance {self.tolerance:g})"
-        rows = [(c.name, shown(c.claimed), shown(c.recomputed), WORDS[c.ok], c.note) for c in self.checks]
+        rows = [(c.name, readable(c.claimed), readable(c.recomputed), WORDS[c.ok], c.note) for c in self.checks]
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
         notes = [f"  {row[4]}" if row[4] else "" for row in rows]
@@ -60,6 +60,6 @@ class Verification:
 WORDS: dict[bool | None, str] = {True: "ok", False: "FAILS", None: "unknown"}
 
 
-def shown(value: float | str) -> str:
+def readable(value: float | str) -> str:
     """A claim as text."""
     return value if isinstance(value, str) else f"{value:.8g}"

@@ -42,7 +42,7 @@ class Settings(NamedTuple):
     max_iterations: Int[Array, ""]  #: T
 
 
-class State(NamedTuple):
+class StartState(NamedTuple):
     """One start, after some steps."""
 
     x: Float[Array, "*starts n_x"]
@@ -66,7 +66,7 @@ class _Columns(NamedTuple):
     step: Float[AnyArray, "*steps"]
 
 
-def _step(flat: FlatProblem, oracle: InnerOracle, state: State, settings: Settings) -> tuple[State, _Columns]:
+def _step(flat: FlatProblem, oracle: InnerOracle, state: StartState, settings: Settings) -> tuple[StartState, _Columns]:
     """One iteration from ``state.x``, and its row of the history."""
     project = flat.x_set.project_flat
     s = settings
@@ -92,21 +92,21 @@ def _step(flat: FlatProblem, oracle: InnerOracle, state: State, settings: Settin
     retreat = broken & (state.iteration > 0)
     last = jax.tree.map(partial(jnp.where, retreat), state.last, found._replace(warm=()))
     measure = jnp.where(retreat, state.stationarity, jnp.where(broken, jnp.inf, measure))
-    return State(moved, found.warm, last, measure, state.iteration + ~broken, broken), row
+    return StartState(moved, found.warm, last, measure, state.iteration + ~broken, broken), row
 
 
 def _chunk(
-    flat: FlatProblem, oracle: InnerOracle, count: int, states: State, settings: Settings, length: Int[Array, ""]
-) -> tuple[State, _Columns, Int[Array, " starts"]]:
+    flat: FlatProblem, oracle: InnerOracle, count: int, states: StartState, settings: Settings, length: Int[Array, ""]
+) -> tuple[StartState, _Columns, Int[Array, " starts"]]:
     """Up to ``length`` steps for each of ``count`` starts: their states, rows, and how many steps each made."""
 
-    def one(first: State) -> tuple[State, _Columns, Array]:
-        def running(carry: tuple[State, _Columns, Array]) -> Array:
+    def one(first: StartState) -> tuple[StartState, _Columns, Array]:
+        def running(carry: tuple[StartState, _Columns, Array]) -> Array:
             state, _, made = carry
             go = (made < length) & (state.iteration < settings.max_iterations)
             return go & ~state.broken & (state.stationarity > settings.tolerance)
 
-        def step(carry: tuple[State, _Columns, Array]) -> tuple[State, _Columns, Array]:
+        def step(carry: tuple[StartState, _Columns, Array]) -> tuple[StartState, _Columns, Array]:
             state, rows, made = carry
             following, row = _step(flat, oracle, state, settings)
             rows = jax.tree.map(lambda column, entry: column.at[made].set(entry), rows, row)
@@ -120,11 +120,11 @@ def _chunk(
 
 def minimise(
     flat: FlatProblem, oracle: InnerOracle, monitor: Monitor, starts: Float[AnyArray, "starts n_x"], settings: Settings
-) -> State:
+) -> StartState:
     """Run every row of ``starts``; the monitor records the first start."""
     count = len(starts)
     blank = evaluation_shapes(flat, oracle)
-    states = State(
+    states = StartState(
         jnp.asarray(starts),
         jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), cold_pair(flat, oracle)),
         jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), blank),
@@ -147,7 +147,7 @@ def minimise(
         monitor.check_time()
 
 
-def _record(monitor: Monitor, states: State, rows: _Columns, made: int, gamma: float) -> None:
+def _record(monitor: Monitor, states: StartState, rows: _Columns, made: int, gamma: float) -> None:
     """Hand the rows of the first start to the monitor; within a chunk neither time nor x is known one by one."""
     columns = jax.device_get(jax.tree.map(lambda column: column[0, :made], rows))
     x, done = np.asarray(states.last.x[0]), int(states.iteration[0]) - made

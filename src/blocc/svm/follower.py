@@ -16,7 +16,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from blocc._lib.arrays import Array, Bool, Float, Int
-from blocc.inner.mehrotra import Pairs, Products, State, corrected_direction, iterate
+from blocc.inner.mehrotra import IterationState, Pairs, Products, corrected_direction, iterate
 from blocc.svm.newton import LIMITS, loss_limited_step, losses, solve_definite, weighted_gram
 
 #: Keeps the weight of an active constraint finite where the follower's set has no interior.
@@ -97,7 +97,7 @@ def _newton(
     return direction, loss
 
 
-def _step(data: FollowerData, state: State) -> FollowerPoint:
+def _step(data: FollowerData, state: IterationState) -> FollowerPoint:
     point: FollowerPoint = state.point
     direction, loss = _newton(data, point, state.regularisation)
     change, barrier = corrected_direction(point, PAIRS, direction)

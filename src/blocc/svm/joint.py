@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_factor, cho_solve
 
 from blocc._lib.arrays import AnyArray, Array, Float
-from blocc.inner.mehrotra import Limits, Pairs, Products, State, corrected_direction, iterate, move
+from blocc.inner.mehrotra import IterationState, Limits, Pairs, Products, corrected_direction, iterate, move
 
 TOLERANCE = 1e-12
 LIMITS = Limits(max_iterations=60, patience=60)
@@ -62,7 +62,7 @@ def project_margins(
 
         return direction
 
-    def step(state: State) -> _Point:
+    def step(state: IterationState) -> _Point:
         change, _ = corrected_direction(state.point, PAIRS, newton(state.point))
         return move(state.point, change, PAIRS.longest_step(state.point, change, 0.995))
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from blocc._lib.arrays import Array, Bool, Float, Int
-from blocc.inner.mehrotra import Pairs, Products, State, corrected_direction, iterate, move
+from blocc.inner.mehrotra import IterationState, Pairs, Products, corrected_direction, iterate, move
 from blocc.svm.newton import LIMITS, loss_limited_step, losses, solve_definite, solve_saddle, weighted_gram
 
 
@@ -188,7 +188,7 @@ def _newton(
     return direction
 
 
-def _step(data: LeaderData, pairs: Pairs, state: State, coupled: bool) -> LeaderPoint:
+def _step(data: LeaderData, pairs: Pairs, state: IterationState, coupled: bool) -> LeaderPoint:
     point: LeaderPoint = state.point
     left = _residual(data, point)
     direction = _newton(data, point, left, state.regularisation, coupled)

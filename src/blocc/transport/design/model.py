@@ -17,7 +17,7 @@ from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import LowerLevel, cold, solve_lower_level
 from blocc.transport.travellers.graph import Graph, graph_of
 from blocc.transport.travellers.oracle import pack, structured_problem
-from blocc.transport.travellers.origin_blocks import Point
+from blocc.transport.travellers.origin_blocks import AssignmentPoint
 
 #: Relative accuracy to which the lower level is solved.
 TOLERANCE = 1e-11
@@ -32,7 +32,7 @@ class CapacityPenalty(NamedTuple):
     utility_penalised: Float[AnyArray, ""]
     follower: LowerLevel
     penalised: LowerLevel
-    warm: Point  #: both solutions, one above the other, for the next evaluation nearby
+    warm: AssignmentPoint  #: both solutions, one above the other, for the next evaluation nearby
 
     @property
     def error(self) -> float:
@@ -46,7 +46,7 @@ class CapacityPenalty(NamedTuple):
 
 
 def evaluate_capacities(
-    graph: Graph, capacity: Float[Array, "links"], gamma: Float[Array, ""], warm: Point, tolerance: float
+    graph: Graph, capacity: Float[Array, "links"], gamma: Float[Array, ""], warm: AssignmentPoint, tolerance: float
 ) -> CapacityPenalty:
     """Both saddle points in one call: the penalised one is the lower level with t_ext + m / gamma."""
     alternatives = jnp.stack([graph.alternative, graph.alternative + graph.revenue / gamma])
@@ -122,7 +122,9 @@ class DesignModel:
         with double_precision():
             return jax.device_get(self._prices(values, float(gamma), is_open, temperature, cost))
 
-    def capacities(self, capacity: Float[NDArray, "links"], gamma: float, warm: Point | None = None) -> CapacityPenalty:
+    def capacities(
+        self, capacity: Float[NDArray, "links"], gamma: float, warm: AssignmentPoint | None = None
+    ) -> CapacityPenalty:
         """The penalty function in the capacities, with both answers."""
         with double_precision():
             return self._capacities(capacity, float(gamma), self._cold if warm is None else warm)

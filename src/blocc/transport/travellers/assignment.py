@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
-from blocc.inner.mehrotra import Limits, State, corrected_direction, iterate, move
+from blocc.inner.mehrotra import IterationState, Limits, corrected_direction, iterate, move
 from blocc.transport.travellers.graph import Graph, cheapest, differences, usable
 from blocc.transport.travellers.origin_blocks import (
+    AssignmentPoint,
     Case,
-    Point,
     direction,
     error_of,
     factorise,
@@ -39,7 +39,7 @@ LIMITS = Limits(max_iterations=120, patience=30, progress=0.7, largest_regularis
 class LowerLevel(NamedTuple):
     """The travellers' answer, its value from both sides, and how well it is solved."""
 
-    point: Point
+    point: AssignmentPoint
     value: Float[AnyArray, ""]  #: the objective at the flows and shares
     bound: Float[AnyArray, ""]  #: the dual objective: no answer can be cheaper
     error: Float[AnyArray, ""]  #: largest residual, relative to the network's scales
@@ -48,18 +48,18 @@ class LowerLevel(NamedTuple):
     links: Bool[AnyArray, "origins links"]  #: which links its passengers may take
 
 
-def cold(graph: Graph) -> Point:
+def cold(graph: Graph) -> AssignmentPoint:
     """A point that carries no information."""
     origins, nodes, links = graph.shape
     table, at_nodes, at_links = jnp.zeros((origins, links)), jnp.zeros((origins, nodes)), jnp.zeros(links)
-    return Point(table, table, at_links, at_links, at_nodes, at_nodes, at_nodes, at_nodes, at_nodes)
+    return AssignmentPoint(table, table, at_links, at_links, at_nodes, at_nodes, at_nodes, at_nodes, at_nodes)
 
 
 def solve_lower_level(
     graph: Graph,
     capacity: Float[Array, "links"],
     alternative: Float[AnyArray, "origins nodes"],
-    warm: Point,
+    warm: AssignmentPoint,
     tolerance: float | Float[AnyArray, ""],
 ) -> LowerLevel:
     """Solve at these capacities, with these times of the existing network; pure and traceable.
@@ -77,7 +77,7 @@ def solve_lower_level(
     is_warm = jnp.any(warm.price > 0.0)
     begin = jax.tree.map(lambda a, b: jnp.where(is_warm, a, b), _warmed(case, warm), first)
 
-    def step(state: State) -> Point:
+    def step(state: IterationState) -> AssignmentPoint:
         again = is_warm & (state.iteration == PATIENCE)
         return _step(case, jax.tree.map(lambda a, b: jnp.where(again, a, b), first, state.point))
 
@@ -90,7 +90,7 @@ def solve_lower_level(
     return LowerLevel(*answer, ended.best_error, ended.iteration, nodes, links)
 
 
-def _step(case: Case, point: Point) -> Point:
+def _step(case: Case, point: AssignmentPoint) -> AssignmentPoint:
     newton = partial(direction, case, point, factorise(case, point), residuals_of(case, point))
     change, _ = corrected_direction(point, case.pairs, newton)
     return move(point, change, case.pairs.longest_step(point, change, 0.995))
@@ -102,13 +102,13 @@ def _unit(graph: Graph) -> Float[Array, ""]:
     return jnp.where(total > 0.0, total / jnp.maximum(jnp.sum(graph.demand > 0.0), 1), 1.0)
 
 
-def _in_units(point: Point, factor: float | Float[Array, ""]) -> Point:
+def _in_units(point: AssignmentPoint, factor: float | Float[Array, ""]) -> AssignmentPoint:
     """The same point with its passengers counted in another unit."""
     return point._replace(flow=factor * point.flow, slack=factor * point.slack)
 
 
 # --- where to begin ------------------------------------------------------------------------------------------------
-def _start(case: Case) -> Point:
+def _start(case: Case) -> AssignmentPoint:
     """Dual feasible: potentials are cheapest costs at half of the prices, so every reduced cost is positive."""
     graph = case.graph
     price = jnp.where(case.is_open, 1.0, 0.0)
@@ -118,10 +118,10 @@ def _start(case: Case) -> Point:
     room = jnp.maximum(case.capacity, 0.1 * jnp.sum(graph.demand) / len(graph.time))
     flow = jnp.where(case.links, 0.5 * room / jnp.maximum(case.links.sum(axis=0), 1), 0.0)
     slack = jnp.where(case.is_open, 0.5 * room, 1.0)
-    return Point(flow, reduced, price, slack, potential, *_bounded(case, _logit(case, potential, 0.1), 1.0))
+    return AssignmentPoint(flow, reduced, price, slack, potential, *_bounded(case, _logit(case, potential, 0.1), 1.0))
 
 
-def _warmed(case: Case, warm: Point) -> Point:
+def _warmed(case: Case, warm: AssignmentPoint) -> AssignmentPoint:
     """An earlier solution, pushed a little into the interior."""
     least, small = 1e-3, 1e-3 * jnp.minimum(case.capacity, 1.0)
     flow = jnp.where(case.links, jnp.maximum(warm.flow, small), 0.0)
@@ -129,7 +129,7 @@ def _warmed(case: Case, warm: Point) -> Point:
     price = jnp.where(case.is_open, jnp.maximum(warm.price, least), 0.0)
     slack = jnp.where(case.is_open, jnp.maximum(case.capacity - flow.sum(axis=0), small), 1.0)
     potential = jnp.where(case.nodes, warm.potential, 0.0)
-    return Point(flow, reduced, price, slack, potential, *_bounded(case, _logit(case, potential, 1e-9), 1e-4))
+    return AssignmentPoint(flow, reduced, price, slack, potential, *_bounded(case, _logit(case, potential, 1e-9), 1e-4))
 
 
 def _logit(case: Case, potential: Float[Array, "origins nodes"], margin: float) -> Float[Array, "origins nodes"]:

@@ -22,7 +22,7 @@ from blocc.transport.travellers.assignment import LowerLevel, cold, solve_lower_
 from blocc.transport.travellers.flows import group_by_origin
 from blocc.transport.travellers.formulation import aggregated_problem
 from blocc.transport.travellers.graph import Graph, graph_of
-from blocc.transport.travellers.origin_blocks import Point
+from blocc.transport.travellers.origin_blocks import AssignmentPoint
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class OriginOracle(InnerOracle):
     def __post_init__(self) -> None:
         object.__setattr__(self, "graph", graph_of(self.network))
 
-    def cold(self, flat: FlatProblem) -> Point:
+    def cold(self, flat: FlatProblem) -> AssignmentPoint:
         """No information."""
         return cold(self.graph)
 
@@ -45,7 +45,7 @@ class OriginOracle(InnerOracle):
         flat: FlatProblem,
         x: Float[Array, "links"],
         weights: Weights,
-        warm: Point,
+        warm: AssignmentPoint,
         tolerance: float | Float[AnyArray, ""],
     ) -> InnerSolution:
         """Solve at capacities ``x`` for any weights."""

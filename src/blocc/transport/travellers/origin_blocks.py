@@ -18,7 +18,7 @@ from blocc.inner.mehrotra import Pairs, Products
 from blocc.transport.travellers.graph import Graph, arrivals, differences
 
 
-class Point(NamedTuple):
+class AssignmentPoint(NamedTuple):
     """Primal and dual variables."""
 
     flow: Float[AnyArray, "origins links"]
@@ -65,7 +65,7 @@ class Residuals(NamedTuple):
 
 
 # --- residuals -----------------------------------------------------------------------------------------------------
-def residuals_of(case: Case, point: Point) -> Residuals:
+def residuals_of(case: Case, point: AssignmentPoint) -> Residuals:
     """All residuals at a point."""
     graph = case.graph
     dual = graph.time + point.price - differences(graph, point.potential) - point.reduced_cost
@@ -80,7 +80,7 @@ def residuals_of(case: Case, point: Point) -> Residuals:
     )
 
 
-def error_of(case: Case, point: Point) -> Float[Array, ""]:
+def error_of(case: Case, point: AssignmentPoint) -> Float[Array, ""]:
     """The largest residual, relative to the network's scales."""
     r, (passengers, time) = residuals_of(case, point), case.scales
     parts = (
@@ -93,7 +93,7 @@ def error_of(case: Case, point: Point) -> Float[Array, ""]:
     return jnp.max(jnp.stack(parts))
 
 
-def values_of(case: Case, point: Point) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def values_of(case: Case, point: AssignmentPoint) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The objective at the point, and the dual objective at its prices and potentials."""
     graph, everyone = case.graph, case.graph.demand * (case.alternative - 1.0)
     entropy = xlogy(point.share, point.share) + xlogy(1.0 - point.share, 1.0 - point.share)  # exactly 0 at both ends
@@ -114,7 +114,7 @@ class Factors(NamedTuple):
     schur: Float[Array, "links links"]  #: Cholesky factor of the Schur complement in the prices
 
 
-def factorise(case: Case, point: Point) -> Factors:
+def factorise(case: Case, point: AssignmentPoint) -> Factors:
     """Factorise every origin's block and the Schur complement at a point."""
     graph, nodes = case.graph, case.nodes
     n_origins, n_nodes, n_links = graph.shape
@@ -143,7 +143,7 @@ def factorise(case: Case, point: Point) -> Factors:
     return Factors(conductance, elasticity, blocks, coupling, jnp.linalg.cholesky(schur))
 
 
-def direction(case: Case, point: Point, f: Factors, r: Residuals, wanted: Products) -> Point:
+def direction(case: Case, point: AssignmentPoint, f: Factors, r: Residuals, wanted: Products) -> AssignmentPoint:
     """Newton's direction towards complementary products that are larger by ``wanted``, in the order of the pairs."""
     graph, links, is_open = case.graph, case.links, case.is_open
     wanted_flow, wanted_slack, wanted_low, wanted_high = wanted
@@ -161,7 +161,7 @@ def direction(case: Case, point: Point, f: Factors, r: Residuals, wanted: Produc
     d_potential = jnp.where(case.nodes, d_potential, 0.0)
     d_reduced = jnp.where(links, r.dual + d_price - differences(graph, d_potential), 0.0)
     d_share = jnp.where(case.demand > 0.0, -f.elasticity * (choice + d_potential), 0.0)
-    return Point(
+    return AssignmentPoint(
         flow=f.conductance * (push - d_reduced),
         reduced_cost=d_reduced,
         price=d_price,
