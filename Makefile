@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test test-slow lint bench reproduce lock audit clean
+.PHONY: install run test suite test-slow reproduce lint bench reproduce lock audit clean
 
 install: $(STAMP)
 
@@ -29,12 +29,16 @@ lint: install
 	$(BIN)/mypy
 
 # Many tests compile the same programs; JAX keeps them on disk, and every test but the first reads them from there.
-test test-slow: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.pytest_cache/compiled
-test test-slow: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.1
-test test-slow: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := 0
+test suite test-slow: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.pytest_cache/compiled
+test suite test-slow: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.1
+test suite test-slow: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := 0
 # Most of the tests' time is compilation of small programs: a compiler that optimises less needs a quarter less of it.
-test: export XLA_FLAGS := --xla_backend_optimization_level=0
-test: lint
+test suite: export XLA_FLAGS := --xla_backend_optimization_level=0
+# Types and style are looked at beside the tests.
+test: install
+	$(MAKE) --no-print-directory -j2 lint suite
+
+suite: install
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: install

@@ -81,6 +81,7 @@ def test_file_and_json(file: Path) -> None:
     assert [row["x"] for row in shown["rows"]] == [pytest.approx(0.5, abs=1e-2)] * 2
 
 
+@pytest.mark.slow
 def test_three_nodes() -> None:
     outcome = blocc("three", "--methods", "sflcb,gam", "--max-iterations", 20, "--seed", 4, "--json")
     assert outcome.exit_code == 3, outcome.output
@@ -99,6 +100,7 @@ def test_published_figures_of_three_nodes() -> None:
     assert [(row["paper_utility"], row["paper_seconds"]) for row in rows] == [(1.71, 20.0), (1.53, 351.0), (None, None)]
 
 
+@pytest.mark.slow
 def test_svm(samples: Path, tmp_path: Path) -> None:
     outcome = blocc(f"svm:{samples}", "--methods", "gam,aipod", "--max-iterations", 9, "--out", tmp_path, "--seed", 2)
     assert outcome.exit_code in (0, 3), outcome.output

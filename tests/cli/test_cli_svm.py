@@ -236,6 +236,7 @@ def test_the_rest_is_divided_in_proportion(
     assert part_sizes(read_samples(samples["two.libsvm"]), train, validation) == sizes
 
 
+@pytest.mark.slow
 def test_paper_preset_out_of_iterations(samples: dict[str, Path]) -> None:
     outcome = blocc(samples["two.libsvm"], "--preset", "paper", "--max-iterations", 3, "--json")
     assert outcome.exit_code == 3, outcome.output

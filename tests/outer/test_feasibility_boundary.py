@@ -66,7 +66,7 @@ def test_nearest_point_outside_a_disk():
 
 
 @pytest.mark.parametrize("pull", [0.0, pytest.param(3.0, marks=pytest.mark.slow)])
-def test_start_beyond_the_wall_and_a_verified_certificate(pull):
+def test_start_beyond_the_boundary_and_a_verified_certificate(pull):
     problem = bounded(2, lambda x: x[0] - x[1], [2.0, 0.0], pull)
     result = solve(problem, np.array([4.0, -4.0]))
     assert result.status is Status.CONVERGED
@@ -74,7 +74,8 @@ def test_start_beyond_the_wall_and_a_verified_certificate(pull):
     assert verify(problem, result).ok
 
 
-def test_wall_in_more_variables_than_sampling_can_do():
+@pytest.mark.slow
+def test_boundary_in_more_variables_than_sampling_can_do():
     dimension = 80
     rng = np.random.default_rng(5)
     normal, target = rng.standard_normal(dimension), rng.uniform(-2.0, 2.0, dimension)
