@@ -1,5 +1,6 @@
 # make run   the main job: design the metro of Seville, with its report in runs/seville
 # make test  lint, types and tests; make test-slow runs those that take long for what they add
+# make test-types  the numerics with every annotation of arrays checked
 # make bench every benchmark, figures measured now
 # make reproduce  the paper's tables and figures in runs/reproduction; make reproduce QUICK=1 at reduced size
 # make audit known vulnerabilities of the locked dependencies, where pypi.org can be reached
@@ -10,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test suite test-slow reproduce lint bench reproduce lock audit clean
+.PHONY: install run test suite test-slow test-types reproduce lint bench reproduce lock audit clean
 
 install: $(STAMP)
 
@@ -29,11 +30,11 @@ lint: install
 	$(BIN)/mypy
 
 # Many tests compile the same programs; JAX keeps them on disk, and every test but the first reads them from there.
-test suite test-slow: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.pytest_cache/compiled
-test suite test-slow: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.1
-test suite test-slow: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := 0
+test suite test-slow test-types: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.pytest_cache/compiled
+test suite test-slow test-types: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.1
+test suite test-slow test-types: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := 0
 # Most of the tests' time is compilation of small programs: a compiler that optimises less needs a quarter less of it.
-test suite: export XLA_FLAGS := --xla_backend_optimization_level=0
+test suite test-types: export XLA_FLAGS := --xla_backend_optimization_level=0
 # Types and style are looked at beside the tests.
 test: install
 	$(MAKE) --no-print-directory -j2 lint suite
@@ -43,6 +44,14 @@ suite: install
 
 test-slow: install
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+
+# Every annotation of the numerics checked while their tests run: shapes and types of arrays (jaxtyping, beartype). Tests
+# that give wrong types on purpose are left out.
+CHECKED := blocc.inner,blocc.outer,blocc.judge,blocc.run,blocc.resume,blocc.penalty,blocc.lagrangian
+test-types: install
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --jaxtyping-packages=$(CHECKED),beartype.beartype \
+	    -k "not bad_arguments and not impossible_paths" \
+	    tests/inner tests/outer tests/judge tests/run tests/resume tests/test_penalty.py tests/test_lagrangian.py
 
 bench: install
 	$(BIN)/python benchmarks/known_answers.py

@@ -198,7 +198,7 @@ class _Verifier:
     def _leader(self, verdict: Verdict) -> None:
         """Whether x is stationary for f(x, y(x)), and whether the certificate says so truthfully."""
         c = self.result.certificate
-        sound = np.isfinite(c.radius) and c.radius >= 0.0
+        sound = bool(np.isfinite(c.radius) and c.radius >= 0.0)
         self._add("radius", c.radius, "a length" if sound else "no length", sound)
         slope = verdict.slope
         if slope is not None:

@@ -22,13 +22,13 @@ class MovingBox(Box):
     def __repr__(self) -> str:
         return f"MovingBox(shape=({self.size},))"
 
-    def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
+    def bounds_flat(self) -> tuple[Any, Any]:
         return self.lower, self.upper
 
     def bounded_flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self._bounded
 
-    def interior_flat(self) -> np.ndarray:
+    def interior_flat(self) -> Any:
         if isinstance(self.lower, np.ndarray):
             return super().interior_flat()
         below, above, _ = self._bounded

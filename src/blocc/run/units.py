@@ -72,7 +72,7 @@ def _of_functions(flat: FlatProblem, found: Local, x: np.ndarray, y: np.ndarray,
     both, n_x = np.concatenate([x, y]), flat.n_x
 
     def unit(sizes: np.ndarray) -> np.ndarray:
-        return np.exp2(-np.round(np.log2(np.where(sizes > 0.0, sizes, 1.0))))
+        return np.asarray(np.exp2(-np.round(np.log2(np.where(sizes > 0.0, sizes, 1.0)))))
 
     def objective(gradient: np.ndarray, hessian: np.ndarray, first: int) -> np.ndarray:
         slope = np.max(np.abs(gradient[first:]) * both[first:], initial=0.0)

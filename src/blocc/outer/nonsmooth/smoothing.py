@@ -9,7 +9,7 @@ program, so that solvers may come from wide corners to sharp ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
-from blocc._lib.arrays import Array, PyTree
+from blocc._lib.arrays import AnyArray, PyTree
 from blocc._lib.precision import double_precision
 from blocc.problem import BilevelProblem, FlatProblem
 
@@ -31,7 +31,7 @@ _CURVED = ("exp", "log", "log1p", "tanh", "logistic")
 _SAMPLES = 64
 
 
-def _round(z: Array, width: Array) -> Array:
+def _round(z: AnyArray, width: AnyArray) -> AnyArray:
     return jnp.sqrt(z * z + width * width)
 
 
@@ -81,8 +81,8 @@ def _crossed(flat: FlatProblem, program: ClosedJaxpr) -> set[str]:
     """Kinks with y on both sides, among random ones: the argument of an ``abs`` may never change its sign."""
     labels: list[str] = []
 
-    def arguments(x: Array, y: Array) -> list[Array]:
-        recorded: list[tuple[str, Array]] = []
+    def arguments(x: AnyArray, y: AnyArray) -> list[AnyArray]:
+        recorded: list[tuple[str, AnyArray]] = []
         _evaluate(program, [x, y], jnp.asarray(0.0), record=recorded)
         labels[:] = [label for label, _ in recorded]
         return [jnp.atleast_1d(argument) for _, argument in recorded]
@@ -137,26 +137,26 @@ def _tainted(program: ClosedJaxpr, given: list[bool], choices: list[bool] | None
 
 def _evaluate(
     program: ClosedJaxpr,
-    arguments: list[Array],
-    width: Array,
-    comparisons: list[tuple[float, Array] | None] | None = None,
-    record: list[tuple[str, Array]] | None = None,
-) -> list[Array]:
+    arguments: Sequence[AnyArray],
+    width: AnyArray,
+    comparisons: list[tuple[float, AnyArray] | None] | None = None,
+    record: list[tuple[str, AnyArray]] | None = None,
+) -> list[AnyArray]:
     """Run a program with its corners rounded; ``comparisons`` are those among its arguments.
 
     ``record`` collects what decides at every corner: its sign is the side.
     """
     note = (lambda label, argument: None) if record is None else (lambda *pair: record.append(pair))
-    values: dict[Any, Array] = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
+    values: dict[Any, AnyArray] = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
     values.update(zip(program.jaxpr.invars, arguments, strict=True))
     # A comparison of real numbers: its sign and the difference.
     given = zip(program.jaxpr.invars, comparisons or [None] * len(arguments), strict=True)
-    sides: dict[Any, tuple[float, Array]] = {atom: side for atom, side in given if side is not None}
+    sides: dict[Any, tuple[float, AnyArray]] = {atom: side for atom, side in given if side is not None}
 
-    def read(atom: Any) -> Array:
+    def read(atom: Any) -> Any:  # an array, or one of JAX's literals
         return atom.val if isinstance(atom, Literal) else values[atom]
 
-    def side(atom: Any) -> tuple[float, Array] | None:
+    def side(atom: Any) -> tuple[float, AnyArray] | None:
         return None if isinstance(atom, Literal) else sides.get(atom)
 
     for equation in program.jaxpr.eqns:
