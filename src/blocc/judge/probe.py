@@ -65,24 +65,23 @@ def directions(
     return found[:most]
 
 
-def probe(
-    ask: Ask,
-    project: Callable[[np.ndarray], np.ndarray],
-    here: Value,
-    sizes: np.ndarray,
-    scale: float,
-    tolerance: float,
-    allowed_violation: float,
-    downhill: np.ndarray | None = None,
-    seed: int = 0,
-    most: int = 40,
-    distances: tuple[float, ...] = DISTANCES,
-    whole: float = 0.0,
-) -> Probed:
-    """Look around ``here``. A gain counts beyond ``tolerance * scale * distance`` and the noise of the values.
+class Probing(NamedTuple):
+    """Where to look, and what counts."""
 
-    ``scale`` is what f changes by when x moves by its sizes, ``whole`` the same when y moves too.
-    """
+    sizes: np.ndarray  #: of x
+    scale: float  #: what f changes by when x moves by its sizes
+    whole: float  #: the same when y moves too
+    tolerance: float
+    allowed_violation: float  #: of the leader's constraints, relative to their rows
+    downhill: np.ndarray | None = None  #: a gradient to follow
+    seed: int = 0
+    most: int = 40  #: directions
+    distances: tuple[float, ...] = DISTANCES
+
+
+def probe(ask: Ask, project: Callable[[np.ndarray], np.ndarray], here: Value, probing: Probing) -> Probed:
+    """Look around ``here``. A gain counts beyond ``tolerance * scale * distance`` and the noise of the values."""
+    sizes, scale, whole, tolerance, allowed_violation, downhill, seed, most, distances = probing
     generator = np.random.default_rng(seed)
     noise = _NOISE if distances is DISTANCES else max(_NOISE, _NOISE_AT_KINKS * tolerance)
     floor = max(noise * scale, _ROUNDING * whole, 4e-16 * abs(here.upper))

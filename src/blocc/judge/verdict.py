@@ -15,7 +15,7 @@ import numpy as np
 
 from blocc.judge.derivatives import LARGEST, size_of
 from blocc.judge.lower_level import Reply, polish, reply
-from blocc.judge.probe import DISTANCES, FINE, Probed, Value, falls_for_ever, probe
+from blocc.judge.probe import DISTANCES, FINE, Probed, Probing, Value, falls_for_ever, probe
 from blocc.judge.scales import row_sizes
 from blocc.judge.value_slope import Slope, slope_at
 from blocc.lagrangian import figures, zero_multipliers
@@ -203,20 +203,11 @@ class Judge:
         direction = slope.gradient if slope is not None else downhill
         probed = nothing
         if probes:
-            probed = probe(
-                self.ask,
-                self.project,
-                here,
-                sizes,
-                scale,
-                self.tolerance,
-                allowed,
-                direction,
-                self.seed,
-                self.most_probes,
-                DISTANCES if first_order or judged is None else FINE,
-                0.0 if judged is None else whole_scale(judged),
-            )
+            whole = 0.0 if judged is None else whole_scale(judged)
+            distances = DISTANCES if first_order or judged is None else FINE
+            most = self.most_probes
+            plan = Probing(sizes, scale, whole, self.tolerance, allowed, direction, self.seed, most, distances)
+            probed = probe(self.ask, self.project, here, plan)
         unbounded = False
         moved = None if start is None else x - start
         suspicious = first_order is False or probed.better is not None
