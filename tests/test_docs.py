@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
-import os
 import re
 import runpy
 import shlex
@@ -115,9 +114,7 @@ def run_console(block: Block, where: str) -> None:
         if words[0] != "blocc":
             continue
         call = [sys.executable, "-m", "blocc.cli.main", *words[1:]]
-        # Compiled as for a reader: with other roundings a run may end with other words.
-        environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-        done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False, env=environment)
+        done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"{where}: {command} exits {done.returncode}\n{done.stdout}{done.stderr}"
         if shown.strip():
             assert_same_output(shown, done.stdout, f"{where}, {command!r}")

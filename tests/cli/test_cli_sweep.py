@@ -143,6 +143,7 @@ def test_report_of_a_run(study: Path, tmp_path: Path, cells: list[dict]) -> None
     assert (tmp_path / "page.html").is_file()
 
 
+@pytest.mark.slow
 def test_workers_compute_the_same(tmp_path: Path, study: Path) -> None:
     shutil.copy(ROOT / "examples" / "toy.py", tmp_path)
     study.write_text(STUDY.replace('problem = "toy"', 'problem = "toy.py"'))

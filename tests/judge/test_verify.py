@@ -51,7 +51,13 @@ def names(verification: Verification) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["blocc_toy", "softmax_matching", "gumus_floudas_2001_example_1", "equality_projection", "absolute_value"]
+    "name",
+    few(
+        ["blocc_toy", "softmax_matching", "gumus_floudas_2001_example_1", "equality_projection", "absolute_value"],
+        "blocc_toy",
+        "gumus_floudas_2001_example_1",
+        "absolute_value",
+    ),
 )
 def test_textbook_answers_verify(name: str) -> None:
     """A box, a simplex, a constraint of the leader's, equalities, a kink."""

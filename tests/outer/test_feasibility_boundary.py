@@ -65,7 +65,8 @@ def test_nearest_point_outside_a_disk():
     np.testing.assert_allclose(result.x, [1.0, 0.0], atol=1e-4)
 
 
-@pytest.mark.parametrize("pull", [0.0, pytest.param(3.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("pull", [0.0, 3.0])
 def test_start_beyond_the_boundary_and_a_verified_certificate(pull):
     problem = bounded(2, lambda x: x[0] - x[1], [2.0, 0.0], pull)
     result = solve(problem, np.array([4.0, -4.0]))

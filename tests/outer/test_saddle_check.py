@@ -83,6 +83,7 @@ def test_what_is_no_minimum_is_left(name: str) -> None:
     assert verify(problem, result).ok
 
 
+@pytest.mark.slow
 def test_many_starts_leave_it_too() -> None:
     found = solve_many(along_a_boundary(), np.array([[-1.0, 0.0], [1.0, 0.0]]))
     np.testing.assert_allclose(found.upper_values, -1.5, atol=1e-4)

@@ -202,7 +202,9 @@ def test_a_killed_scheduler_ends_the_study_and_keeps_its_cells(tmp_path: Path) -
 
 
 # --- the program ------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("executor", "kills"), [("serial", 3), ("processes", 2), ("dask", 1)])
+@pytest.mark.parametrize(
+    ("executor", "kills"), [pytest.param("serial", 3, marks=pytest.mark.slow), ("processes", 2), ("dask", 1)]
+)
 def test_a_killed_program_goes_on_when_it_is_run_again(tmp_path: Path, executor: str, kills: int) -> None:
     if executor == "dask":
         pytest.importorskip("distributed", reason="Dask is not installed")
