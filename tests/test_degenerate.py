@@ -167,6 +167,7 @@ def test_an_upper_objective_without_value_in_the_middle_of_y() -> None:
     assert result.x[0] == pytest.approx(1.0, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_gam_stays_where_the_follower_has_an_answer() -> None:
     problem = BilevelProblem(
         upper=lambda x, y: (x[0] - 1.0) ** 2 + (x[1] - 0.1) ** 2 + y**2,

@@ -29,6 +29,7 @@ def sample(count: int) -> list[stress.Case]:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_no_wrong_claim() -> None:
     cases = sample(12)
     assert len(cases) == 12

@@ -53,7 +53,7 @@ def problem_text(variable: str = "problem", **changes: str) -> str:
     [
         (0, {}, []),
         (3, {}, ["--outer", "pgd", "--gamma", "5", "--step", "1e-6", "--max-iterations", "3"]),
-        (4, {"inequality": "lambda x, y: jnp.stack([y - x, x + 1 - y])"}, []),
+        pytest.param(4, {"inequality": "lambda x, y: jnp.stack([y - x, x + 1 - y])"}, [], marks=pytest.mark.slow),
         pytest.param(5, {"lower": "lambda x, y: -y"}, [], marks=pytest.mark.slow),
         pytest.param(6, {"lower": "lambda x, y: x * y - y ** 2", "y_set": "Box(-1, 1)"}, [], marks=pytest.mark.slow),
         (7, {"upper": "lambda x, y: jnp.log(-1 - x ** 2) + y ** 2"}, []),

@@ -42,6 +42,7 @@ def test_edge_of_two_planes_and_a_bound():
     np.testing.assert_allclose(result.x, [1.5, 0.5, 5.0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_curved_boundary():
     target = np.array([2.0, 1.0])
     result = solve(bounded(2, lambda x: jnp.sum(x**2) - 1.0, target), np.array([0.1, -0.6]))
