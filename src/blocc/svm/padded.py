@@ -6,8 +6,6 @@ data set do not compile again.
 
 from __future__ import annotations
 
-import threading
-import time
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import Array, Bool, Float, NDArray
-from blocc._lib.compiled import compile_ahead
+from blocc._lib.compiled import Program, Store, compile_seconds
 from blocc._lib.precision import double_precision
 from blocc.svm.follower import FollowerData, FollowerPoint, solve_follower
 from blocc.svm.leader import LeaderData, LeaderPoint, solve_leader
@@ -25,8 +23,7 @@ from blocc.svm.margins import MarginProblem, Margins, Y
 TOLERANCE = 1e-11
 OF_FEATURES = ("y", "coupling_price")  #: the fields of a point with an entry for each feature, not for each sample
 
-_cache: dict[tuple[Any, ...], Any] = {}
-_lock = threading.Lock()
+_programs = Store()
 
 
 class FollowerSolution(NamedTuple):
@@ -132,14 +129,12 @@ class Solvers:
             return LeaderSolution._make([*self._unpadded(found.point), float(found.error), steps, path])
 
     def _call(self, name: str, function: Any, *arguments: Any) -> Any:
-        key = (name, jax.default_backend(), *self.padded)
-        with _lock:
-            if key not in _cache:
-                begun = time.perf_counter()
-                _cache[key] = compile_ahead(function, *arguments)[0]
-                self.compile_seconds += time.perf_counter() - begun
+        program = _programs.get((name, jax.default_backend(), *self.padded), lambda: Program(function))
+        before = compile_seconds()
+        found = program(*arguments)
+        self.compile_seconds += compile_seconds() - before
         self.solves += 1
-        return _cache[key](*arguments)
+        return found
 
     def _unpadded(self, point: FollowerPoint | LeaderPoint) -> list[Any]:
         n, p = self.sizes
