@@ -8,7 +8,7 @@ is shared in the same way. The steps themselves are those of :mod:`blocc.methods
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
-from blocc._lib.compiled import compile_ahead
+from blocc._lib.arrays import AnyArray, Array, Float, Int
+from blocc._lib.compiled import Store, compile_seconds
 from blocc._lib.precision import double_precision
 from blocc.methods.base import Size
-from blocc.methods.gam import Gam, active_gradient, kkt_sensitivity
+from blocc.methods.gam import Gam
 from blocc.methods.lv_hba import HbaState, LvHba
 from blocc.outer.monitor import Monitor
 from blocc.problem import FlatProblem
@@ -43,7 +43,7 @@ FIRST_LOOK, LONGEST_LOOK = 1, 20
 SINGULAR = "singular matrix"
 TOLERANCE = 1e-3  #: the default of every method of the package
 
-_compiled: dict[Any, Callable[..., Any]] = {}
+_stores = Store()  #: of compiled programs, for each shape of the samples
 
 
 class Samples(NamedTuple):
@@ -70,6 +70,9 @@ def margins_problem(samples: Samples) -> FlatProblem:
         n_equality=0,
         n_upper_inequality=0,
         joint_projection=lambda c, y: project_margins(samples.rows, jnp.asarray(c), jnp.asarray(y)),
+        data=samples,
+        store=_stores.get((samples.rows.shape, samples.validation.shape), Store),
+        rebind=margins_problem,
     )
 
 
@@ -82,31 +85,31 @@ def run_lv_hba(dataset: str, preset: str, seed: int, max_iterations: int) -> Row
         flat = margins_problem(samples)
         first = split.follower(split.start)[0]
         state = LvHba().start(flat, jnp.asarray(split.start), jnp.asarray(first))
-        advance = _shared("lv-hba", _advance, samples, dict(numbers), state, 0, 1)
-        began = time.perf_counter()
+        advance = flat.program(_advance)
+        began = _clock()
         done, look, ended = 0, FIRST_LOOK, LIMIT
         while done < max_iterations:
             count = min(look, max_iterations - done)
-            state, update = advance(samples, dict(numbers), state, done, count)
+            state, update = advance(dict(numbers), state, done, count)
             done, look = done + count, min(look + 1, LONGEST_LOOK)
             c, y = np.asarray(state.x), np.asarray(state.y)
             trajectory.note(done, c, y)
             if float(update) < UPDATE:
                 ended = CONVERGED
                 break
-        seconds = time.perf_counter() - began
+        seconds = _clock() - began
     return row_of(split, c, y, trajectory, ended=ended, iterations=done, seconds=seconds)
 
 
 def _advance(
-    samples: Samples,
+    flat: FlatProblem,
     numbers: Mapping[str, Float[Array, ""]],
     state: HbaState,
     first: Int[Array, ""],
     count: Int[Array, ""],
 ) -> tuple[HbaState, Float[Array, ""]]:
     """``count`` steps from the step ``first`` on; and how much the last one changed the upper objective."""
-    flat, method = margins_problem(samples), LvHba()
+    method = LvHba()
 
     def step(i: Int[Array, ""], carried: tuple[HbaState, Float[Array, ""]]) -> tuple[HbaState, Float[Array, ""]]:
         before, _ = carried
@@ -122,9 +125,9 @@ def run_gam(dataset: str, preset: str, seed: int, max_iterations: int) -> Row:
     numbers = Gam().automatic(_size_of(split.start))[0] if preset == "default" else Gam.presets[preset]
     run = _GamRun(split, samples, Gam(dict(numbers)), max_iterations)
     with double_precision():
-        began = time.perf_counter()
+        began = _clock()
         c, y = run.method.drive(run, split.start, run.last[1])
-        seconds = time.perf_counter() - began
+        seconds = _clock() - began
     ended = SINGULAR if run.trouble else LIMIT if run.iterations >= max_iterations else CONVERGED
     return row_of(split, c, y, run.trajectory, ended=ended, iterations=run.iterations, seconds=seconds)
 
@@ -140,13 +143,7 @@ class _GamRun:
         self.last = (split.start, split.follower(split.start)[0])
         self.iterations, self.trouble = 0, ""
         self.numbers: dict[str, float] = {}
-        with double_precision():
-            self.flat = margins_problem(samples)
-            none = np.zeros(len(split.start))
-            point = (*self.last, none, np.zeros(0), none > 0.0)
-            steps = tuple(_shared(step.__name__, step, samples, *point) for step in (_sensitivity, _gradient))
-        # Where GAM looks for its compiled functions before it compiles them.
-        self.problem = SimpleNamespace(cache={"gam": tuple(_with(samples, step) for step in steps)})
+        self.flat = margins_problem(samples)
 
     def candidates(self, x: Margins, y: Classifier) -> list[dict[str, float]]:
         """The numbers that were given: all of them."""
@@ -166,19 +163,9 @@ class _GamRun:
         self.trajectory.note(k, c, y)
 
 
-def _sensitivity(samples: Samples, *arguments: Array) -> Any:
-    return kkt_sensitivity(margins_problem(samples), *arguments)
-
-
-def _gradient(
-    samples: Samples,
-    c: Float[Array, "train"],
-    y: Float[Array, "weights"],
-    prices: Float[Array, "train"],
-    free: Float[Array, "equalities"],
-    active: Bool[Array, "train"],
-) -> Float[Array, "train"]:
-    return active_gradient(margins_problem(samples), c, y, prices, free, active)
+def _clock() -> float:
+    """Seconds, without those of compilation."""
+    return time.perf_counter() - compile_seconds()
 
 
 def _size_of(start: Margins) -> Size:
@@ -187,18 +174,6 @@ def _size_of(start: Margins) -> Size:
     return Size(**{**unknown, "x": 1.0 + float(np.linalg.norm(start))})
 
 
-def _with(samples: Samples, step: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: step(samples, *arguments)
-
-
 def _draw(dataset: str, seed: int) -> tuple[Split, Samples]:
     split = Split.draw(dataset, seed, "squared", INTERCEPT_WEIGHT)
     return split, Samples(split.problem.rows, split.problem.validation)
-
-
-def _shared(name: str, function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
-    """The function compiled for arguments of these shapes, once in each process."""
-    key = (name, *(np.shape(leaf) for leaf in jax.tree.leaves(arguments)))
-    if key not in _compiled:
-        _compiled[key] = compile_ahead(function, *arguments)[0]
-    return _compiled[key]
