@@ -27,7 +27,7 @@ from blocc.outer.monitor import Monitor
 from blocc.problem import FlatProblem
 from blocc.sets import Box, Reals
 from blocc.studies.study import Row
-from blocc.svm.joint import project_margins
+from blocc.svm.leader import project_margins
 from reproduction.svm_runs import CONVERGED, LIMIT, UPDATE, Classifier, Margins, Split, Trajectory, row_of
 
 #: The published code's b^2 / 2 below; without it GAM's matrix is singular wherever w = 0 is best.

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from blocc._lib.arrays import Array, Bool, Float, Int
+from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
 from blocc.inner.mehrotra import IterationState, Pairs, Products, corrected_direction, iterate, move
 from blocc.svm.newton import LIMITS, loss_limited_step, losses, solve_definite, solve_saddle, weighted_gram
 
@@ -89,6 +89,19 @@ def solve_leader(
         record=lambda point: point.y,
     )
     return LeaderAnswer(end.best, end.best_error, end.iteration, end.record)
+
+
+def project_margins(
+    rows: Float[AnyArray, "n p"], c: Float[Array, "n"], y: Float[Array, "p"]
+) -> tuple[Float[Array, "n"], Float[Array, "p"]]:
+    """The nearest margins and classifier that meet every demand: the relaxation in the change of y, without losses."""
+    rows = jnp.asarray(rows)
+    width = len(y)
+    none, ones = jnp.zeros(width), jnp.ones(width)
+    demand, free = 1.0 - rows @ y, jnp.zeros(len(c), dtype=bool)
+    data = LeaderData(rows, demand, none[None], jnp.zeros(1), ones, jnp.ones(()), -c, free, none)
+    found = solve_leader(data, none, jnp.zeros_like(c), 1e-12, coupled=False).point
+    return jnp.maximum(found.c, 0.0), y + found.y
 
 
 def _start(data: LeaderData, y: Float[Array, "p"], support: Float[Array, "n"]) -> LeaderPoint:

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from blocc._lib.arrays import Float, NDArray
+from blocc._lib.arrays import AnyArray, Float, NDArray
 from blocc.errors import OptionError
 
 CPenalty = Literal["sum", "squared", "norm"]
@@ -88,17 +88,18 @@ class MarginProblem:
         """:func:`exponential_loss` of the validation samples."""
         return exponential_loss(self.validation, y)
 
-    def price(self, c: Margins) -> float:
-        """phi(c)."""
+    def price(self, c: Float[AnyArray, "n"]) -> Float[AnyArray, ""] | float:
+        """phi(c), of arrays of NumPy and of JAX alike."""
         if self.c_penalty == "sum":
-            return float(self.c_weight * c.sum())
+            return self.c_weight * c.sum()
         if self.c_penalty == "squared":
-            return float(0.5 * self.c_weight * (c @ c))
-        return float(self.c_weight * np.linalg.norm(c))
+            return 0.5 * self.c_weight * (c @ c)
+        # The norm has no gradient at c = 0; the usual trick keeps derivatives finite there.
+        return self.c_weight * (c @ c + 1e-300) ** 0.5
 
     def upper(self, c: Margins, y: Y) -> float:
         """The leader's objective."""
-        return self.validation_loss(y) + self.price(c)
+        return self.validation_loss(y) + float(self.price(c))
 
     def lower(self, y: Y) -> float:
         """The follower's objective."""

@@ -15,7 +15,7 @@ from blocc.lagrangian import Multipliers, Weights
 from blocc.problem import BilevelProblem, FlatProblem
 from blocc.sets import Box, Reals
 from blocc.svm.follower import FollowerData, solve_follower
-from blocc.svm.joint import project_margins
+from blocc.svm.leader import project_margins
 from blocc.svm.margins import CPenalty, FeatureUnits, MarginProblem, scaled_problem
 
 
@@ -78,17 +78,8 @@ def svm_problem(
     scaled, units = scaled_problem(both, c_penalty, c_weight, intercept_weight)
     ridge = raw.ridge
 
-    def upper(c: Float[Array, "n"], y: Float[Array, "p"]) -> Float[Array, ""]:
-        loss = jnp.sum(jnp.exp(1.0 - raw.validation @ y))
-        if c_penalty == "sum":
-            return loss + c_weight * jnp.sum(c)
-        if c_penalty == "squared":
-            return loss + 0.5 * c_weight * jnp.sum(c**2)
-        # The norm has no gradient at c = 0; the usual trick keeps derivatives finite there.
-        return loss + c_weight * jnp.sqrt(jnp.sum(c**2) + 1e-300)
-
     return BilevelProblem(
-        upper=upper,
+        upper=lambda c, y: jnp.sum(jnp.exp(1.0 - raw.validation @ y)) + raw.price(c),
         lower=lambda c, y: 0.5 * jnp.sum(ridge * y**2),
         inequality=lambda c, y: 1.0 - c - raw.rows @ y,
         x_set=Box.nonnegative(len(raw.rows)),
