@@ -195,7 +195,7 @@ class SamplesTarget:
             raise OptionError("kernel must be 'linear', 'rbf' or 'poly'; a sweep computes no kernel of its own")
         if own.get("start", "auto") not in ("auto", "uniform"):
             raise OptionError(f"start must be 'auto' or 'uniform', got {own['start']!r}")
-        self._estimator(**own)._options()  # every check of a fit, and nothing else
+        self._estimator(**own).fit_options()  # every check of a fit, and nothing else
         n = self.samples.n_samples
         sizes = sweep_cells.split_sizes(n, options.get("train"), options.get("validation"))
         if sum(sizes) >= n:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.model_selection import train_test_split
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
@@ -19,7 +21,7 @@ from blocc._lib.arrays import Float, Int, NDArray
 from blocc.errors import OptionError
 from blocc.result import Result, Status
 from blocc.svm.fitting import PRESETS, UNIFORM, FitOptions, MarginFit, fit_margins
-from blocc.svm.kernels import KERNELS, FeatureMap, Kernel, scale_gamma
+from blocc.svm.kernels import KERNELS, FeatureMap, scale_gamma
 from blocc.svm.margins import exponential_loss, signed_rows
 
 #: The options of a fit that are arguments of the estimator too.
@@ -145,7 +147,7 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         For a precomputed kernel X holds kernels between all samples, and X_val those of the validation samples with
         them. ``report(iteration, row)`` is called with every row of the history.
         """
-        options, start = self._options()
+        options, start = self.fit_options()
         X, y = validate_data(self, X, y, dtype=np.float64)
         labels = self._signs(y)
         if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
@@ -208,8 +210,8 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         order = np.argsort(-self.margins_, kind="stable")[:count]
         return np.asarray(self.training_indices_[order[self.margins_[order] > 1e-9]])
 
-    def _options(self) -> tuple[FitOptions, Any]:
-        """The options of the fit and its start, presets applied; every argument checked."""
+    def fit_options(self) -> tuple[FitOptions, Any]:
+        """The options of a fit and its start, presets applied; raises an ``OptionError`` for an unfit argument."""
         if self.preset not in PRESETS:
             raise OptionError(f"preset must be {', '.join(map(repr, PRESETS))}, got {self.preset!r}")
         if self.kernel not in KERNELS:
@@ -286,9 +288,10 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.kernel == "precomputed":
             matrix, cross = samples[:, train], X_val[:, train]
         else:
-            self._kernel = Kernel(self.kernel, scale_gamma(samples, self.kernel_gamma), int(self.degree), self.coef0)
-            self._landmarks = samples
-            matrix, cross = self._kernel(samples, samples), self._kernel(X_val, samples)
+            gamma = scale_gamma(samples, self.kernel_gamma)
+            parameters = {"gamma": gamma, "degree": int(self.degree), "coef0": self.coef0}
+            self._kernel = partial(pairwise_kernels, Y=samples, metric=self.kernel, filter_params=True, **parameters)
+            matrix, cross = self._kernel(samples), self._kernel(X_val)
         self._map = FeatureMap.of_kernel(matrix, self.n_components)
         return self._map(matrix), self._map(cross)
 
@@ -318,4 +321,4 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, dtype=np.float64, reset=False)
         if self.kernel == "linear":
             return X
-        return X[:, self.training_indices_] if self.kernel == "precomputed" else self._kernel(X, self._landmarks)
+        return X[:, self.training_indices_] if self.kernel == "precomputed" else self._kernel(X)

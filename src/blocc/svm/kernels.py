@@ -16,25 +16,7 @@ from blocc._lib.arrays import Float, NDArray
 
 #: Eigenvalues below this share of the largest one are rounding, not features.
 RANK_TOLERANCE = 1e-10
-KERNELS = ("linear", "rbf", "poly", "precomputed")
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel and its parameters, by scikit-learn's names (``kernel_gamma`` being its gamma)."""
-
-    name: str
-    gamma: float = 1.0
-    degree: int = 3
-    coef0: float = 0.0
-
-    def __call__(self, left: Float[NDArray, "k d"], right: Float[NDArray, "n d"]) -> Float[NDArray, "k n"]:
-        """k of every row of ``left`` with every row of ``right``."""
-        from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel
-
-        if self.name == "rbf":
-            return np.asarray(rbf_kernel(left, right, gamma=self.gamma))
-        return np.asarray(polynomial_kernel(left, right, degree=self.degree, gamma=self.gamma, coef0=self.coef0))
+KERNELS = ("linear", "rbf", "poly", "precomputed")  #: scikit-learn's names
 
 
 @dataclass(frozen=True, eq=False)
