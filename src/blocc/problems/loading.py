@@ -6,6 +6,8 @@ import importlib.util
 import inspect
 import json
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,41 +20,71 @@ from blocc.errors import BloccError, InputError
 from blocc.problem import BilevelProblem
 
 
-def load_problem(argument: str) -> BilevelProblem:
-    """The problem that ``FILE.py`` or ``FILE.py:NAME`` stands for."""
-    file, name = Path(argument), None
-    if not file.exists() and ":" in argument:
-        before, name = argument.rsplit(":", 1)
-        file = Path(before)
+def load_problem(argument: str, arguments: Mapping[str, Any] | None = None) -> BilevelProblem:
+    """The problem that ``FILE.py`` or ``FILE.py:NAME`` stands for; ``arguments`` are those of the function NAME."""
+    file, name = split_name(argument)
     if not file.is_file():
         raise InputError(f"there is no file {str(file)!r}; give the path of a Python file that builds a problem")
     if file.suffix != ".py":
         raise InputError(f"{str(file)!r} is not a Python file; its name must end in .py")
-    members = vars(execute(file))
+    if arguments:
+        return _built(problem_builder(argument), name, file, arguments)
+    members = vars(_execute(file))
     if name:
         if name not in members:
             known = ", ".join(_problems(members)) or "none"
             raise InputError(f"{file} defines no {name!r}; the problems in it: {known}")
-        return _built(members[name], name, file)
+        return _built(members[name], name, file, {})
     found = _problems(members)
     if not found:
         raise InputError(f"{file} holds no BilevelProblem, nor a function without arguments that returns one")
     if len(found) > 1:
         raise InputError(f"{file} holds several problems ({', '.join(found)}); choose one: {file}:{next(iter(found))}")
     ((only, value),) = found.items()
-    return _built(value, only, file)
+    return _built(value, only, file, {})
 
 
-def execute(file: Path) -> ModuleType:
+def split_name(argument: str) -> tuple[Path, str]:
+    """``FILE.py`` and NAME, which may be empty."""
+    if Path(argument).exists() or ":" not in argument:
+        return Path(argument), ""
+    file, _, name = argument.rpartition(":")
+    return Path(file), name
+
+
+def problem_builder(argument: str) -> Callable[..., Any]:
+    """The function NAME of ``FILE.py:NAME``."""
+    file, name = split_name(argument)
+    if not name:
+        raise InputError(f"arguments need the function that takes them: write problem = '{file.name}:NAME'")
+    value = vars(_execute(file)).get(name)
+    if not callable(value):
+        raise InputError(f"arguments need a function: {file} has no function {name!r}")
+    return value
+
+
+@contextmanager
+def _importable_neighbours(file: Path) -> Iterator[None]:
+    """While a user's code runs, the modules beside it can be imported, as if it were the program."""
+    folder = str(file.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _execute(file: Path) -> ModuleType:
     """The module in a user's file, run now."""
     spec = importlib.util.spec_from_file_location(f"blocc_problem_{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses in the file look themselves up here
-    sys.path.insert(0, str(file.resolve().parent))  # as if it were run: neighbours can be imported
     try:
-        spec.loader.exec_module(module)
+        with _importable_neighbours(file):
+            spec.loader.exec_module(module)
     except SyntaxError as error:
         raise InputError(f"{error.filename or file}, line {error.lineno}: {error.msg}") from error
     except BloccError as error:
@@ -83,10 +115,11 @@ def _needs_nothing(function: Any) -> bool:
     return all(p.default is not p.empty or p.kind in free for p in parameters)
 
 
-def _built(value: Any, name: str, file: Path) -> BilevelProblem:
-    if inspect.isfunction(value) and _needs_nothing(value):
+def _built(value: Any, name: str, file: Path, arguments: Mapping[str, Any]) -> BilevelProblem:
+    if arguments or (inspect.isfunction(value) and _needs_nothing(value)):
         try:
-            value = value()
+            with _importable_neighbours(file):
+                value = value(**arguments)
         except Exception as error:  # the user's own code: its message is the one that helps
             raise InputError(f"{name}() in {file} fails: {type(error).__name__}: {error}") from error
     if not isinstance(value, BilevelProblem):

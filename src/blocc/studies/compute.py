@@ -76,14 +76,15 @@ def compute_batch(definition: str, index: int, version: str) -> Outcome:
 
 
 def _checked(cell: Cell, row: Row) -> str:
-    columns: Mapping[str, object] = plain(row)
+    text = encode(row)
+    columns = decode(text)
     for name in RESERVED:
         if name in columns:
             raise ValueError(f"a row must not have a column {name!r}: the engine adds it")
     for name in columns.keys() & cell.parameters.keys():
         if columns[name] != cell.parameters[name]:
             raise ValueError(f"a row must not have a column {name!r} that differs from the parameter of that name")
-    return encode(columns)
+    return text
 
 
 def explain(error: BaseException) -> str:
@@ -102,39 +103,22 @@ def worker_name() -> str:
 
 
 # --- rows as text ----------------------------------------------------------------------------------------------------
-def plain(value: Any) -> Any:
-    """A value with NumPy's and JAX's numbers and arrays replaced by Python's numbers and lists.
-
-    :raises TypeError: where it holds anything that has no place in JSON
-    """
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, int):
-        return int(value)
+def _marked(value: Any) -> Any:
+    """A value with NumPy's and JAX's numbers and arrays replaced by Python's, and what JSON cannot hold marked."""
+    if hasattr(value, "dtype") and hasattr(value, "shape") and np.asarray(value).dtype.kind in "biufU":
+        value = np.asarray(value).tolist()  # a number where the array has no axes
     if isinstance(value, float):
-        return float(value)  # np.float64 is a float, too
+        return float(value) if math.isfinite(value) else {_MARK: repr(value)}
+    if value is None or isinstance(value, bool | str | int):
+        return value
     if isinstance(value, Mapping):
         unfit = [key for key in value if not isinstance(key, str)]
         if unfit:
             raise TypeError(f"keys must be strings, got {unfit[0]!r}")
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
-        array = np.asarray(value)
-        if array.dtype.kind in "biufU":
-            return array.tolist()  # a number where the array has no axes
-    raise TypeError(f"a row must hold numbers, texts, lists and dictionaries of these, got {type(value).__name__}")
-
-
-def _marked(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return {_MARK: repr(value)}
-    if isinstance(value, dict):
         return {f"${key}" if key.startswith("$") else key: _marked(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_marked(item) for item in value]
-    return value
+    raise TypeError(f"a row must hold numbers, texts, lists and dictionaries of these, got {type(value).__name__}")
 
 
 def _unmarked(value: dict[str, Any]) -> Any:
@@ -144,8 +128,11 @@ def _unmarked(value: dict[str, Any]) -> Any:
 
 
 def encode(row: Mapping[str, Any]) -> str:
-    """A row as text."""
-    return json.dumps(_marked(plain(row)), allow_nan=False)
+    """A row as text.
+
+    :raises TypeError: where it holds anything that has no place in JSON
+    """
+    return json.dumps(_marked(row), allow_nan=False)
 
 
 def decode(text: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from blocc._lib.files import shown
@@ -84,7 +83,7 @@ class StoredStudy:
     ended: float | None  #: None: it is running, or was killed
 
 
-class Store:
+class Store(AbstractContextManager["Store"]):
     """A file with studies and their rows. Close it, or use it in a ``with`` block.
 
     :param path: created with its folder where it does not exist
@@ -181,12 +180,7 @@ class Store:
             with suppress(sqlite3.Error), closing(self._connect("rw")) as writer:
                 writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextmanager

@@ -38,7 +38,7 @@ from blocc._lib.files import read_limited, shown
 from blocc.errors import BloccError, InputError
 from blocc.studies.study import MOST_CELLS, Study
 from blocc.studies.sweep_cells import ARGUMENT, MEASURED
-from blocc.studies.sweep_targets import PROBLEMS, Target, confined, find_target
+from blocc.studies.sweep_targets import PROBLEMS, ProblemTarget, Target, confined, find_target
 
 MOST_BYTES = 1_000_000
 MOST_LETTERS = 100  #: of a name, which becomes the name of files
@@ -90,11 +90,9 @@ def _plan(content: Mapping[str, Any], file: Path, anywhere: bool) -> Sweep:
     _check_twice(options, grid, "options", "grid")
     _check_twice(arguments, grid_arguments, "arguments", "grid.arguments")
     seeds = _seeds(content.get("seeds", [0]))
-    cells = math.prod(len(values) for values in (*grid.values(), *grid_arguments.values())) * len(seeds)
-    if cells > MOST_CELLS:
-        raise InputError(f"grid and seeds make {cells:,} cells; {MOST_CELLS:,} are the limit")
-    start = _start(content, target, {**arguments, **{key: values[0] for key, values in grid_arguments.items()}})
-    _check_cells(target, options, grid, arguments, grid_arguments)
+    # Whatever the arguments, their names are the same: the first of them stand for all.
+    firsts = {**arguments, **{key: values[0] for key, values in grid_arguments.items()}}
+    start = _start(content, target, firsts)
     study = Study(
         name=_name(content, file),
         function=target.function,
@@ -103,6 +101,7 @@ def _plan(content: Mapping[str, Any], file: Path, anywhere: bool) -> Sweep:
         fixed={**target.fixed, **start, **options, **{ARGUMENT + key: value for key, value in arguments.items()}},
         measured=MEASURED,
     )
+    _check_options(target, options, grid, firsts)
     columns, folder = _output(_table(content, "output"), target, file, anywhere)
     return Sweep(study, columns, folder)
 
@@ -129,10 +128,13 @@ def _table(content: Mapping[str, Any], key: str, name: str = "") -> dict[str, An
 def _check_keys(content: Mapping[str, Any], known: Sequence[str], prefix: str) -> None:
     for key in content:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            guess = f"did you mean {prefix}{near[0]}?" if near else f"the keys there are {', '.join(known)}"
             hint = "; the seeds of a study are its key seeds" if key == "seed" else ""
-            raise InputError(f"unknown key {prefix}{key}; {guess}{hint}")
+            raise InputError(f"unknown key {prefix}{key}; {_guess(key, known, 'the keys there are', prefix)}{hint}")
+
+
+def _guess(name: str, known: Sequence[str], otherwise: str, prefix: str = "") -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {prefix}{near[0]}?" if near else f"{otherwise} {', '.join(known)}"
 
 
 def _check_list(key: str, values: Any) -> None:
@@ -192,7 +194,7 @@ def _seeds(value: Any) -> list[int]:
 def _start(content: Mapping[str, Any], target: Target, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Where every cell begins, as parameters."""
     given = [key for key in ("start", "x0") if key in content]
-    if not target.takes_start:
+    if not isinstance(target, ProblemTarget):
         if given:
             raise InputError(f"{given[0]} is for problem files and the toy; networks and samples draw their own starts")
         return {}
@@ -216,27 +218,21 @@ def _output(
         raise InputError(f"output.columns must be a list of names, got {shown(columns)}")
     for column in columns:
         if column not in target.columns:
-            near = difflib.get_close_matches(str(column), target.columns, n=1)
-            guess = f"did you mean {near[0]}?" if near else f"there are {', '.join(target.columns)}"
+            guess = _guess(str(column), target.columns, "there are")
             raise InputError(f"output.columns names {shown(column)}, which no row has; {guess}")
     if folder is not None and (not isinstance(folder, str) or not folder):
         raise InputError(f"output.folder must be the path of a folder, got {shown(folder)}")
     return tuple(columns), None if folder is None else confined(folder, file.parent, "output.folder", anywhere)
 
 
-def _check_cells(
-    target: Target,
-    options: Mapping[str, Any],
-    grid: Mapping[str, Sequence[Any]],
-    arguments: Mapping[str, Any],
-    grid_arguments: Mapping[str, Sequence[Any]],
+def _check_options(
+    target: Target, options: Mapping[str, Any], grid: Mapping[str, Sequence[Any]], arguments: Mapping[str, Any]
 ) -> None:
-    """Try every combination of options, with the first of the arguments: others have the same names."""
-    firsts = {**arguments, **{key: values[0] for key, values in grid_arguments.items()}}
+    """Try every combination of options."""
     for values in itertools.product(*grid.values()):
         point = dict(zip(grid, values, strict=True))
         try:
-            target.check({**options, **point}, firsts)
+            target.check({**options, **point}, arguments)
         except BloccError as error:
             where = ", ".join(f"{key} = {value!r}" for key, value in point.items())
             raise InputError(f"{error} (in the cells with {where})" if where else str(error)) from error

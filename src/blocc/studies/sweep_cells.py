@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from blocc._lib.arrays import Bool, Float, Int, NDArray
+from blocc._lib.arrays import Bool, NDArray
 from blocc.errors import InputError
 from blocc.problem import BilevelProblem
-from blocc.problems.loading import execute, load_problem, parse_x0
+from blocc.problems.loading import load_problem, parse_x0, split_name
 from blocc.problems.toy import toy_problem
 from blocc.result import Certificate, Result, Status
 from blocc.solve import solve
@@ -102,13 +102,15 @@ def svm_cell(
     **options: Any,
 ) -> dict[str, Any]:
     """Fit a support vector machine to one random split, which the seed draws, and test it on what is left."""
-    from blocc.svm.estimator import BilevelSVC  # needs scikit-learn
+    from sklearn.preprocessing import StandardScaler
+
+    from blocc.svm.estimator import BilevelSVC
 
     samples = cached_samples(problem, sha256)
     samples = expand_data(samples) if expand else samples
     sizes = split_sizes(samples.n_samples, train, validation)
     parts = split_indices(samples.n_samples, train=sizes[0], validation=sizes[1], seed=seed)
-    features = _standardised(samples.X, parts[0]) if standardize else samples.X
+    features = StandardScaler().fit(samples.X[parts[0]]).transform(samples.X) if standardize else samples.X
     (X, y), (X_val, y_val), (X_test, y_test) = ((features[part], samples.y[part]) for part in parts)
     model = BilevelSVC(random_state=seed, **options)
     with warnings.catch_warnings():
@@ -139,30 +141,9 @@ def cached_problem(problem: str, sha256: str | None, arguments: str = "{}") -> B
     """The problem behind ``toy`` or ``FILE.py[:NAME]``, built with these arguments (JSON)."""
     if problem == TOY:
         return toy_problem()
-    file, name = split_name(problem)
+    file, _ = split_name(problem)
     _compare(sha256, file_hash(file), str(file))
-    given = json.loads(arguments)
-    if not given:
-        return load_problem(problem)
-    built = problem_builder(problem)
-    try:
-        value = built(**given)
-    except Exception as error:  # the user's own code: its message is the one that helps
-        raise InputError(f"{name}() in {file} fails: {type(error).__name__}: {error}") from error
-    if not isinstance(value, BilevelProblem):
-        raise InputError(f"{name} in {file} must build a BilevelProblem, got {type(value).__name__}")
-    return value
-
-
-def problem_builder(problem: str) -> Any:
-    """The function NAME of ``FILE.py:NAME``."""
-    file, name = split_name(problem)
-    if not name:
-        raise InputError(f"arguments need the function that takes them: write problem = '{file.name}:NAME'")
-    value = vars(execute(file)).get(name)
-    if not callable(value):
-        raise InputError(f"arguments need a function: {file} has no function {name!r}")
-    return value
+    return load_problem(problem, json.loads(arguments))
 
 
 @functools.lru_cache(maxsize=4)
@@ -179,14 +160,6 @@ def cached_samples(problem: str, sha256: str) -> LabelledData:
     samples = read_samples(problem)
     _compare(sha256, samples_hash(samples), problem)
     return samples
-
-
-def split_name(problem: str) -> tuple[Path, str]:
-    """``FILE.py`` and NAME, which may be empty."""
-    if Path(problem).exists() or ":" not in problem:
-        return Path(problem), ""
-    file, _, name = problem.rpartition(":")
-    return Path(file), name
 
 
 def split_sizes(n: int, train: int | None, validation: int | None) -> tuple[int, int]:
@@ -271,11 +244,3 @@ def _numbers(flat: Any) -> list[float | None] | None:
 
 def _share(right: Bool[NDArray, "samples"]) -> float:
     return float(np.mean(right))
-
-
-def _standardised(
-    features: Float[NDArray, "samples features"], train: Int[NDArray, "train"]
-) -> Float[NDArray, "samples features"]:
-    """Zero mean and unit variance over the training samples; a feature that is constant there is only centred."""
-    centre, spread = features[train].mean(axis=0), features[train].std(axis=0)
-    return np.asarray((features - centre) / np.where(spread > 1e-14 * np.abs(centre), spread, 1.0))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from blocc._lib.files import shown, stays_inside
 from blocc.errors import InputError, OptionError
 from blocc.methods.registry import METHODS as OTHER_METHODS
 from blocc.methods.registry import NAMES, prepare
 from blocc.options import Options, make_options
+from blocc.problems.loading import problem_builder, split_name
 from blocc.solve import start_in
 from blocc.studies import sweep_cells
 from blocc.svm.data import samples as svm_data
@@ -27,22 +29,18 @@ PROBLEMS = "FILE.py, FILE.py:NAME, toy, three, nine, seville, network:PATH or sv
 _CELLS = "blocc.studies.sweep_cells"
 
 
-@runtime_checkable
-class Target(Protocol):
+class Target(ABC):
     """What a study works on."""
 
     function: str  #: computes a cell
     fixed: dict[str, Any]  #: parameters that name the target, the same in every cell
     columns: tuple[str, ...]  #: of a row
     shown: tuple[str, ...]  #: columns worth a picture where the user names none
-    takes_start: bool  #: whether ``start`` and ``x0`` mean something
     options: tuple[str, ...]  #: names of its options
 
+    @abstractmethod
     def check(self, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         """Raise a ``BloccError`` where a cell with these options could not be computed."""
-
-    def check_start(self, x0: Any, arguments: Mapping[str, Any]) -> None:
-        """Raise a ``BloccError`` where x0 is no start."""
 
 
 def confined(text: str, folder: Path, key: str, anywhere: bool) -> Path:
@@ -74,25 +72,24 @@ def find_target(problem: str, folder: Path, anywhere: bool = False) -> Target:
         built_in = transport_files.BUILT_IN if kind == "network" else svm_data.BUILT_IN
         place = source if source in built_in else str(confined(source, folder, "problem", anywhere).resolve())
         return NetworkTarget(place) if kind == "network" else SamplesTarget(place)
-    file, _ = sweep_cells.split_name(str(confined(problem, folder, "problem", anywhere)))
+    file, _ = split_name(str(confined(problem, folder, "problem", anywhere)))
     if file.suffix != ".py":
         raise InputError(f"problem must be {PROBLEMS}, got {problem!r}")
     if not file.is_file():
         raise InputError(f"problem names the file {str(file)!r}, which does not exist; paths begin at the TOML file")
-    _, name = sweep_cells.split_name(str(folder / problem))
+    _, name = split_name(str(folder / problem))
     return ProblemTarget(str(file.resolve()) + (f":{name}" if name else ""), sweep_cells.file_hash(file))
 
 
-class ProblemTarget:
+class ProblemTarget(Target):
     """A problem file, or the toy: solved by :func:`blocc.solve` and every method behind it."""
 
     function = f"{_CELLS}:solve_cell"
-    columns: tuple[str, ...] = sweep_cells.SOLVE_COLUMNS
-    shown: tuple[str, ...] = ("upper_value", "gap", "distance", "seconds")
-    takes_start = True
+    columns = sweep_cells.SOLVE_COLUMNS
+    shown = ("upper_value", "gap", "distance", "seconds")
 
     def __init__(self, problem: str, sha256: str | None = None) -> None:
-        self.fixed: dict[str, Any] = {"problem": problem, "sha256": sha256}
+        self.fixed = {"problem": problem, "sha256": sha256}
         names = ["method", "preset", *(option.name for option in fields(Options) if option.name != "seed")]
         for kind in OTHER_METHODS.values():
             names += [*kind.names, *kind.default_counts]
@@ -114,7 +111,7 @@ class ProblemTarget:
             prepare(self._problem(arguments), method, preset, given)
 
     def check_start(self, x0: Any, arguments: Mapping[str, Any]) -> None:
-        """Fit the start to X, and see that it is a member."""
+        """Raise a ``BloccError`` where x0 is no start."""
         problem = self._problem(arguments)
         start_in(problem, sweep_cells.fitted_start(problem, x0))
 
@@ -131,25 +128,24 @@ class ProblemTarget:
             if self.fixed["problem"] == sweep_cells.TOY:
                 raise InputError("arguments are for functions in a problem file; the toy takes none")
             try:
-                inspect.signature(sweep_cells.problem_builder(self.fixed["problem"])).bind(**arguments)
+                inspect.signature(problem_builder(self.fixed["problem"])).bind(**arguments)
             except TypeError as error:
                 raise InputError(f"arguments do not fit {self.fixed['problem']}: {error}") from error
         self._problem(arguments)  # one is built, so that a file that cannot be used is noticed now
         self._checked.add(names)
 
 
-class NetworkTarget:
+class NetworkTarget(Target):
     """A transport network, designed by ``design_network``."""
 
     function = f"{_CELLS}:design_cell"
-    columns: tuple[str, ...] = sweep_cells.DESIGN_COLUMNS
-    shown: tuple[str, ...] = ("utility", "links_built", "distance", "seconds")
-    takes_start = False
+    columns = sweep_cells.DESIGN_COLUMNS
+    shown = ("utility", "links_built", "distance", "seconds")
     options = tuple(option.name for option in fields(DesignOptions) if option.name != "seed")
 
     def __init__(self, problem: str) -> None:
         self.network = read_network(problem)
-        self.fixed: dict[str, Any] = {"problem": problem, "sha256": sweep_cells.network_hash(self.network)}
+        self.fixed = {"problem": problem, "sha256": sweep_cells.network_hash(self.network)}
 
     def check(self, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         """Check options as ``design_network`` does."""
@@ -157,17 +153,13 @@ class NetworkTarget:
         _check_switches(options, ("symmetric",))
         DesignOptions.from_names(options).capacity_set(self.network)
 
-    def check_start(self, x0: Any, arguments: Mapping[str, Any]) -> None:
-        """Nothing: a design draws its own starts."""
 
-
-class SamplesTarget:
+class SamplesTarget(Target):
     """Labelled samples, to which support vector machines are fitted."""
 
     function = f"{_CELLS}:svm_cell"
-    columns: tuple[str, ...] = sweep_cells.SVM_COLUMNS
-    shown: tuple[str, ...] = ("test_accuracy", "upper_value", "support_vectors", "seconds")
-    takes_start = False
+    columns = sweep_cells.SVM_COLUMNS
+    shown = ("test_accuracy", "upper_value", "support_vectors", "seconds")
 
     def __init__(self, problem: str) -> None:
         try:
@@ -178,7 +170,7 @@ class SamplesTarget:
         self.samples = read_samples(problem)
         if len(self.samples.classes) != 2:
             raise InputError(f"{problem} must have two classes of samples, got {len(self.samples.classes)}")
-        self.fixed: dict[str, Any] = {"problem": problem, "sha256": sweep_cells.samples_hash(self.samples)}
+        self.fixed = {"problem": problem, "sha256": sweep_cells.samples_hash(self.samples)}
         own = [name for name in BilevelSVC().get_params() if name not in ("random_state", "validation_fraction")]
         self.options = (*own, *_COUNTS, *_SWITCHES)
 
@@ -202,9 +194,6 @@ class SamplesTarget:
             raise OptionError(
                 f"train = {sizes[0]} and validation = {sizes[1]} leave no test samples; their sum must be below {n}"
             )
-
-    def check_start(self, x0: Any, arguments: Mapping[str, Any]) -> None:
-        """Nothing: margins have a start of their own, the option ``start``."""
 
 
 #: Options of the split of samples, beside those of ``BilevelSVC``.
