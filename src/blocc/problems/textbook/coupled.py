@@ -23,31 +23,6 @@ _AIYOSHI_SHIMIZU_1984: dict[str, Any] = {
 }
 
 
-def _priced_capacity() -> KnownProblem:
-    # A price and a split of capacity 2 between two markets that want 2 - price and 3 - price. Up to price 1.5 the
-    # capacity can be sold out; beyond, demand falls too fast. At the answer demand and capacity coincide.
-    wanted = np.array([2.0, 3.0])
-    return known(
-        "priced_capacity",
-        "constructed",
-        upper=lambda x, y: -x["price"] * jnp.sum(y["demand"]),
-        lower=lambda x, y: 0.5 * jnp.sum((y["demand"] - wanted + x["price"]) ** 2),
-        inequality=lambda x, y: {"capacity": y["demand"] - x["share"]},
-        sets=(
-            Product({"price": Box(0.0, 4.0), "share": Simplex(2, total=2.0)}),
-            Product({"demand": Box(0.0, np.inf, shape=2)}),
-        ),
-        answer=(-3.0, {"price": 1.5, "share": [0.5, 1.5]}, {"demand": [0.5, 1.5]}),
-        starts=(
-            {"price": 0.5, "share": [1.0, 1.0]},
-            {"price": 1.8, "share": [0.4, 1.6]},
-            {"price": 1.0, "share": [0.2, 1.8]},
-        ),
-        tags="constructed affine-coupled box-y simplex-x pytree kink no-strict-complementarity",
-        note="Both capacity rows hold with equality and multiplier zero at the answer.",
-    )
-
-
 PROBLEMS: tuple[KnownProblem, ...] = (
     # The follower wants 2x and may have x, so y = x; the leader's wavy value has four local minima.
     known(
@@ -59,20 +34,19 @@ PROBLEMS: tuple[KnownProblem, ...] = (
         sets=(Box(0.0, 3.0), Box(0.0, 3.0)),
         answer=(1.7218788147349, 0.98622483, 0.98622483),
         starts=(0.6, 1.1, 1.5),
-        tags="literature affine-coupled box-y",
+        tags="affine-coupled box-y",
         note="Other local minima: 2.96850 at x = 0.149, 2.15611 at x = 2.020 and 2.44573 at x = 2.991.",
     ),
     # y = max(2x, 3x). For x > 0 the bound is active and the gradient of the lower value is 2x, not -4x.
     known(
         "moving_lower_bound",
-        "constructed",
         upper=lambda x, y: (x - 1.0) ** 2 + y**2,
         lower=lambda x, y: (y - 2.0 * x) ** 2,
         inequality=lambda x, y: 3.0 * x - y,
         sets=(Reals(), Reals()),
         answer=(0.9, 0.1, 0.3),
         starts=(-2.0, 0.0, 3.0),
-        tags="constructed affine-coupled",
+        tags="affine-coupled",
         note="Without the multiplier term the gradient of the lower value has the wrong sign.",
     ),
     known(
@@ -84,7 +58,7 @@ PROBLEMS: tuple[KnownProblem, ...] = (
         sets=(Box(0.0, np.inf), Box(0.0, np.inf)),
         answer=(17.0, 1.0, 0.0),
         starts=(1.5, 2.0, 3.0),
-        tags="literature affine-coupled box-y edge-of-feasibility infeasible-for-some-x",
+        tags="affine-coupled box-y edge-of-feasibility infeasible-for-some-x",
         note="The follower has a feasible point for x in [1, 5] only. Another local minimum, 25, is at (5, 2).",
     ),
     known(
@@ -96,7 +70,7 @@ PROBLEMS: tuple[KnownProblem, ...] = (
         sets=(Box(0.0, 8.0), Reals()),
         answer=(5.0, 1.0, 3.0),
         starts=(0.1, 0.6, 1.7),
-        tags="literature affine-coupled infeasible-for-some-x",
+        tags="affine-coupled infeasible-for-some-x",
         note="The leader's value has a peak at x = 2; behind it lie local minima of 9 at x = 3 and 9.8 at x = 4.4.",
     ),
     known(
@@ -109,7 +83,7 @@ PROBLEMS: tuple[KnownProblem, ...] = (
         sets=(Box(0.0, 12.5), Box(0.0, np.inf)),
         answer=(2250.0, 11.25, 5.0),
         starts=(10.5, 11.0, 12.4),
-        tags="literature affine-coupled box-y upper-constraint merely-convex",
+        tags="affine-coupled box-y upper-constraint merely-convex",
         note="For x below 10 the lower Hessian vanishes at the answer; there is a local minimum, 2304, at (7.2, 12.8).",
     ),
     # y = clip(x, 0, 10): with y1 = 10 and y2 = x2 the leader's problem is convex, and two of her constraints meet at
@@ -123,7 +97,7 @@ PROBLEMS: tuple[KnownProblem, ...] = (
         sets=(Box(np.array([-np.inf, -np.inf]), np.array([np.inf, 15.0])), Box(0.0, 10.0, shape=2)),
         answer=(225.0, [20.0, 5.0], [10.0, 5.0]),
         starts=([18.0, 6.5], [15.0, 9.0], [14.0, 10.0]),
-        tags="literature box-y upper-constraint",
+        tags="box-y upper-constraint",
         note="The leader's constraints do not involve y, but X is not a set that is easy to project on.",
     ),
     known(
@@ -131,7 +105,7 @@ PROBLEMS: tuple[KnownProblem, ...] = (
         **_AIYOSHI_SHIMIZU_1984,
         answer=(0.0, None, None),
         starts=([2.0, 3.0], [5.0, 20.0], [8.0, 40.0]),
-        tags="literature affine-coupled box-y upper-constraint kink",
+        tags="affine-coupled box-y upper-constraint kink",
         note="Two answers, x = (0, 0) with y = (-10, -10) and x = (0, 30) with y = (-10, 10). "
         "The value 5 at x = (25, 30), often quoted as the optimum, is a local minimum.",
     ),
@@ -140,7 +114,7 @@ PROBLEMS: tuple[KnownProblem, ...] = (
         **_AIYOSHI_SHIMIZU_1984,
         answer=(5.0, [25.0, 30.0], [5.0, 10.0]),
         starts=([20.0, 32.0], [15.0, 20.0], [22.0, 40.0]),
-        tags="literature local affine-coupled box-y upper-constraint kink",
+        tags="local affine-coupled box-y upper-constraint kink",
         note="The published answer, held in place by the leader's constraint and a kink; the global optimum is 0.",
     ),
     known(
@@ -158,8 +132,27 @@ PROBLEMS: tuple[KnownProblem, ...] = (
         sets=(Box(0.0, 4.0, shape=2), Box(0.0, np.inf, shape=2)),
         answer=(-12.6787109375, [0.0, 2.0], [1.875, 0.90625]),
         starts=([0.3, 1.5], [0.5, 1.0], [1.0, 1.0]),
-        tags="literature affine-coupled box-y upper-constraint merely-convex",
+        tags="affine-coupled box-y upper-constraint merely-convex",
         note="The coupling is curved in x and affine in y. Another local minimum, -10.36, is at x = (2, 0).",
     ),
-    _priced_capacity(),
+    # A price and a split of capacity 2 between two markets that want 2 - price and 3 - price. Up to price 1.5 the
+    # capacity can be sold out; beyond, demand falls too fast. At the answer demand and capacity coincide.
+    known(
+        "priced_capacity",
+        upper=lambda x, y: -x["price"] * jnp.sum(y["demand"]),
+        lower=lambda x, y: 0.5 * jnp.sum((y["demand"] - np.array([2.0, 3.0]) + x["price"]) ** 2),
+        inequality=lambda x, y: {"capacity": y["demand"] - x["share"]},
+        sets=(
+            Product({"price": Box(0.0, 4.0), "share": Simplex(2, total=2.0)}),
+            Product({"demand": Box(0.0, np.inf, shape=2)}),
+        ),
+        answer=(-3.0, {"price": 1.5, "share": [0.5, 1.5]}, {"demand": [0.5, 1.5]}),
+        starts=(
+            {"price": 0.5, "share": [1.0, 1.0]},
+            {"price": 1.8, "share": [0.4, 1.6]},
+            {"price": 1.0, "share": [0.2, 1.8]},
+        ),
+        tags="affine-coupled box-y simplex-x pytree kink no-strict-complementarity",
+        note="Both capacity rows hold with equality and multiplier zero at the answer.",
+    ),
 )

@@ -16,14 +16,13 @@ def _moving_ball() -> KnownProblem:
     root = float(prize @ direction)
     return known(
         "moving_ball",
-        "constructed",
         upper=lambda x, y: x - 2.0 * jnp.sum(prize * y),
         lower=lambda x, y: half_square(y - 2.0 * direction),
         inequality=lambda x, y: jnp.sum(y**2) - x,
         sets=(Box(0.0, 4.0), Reals(2)),
         answer=(-(root**2), root**2, root * direction),
         starts=(0.1, 0.5, 4.0),
-        tags="constructed nonlinear-coupled",
+        tags="nonlinear-coupled",
     )
 
 
@@ -48,27 +47,8 @@ def _outrata_1990_example_1a() -> KnownProblem:
         sets=(Reals(2), Box(0.0, np.inf, shape=2)),
         answer=(0.1 * x @ x + 0.5 * (y - target) @ (y - target) - 12.5, x, y),
         starts=([0.0, 2.0], [3.0, 5.0], [2.0, 1.0]),
-        tags="literature affine-constraint box-y",
+        tags="affine-constraint box-y",
         note="Published as -8.92 at (0.97, 3.14), found to two digits.",
-    )
-
-
-def _outrata_1994_example_3_1() -> KnownProblem:
-    # Up to the answer only the disc is active, beyond it also the affine row, whose multiplier starts from zero.
-    target = np.array([3.0, 4.0])
-    y = np.array([2.682244429583152, 1.4871467522609745])
-    return known(
-        "outrata_1994_example_3_1",
-        "Outrata (1994), SIAM Journal on Optimization 4, Example 3.1",
-        upper=lambda x, y: half_square(y - target),
-        lower=lambda x, y: (
-            0.5 * (1.0 + 0.2 * x) * y[0] ** 2 + 0.5 * (1.0 + 0.1 * x) * y[1] ** 2 - (3.0 + 1.333 * x) * y[0] - x * y[1]
-        ),
-        inequality=lambda x, y: jnp.stack([-0.333 * y[0] + y[1] + 0.1 * x - 1.0, jnp.sum(y**2) - 0.1 * x - 9.0]),
-        sets=(Box(0.0, 10.0), Box(0.0, np.inf, shape=2)),
-        answer=(3.207700023601752, 4.060406427902153, y),
-        starts=(0.5, 3.0, 8.0),
-        tags="literature nonlinear-coupled box-y kink no-strict-complementarity",
     )
 
 
@@ -84,7 +64,7 @@ def _colson_2002_bipa_4() -> KnownProblem:
         sets=(Box(0.0, np.inf), Box(0.0, np.inf)),
         answer=((y - 10.0) ** 2, 0.0, y),
         starts=(0.5, 2.0, 4.0),
-        tags="literature affine-coupled box-y upper-constraint merely-convex",
+        tags="affine-coupled box-y upper-constraint merely-convex",
         note="The lower level is convex for y >= 0 only; y = 1/sqrt(3) = 0.577 at the answer (0.6039 in some lists).",
     )
 
@@ -103,7 +83,7 @@ def _colson_2002_bipa_5() -> KnownProblem:
         sets=(Box(0.0, 10.0), Box(0.0, 4.0, shape=2)),
         answer=(2.7497676350619686, x, [0.0, np.log(15.0 - 6.0 * x)]),
         starts=(1.8, 2.1, 2.3),
-        tags="literature nonlinear-coupled box-y infeasible-for-some-x",
+        tags="nonlinear-coupled box-y infeasible-for-some-x",
         note="A second, very flat local minimum of 3.25 is at x = 1.5, behind a peak at x = 1.753.",
     )
 
@@ -119,14 +99,13 @@ def _equality_projection() -> KnownProblem:
     y = constant + response @ x
     return known(
         "equality_projection",
-        "constructed",
         upper=lambda x, y: half_square(x - target_x) + half_square(y - target_y),
         lower=lambda x, y: half_square(y - point),
         equality=lambda x, y: rows @ y - inputs @ x,
         sets=(Reals(3), Reals(5)),
         answer=(half_square(x - target_x) + half_square(y - target_y), x, y),
         starts=([0.0, 0.0, 0.0], [3.0, -2.0, 1.0], [-5.0, 5.0, 0.0]),
-        tags="constructed equality",
+        tags="equality",
     )
 
 
@@ -146,14 +125,13 @@ def _shared_optimum() -> KnownProblem:
     lower_target = y + rows.T @ lower_prices - coupling @ x
     return known(
         "shared_optimum",
-        "constructed",
         upper=lambda x, y: half_square(x - target_x) + half_square(y - target_y),
         lower=lambda x, y: half_square(y - lower_target - coupling @ x),
         inequality=lambda x, y: rows @ y - inputs @ x - offset,
         sets=(Reals(n_x), Reals(n_y)),
         answer=(half_square(x - target_x) + half_square(y - target_y), x, y),
         starts=tuple(x + 0.5 * generator.standard_normal(n_x) for _ in range(3)),
-        tags="constructed affine-coupled",
+        tags="affine-coupled",
         note="The leader would choose the same y if she could; far away there may be other local minima.",
     )
 
@@ -163,18 +141,30 @@ PROBLEMS: tuple[KnownProblem, ...] = (
     # The follower falls to the bottom of the unit disc, y = -sqrt(1 - x^2).
     known(
         "lower_semicircle",
-        "constructed",
         upper=lambda x, y: x + 2.0 * y,
         lower=lambda x, y: y,
         inequality=lambda x, y: x**2 + y**2 - 1.0,
         sets=(Box(-2.0, 2.0), Reals()),
         answer=(-float(np.sqrt(5.0)), -1.0 / np.sqrt(5.0), -2.0 / np.sqrt(5.0)),
         starts=(-0.9, 0.0, 0.9),
-        tags="constructed nonlinear-coupled merely-convex infeasible-for-some-x",
+        tags="nonlinear-coupled merely-convex infeasible-for-some-x",
         note="The lower objective is linear; only the curvature of the constraint makes its answer unique.",
     ),
     _outrata_1990_example_1a(),
-    _outrata_1994_example_3_1(),
+    # Up to the answer only the disc is active, beyond it also the affine row, whose multiplier starts from zero.
+    known(
+        "outrata_1994_example_3_1",
+        "Outrata (1994), SIAM Journal on Optimization 4, Example 3.1",
+        upper=lambda x, y: half_square(y - np.array([3.0, 4.0])),
+        lower=lambda x, y: (
+            0.5 * (1.0 + 0.2 * x) * y[0] ** 2 + 0.5 * (1.0 + 0.1 * x) * y[1] ** 2 - (3.0 + 1.333 * x) * y[0] - x * y[1]
+        ),
+        inequality=lambda x, y: jnp.stack([-0.333 * y[0] + y[1] + 0.1 * x - 1.0, jnp.sum(y**2) - 0.1 * x - 9.0]),
+        sets=(Box(0.0, 10.0), Box(0.0, np.inf, shape=2)),
+        answer=(3.207700023601752, 4.060406427902153, [2.682244429583152, 1.4871467522609745]),
+        starts=(0.5, 3.0, 8.0),
+        tags="nonlinear-coupled box-y kink no-strict-complementarity",
+    ),
     _colson_2002_bipa_4(),
     _colson_2002_bipa_5(),
     # Two rows close in on y1 from both sides as x grows and meet at x = 17/9, y1 = 8/9.
@@ -194,7 +184,7 @@ PROBLEMS: tuple[KnownProblem, ...] = (
         sets=(Box(0.0, np.inf), Box(0.0, np.inf, shape=2)),
         answer=(-98.0 / 81.0, 17.0 / 9.0, [8.0 / 9.0, 0.0]),
         starts=(0.2, 1.0, 1.7),
-        tags="literature affine-coupled box-y edge-of-feasibility infeasible-for-some-x",
+        tags="affine-coupled box-y edge-of-feasibility infeasible-for-some-x",
         note="Published as -1.2091; the exact value is -98/81 = -1.20988, at the last x with a feasible answer.",
     ),
     _equality_projection(),
@@ -208,7 +198,7 @@ PROBLEMS: tuple[KnownProblem, ...] = (
         sets=(Box(0.0, 1.0), Box(0.0, np.inf, shape=2)),
         answer=(0.75, 0.5, [0.5, 0.5]),
         starts=(0.0, 0.3, 1.0),
-        tags="literature equality box-y merely-convex",
+        tags="equality box-y merely-convex",
         note="The lower objective is linear in y1.",
     ),
     _shared_optimum(),

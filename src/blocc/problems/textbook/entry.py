@@ -41,7 +41,7 @@ class KnownProblem:
 
 def known(
     name: str,
-    source: str,
+    source: str = "constructed",
     *,
     sets: tuple[ConvexSet, ConvexSet],
     answer: tuple[SupportsFloat, PyTree | None, PyTree | None],
@@ -52,10 +52,11 @@ def known(
 ) -> KnownProblem:
     """An entry from plain numbers and lists.
 
-    ``sets`` are X and Y, ``answer`` is the upper value with x and y, ``tags`` are separated by spaces, and
-    ``functions`` are those of the problem.
+    ``sets`` are X and Y, ``answer`` is the upper value with x and y, ``tags`` are separated by spaces (the one for
+    its origin is added), and ``functions`` are those of the problem.
     """
     (x_set, y_set), (value, x, y) = sets, answer
+    origin = "constructed" if source.startswith("constructed") else "literature"
     return KnownProblem(
         name=name,
         source=source,
@@ -64,7 +65,7 @@ def known(
         x=_as_arrays(x),
         y=_as_arrays(y),
         starts=tuple(map(_as_arrays, starts)),
-        tags=frozenset(tags.split()),
+        tags=frozenset((origin, *tags.split())),
         note=note,
     )
 

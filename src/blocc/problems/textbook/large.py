@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from scipy.linalg import solveh_banded
 
-from blocc._lib.arrays import Array, Float, NDArray
+from blocc._lib.arrays import AnyArray, Float
 from blocc.problems.textbook.entry import KnownProblem, half_square, known
 from blocc.sets import Box, Reals
 from blocc.simple_sets import Simplex
@@ -22,14 +24,13 @@ def _capacity_kinks(size: int) -> KnownProblem:
     y = np.minimum(demand, x)
     return known(
         f"capacity_kinks_{size}",
-        "constructed",
         upper=lambda x, y: half_square(x - target) - jnp.sum(price * y),
         lower=lambda x, y: half_square(y - demand),
         inequality=lambda x, y: y - x,
         sets=(Reals(size), Reals(size)),
         answer=(half_square(x - target) - price @ y, x, y),
         starts=(np.zeros(size), np.full(size, 3.0), target),
-        tags="constructed large affine-coupled kink no-strict-complementarity",
+        tags="large affine-coupled kink no-strict-complementarity",
         note="In about one coordinate out of six the answer sits exactly on the kink.",
     )
 
@@ -46,20 +47,19 @@ def _water_filling(size: int) -> KnownProblem:
     alternating = np.where(np.arange(size) % 2 == 0, 0.35, 0.05)
     return known(
         f"water_filling_{size}",
-        "constructed",
         upper=lambda x, y: half_square(y - target),
         lower=lambda x, y: half_square(y - demand),
         inequality=lambda x, y: y - x,
         sets=(Simplex(size, total=total), Reals(size)),
         answer=(half_square(x - target), x, x),
         starts=(np.full(size, 0.2), total * target / target.sum(), alternating),
-        tags="constructed large affine-coupled simplex-x",
+        tags="large affine-coupled simplex-x",
     )
 
 
-def _stiffness(v: Float[Array, "n"]) -> Float[Array, "n"]:
-    """The tridiagonal matrix with 3 on the diagonal and -1 beside it, times ``v``."""
-    return 3.0 * v - jnp.concatenate([v[1:], jnp.zeros_like(v[:1])]) - jnp.concatenate([jnp.zeros_like(v[:1]), v[:-1]])
+def _stiffness(v: Float[AnyArray, "n"], xp: Any = jnp) -> Float[AnyArray, "n"]:
+    """The tridiagonal matrix with 3 on the diagonal and -1 beside it, times ``v``; ``xp`` is NumPy or JAX's."""
+    return 3.0 * v - xp.append(v[1:], 0.0) - xp.append(0.0, v[:-1])
 
 
 def _obstacle_control(size: int) -> KnownProblem:
@@ -71,11 +71,7 @@ def _obstacle_control(size: int) -> KnownProblem:
     both_free = np.zeros(size)
     both_free[1:] = -1.0 * (free[1:] & free[:-1])
     prices = solveh_banded(np.vstack([both_free, np.full(size, 3.0)]), np.where(free, y + 0.1, 0.0))
-
-    def stiffness(v: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
-        return 3.0 * v - np.append(v[1:], 0.0) - np.append(0.0, v[:-1])
-
-    x = stiffness(y) - np.where(free, 0.0, 0.5)
+    x = _stiffness(y, np) - np.where(free, 0.0, 0.5)
     target_x = x + prices
     target_y = np.where(free, -0.1, -0.5)
     return known(
@@ -86,7 +82,7 @@ def _obstacle_control(size: int) -> KnownProblem:
         sets=(Reals(size), Box(0.0, np.inf, shape=size)),
         answer=(half_square(x - target_x) + half_square(y - target_y), x, y),
         starts=(np.zeros(size), np.ones(size), np.cos(np.arange(size)))[: 3 if size <= 1000 else 2],
-        tags="constructed large box-y",
+        tags="large box-y",
     )
 
 
@@ -109,7 +105,7 @@ def _tracking_control(size: int) -> KnownProblem:
         sets=(Reals(size), Reals(size)),
         answer=(half_square(y - target) + 0.25 * np.sum(x**2), x, y),
         starts=(np.zeros(size), np.ones(size), np.cos(np.arange(size))),
-        tags="constructed large equality",
+        tags="large equality",
         note="The equalities leave the follower no choice.",
     )
 
@@ -126,13 +122,12 @@ def _clipped_response(size: int) -> KnownProblem:
     y = np.clip(x, 0.0, 1.0)
     return known(
         f"clipped_response_{size}",
-        "constructed",
         upper=lambda x, y: half_square(x - target_x) + half_square(y - target_y),
         lower=lambda x, y: half_square(y - x),
         sets=(Reals(size), Box(0.0, 1.0, shape=size)),
         answer=(half_square(x - target_x) + half_square(y - target_y), x, y),
         starts=(np.full(size, 0.5), np.full(size, 3.0)),
-        tags="constructed large box-y",
+        tags="large box-y",
     )
 
 
@@ -151,7 +146,7 @@ def _shrinkage(size: int) -> KnownProblem:
         sets=(Box(0.0, 10.0), Reals(size)),
         answer=(half_square(y - held_out), 1.0 / factor - 1.0, y),
         starts=(0.0, 0.5, 4.0),
-        tags="constructed large unconstrained",
+        tags="large unconstrained",
     )
 
 
@@ -163,14 +158,13 @@ def _average(size: int) -> KnownProblem:
     x = target - (mean - level)
     return known(
         f"average_{size}",
-        "constructed",
         upper=lambda x, y: half_square(x - target) + 0.5 * size * (y - level) ** 2,
         lower=lambda x, y: 0.5 * y**2,
         inequality=lambda x, y: jnp.mean(x) - y,
         sets=(Reals(size), Reals()),
         answer=(size * (mean - level) ** 2, x, mean),
         starts=(np.zeros(size), np.full(size, 2.0)),
-        tags="constructed large affine-coupled",
+        tags="large affine-coupled",
     )
 
 
@@ -184,14 +178,13 @@ def _budget(size: int) -> KnownProblem:
     y = demand - cut
     return known(
         f"budget_{size}",
-        "constructed",
         upper=lambda x, y: half_square(y - target),
         lower=lambda x, y: half_square(y - demand),
         inequality=lambda x, y: jnp.sum(y) / root - root * x,
         sets=(Box(0.0, 2.0), Reals(size)),
         answer=(half_square(y - target), float(demand.mean()) - cut, y),
         starts=(0.0, 0.4, 0.9),
-        tags="constructed large affine-coupled",
+        tags="large affine-coupled",
         note="Beyond x = 1 or so the budget no longer binds and the leader's value is flat.",
     )
 
