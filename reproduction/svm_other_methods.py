@@ -22,7 +22,7 @@ from blocc._lib.compiled import Store, compile_seconds
 from blocc._lib.precision import double_precision
 from blocc.methods.base import Size
 from blocc.methods.gam import Gam
-from blocc.methods.lv_hba import HbaState, LvHba
+from blocc.methods.single_loop import HbaState, LvHba
 from blocc.outer.monitor import Monitor
 from blocc.problem import FlatProblem
 from blocc.sets import Box, Reals

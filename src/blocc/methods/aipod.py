@@ -68,13 +68,13 @@ class Aipod(Iteration):
         key = jax.random.key_data(jax.random.key(0))
         return AipodState(x, y - inverse @ flat.equality(x, y), jnp.zeros_like(y), key)
 
-    def coins(self, state: AipodState, k: Counter, prob: Scalar | float | None = None) -> Bool[Array, "steps"]:
+    def coins(self, state: AipodState, k: Counter, prob: Scalar | float) -> Bool[Array, "steps"]:
         """Whether each lower step of iteration k projects."""
         steps = self.count("steps")
         if not self.skips:
             return jnp.ones(steps, dtype=bool)
         key = jax.random.fold_in(jax.random.wrap_key_data(state.key), k)
-        return jax.random.uniform(key, (steps,)) < (self.given["prob"] if prob is None else prob)
+        return jax.random.uniform(key, (steps,)) < prob
 
     def step(self, flat: FlatProblem, numbers: Numbers, state: AipodState, k: Counter) -> AipodState:
         """The lower steps, then one step of x along the gradient of F(x, y(x))."""

@@ -8,7 +8,7 @@ constraints, inequalities before equalities.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
@@ -125,17 +125,6 @@ def positive_part(flat: FlatProblem, multipliers: Multipliers) -> Multipliers:
     return jnp.where(is_inequality(flat), jnp.maximum(multipliers, 0.0), multipliers)
 
 
-def clipped(flat: FlatProblem, multipliers: Multipliers, largest: Scalar | float) -> Multipliers:
-    """Multipliers within [0, largest], those of equalities within [-largest, largest]."""
-    least = jnp.where(is_inequality(flat), 0.0, -largest)
-    return jnp.clip(multipliers, least, largest)
-
-
-def penalty_weight(numbers: Numbers, k: Counter) -> Scalar | float:
-    """c_k = c0 (k + 1)^p."""
-    return numbers["c0"] * (k + 1.0) ** numbers["p"]
-
-
 # --- sizes at the start --------------------------------------------------------------------------------------------
 def _derivatives(flat: FlatProblem, both: Float[Array, "both"]) -> tuple[Array, ...]:
     n = flat.n_x
@@ -167,17 +156,13 @@ def measure_size(problem: BilevelProblem, x: Float[NDArray, "n_x"], y: Float[NDA
 # --- does a problem meet a method's demands? By evaluating its functions -------------------------------------------
 def require(flat: FlatProblem, method: Method, x: AnyArray, y: AnyArray, seed: int = 0) -> None:
     """Refuse a problem outside the method's assumptions."""
-    missing = [demand for demand in method.demands if not _meets(flat, demand, x, y, seed)]
+    missing = [demand for demand in method.demands if not meets(flat, demand, x, y, seed)]
     if missing:
         raise MethodDoesNotApply(method.name, missing)
 
 
-def is_affine(flat: FlatProblem, x: AnyArray, y: AnyArray) -> bool:
-    """Whether the coupled constraints are affine in x and y together."""
-    return _meets(flat, Demand.AFFINE, x, y, seed=0)
-
-
-def _meets(flat: FlatProblem, demand: Demand, x: AnyArray, y: AnyArray, seed: int) -> bool:
+def meets(flat: FlatProblem, demand: Demand, x: AnyArray, y: AnyArray, seed: int = 0) -> bool:
+    """Whether a problem meets a demand, as far as points around (x, y) tell."""
     match demand:
         case Demand.NO_INEQUALITY:
             return flat.n_inequality == 0
@@ -188,45 +173,48 @@ def _meets(flat: FlatProblem, demand: Demand, x: AnyArray, y: AnyArray, seed: in
         case Demand.FREE_Y:
             bounded = np.isfinite(flat.y_set.bounds_flat()).any()
             return not bounded and flat.y_set.inequality_flat(y).size == flat.y_set.equality_flat(y).size == 0
-    pairs = _pairs(flat, np.asarray(x), np.asarray(y), seed)
-    if demand is Demand.AFFINE:
-        return _is_affine(lambda a, b: constraints(flat, a, b), pairs)
+    points = _points(flat, np.asarray(x), np.asarray(y), seed)
     if demand is Demand.AFFINE_IN_Y:
-        jacobian = jax.jit(jax.jacfwd(flat.equality, argnums=1))
-        slopes = [np.asarray(jacobian(*point)) for point, _ in pairs]
-        size = 1.0 + np.abs(slopes[0]).max(initial=0.0)
-        return all(np.abs(slope - slopes[0]).max(initial=0.0) <= ROUNDING * size for slope in slopes)
-    convex = all((above <= ROUNDING).all() for above in _above_chords(flat.inequality, pairs))
-    return convex and _is_affine(flat.equality, pairs)
+        slopes = np.asarray(flat.program(_equality_slopes)(points[:, 0]))
+        return bool((np.abs(slopes - slopes[0]) <= ROUNDING * (1.0 + np.abs(slopes[0]).max(initial=0.0))).all())
+    inequality, equality = (np.asarray(part) for part in flat.program(_above_chords)(points))
+    bends = np.abs(inequality) if demand is Demand.AFFINE else inequality
+    return bool((bends <= ROUNDING).all() and (np.abs(equality) <= ROUNDING).all())
 
 
-def _is_affine(function: Callable[..., Array], pairs: list[tuple[Iterate, Iterate]]) -> bool:
-    return all((np.abs(above) <= ROUNDING).all() for above in _above_chords(function, pairs))
+def _equality_slopes(flat: FlatProblem, points: Float[Array, "points both"]) -> Float[Array, "points rows n_y"]:
+    n = flat.n_x
+    return jax.vmap(lambda z: jax.jacfwd(flat.equality, argnums=1)(z[:n], z[n:]))(points)
 
 
-def _above_chords(function: Callable[..., Array], pairs: list[tuple[Iterate, Iterate]]) -> Iterator[np.ndarray]:
-    """How far the function in the middle of each pair is above the mean of its ends, relative to that mean."""
-    compiled = jax.jit(function)
-    for (a, b), (c, d) in pairs:
-        middle = np.asarray(compiled(0.5 * (a + c), 0.5 * (b + d)))
-        mean = 0.5 * (np.asarray(compiled(a, b)) + np.asarray(compiled(c, d)))
-        known = np.isfinite(middle).all() & np.isfinite(mean)  # outside its domain a function tells nothing
-        middle, mean = np.where(known, middle, 0.0), np.where(known, mean, 0.0)
-        yield (middle - mean) / (1.0 + np.abs(mean))
+def _above_chords(
+    flat: FlatProblem, points: Float[Array, "pairs two both"]
+) -> tuple[Float[Array, "pairs inequalities"], Float[Array, "pairs equalities"]]:
+    """How far the constraints in the middle of each pair are above the mean of its ends, relative to that mean."""
+    n = flat.n_x
+
+    def above(function: Callable[..., Array]) -> Array:
+        values = jax.vmap(jax.vmap(lambda z: function(z[:n], z[n:])))
+        middle, mean = values(points.mean(axis=1, keepdims=True))[:, 0], values(points).mean(axis=1)
+        # Outside its domain a function tells nothing.
+        known = jnp.isfinite(middle).all(axis=1, keepdims=True) & jnp.isfinite(mean)
+        return jnp.where(known, (middle - mean) / (1.0 + jnp.abs(mean)), 0.0)
+
+    return above(flat.inequality), above(flat.equality)
 
 
-def _pairs(
+def _points(
     flat: FlatProblem, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"], seed: int
-) -> list[tuple[Iterate, Iterate]]:
-    """Pairs of points of X x Y: near the start, and further away."""
-    generator = np.random.default_rng(seed)
-    inside_x, inside_y = flat.x_set.interior_flat(), flat.y_set.interior_flat()
-    project_x, project_y = jax.jit(flat.x_set.project_flat), jax.jit(flat.y_set.project_flat)
+) -> Float[Array, "pairs two both"]:
+    """Pairs of points of X x Y: near the start, and further away; a little inside, where a logarithm is finite."""
+    scales = np.repeat([0.1, 1.0, 3.0], SAMPLES // 3)[:, None, None]
+    noise = np.random.default_rng(seed).standard_normal((SAMPLES, 2, len(x) + len(y)))
+    drawn = np.concatenate([x, y]) + scales * noise
+    inside = np.concatenate([flat.x_set.interior_flat(), flat.y_set.interior_flat()])
+    return 0.95 * flat.program(_members)(drawn) + 0.05 * inside
 
-    def draw(scale: float) -> Iterate:
-        a = np.asarray(project_x(x + scale * generator.standard_normal(x.shape)))
-        b = np.asarray(project_y(y + scale * generator.standard_normal(y.shape)))
-        # A little inside, where a logarithm is finite.
-        return 0.95 * a + 0.05 * inside_x, 0.95 * b + 0.05 * inside_y
 
-    return [(draw(scale), draw(scale)) for scale in (0.1, 1.0, 3.0) for _ in range(SAMPLES // 3)]
+def _members(flat: FlatProblem, points: Float[Array, "pairs two both"]) -> Float[Array, "pairs two both"]:
+    n = flat.n_x
+    nearest = lambda z: jnp.concatenate([flat.x_set.project_flat(z[:n]), flat.y_set.project_flat(z[n:])])  # noqa: E731
+    return jax.vmap(jax.vmap(nearest))(points)

@@ -10,7 +10,6 @@ Numbers: ``alpha`` (first trial step), ``epsilon`` (first radius), ``shrink``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
-from blocc.methods.base import Demand, Iterate, Method, Size, VectorX, VectorY, constraints
+from blocc.methods.base import Demand, Iterate, Method, Size, VectorX, VectorY, constraints, lagrangian_slope
 from blocc.outer.nonsmooth.gradient_sampling import shortest_combination
 from blocc.problem import FlatProblem
 
@@ -46,8 +45,7 @@ def kkt_system(
 ) -> KKT:
     """What the answer's derivative solves. An inactive row says that its multiplier does not move."""
     multipliers = jnp.concatenate([inequality, equality])
-    slope = jax.grad(lambda a, b: flat.lower(a, b) + multipliers @ constraints(flat, a, b), argnums=1)
-    hessian, mixed = jax.jacfwd(slope, argnums=1)(x, y), jax.jacfwd(slope, argnums=0)(x, y)
+    mixed, hessian = jax.jacfwd(lambda a, b: lagrangian_slope(flat, a, b, multipliers)[1], argnums=(0, 1))(x, y)
     in_x, in_y = jax.jacfwd(lambda a, b: constraints(flat, a, b), argnums=(0, 1))(x, y)
     counts = jnp.concatenate([active, jnp.ones(flat.n_equality, dtype=bool)]).astype(hessian.dtype)
     held = counts[:, None] * in_y
@@ -85,11 +83,6 @@ def active_gradient(
     upper_x, upper_y = jax.grad(flat.upper, argnums=(0, 1))(x, y)
     none = jnp.zeros(flat.n_inequality + flat.n_equality)
     return upper_x + system.right.T @ jnp.linalg.solve(system.matrix.T, jnp.concatenate([upper_y, none]))
-
-
-def minimum_norm(gradients: Float[NDArray, "gradients n_x"]) -> Float[NDArray, "n_x"]:
-    """The shortest vector in the convex hull of the rows."""
-    return shortest_combination(gradients, np.zeros((0, gradients.shape[1])))
 
 
 def splits(sure: Bool[NDArray, "inequalities"], doubtful: Int[NDArray, "doubtful"]) -> list[np.ndarray]:
@@ -157,7 +150,7 @@ class Gam(Method):
 
 def _direction(run: Any, x: Float[NDArray, "n_x"], answer: Any, epsilon: float) -> Float[NDArray, "n_x"] | None:
     """The shortest combination of the gradients for all active sets; None, and trouble, where there is no gradient."""
-    sensitivity, gradient = _compiled(run)
+    sensitivity, gradient = run.flat.program(kkt_sensitivity), run.flat.program(active_gradient)
     y, inequality, equality = (np.asarray(part) for part in (answer.y, *answer.multipliers))
     slack = -np.asarray(run.flat.inequality(jnp.asarray(x), jnp.asarray(y)))
     active = inequality > slack
@@ -180,7 +173,7 @@ def _direction(run: Any, x: Float[NDArray, "n_x"], answer: Any, epsilon: float) 
     if not gradients:
         run.trouble = "the KKT matrix of the lower level is singular for every choice of active constraints"
         return None
-    return minimum_norm(np.array(gradients))
+    return shortest_combination(np.array(gradients), np.zeros((0, len(x))))
 
 
 def _search(
@@ -203,8 +196,3 @@ def _begin(run: Any, first: GamState) -> GamState:
     found = run.monitor.begin("gam", first)
     x, y = found.last
     return GamState(np.asarray(found.x), float(found.epsilon), int(found.k), (np.asarray(x), np.asarray(y)))
-
-
-def _compiled(run: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Sensitivities and gradients for any active set, compiled once for the problem."""
-    return run.flat.program(kkt_sensitivity), run.flat.program(active_gradient)

@@ -16,7 +16,7 @@ import numpy as np
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
 from blocc.inner.interior_point import InteriorPoint
 from blocc.lagrangian import weights
-from blocc.methods.base import Multipliers, Scalar, constraints, is_affine, is_inequality, positive_part
+from blocc.methods.base import Demand, Multipliers, Scalar, constraints, is_inequality, meets, positive_part
 from blocc.problem import FlatProblem
 from blocc.sets import Product
 
@@ -42,7 +42,12 @@ def projector(flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "
     """What :func:`project` carries from one call to the next; None where it has to do without."""
     count = flat.n_inequality + flat.n_equality
     traced = isinstance(x, jax.core.Tracer) or isinstance(y, jax.core.Tracer)  # whether it is affine is not known then
-    if count == 0 or flat.joint_projection is not None or traced or not (_bounds_only(flat) and is_affine(flat, x, y)):
+    if (
+        count == 0
+        or flat.joint_projection is not None
+        or traced
+        or not (_bounds_only(flat) and meets(flat, Demand.AFFINE, x, y))
+    ):
         return None
     x, y = jnp.asarray(x), jnp.asarray(y)
     matrix = jnp.hstack(jax.jacfwd(lambda a, b: constraints(flat, a, b), argnums=(0, 1))(x, y))

@@ -13,13 +13,11 @@ from blocc._lib.arrays import Float, NDArray
 from blocc.errors import OptionError
 from blocc.methods.aipod import Aipod, EAipod
 from blocc.methods.base import Method, require
-from blocc.methods.bic_gaffa import BicGaffa
 from blocc.methods.bvfsm import Bvfsm
 from blocc.methods.certify import certified_result
 from blocc.methods.execute import Callback, MethodOptions, MethodRun, Report
 from blocc.methods.gam import Gam
-from blocc.methods.lv_hba import LvHba
-from blocc.methods.sflcb import Sflcb
+from blocc.methods.single_loop import BicGaffa, LvHba, Sflcb
 from blocc.options import Options
 from blocc.outer.monitor import Stop, StopReason
 from blocc.problem import BilevelProblem
