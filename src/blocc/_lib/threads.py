@@ -1,4 +1,4 @@
-"""One thread for the linear algebra of many small matrices.
+"""One thread for the linear algebra of many small matrices; and calls that may never return.
 
 The structured oracles factorise batches of small blocks. Several BLAS threads gain nothing there, and on a machine with
 other work they wait for each other actively, which can make a solve a hundred times slower.
@@ -7,9 +7,12 @@ other work they wait for each other actively, which can make a solve a hundred t
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
+
+R = TypeVar("R")
 
 _lock = threading.Lock()
 _inside = 0  #: blocks that are open now, in all threads
@@ -44,3 +47,22 @@ def _limited() -> Any:
     except ImportError:
         return None
     return threadpool_limits(limits=1, user_api="blas")
+
+
+def call_within(seconds: float, function: Callable[[], R]) -> R:
+    """What ``function`` returns, from a thread that is left alone after so many seconds; then a ``TimeoutError``."""
+    future: Future[R] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="blocc-call", daemon=True).start()
+    try:
+        return future.result(seconds)
+    except TimeoutError:
+        if future.done():  # the function's own limit
+            raise
+        raise TimeoutError(f"no answer within {seconds:g} seconds") from None

@@ -42,12 +42,8 @@ def projector(flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "
     """What :func:`project` carries from one call to the next; None where it has to do without."""
     count = flat.n_inequality + flat.n_equality
     traced = isinstance(x, jax.core.Tracer) or isinstance(y, jax.core.Tracer)  # whether it is affine is not known then
-    if (
-        count == 0
-        or flat.joint_projection is not None
-        or traced
-        or not (_bounds_only(flat) and meets(flat, Demand.AFFINE, x, y))
-    ):
+    fit = count > 0 and flat.joint_projection is None and not traced and _bounds_only(flat)
+    if not (fit and meets(flat, Demand.AFFINE, x, y)):
         return None
     x, y = jnp.asarray(x), jnp.asarray(y)
     matrix = jnp.hstack(jax.jacfwd(lambda a, b: constraints(flat, a, b), argnums=(0, 1))(x, y))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -20,6 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version as installed_version
 from typing import Any
 
+from blocc._lib.threads import call_within
 from blocc._lib.version import __version__
 from blocc.errors import OptionError
 from blocc.studies.compute import Outcome, compute_batch
@@ -56,7 +56,9 @@ class DaskExecutor:
             raise OptionError(f"security must be a distributed.Security, got {type(security).__name__}")
         if security is not None and isinstance(scheduler, distributed.Client):
             raise OptionError("give security or a client, not both: a distributed.Client brings its own certificates")
-        self._own_workers: int = _core_count() if workers is None else workers
+        from dask.system import CPU_COUNT  # cores that this process may use
+
+        self._own_workers: int = int(CPU_COUNT) if workers is None else workers
         self.workers = self._own_workers if scheduler is None else 0
         self._scheduler = scheduler
         self._patience = patience
@@ -129,13 +131,6 @@ def _distributed() -> Any:
     return distributed
 
 
-def _core_count() -> int:
-    """Cores that this process may use."""
-    from dask.system import CPU_COUNT
-
-    return int(CPU_COUNT)
-
-
 def _warn_without_authentication(client: Any) -> None:
     """A line in the log where the scheduler asks for no certificate."""
     address = str(getattr(client.scheduler, "address", ""))
@@ -178,23 +173,10 @@ def _check_workers(client: Any, study: Study, patience: float) -> None:
 
 def _ask_all(client: Any, function: Callable[[str], Any], argument: str) -> dict[str, Any]:
     """What each worker answers, or the exception it raises; Dask would wait without end for one that is stuck."""
-    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            answers.put(client.run(function, argument, on_error="return"))
-        except Exception as error:
-            answers.put(error)
-
-    threading.Thread(target=ask, daemon=True).start()
     try:
-        answer = answers.get(timeout=2 * _ANSWER)
-    except queue.Empty:
+        return call_within(2 * _ANSWER, lambda: client.run(function, argument, on_error="return"))
+    except TimeoutError:
         raise StudyError(f"a Dask worker has not answered for {2 * _ANSWER:.0f} s") from None
-    if isinstance(answer, Exception):
-        raise answer
-    found: dict[str, Any] = answer
-    return found
 
 
 class _Submissions:
@@ -235,9 +217,9 @@ class _Submissions:
         """Hand out what there is room for, and wait a moment for news; an outcome, if that is what they are."""
         while self._waiting and len(self._running) < max(1, self.threads):
             index = self._waiting.popleft()
-            future = self._client.submit(
-                compute_batch, self._definition, index, __version__, key=_key(self._study, index), pure=False
-            )
+            # A name no other task on the cluster has; Dask would otherwise hand out an old result.
+            key = f"blocc-{self._study.name}-{index}-{time.time_ns()}"
+            future = self._client.submit(compute_batch, self._definition, index, __version__, key=key, pure=False)
             self._running[future] = index
             future.add_done_callback(self._finished.put)
         try:
@@ -276,8 +258,3 @@ class _Submissions:
         if self._running and self._client.status == "running":
             with suppress(OSError, RuntimeError, CancelledError):
                 self._client.cancel(list(self._running))
-
-
-def _key(study: Study, index: int) -> str:
-    """A name no other task on the cluster has; Dask would otherwise hand out an old result."""
-    return f"blocc-{study.name}-{index}-{time.time_ns()}"

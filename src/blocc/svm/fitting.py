@@ -54,9 +54,7 @@ class MarginFit:
     """A classifier y = (w, b), how it came about, and what is proved about it."""
 
     result: Result
-    path: Float[
-        NDArray, "rows p"
-    ]  #: the classifier after each row of ``result.history``, or of an even selection of them
+    path: Float[NDArray, "rows p"]  #: the classifier after each row of the history, or of an even selection of them
     path_rows: Int[NDArray, "rows"]  #: which rows of the history these are
     bound: float  #: no margins have a smaller upper value (-inf: not known)
     is_global: bool

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
-from collections.abc import Callable
-from concurrent.futures import Future
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from urllib.error import URLError
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.threads import call_within
 from blocc.errors import InputError
 from blocc.svm.data.text import ArgumentError
 
@@ -68,7 +66,8 @@ def _fetch(name: str, cache: str | Path | None) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about each attempt: the error at the end says it all
-            return _within_limit(lambda: _ask(datasets, QUERIES[name], folder))
+            # The fetcher knows no limit of time, and a server may never answer.
+            return call_within(SECONDS, lambda: _ask(datasets, QUERIES[name], folder))
     except (URLError, TimeoutError, ConnectionError, HTTPException) as error:
         raise InputError(
             f"there is no connection to openml.org, where {name} would come from ({_reason(error)}); {INSTEAD}"
@@ -97,25 +96,6 @@ def _ask(datasets: Any, queries: tuple[dict[str, Any], ...], folder: str | None)
             if not _unknown(error) or query is queries[-1]:
                 raise
     raise AssertionError("unreachable: the last query returns or raises")
-
-
-def _within_limit(fetch: Callable[[], Any]) -> Any:
-    """What ``fetch`` returns, in a thread: the fetcher knows no limit of time, and a server may never answer."""
-    future: Future[Any] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(fetch())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=work, name="blocc-openml", daemon=True).start()
-    try:
-        return future.result(SECONDS)
-    except TimeoutError:
-        if future.done():  # an attempt's own limit
-            raise
-        raise TimeoutError(f"no answer within {SECONDS:g} seconds") from None
 
 
 def _unknown(error: ValueError) -> bool:
