@@ -16,7 +16,7 @@ from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, NDArray
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, WarmStart
-from blocc.lagrangian import Residuals, Weights, gradient_x, gradient_y, objective, residuals, weights
+from blocc.lagrangian import Expansion, Residuals, Weights, expand, residuals_of
 from blocc.problem import FlatProblem
 
 
@@ -105,13 +105,13 @@ def cold_pair(flat: FlatProblem, oracle: InnerOracle) -> WarmStart:
     return jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), oracle.cold(flat))
 
 
-def _solved(solution: InnerSolution, value: Float[Array, ""]) -> Bool[Array, ""]:
+def _solved(solution: InnerSolution) -> Bool[Array, ""]:
     """Converged, or stalled so close to the solution that a descent method can use the point.
 
-    The objective ``value`` must agree with the Lagrangian: beyond the edge of feasibility huge multipliers times a tiny
-    violation would pass for a value otherwise.
+    The objective must agree with the Lagrangian: beyond the edge of feasibility huge multipliers times a tiny violation
+    would pass for a value otherwise.
     """
-    r = solution.residuals
+    r, value = solution.residuals, solution.objective
     size = 1.0 + jnp.max(jnp.abs(solution.y), initial=0.0)
     close = (r.stationarity <= 1e-5 * (size + jnp.abs(value))) & (r.feasibility <= 1e-6 * size)
     close &= jnp.abs(solution.value - value) <= 1e-6 * (1.0 + jnp.abs(value))
@@ -120,24 +120,33 @@ def _solved(solution: InnerSolution, value: Float[Array, ""]) -> Bool[Array, ""]
 
 
 def _excess(
-    flat: FlatProblem, x: Float[Array, "n_x"], follower: InnerSolution, penalised: InnerSolution
+    flat: FlatProblem, x: Float[Array, "n_x"], follower: InnerSolution, penalised: InnerSolution, here: Expansion
 ) -> Float[Array, ""]:
-    """How far yF is from a minimiser of g over Y(x), given the follower's multipliers.
+    """How far yF is from a minimiser of g over Y(x), given the follower's multipliers (``here``: L_g at yF with them).
 
     Lengths are relative to the size of y, slopes to the largest slope of g at yF and at points of Y around it.
     """
     size = 1.0 + jnp.max(jnp.abs(penalised.y), initial=0.0)
     steps = size * (1.0 + np.arange(flat.n_y) % 7 / 10.0)
-    points = [penalised.y, flat.y_set.project_flat(penalised.y + steps), flat.y_set.project_flat(penalised.y - steps)]
-    found = jax.vmap(jax.grad(lambda y: flat.lower(x, y)))(jnp.stack(points))
+    beside = [flat.y_set.project_flat(penalised.y + steps), flat.y_set.project_flat(penalised.y - steps)]
+    found = jax.vmap(jax.grad(lambda y: flat.lower(x, y)))(jnp.stack([penalised.y, *beside]))
     largest = jnp.max(jnp.where(jnp.isfinite(found), jnp.abs(found), 0.0), initial=0.0)
     unit = jnp.where(largest > 0.0, largest, 1.0)
-    slope = gradient_y(flat, x, penalised.y, follower.multipliers, weights(flat)) / unit
     inside = flat.y_set.project_flat(penalised.y)
-    step = jnp.max(jnp.abs(inside - flat.y_set.project_flat(inside - size * slope)), initial=0.0)
-    slack = jnp.maximum(-flat.inequality(x, penalised.y), 0.0)
+    step = jnp.max(jnp.abs(inside - flat.y_set.project_flat(inside - size * here.gradient_y / unit)), initial=0.0)
+    slack = jnp.maximum(-here.inequality, 0.0)
     unpaid = jnp.dot(jnp.maximum(follower.multipliers.inequality, 0.0), slack) / unit
     return jnp.maximum(step, unpaid) / size
+
+
+class _Case(NamedTuple):
+    """One of the two inner solutions, with what the leader sees of it."""
+
+    solution: InnerSolution
+    usable: Bool[Array, "*batch"]
+    upper: Float[Array, "*batch"]
+    lower: Float[Array, "*batch"]
+    violation: Float[Array, "*batch"]
 
 
 def evaluate(
@@ -158,39 +167,38 @@ def evaluate(
         jnp.stack([leader.multipliers, leader.multipliers]),
         jnp.stack([leader.penalty, leader.penalty]),
     )
+
+    def solve(case: tuple[Weights, WarmStart]) -> _Case:
+        found = oracle.solve(flat, x, *case, tolerance)
+        largest = jnp.max(flat.upper_inequality(x, found.y), initial=0.0)
+        return _Case(found, _solved(found), flat.upper(x, found.y), flat.lower(x, found.y), largest)
+
     # One after the other: a batch of two would make each wait for the slower one and compiles more slowly.
-    pair = lax.map(lambda case: oracle.solve(flat, x, case[0], case[1], tolerance), (both, warm))
-    warm, pair = pair.warm, pair._replace(warm=())
-    follower, penalised = (jax.tree.map(lambda leaf, i=i: leaf[i], pair) for i in (0, 1))
-    weights_g, weights_f = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in (0, 1))
-    gradient_v = gradient_x(flat, x, follower.y, follower.multipliers, weights_g)
-    gradient_f = gradient_x(flat, x, penalised.y, penalised.multipliers, weights_f)
+    pair = lax.map(solve, (both, warm))
+    warm, pair = pair.solution.warm, pair._replace(solution=pair.solution._replace(warm=()))
+    follower, penalised = (jax.tree.map(lambda leaf, i=i: leaf[i], pair.solution) for i in (0, 1))
     value = norm * penalised.value - gamma * follower.value
-    gradient = norm * gradient_f - gamma * gradient_v
-    penalised = penalised._replace(multipliers=jax.tree.map(lambda leaf: norm * leaf, penalised.multipliers))
-    usable = _solved(follower, objective(flat, x, follower.y, weights_g))
-    usable &= _solved(penalised, objective(flat, x, penalised.y, weights_f))
-    usable &= jnp.isfinite(value) & jnp.isfinite(gradient).all()
-    cross = residuals(flat, x, penalised.y, follower.multipliers, weights_g)
+    gradient = norm * penalised.gradient_x - gamma * follower.gradient_x
+    weights_g = jax.tree.map(lambda leaf: leaf[0], both)
+    below = expand(flat, x, penalised.y, follower.multipliers, weights_g)
+    cross = residuals_of(flat, penalised.y, follower.multipliers, below)
+    excess = _excess(flat, x, follower, penalised, below)
     return Evaluation(
         x=x,
         gamma=gamma,
         value=value,
         gradient=gradient,
         follower=follower,
-        penalised=penalised,
-        upper_follower=flat.upper(x, follower.y),
-        upper_penalised=flat.upper(x, penalised.y),
-        lower_follower=flat.lower(x, follower.y),
-        lower_penalised=flat.lower(x, penalised.y),
-        violation_follower=jnp.max(flat.upper_inequality(x, follower.y), initial=0.0),
-        violation_penalised=jnp.max(flat.upper_inequality(x, penalised.y), initial=0.0),
+        penalised=penalised._replace(multipliers=jax.tree.map(lambda leaf: norm * leaf, penalised.multipliers)),
+        upper_follower=pair.upper[0],
+        upper_penalised=pair.upper[1],
+        lower_follower=pair.lower[0],
+        lower_penalised=pair.lower[1],
+        violation_follower=pair.violation[0],
+        violation_penalised=pair.violation[1],
         cross=cross,
-        excess=jnp.maximum(
-            _excess(flat, x, follower, penalised),
-            cross.feasibility / (1.0 + jnp.max(jnp.abs(penalised.y), initial=0.0)),
-        ),
-        usable=usable,
+        excess=jnp.maximum(excess, cross.feasibility / (1.0 + jnp.max(jnp.abs(penalised.y), initial=0.0))),
+        usable=pair.usable.all() & jnp.isfinite(value) & jnp.isfinite(gradient).all(),
         warm=warm,
     )
 

@@ -88,6 +88,8 @@ class ConvexSet(ABC):
     def unravel(self, flat: Vector) -> PyTree:
         """The inverse of :meth:`ravel`. Traceable by JAX."""
         leaves, structure = jax.tree.flatten(self.template)
+        if len(leaves) == 1:
+            return jax.tree.unflatten(structure, [flat.reshape(leaves[0].shape)])
         pieces, start = [], 0
         for leaf in leaves:
             pieces.append(flat[start : start + leaf.size].reshape(leaf.shape))

@@ -15,7 +15,7 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float
 from blocc.inner.protocol import InnerOracle
-from blocc.lagrangian import gradient_x, weights
+from blocc.lagrangian import weights
 from blocc.problem import FlatProblem
 from blocc.sets import Box, Product
 
@@ -64,5 +64,4 @@ def violation(
     solution = oracle.solve(extended, x, w, start, tolerance)
     r = solution.residuals
     solved = jnp.maximum(r.stationarity, jnp.maximum(r.feasibility, r.complementarity)) <= 1e-5
-    gradient = gradient_x(extended, x, solution.y, solution.multipliers, w)
-    return Violation(solution.y[-1], gradient, solved, solution.y[:-1])
+    return Violation(solution.y[-1], solution.gradient_x, solved, solution.y[:-1])

@@ -30,6 +30,7 @@ from blocc.inner.newton_system import (
     direction,
     factorise,
     measure,
+    measure_start,
     scale,
     step_to_boundary,
 )
@@ -111,7 +112,7 @@ class InteriorPoint(InnerOracle):
 
         number, flag = jnp.asarray(0), jnp.asarray(False)
         running_code, proximal = jnp.asarray(_RUNNING), jnp.asarray(self.proximal)
-        here = measure(scaled, bounds, first)
+        here = measure_start(scaled, bounds, first)
         initial = _State(first, first, jnp.asarray(jnp.inf), number, number, running_code, flag, proximal, here)
         end = lax.while_loop(running, step, initial)
         best = end.best
@@ -141,7 +142,7 @@ class InteriorPoint(InnerOracle):
 
     def _start(self, scaled: Scaled, bounds: Bounds, y: Array, warm: Warm) -> PrimalDual:
         """Cold: unit slacks and multipliers. Warm: the last ones, pushed away from zero."""
-        value = scaled.inequality(y)
+        value = scaled.start.inequality
         margin = self.warm_margin
         old = warm.point
 

@@ -32,7 +32,7 @@ class PrimalDual(NamedTuple):
 
 
 class Scaled(NamedTuple):
-    """The problem at one x, in the scaling of the solver: functions of y only."""
+    """The problem at one x, in the scaling of the solver: functions of y only, and what is known at the start."""
 
     gradient: Callable[[Array, Array, Array], Array]  #: of the Lagrangian in y
     objective: Callable[[Array], Array]
@@ -42,6 +42,16 @@ class Scaled(NamedTuple):
     objective_scale: Array
     inequality_scale: Array
     equality_scale: Array
+    start: Linear
+
+
+class Linear(NamedTuple):
+    """Objective and constraints with their derivatives at one y, in the scaling of the solver."""
+
+    value: Array
+    gradient: Array
+    inequality: Array
+    jacobian: Array
 
 
 @dataclass(frozen=True)
@@ -92,11 +102,12 @@ def scale(flat: FlatProblem, x: Array, w: Weights, start: Array) -> Scaled:
     def factor(size: Array) -> Array:
         return limit / jnp.maximum(limit, jnp.where(jnp.isfinite(size), size, 0.0))
 
-    base = raw_objective(start)
-    base = jnp.where(jnp.isfinite(base), base, 0.0)  # a constant in the objective must not loosen relative tolerances
+    value, gradient = jax.value_and_grad(raw_objective)(start)
+    base = jnp.where(jnp.isfinite(value), value, 0.0)  # a constant in the objective must not loosen relative tolerances
     n_c, n_e = flat.follower_rows
-    objective_scale = factor(jnp.max(jnp.abs(jax.grad(raw_objective)(start)), initial=0.0))
-    inequality_scale = factor(jnp.max(jnp.abs(dense_jacobian(raw_inequality, n_c)(start)), axis=1, initial=0.0))
+    objective_scale = factor(jnp.max(jnp.abs(gradient), initial=0.0))
+    row, jacobian = raw_inequality(start), dense_jacobian(raw_inequality, n_c)(start)
+    inequality_scale = factor(jnp.max(jnp.abs(jacobian), axis=1, initial=0.0))
     matrix = dense_jacobian(raw_equality, n_e)(start)
     equality_scale = factor(jnp.max(jnp.abs(matrix), axis=1, initial=0.0))
     matrix = matrix * equality_scale[:, None]
@@ -115,6 +126,12 @@ def scale(flat: FlatProblem, x: Array, w: Weights, start: Array) -> Scaled:
         objective_scale=objective_scale,
         inequality_scale=inequality_scale,
         equality_scale=equality_scale,
+        start=Linear(
+            objective_scale * (value - base),
+            objective_scale * gradient,
+            inequality_scale * row,
+            inequality_scale[:, None] * jacobian,
+        ),
     )
 
 
@@ -141,7 +158,7 @@ class Residual(NamedTuple):
 
     def norm(self) -> Array:
         """Euclidean length of all parts together."""
-        return jnp.sqrt(sum(jnp.sum(part**2) for part in self))
+        return jnp.linalg.norm(jnp.concatenate(self))
 
     def infeasibility(self) -> Array:
         """Euclidean length of what the constraints are off by."""
@@ -159,12 +176,24 @@ class Measured(NamedTuple):
 
 def measure(scaled: Scaled, bounds: Bounds, p: PrimalDual) -> Measured:
     """Objective, constraints and KKT conditions at ``p``."""
-    below, above = bounds.distances(p.y)
     value, gradient = jax.value_and_grad(scaled.objective)(p.y)
     constraint, pull = jax.vjp(scaled.inequality, p.y)
-    slope = gradient + pull(p.inequality)[0] + scaled.equality_matrix.T @ p.equality
+    return _measured(scaled, bounds, p, value, gradient, constraint, pull(p.inequality)[0])
+
+
+def measure_start(scaled: Scaled, bounds: Bounds, p: PrimalDual) -> Measured:
+    """The same at the start, from what is known there: no function has to be compiled for it once more."""
+    value, gradient, constraint, jacobian = scaled.start
+    return _measured(scaled, bounds, p, value, gradient, constraint, p.inequality @ jacobian)
+
+
+def _measured(
+    scaled: Scaled, bounds: Bounds, p: PrimalDual, value: Array, gradient: Array, constraint: Array, pull: Array
+) -> Measured:
+    below, above = bounds.distances(p.y)
+    slope = gradient + pull + scaled.equality_matrix.T @ p.equality
     residual = Residual(
-        bounds.free * (slope - p.lower + p.upper),
+        (slope - p.lower + p.upper) * bounds.free,
         constraint + p.slack,
         scaled.equality(p.y),
         p.slack * p.inequality,
@@ -192,11 +221,10 @@ def average_product(bounds: Bounds, p: PrimalDual) -> Array:
 def step_to_boundary(bounds: Bounds, p: PrimalDual, d: PrimalDual, fraction: Array | float) -> Array:
     """Largest step in (0, 1] that keeps every positive quantity positive."""
     below, above = bounds.distances(p.y)
-    return longest_step(
-        (p.slack, p.inequality, below, above, p.lower, p.upper),
-        (d.slack, d.inequality, d.y * bounds.has_lower, -d.y * bounds.has_upper, d.lower, d.upper),
-        fraction,
-    )
+    # One vector of all: less to compile than six.
+    values = jnp.concatenate([p.slack, p.inequality, below, above, p.lower, p.upper])
+    changes = [d.slack, d.inequality, d.y * bounds.has_lower, -d.y * bounds.has_upper, d.lower, d.upper]
+    return longest_step((values,), (jnp.concatenate(changes),), fraction)
 
 
 class Newton(NamedTuple):

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
-from blocc.lagrangian import Multipliers, Residuals, Weights, lagrangian, residuals
+from blocc.lagrangian import Multipliers, Residuals, Weights, expand, residuals_of
 from blocc.problem import FlatProblem
 
 WarmStart = Any  #: a tree of arrays, known to the oracle alone
@@ -36,6 +36,8 @@ class InnerSolution(NamedTuple):
     y: Float[AnyArray, "*batch n_y"]
     multipliers: Multipliers
     value: Float[AnyArray, "*batch"]  #: the Lagrangian at (y, mu, nu): second-order accurate in the residuals
+    objective: Float[AnyArray, "*batch"]  #: ``s f + gamma g`` at y
+    gradient_x: Float[AnyArray, "*batch n_x"]  #: of the Lagrangian: by Danskin's rule that of the optimal value
     residuals: Residuals
     iterations: Int[AnyArray, "*batch"]
     code: Int[AnyArray, "*batch"]  #: an :class:`InnerCode`
@@ -84,9 +86,11 @@ def finish(
     concave: Array | bool = False,
 ) -> InnerSolution:
     """Complete a solution with its Lagrangian value and its residuals, both from the problem's own functions."""
-    found = residuals(flat, x, y, multipliers, w)
-    value = lagrangian(flat, x, y, multipliers, w)
-    finite = jnp.isfinite(value) & jnp.isfinite(jnp.stack(jax.tree.leaves(found))).all()
+    here = expand(flat, x, y, multipliers, w)
+    found = residuals_of(flat, y, multipliers, here)
+    finite = jnp.isfinite(jnp.stack([here.value, *jax.tree.leaves(found)])).all()
     solved = (code == InnerCode.CONVERGED) | (code == InnerCode.STALLED)
     code = jnp.where(solved & ~finite, int(InnerCode.NOT_FINITE), code)
-    return InnerSolution(y, multipliers, value, found, iterations, code, warm, jnp.asarray(concave))
+    return InnerSolution(
+        y, multipliers, here.value, here.objective, here.gradient_x, found, iterations, code, warm, jnp.asarray(concave)
+    )
