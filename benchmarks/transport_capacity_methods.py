@@ -20,7 +20,7 @@ from blocc.outer.monitor import Monitor
 from blocc.transport import CapacitySet, DesignModel
 from blocc.transport.design.capacity_descent import Candidate
 from blocc.transport.design.search import Search
-from blocc.transport.travellers.origin_blocks import Case, factorise
+from blocc.transport.travellers.assignment import Case, factorise
 
 #: Capacities stay above this part of the mean demand, so that a closed link still has a gradient.
 FLOOR = 1e-6

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from blocc._lib.files import json_bytes
+from blocc.cli.common import check_folder
 from blocc.cli.studies import (
     EXECUTOR_HELP,
     FRESH_HELP,
@@ -23,17 +25,13 @@ from blocc.cli.studies import (
     print_counts,
     read_report_settings,
     run_here,
-    settings_file,
 )
-from blocc.cli.svm_input import check_folder
 from blocc.errors import BloccError, InputError
 from blocc.report.storage import write_files
 from blocc.report.study.study_page import write_page
 from blocc.report.study.study_progress import clock
-from blocc.report.study.study_reading import read_report
-from blocc.report.study.study_tables import item_files
-from blocc.report.study.study_terminal import print_item, print_table
-from blocc.report.study.study_views import ItemView, StudyView
+from blocc.report.study.study_tables import item_files, print_item, print_table
+from blocc.report.study.study_views import ItemView, StudyView, read_report
 from reproduction.item import Item, study_views, view_item
 from reproduction.items import load_items
 
@@ -112,7 +110,7 @@ def _reproduce(options: argparse.Namespace) -> int:
             print(f"skipped: {name}: {reason}")
         print(expectation(ready, before, quick=options.quick, fresh=options.fresh))
     settings = {"title": _TITLE, "items": [item.name for item in ready], "quick": options.quick}
-    write_files(options.out, {REPORT_SETTINGS: settings_file(settings)})
+    write_files(options.out, {REPORT_SETTINGS: json_bytes(settings)})
     finished = run_here([view.study for views in before.values() for view in views], options.out / STORE, computing)
     failed = _write_report(ready, [item for item in chosen if item.name in skipped], skipped, options)
     return INTERRUPTED if not finished else SOME_FAILED if failed else 0

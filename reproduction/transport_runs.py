@@ -19,7 +19,7 @@ from blocc.solve import solve
 from blocc.studies.study import Row
 from blocc.transport.design.design_network import design_network
 from blocc.transport.design.options import PAPER_STEP
-from blocc.transport.travellers.oracle import structured_problem
+from blocc.transport.travellers.formulation import structured_problem
 from reproduction.curves import finite_or_none
 from reproduction.published_runs import shared_model
 

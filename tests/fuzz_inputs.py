@@ -26,7 +26,7 @@ from blocc.cli.studies import read_report_settings
 from blocc.lagrangian import Multipliers
 from blocc.problems.loading import parse_x0
 from blocc.report.storage import digest, load_result, save_result
-from blocc.report.study.study_reading import read_report
+from blocc.report.study.study_views import read_report
 from blocc.report.transport.design_tables import design_document, read_design_json
 from blocc.result import Certificate, History, HistoryRow, Result, Status
 from blocc.resume.file import Identity, array_digest, pack, read_checkpoint

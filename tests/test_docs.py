@@ -28,7 +28,7 @@ import pytest
 
 import blocc
 import blocc.svm
-from blocc.cli.main import EXIT_CODES
+from blocc.cli.common import EXIT_CODES
 from blocc.svm import BilevelSVC
 from blocc.transport import Assignment, Design, DesignOptions, FillRules, Start, WhatIf, design_network
 

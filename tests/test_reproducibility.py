@@ -16,7 +16,7 @@ from blocc.methods.compare import compare
 from blocc.report.comparison import describe_comparison
 from blocc.report.storage import describe, load_result
 from blocc.report.svm.svm_parts import SplitData
-from blocc.report.svm.svm_summary import fit_summary
+from blocc.report.svm.svm_tables import fit_summary
 from blocc.report.transport.design_tables import design_document
 from blocc.svm.data.samples import LabelledData, split_indices
 from blocc.svm.estimator import BilevelSVC

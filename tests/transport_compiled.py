@@ -15,10 +15,9 @@ from blocc.transport.design import prices
 from blocc.transport.design.prices import Loading, PricePenalty, PriceProblem
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers import assignment as interior_point
-from blocc.transport.travellers.assignment import LowerLevel
+from blocc.transport.travellers.assignment import AssignmentPoint, LowerLevel
 from blocc.transport.travellers.flows import group_by_origin
 from blocc.transport.travellers.graph import Graph, graph_of
-from blocc.transport.travellers.origin_blocks import AssignmentPoint
 
 TOLERANCE = 1e-11
 

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import blocc
-from blocc.cli import main as cli
+from blocc.cli import commands as cli
 from blocc.report.figure import new_figure
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study

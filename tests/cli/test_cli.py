@@ -15,7 +15,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from blocc._lib.version import __version__
-from blocc.cli import main as cli
+from blocc.cli import commands as cli
+from blocc.cli.common import BAD_INPUT, EXIT_CODES
 from blocc.errors import InputError
 from blocc.problem import BilevelProblem
 from blocc.problems.loading import load_problem, parse_x0
@@ -64,7 +65,7 @@ def test_exit_codes(tmp_path: Path, code: int, changes: dict[str, str], options:
     outcome = blocc("solve", write(tmp_path, problem_text(**changes)), *options)
     assert outcome.exit_code == code, outcome.output
     status = next(line for line in outcome.output.splitlines() if ": " in line).split(": ")[1]
-    assert cli.EXIT_CODES[Status(status)] == code
+    assert EXIT_CODES[Status(status)] == code
 
 
 def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,9 +77,9 @@ def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_status_has_a_code() -> None:
-    assert set(cli.EXIT_CODES) == set(Status)
+    assert set(EXIT_CODES) == set(Status)
     documented = blocc("--help").output
-    for code in {*cli.EXIT_CODES.values(), cli.BAD_INPUT}:
+    for code in {*EXIT_CODES.values(), BAD_INPUT}:
         assert re.search(rf"^ +{code}  \w", documented, re.MULTILINE)
 
 
@@ -116,7 +117,7 @@ def test_every_status_has_a_code() -> None:
 )
 def test_bad_input(tmp_path: Path, text: str, suffix: str, options: list[str], message: str) -> None:
     outcome = blocc("solve", f"{write(tmp_path, text)}{suffix}", *options)
-    assert outcome.exit_code == cli.BAD_INPUT
+    assert outcome.exit_code == BAD_INPUT
     assert re.search(message, outcome.stderr), outcome.stderr
     assert "Traceback" not in outcome.output
     assert len(outcome.stderr.strip().splitlines()) == 1
@@ -125,7 +126,7 @@ def test_bad_input(tmp_path: Path, text: str, suffix: str, options: list[str], m
 def test_missing_file(tmp_path: Path) -> None:
     for argument in (tmp_path / "gone.py", f"{tmp_path / 'gone.py'}:name", tmp_path):
         outcome = blocc("solve", argument)
-        assert outcome.exit_code == cli.BAD_INPUT
+        assert outcome.exit_code == BAD_INPUT
         assert "there is no file" in outcome.stderr
     other = tmp_path / "notes.txt"
     other.write_text("")
@@ -133,9 +134,9 @@ def test_missing_file(tmp_path: Path) -> None:
 
 
 def test_usage_errors(tmp_path: Path) -> None:
-    assert blocc("solve", "study.py", "--speed", "9").exit_code == cli.BAD_INPUT
-    assert blocc("solve", write(tmp_path, problem_text()), "--step", "long").exit_code == cli.BAD_INPUT
-    assert blocc("fly").exit_code == cli.BAD_INPUT
+    assert blocc("solve", "study.py", "--speed", "9").exit_code == BAD_INPUT
+    assert blocc("solve", write(tmp_path, problem_text()), "--step", "long").exit_code == BAD_INPUT
+    assert blocc("fly").exit_code == BAD_INPUT
 
 
 # --- finding the problem, and x0 ------------------------------------------------------------------------------------
@@ -253,8 +254,8 @@ def test_toy(tmp_path: Path) -> None:
 
 
 def test_toy_with_bad_input() -> None:
-    assert blocc("toy", "--preset", "fast").exit_code == cli.BAD_INPUT
-    assert blocc("toy", "--gamma", "-1").exit_code == cli.BAD_INPUT
+    assert blocc("toy", "--preset", "fast").exit_code == BAD_INPUT
+    assert blocc("toy", "--gamma", "-1").exit_code == BAD_INPUT
 
 
 # --- as a program ---------------------------------------------------------------------------------------------------
@@ -272,7 +273,7 @@ def test_as_a_process(tmp_path: Path) -> None:
     failed = subprocess.run(
         [*program, "solve", str(tmp_path / "gone.py")], capture_output=True, text=True, timeout=60, check=False
     )
-    assert failed.returncode == cli.BAD_INPUT
+    assert failed.returncode == BAD_INPUT
     assert failed.stderr.startswith("blocc: there is no file")
 
 
@@ -280,5 +281,5 @@ def test_as_a_process(tmp_path: Path) -> None:
 def test_without_typer_or_rich(missing: str) -> None:
     code = f"import sys; sys.modules['{missing}'] = None; from blocc.cli.main import main; main()"
     outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert outcome.returncode == cli.BAD_INPUT
+    assert outcome.returncode == BAD_INPUT
     assert outcome.stderr == f"the command line needs {missing}: pip install 'blocc[cli]'\n"

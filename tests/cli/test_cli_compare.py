@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from typer.testing import Result as Outcome
 
 from blocc import solve
+from blocc.cli import commands as cli
 from blocc.cli import compare as cli_compare
-from blocc.cli import main as cli
 from blocc.cli.compare import beside, find_case, svm_case
 from blocc.methods.compare import Comparison, MethodRow, compare
 from blocc.problems.toy import local_minimisers, true_value

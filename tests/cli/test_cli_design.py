@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from blocc.cli import commands as cli
 from blocc.cli import design as cli_design
-from blocc.cli import main as cli
 from blocc.report.transport.design_tables import read_design_json
 from blocc.transport import Design, DesignModel, design_network, read_network, write_network
 from browser import needs_browser, visit

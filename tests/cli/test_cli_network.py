@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
-import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -13,8 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from blocc.cli import network as cli_network
-from blocc.cli.network import build_network_app
+from blocc.cli.design import build_network_app
 from blocc.transport import FillRules, read_network, write_network
 
 NET = "<NUMBER OF LINKS> 2\n<END OF METADATA>\n1 2 900 3 6 ;\n2 1 900 3 6 ;\n"
@@ -120,10 +117,3 @@ def test_every_rule_is_an_option_of_every_command(command: str) -> None:
     shown = re.sub(r"\x1b\[[0-9;]*m", "", network(command, "--help").output)
     for name in (*(rule.name for rule in fields(FillRules)), "demand_omx", "matrix", "mapping"):
         assert f"--{name.replace('_', '-')}" in shown
-
-
-def test_imports_without_typer_and_rich(monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("typer", "rich", "rich.box", "rich.console", "rich.table"):
-        monkeypatch.setitem(sys.modules, package, None)
-    names = runpy.run_path(cli_network.__file__)
-    assert names["describe"](read_network("three"))["nodes"] == 3

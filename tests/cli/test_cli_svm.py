@@ -16,8 +16,8 @@ from typer.testing import Result as Outcome
 
 pytest.importorskip("sklearn")
 
-from blocc.cli import main as cli
-from blocc.cli.svm_input import part_sizes
+from blocc.cli import commands as cli
+from blocc.cli.svm import part_sizes
 from blocc.result import Result
 from blocc.svm.data.samples import read_samples
 
@@ -338,7 +338,7 @@ def test_without_scikit_learn(samples: dict[str, Path]) -> None:
     """The other commands go on; this one says what is missing."""
     code = (
         "import sys; sys.modules['sklearn'] = None\n"
-        "from typer.testing import CliRunner; from blocc.cli import main as cli\n"
+        "from typer.testing import CliRunner; from blocc.cli import commands as cli\n"
         "def run(*arguments): return CliRunner().invoke(cli.build_app(), list(arguments))\n"
         "assert run('--help').exit_code == 0 and run('svm', '--help').exit_code == 0\n"
         "outcome = run('svm', sys.argv[1])\n"

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 from typer.testing import Result as Outcome
 
-from blocc.cli import main as cli
+from blocc.cli import commands as cli
 from blocc.studies import sweep_cells
 from blocc.studies.store import Store
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from blocc.cli.main import build_app
+from blocc.cli.commands import build_app
 from blocc.report.storage import digest
 
 TEXT = """

@@ -11,9 +11,17 @@ import pytest
 
 from blocc.errors import BloccError
 from blocc.report.transport.design_figures import plot_convergence, plot_demand, plot_map
-from blocc.report.transport.design_geometry import frame_network, label_box, link_curve, link_points, place_labels
+from blocc.report.transport.design_geometry import (
+    UTILISATION_SCALE,
+    frame_network,
+    label_box,
+    link_curve,
+    link_points,
+    link_widths,
+    place_labels,
+    utilisation_colour,
+)
 from blocc.report.transport.design_series import MOST_NODES, convergence, demand_matrices
-from blocc.report.transport.design_style import UTILISATION_SCALE, link_widths, utilisation_colour
 from transport_designs import fake_design, geographic_network, large_network, one_market, small_network
 
 

@@ -12,8 +12,8 @@ import pytest
 from blocc.errors import BloccError
 from blocc.report.page import environment
 from blocc.report.transport.design_charts import convergence_figure, demand_figure, map_figure
+from blocc.report.transport.design_geometry import UTILISATION_SCALE
 from blocc.report.transport.design_page import report_page, write_report
-from blocc.report.transport.design_style import UTILISATION_SCALE
 from blocc.result import Status
 from blocc.transport.design.design_result import Design
 from browser import Page, needs_browser, visit

@@ -13,13 +13,19 @@ import pytest
 from blocc.errors import BloccError
 from blocc.report.figure import figure_image, new_figure
 from blocc.report.storage import write_files
-from blocc.report.study.study_figures import draw_study, main_parameter
-from blocc.report.study.study_page import study_page, write_page
-from blocc.report.study.study_reading import read_report
-from blocc.report.study.study_summary import spread, summary_rows
-from blocc.report.study.study_tables import item_files, markdown_findings, study_files, table_csv
-from blocc.report.study.study_terminal import naming_columns, parts
-from blocc.report.study.study_views import Findings, ItemView, Observation, Report, StudyView, Table
+from blocc.report.study.study_page import draw_study, main_parameter, study_page, write_page
+from blocc.report.study.study_tables import item_files, markdown_findings, naming_columns, parts, study_files, table_csv
+from blocc.report.study.study_views import (
+    Findings,
+    ItemView,
+    Observation,
+    Report,
+    StudyView,
+    Table,
+    read_report,
+    spread,
+    summary_rows,
+)
 from blocc.studies.engine import Progress, run_study
 from blocc.studies.study import Study
 from browser import Page, needs_browser, visit

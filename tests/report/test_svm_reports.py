@@ -19,8 +19,17 @@ from blocc.errors import ProblemError
 from blocc.report.figure import PlotError
 from blocc.report.svm.svm_figures import plot_accuracy, plot_losses, plot_margins, plot_splits
 from blocc.report.svm.svm_parts import SplitData, answer_row, descents, running_seconds, stages
-from blocc.report.svm.svm_summary import fit_summary, forgiven_rows, split_row, splits_summary
-from blocc.report.svm.svm_tables import coefficient_rows, history_rows, margin_rows, prediction_rows, write_fit
+from blocc.report.svm.svm_tables import (
+    coefficient_rows,
+    fit_summary,
+    forgiven_rows,
+    history_rows,
+    margin_rows,
+    prediction_rows,
+    split_row,
+    splits_summary,
+    write_fit,
+)
 from blocc.report.svm.svm_words import fit_text
 from blocc.result import History, Result
 from blocc.svm.data.samples import LabelledData, split_indices

@@ -17,7 +17,7 @@ from blocc.errors import BloccError, OptionError
 from blocc.transport.network import files
 from blocc.transport.network.files import BUILT_IN, read_network, write_network
 from blocc.transport.network.network import TransportNetwork
-from blocc.transport.network.readers import lines as text
+from blocc.transport.network.readers import raw as text
 from blocc.transport.network.readers.rules import FillRules
 from transport_reference import random_network
 

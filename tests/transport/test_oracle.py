@@ -14,8 +14,7 @@ from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.protocol import InnerCode, InnerSolution
 from blocc.lagrangian import weights
 from blocc.sets import Box
-from blocc.transport.travellers.formulation import aggregated_problem
-from blocc.transport.travellers.oracle import OriginOracle, structured_problem
+from blocc.transport.travellers.formulation import OriginOracle, aggregated_problem, structured_problem
 from transport_reference import three_nodes
 
 THREE = three_nodes()

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from blocc.transport.design.polish import polish
-from blocc.transport.design.prices import GAMMAS, Descent, descend, temperature_of
+from blocc.transport.design.prices import GAMMAS, Descent, descend, polish, temperature_of
 from transport_compiled import price_problem, six_nodes
 from transport_reference import three_nodes
 

@@ -29,6 +29,12 @@ def csv_records(
         raise error(f"{name} line {line}: not CSV as it should be: {reason}") from None
 
 
+def table_rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Columns of equal length, by their headings, as rows; what stood in arrays becomes Python's own values."""
+    lists = [values.tolist() if hasattr(values, "tolist") else values for values in columns.values()]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
+
+
 def csv_bytes(rows: Sequence[Mapping[str, Any]], headings: Iterable[str] = (), *, guarded: bool = True) -> bytes:
     """Rows as the content of a CSV file.
 

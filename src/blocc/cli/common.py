@@ -1,16 +1,23 @@
-"""What all commands share: exit codes, options in groups, a gamma given as text, errors as one sentence, text under a
-coloured line."""
+"""What all commands share: exit codes, options, what is printed, and how a function becomes a command."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import json
 import sys
-from collections.abc import Callable
-from dataclasses import MISSING, fields
-from typing import Any, get_type_hints
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
+import numpy as np
+import typer
+from rich.console import Console
+
+from blocc._lib.files import plain
 from blocc.errors import BloccError, InputError
+from blocc.report.figure import new_figure
 from blocc.result import Status
 
 BAD_INPUT = 2
@@ -28,68 +35,120 @@ EXIT_CODES: dict[Status, int] = {
     Status.INTERRUPTED: 130,
 }
 
+# --- options -------------------------------------------------------------------------------------------------------
+_FILE = "FILE.py, or FILE.py:NAME where the file holds several problems (or functions that build one)."
+ProblemFile = Annotated[str, typer.Argument(help=_FILE, metavar="FILE.py[:NAME]", show_default=False)]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Checkpoint = Annotated[Path | None, typer.Option(help="Keep the run itself here, to continue it later.")]
+Resume = Annotated[Path | None, typer.Option(help="Continue the run that was kept here.")]
+Quiet = Annotated[bool, typer.Option(help="Print nothing; the exit code tells.")]
 
-def parse_gamma(text: str | None) -> float | str | None:
-    """``auto`` or a number."""
-    if text is None or text == "auto":
+_POSITIVE = (
+    *("c_weight", "gamma", "kernel_gamma", "tolerance", "step"),
+    *("time_limit", "max_iterations", "degree", "splits"),
+)
+_NOT_NEGATIVE = ("intercept_weight", "seed", "top")
+
+
+def flag(name: str) -> str:
+    """What a parameter is called on the command line."""
+    return "--" + name.replace("_", "-")
+
+
+def parse_number(name: str, text: str | None, *words: str) -> float | str | None:
+    """One of these words, or a number."""
+    if text is None or text in words:
         return text
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"--gamma must be 'auto' or a positive number, got {text!r}") from None
+        known = ", ".join(map(repr, words))
+        raise InputError(f"{flag(name)} must be {known} or a positive number, got {text!r}") from None
 
 
-def print_headed(text: str, success: bool) -> None:
-    """Print text whose first line is green or red."""
-    from rich.console import Console
+def check_options(options: Mapping[str, Any], choices: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse words that are not a choice, and numbers out of range."""
+    for name, allowed in choices.items():
+        if name in options and options[name] not in allowed:
+            raise InputError(f"{flag(name)} must be {', '.join(allowed[:-1])} or {allowed[-1]}, got {options[name]!r}")
+    for names, least, word in ((_POSITIVE, np.nextafter(0.0, 1.0), "positive"), (_NOT_NEGATIVE, 0.0, "nonnegative")):
+        for name in names:
+            value = options.get(name)
+            if value is not None and not isinstance(value, str) and not least <= value < np.inf:
+                raise InputError(f"{flag(name)} must be {word} and finite, got {value!r}")
 
-    first, _, rest = text.partition("\n")
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(first, style="bold green" if success else "bold red", markup=False)
-    console.print(rest, markup=False)
+
+def check_folder(out: Path | None) -> None:
+    """Refuse a folder that cannot be made; pictures must be possible too."""
+    if out is None:
+        return
+    found = next((path for path in (out, *out.parents) if path.exists()), None)
+    if found is not None and not found.is_dir():
+        raise InputError(f"--out must be a folder, but {str(found)!r} is a file")
+    new_figure(1.0, 1.0)  # says so where matplotlib is missing
 
 
-def with_flat_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn a function of dataclasses into what typer takes: a function with a parameter for each of their fields."""
-    try:
-        hints = get_type_hints(command)
-        groups = [hints[name] for name in inspect.signature(command).parameters]
-        types: dict[str, Any] = {}
-        for group in groups:
-            types |= get_type_hints(group, include_extras=True)
-    except NameError:  # without typer the annotations mean nothing, and the entry point says what is missing
-        return command
+# --- what is printed -----------------------------------------------------------------------------------------------
+def print_json(document: Any) -> None:
+    """Print a document as JSON."""
+    print(json.dumps(plain(document), indent=2))
+
+
+def present(
+    document: Callable[[], Any],
+    text: str,
+    success: bool,
+    *,
+    as_json: bool,
+    quiet: bool,
+    written: Iterable[Path] = (),
+) -> None:
+    """Print an answer: the document as JSON, or the text with its first line green or red, and the files written."""
+    if as_json:
+        print_json(document())
+    elif not quiet:
+        first, _, rest = text.partition("\n")
+        console = Console(soft_wrap=True, highlight=False)
+        console.print(first, style="bold green" if success else "bold red", markup=False)
+        console.print(rest, markup=False)
+        for path in written:
+            print(f"written: {path}")
+
+
+# --- from functions to commands ------------------------------------------------------------------------------------
+def make_app(about: str, *commands: Callable[..., None], bare: Iterable[str] = ()) -> typer.Typer:
+    """A typer application of functions called NAME_command; those among ``bare`` can do without any argument."""
+    app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", help=about)
+    for command in commands:
+        name = command.__name__.removesuffix("_command")
+        app.command(name, no_args_is_help=name not in bare)(as_command(command))
+    return app
+
+
+def as_command(command: Callable[..., None]) -> Callable[..., None]:
+    """What typer takes: every parameter that is a dataclass becomes a parameter for each of its fields.
+
+    An error that the user can mend becomes one sentence and exit code 2.
+    """
+    groups: dict[str, type] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        members = [parameter]
+        if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
+            groups[parameter.name] = parameter.annotation
+            members = list(inspect.signature(parameter.annotation, eval_str=True).parameters.values())
+        parameters += [member.replace(kind=inspect.Parameter.KEYWORD_ONLY) for member in members]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        command(*(group(**{field.name: given[field.name] for field in fields(group)}) for group in groups))
-
-    run.__annotations__ = types
-    parameters = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=types[field.name],
-        )
-        for group in groups
-        for field in fields(group)
-    ]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return run
-
-
-def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn an error that the user can mend into one sentence and exit code 2."""
-
-    @functools.wraps(command)
-    def run(*arguments: Any, **options: Any) -> None:
-        import typer
-
         try:
-            command(*arguments, **options)
+            for name, group in groups.items():
+                given[name] = group(**{field: given.pop(field) for field in inspect.signature(group).parameters})
+            command(**given)
         except BloccError as error:
             print(f"blocc: {error}", file=sys.stderr)
             raise typer.Exit(BAD_INPUT) from None
 
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import typer
+from rich.console import Console
 
-from blocc.cli.common import print_headed
-from blocc.cli.svm_input import check_folder, part_sizes
+from blocc.cli.common import Quiet, Seed, check_folder, check_options, present
+from blocc.cli.svm import part_sizes
 from blocc.errors import InputError
 from blocc.methods.compare import Comparison, compare, row_of
 from blocc.methods.registry import NAMES
@@ -26,13 +27,7 @@ from blocc.svm.data.samples import read_samples, split_indices
 from blocc.svm.fitting import FitOptions, fit_margins
 from blocc.svm.svm_problem import svm_problem
 from blocc.transport.network.files import read_network
-from blocc.transport.travellers.oracle import structured_problem
-
-try:
-    import typer
-    from rich.console import Console
-except ImportError:
-    pass  # the entry point says what is missing
+from blocc.transport.travellers.formulation import structured_problem
 
 #: Published figures of a built-in problem: value and seconds of a method.
 Published = Mapping[str, tuple[float, float]]
@@ -73,17 +68,18 @@ def compare_command(
     preset: Annotated[str, typer.Option(help="default, or paper: the published numbers.")] = "default",
     time_limit: Annotated[float, typer.Option(help="Seconds for each method.")] = 30.0,
     max_iterations: Annotated[int | None, typer.Option(help="Most iterations of each method.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the table (.csv, .json, .md) and the picture.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option(help="Print nothing; the exit code tells.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Solve one problem by every published method and compare their answers at the exact lower level.
 
     Ctrl-C keeps the methods that are done. Exit code 0: at least one method converged; 3: none; 2: bad input.
     """
     chosen = _parse_methods(methods)
-    _check_numbers(time_limit, max_iterations, seed, preset)
+    given: dict[str, Any] = {"time_limit": time_limit, "max_iterations": max_iterations, "seed": seed, "preset": preset}
+    check_options(given, {"preset": ("default", "paper")})
     check_folder(out)
     case = find_case(problem, seed)
     start = case.x0 if x0 is None else parse_x0(x0, case.problem)
@@ -92,24 +88,12 @@ def compare_command(
         def watch(name: str, state: State) -> None:
             line.update(f"{name} {format_row(state.iteration, state.row)}")
 
-        comparison = compare(
-            case.problem,
-            start,
-            methods=chosen,
-            preset=preset,
-            time_limit=time_limit,
-            max_iterations=max_iterations,
-            seed=seed,
-            callback=None if quiet else watch,
-        )
+        comparison = compare(case.problem, start, methods=chosen, callback=None if quiet else watch, **given)
     if case.own is not None and (chosen is None or "blocc" in chosen):
         comparison = comparison.with_first(row_of(case.problem, OWN, OWN_TITLE, case.own()))
     comparison = beside(comparison, case)
     success = any(row.success for row in comparison.entries)
-    if as_json:
-        print(json.dumps(describe_comparison(comparison), indent=2))
-    elif not quiet:
-        print_headed(repr(comparison), success)
+    present(lambda: describe_comparison(comparison), repr(comparison), success, as_json=as_json, quiet=quiet)
     # Printed first: a folder that cannot be written must not cost the table.
     for path in [] if out is None else comparison.save(out):
         if not (as_json or quiet):
@@ -193,14 +177,3 @@ def _parse_methods(text: str | None) -> list[str] | None:
     if wrong or not names:
         raise InputError(f"--methods must be names among {', '.join(NAMES)}, got {(wrong or [text])[0]!r}")
     return names
-
-
-def _check_numbers(time_limit: float, max_iterations: int | None, seed: int, preset: str) -> None:
-    if not 0.0 < time_limit < np.inf:
-        raise InputError(f"--time-limit must be positive and finite, got {time_limit!r}")
-    if max_iterations is not None and max_iterations < 1:
-        raise InputError(f"--max-iterations must be positive, got {max_iterations!r}")
-    if seed < 0:
-        raise InputError(f"--seed must be nonnegative, got {seed!r}")
-    if preset not in ("default", "paper"):
-        raise InputError(f"--preset must be default or paper, got {preset!r}")

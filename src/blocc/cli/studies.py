@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from blocc._lib.files import parse_json, read_limited
-from blocc.cli.svm_input import check_folder
+import typer
+
+from blocc._lib.files import json_bytes, parse_json, read_limited
+from blocc.cli.common import Quiet, check_folder
 from blocc.errors import InputError
 from blocc.report.format import value_text
 from blocc.report.storage import write_files
 from blocc.report.study.study_page import state_of, write_page
 from blocc.report.study.study_progress import StudyProgress, clock
-from blocc.report.study.study_reading import read_report
-from blocc.report.study.study_summary import summary_rows
-from blocc.report.study.study_tables import study_files
-from blocc.report.study.study_terminal import print_table
-from blocc.report.study.study_views import Report, seconds_of
+from blocc.report.study.study_tables import print_table, study_files
+from blocc.report.study.study_views import Report, read_report, seconds_of, summary_rows
 from blocc.studies.engine import run_study
 from blocc.studies.executors import NAMES, make_executor
 from blocc.studies.study import Study
 from blocc.studies.sweep import read_sweep
-
-with contextlib.suppress(ImportError):  # the entry point says what is missing
-    import typer
 
 SOME_FAILED, INTERRUPTED = 3, 130
 STORE, PAGE = "study.sqlite", "index.html"
@@ -59,6 +53,11 @@ class Computing:
             raise InputError(f"--executor must be one of {', '.join(NAMES)}, got {self.executor!r}")
         make_executor(self.executor, self.workers, self.scheduler)  # says what does not fit, before any work
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The same, as ``run_study`` takes it."""
+        return {name: value for name, value in vars(self).items() if name != "quiet"}
+
 
 def sweep_command(
     study: Annotated[Path, typer.Argument(help="A TOML file that describes the study.", metavar="STUDY.toml")],
@@ -68,7 +67,7 @@ def sweep_command(
     scheduler: Annotated[str | None, typer.Option(help=SCHEDULER_HELP)] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help=FRESH_HELP)] = False,
     anywhere: Annotated[bool, typer.Option("--anywhere", help=ANYWHERE_HELP)] = False,
-    quiet: Annotated[bool, typer.Option(help="Print nothing; the exit code tells.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a study over a grid of options and seeds, and write its tables, pictures and page.
 
@@ -81,7 +80,7 @@ def sweep_command(
     check_folder(folder)
     name = plan.study.name
     settings = {"title": name, "shown": {name: list(plan.columns)}}
-    write_files(folder, {REPORT_SETTINGS: settings_file(settings), "study.toml": study.read_bytes()})
+    write_files(folder, {REPORT_SETTINGS: json_bytes(settings), "study.toml": study.read_bytes()})
     finished = run_here([plan.study], folder / STORE, computing)
     report = read_report(folder / STORE, name, shown={name: plan.columns})
     view = next(found for found in report.studies if found.study.name == name)
@@ -128,15 +127,7 @@ def run_here(studies: Sequence[Study], store: Path, computing: Computing) -> boo
         for place, study in enumerate(studies):
             shown_progress.begin(f"{study.name} ({place + 1} of {len(studies)})" if len(studies) > 1 else study.name)
             try:
-                run_study(
-                    study,
-                    store,
-                    executor=computing.executor,
-                    workers=computing.workers,
-                    scheduler=computing.scheduler,
-                    fresh=computing.fresh,
-                    on_progress=shown_progress.report,
-                )
+                run_study(study, store, on_progress=shown_progress.report, **computing.options)
             except KeyboardInterrupt:
                 shown_progress.close()
                 if not computing.quiet:
@@ -154,11 +145,6 @@ def find_store(run: Path) -> Path:
     if not store.is_file():
         raise InputError(f"there is no run in {str(run)!r}; give a folder with a file {STORE}")
     return store
-
-
-def settings_file(settings: dict[str, Any]) -> bytes:
-    """What a report should show, as the content of the file :data:`REPORT_SETTINGS`."""
-    return (json.dumps(settings, indent=1) + "\n").encode()
 
 
 def read_report_settings(folder: Path) -> dict[str, Any]:

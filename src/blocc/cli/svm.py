@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
-from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+import typer
 
-from blocc.cli.common import EXIT_CODES, parse_gamma, print_headed, with_flat_options
-from blocc.cli.svm_input import (
-    check_folder,
-    check_options,
-    check_presets,
-    cut_parts,
-    parse_kernel_gamma,
-    part_sizes,
-    read_data,
-)
+from blocc.cli.common import EXIT_CODES, Quiet, check_folder, check_options, flag, parse_number, present
 from blocc.errors import BloccError, InputError
 from blocc.report.progress import ProgressLine
 from blocc.report.svm.svm_parts import SplitData
-from blocc.report.svm.svm_summary import fit_summary, multiclass_summary, split_row, splits_summary
-from blocc.report.svm.svm_tables import write_fit
+from blocc.report.svm.svm_tables import fit_summary, multiclass_summary, split_row, splits_summary, write_fit
 from blocc.report.svm.svm_words import fit_text, splits_text
 from blocc.result import Status
-from blocc.svm.data.samples import BUILT_IN, expand_data
+from blocc.svm.data.samples import (
+    BUILT_IN,
+    LabelledData,
+    expand_data,
+    proportional_sizes,
+    read_samples,
+    split_indices,
+)
+from blocc.svm.data.text import ArgumentError
+from blocc.svm.fitting import PRESETS
 
-with suppress(ImportError):  # the entry point says what is missing
-    import typer
+_CHOICES = {
+    "kernel": ("linear", "rbf", "poly"),
+    "c_penalty": ("sum", "squared", "norm"),
+    "start": ("auto", "uniform"),
+    "method": ("exact", "pgd"),
+    "preset": ("default", "paper", "published"),
+}
+#: Options that mean something only beside another one.
+_ONLY_WITH = {
+    "kernel_gamma": ("kernel", ("rbf", "poly")),
+    "degree": ("kernel", ("poly",)),
+    "coef0": ("kernel", ("poly",)),
+    "step": ("method", ("pgd",)),
+    "max_iterations": ("method", ("pgd",)),
+}
 
 
 @dataclass(frozen=True)
@@ -92,7 +104,8 @@ class ModelOptions:
     @property
     def arguments(self) -> dict[str, Any]:
         """What was given, as the estimator takes it."""
-        parsed = {"kernel_gamma": parse_kernel_gamma(self.kernel_gamma), "gamma": parse_gamma(self.gamma)}
+        kernel_gamma = parse_number("kernel_gamma", self.kernel_gamma, "scale", "auto")
+        parsed = {"kernel_gamma": kernel_gamma, "gamma": parse_number("gamma", self.gamma, "auto")}
         return {name: value for name, value in {**vars(self), **parsed}.items() if value is not None}
 
 
@@ -103,10 +116,9 @@ class OutputOptions:
     top: Annotated[int, typer.Option(help="How many of the most forgiven samples to show.")] = 10
     out: Annotated[Path | None, typer.Option(help="Folder for tables, pictures and the result.")] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False
-    quiet: Annotated[bool, typer.Option(help="Print nothing; the exit code tells.")] = False
+    quiet: Quiet = False
 
 
-@with_flat_options
 def svm_command(samples: SampleOptions, model: ModelOptions, output: OutputOptions) -> None:
     """Train a support vector machine that chooses which training samples to forgive.
 
@@ -114,8 +126,8 @@ def svm_command(samples: SampleOptions, model: ModelOptions, output: OutputOptio
     says how it ended (of several fits: the worst); blocc --help lists them.
     """
     arguments = model.arguments
-    check_options({**arguments, "seed": samples.seed, "splits": samples.splits, "top": output.top})
-    check_presets(arguments)
+    check_options({**arguments, "seed": samples.seed, "splits": samples.splits, "top": output.top}, _CHOICES)
+    check_settings(arguments)
     check_folder(output.out)
     fits = _fit_splits(samples, arguments, output)
     statuses = [Status(fitted.summary["status"]) for fitted in fits]
@@ -124,13 +136,81 @@ def svm_command(samples: SampleOptions, model: ModelOptions, output: OutputOptio
     if rows:
         document["splits"] = splits_summary(rows)
     written = [] if output.out is None else write_fit(output.out, fitted, parts, document, rows)
-    if output.as_json:
-        print(json.dumps(document, indent=2))
-    elif not output.quiet:
-        print_headed(splits_text(document) if rows else fit_text(document), {*statuses} == {Status.CONVERGED})
-        for path in written:
-            print(f"written: {path}")
+    text, success = splits_text(document) if rows else fit_text(document), {*statuses} == {Status.CONVERGED}
+    present(lambda: document, text, success, as_json=output.as_json, quiet=output.quiet, written=written)
     raise typer.Exit(max(EXIT_CODES[status] for status in statuses))
+
+
+# --- what was given, checked before any work ------------------------------------------------------------------------
+def check_settings(settings: dict[str, Any]) -> None:
+    """Refuse what is wrong, and what would be ignored: options that a preset, another method or kernel decides."""
+    if not np.isfinite(settings.get("coef0", 0.0)):
+        raise InputError(f"--coef0 must be a finite number, got {settings['coef0']!r}")
+    if find_spec("sklearn") is None:
+        raise InputError('blocc svm needs scikit-learn, which is not installed; pip install "blocc[svm]"')
+    preset = PRESETS[settings["preset"]]
+    for name in settings:
+        if name in preset:
+            raise InputError(f"{flag(name)} is set by --preset {settings['preset']}; leave one of the two out")
+    chosen = {"kernel": "linear", "method": "exact", **settings, **preset}
+    for name, (other, wanted) in _ONLY_WITH.items():
+        if name in settings and chosen[other] not in wanted:
+            raise InputError(
+                f"{flag(name)} has no effect with {flag(other)} {chosen[other]}; it is for {' and '.join(wanted)}"
+            )
+
+
+def read_data(source: str, label: str | None, cache: Path | None) -> LabelledData:
+    """The samples, of at least two classes."""
+    try:
+        samples = read_samples(source, label=label, cache=cache)
+    except ArgumentError as error:  # the reader's arguments are called like the options
+        raise InputError(f"--{error}") from error
+    if len(samples.classes) < 2:
+        raise InputError(
+            f"{samples.name} has one class only: every label is {samples.classes[0].item()!r}; two are needed, "
+            "and --label tells the column of the labels in a CSV file"
+        )
+    return samples
+
+
+def part_sizes(samples: LabelledData, train: int | None, validation: int | None) -> tuple[int, int]:
+    """How many samples to train and to validate with; what is not given is in proportion to the rest."""
+    n = samples.n_samples
+    if n < 3:
+        raise InputError(f"{samples.name} has {n} samples; one to train, one to validate and one to test are the least")
+    given, most = {"--train": train, "--validation": validation}, n - 2
+    for option, size in given.items():
+        if size is not None and not 1 <= size <= most:
+            raise InputError(f"{option} must lie between 1 and {most} of the {n} samples in {samples.name}, got {size}")
+    usual = proportional_sizes(n)
+    if train is not None and validation is None:
+        validation = min(max(round((n - train) * usual[1] / (n - usual[0])), 1), n - train - 1)
+    elif train is None and validation is not None:
+        train = min(max(round((n - validation) * usual[0] / (n - usual[1])), 1), n - validation - 1)
+    sizes = usual if train is None or validation is None else (train, validation)
+    if sum(sizes) >= n:
+        raise InputError(
+            f"--train {sizes[0]} and --validation {sizes[1]} leave no test samples; their sum must be below {n}"
+        )
+    return sizes
+
+
+def cut_parts(samples: LabelledData, sizes: tuple[int, int], standardize: bool, seeds: range) -> list[SplitData]:
+    """One random split for each seed; every class must be there to learn from."""
+    several = len(samples.classes) > 2
+    cuts = []
+    for seed in seeds:
+        train, validation, test = split_indices(samples.n_samples, train=sizes[0], validation=sizes[1], seed=seed)
+        learned = np.concatenate([train, validation]) if several else train
+        missing = np.setdiff1d(samples.classes, samples.y[learned])
+        if len(missing):
+            raise InputError(
+                f"the {len(learned)} samples to learn from with --seed {seed} have none of the class "
+                f"{missing[0].item()!r}; choose a larger --train or another --seed"
+            )
+        cuts.append(SplitData(samples, train, validation, test, standardize))
+    return cuts
 
 
 # --- fits ----------------------------------------------------------------------------------------------------------

@@ -1,3 +1,1 @@
 """What becomes of a result: files that can be read back, a live line while it is computed, and pictures."""
-
-from __future__ import annotations

@@ -82,7 +82,9 @@ def save_result(result: Result, path: str | Path) -> Path:
     if size > MOST_BYTES:
         raise StorageError(f"the arrays of this result have {size:,} bytes; up to {MOST_BYTES:,} are saved")
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **_file_names(arrays))
+    # Numbered names inside the archive: a user's own keys may hold characters that no file name should.
+    numbered: dict[str, Any] = {f"array{index}": array for index, array in enumerate(arrays.values())}
+    np.savez_compressed(buffer, allow_pickle=False, **numbered)
     packed = buffer.getvalue()
     document = {
         "format": FORMAT,
@@ -186,11 +188,6 @@ def _check_types(found: Mapping[str, Any], wanted: Mapping[str, type | tuple[typ
             raise TypeError(f"{name} is {shown(found[name])}")
 
 
-def _file_names(arrays: dict[str, NDArray]) -> dict[str, Any]:
-    """Numbered names inside the archive: a user's own keys may hold characters that no file name should."""
-    return {f"array{index}": array for index, array in enumerate(arrays.values())}
-
-
 def _encode(tree: PyTree, name: str, arrays: dict[str, NDArray]) -> Any:
     """A pytree as JSON; its arrays go to ``arrays`` and are named by their place in the tree."""
     if tree is None or isinstance(tree, (bool, str)):
@@ -201,7 +198,9 @@ def _encode(tree: PyTree, name: str, arrays: dict[str, NDArray]) -> Any:
         number = float(tree)
         return number if np.isfinite(number) else {"float": repr(number)}  # JSON knows no infinity and no NaN
     if isinstance(tree, dict):
-        return {"dict": [[_key(key, name), _encode(tree[key], f"{name}/{key}", arrays)] for key in tree]}
+        if strange := [key for key in tree if not isinstance(key, (str, int))]:
+            raise StorageError(f"{name} has the key {strange[0]!r}; only text and integers can be saved as keys")
+        return {"dict": [[key, _encode(tree[key], f"{name}/{key}", arrays)] for key in tree]}
     if isinstance(tree, (list, tuple)):
         kind = "list" if isinstance(tree, list) else "tuple"
         return {kind: [_encode(item, f"{name}/{index}", arrays) for index, item in enumerate(tree)]}
@@ -214,12 +213,6 @@ def _encode(tree: PyTree, name: str, arrays: dict[str, NDArray]) -> Any:
         name += "'"
     arrays[name] = array
     return {"array": name}
-
-
-def _key(key: Any, name: str) -> Any:
-    if not isinstance(key, (str, int)):
-        raise StorageError(f"{name} has the key {key!r}; only text and integers can be saved as keys")
-    return key
 
 
 def _decode(node: Any, arrays: dict[str, NDArray]) -> Any:

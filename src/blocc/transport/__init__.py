@@ -23,8 +23,7 @@ from blocc.transport.network.generators import grid_network
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.network.readers.rules import FillRules
 from blocc.transport.travellers.flows import market_flows
-from blocc.transport.travellers.formulation import aggregated_problem, full_problem
-from blocc.transport.travellers.oracle import structured_problem
+from blocc.transport.travellers.formulation import aggregated_problem, full_problem, structured_problem
 
 __all__ = [
     "BUILT_IN",

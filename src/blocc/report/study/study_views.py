@@ -1,12 +1,24 @@
-"""What a report is made of: studies with the rows they have so far, and items: tables, observations and pictures."""
+"""What a report is made of: studies with the rows they have so far, and items: tables, observations and pictures.
+
+A study that is still running can be read from its store, too.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from blocc.studies.study import SEED, Row, Study
+from blocc.report.format import Spread
+from blocc.studies.engine import rows_of
+from blocc.studies.locking import exclusive
+from blocc.studies.store import Store, StoredStudy
+from blocc.studies.study import SEED, Row, Study, StudyError
 
 DONE, FAILED = "done", "failed"
 #: Columns that say how a cell went, beside its parameters and what the function returned.
@@ -26,10 +38,11 @@ class StudyView:
     rows: Sequence[Row]
     shown: Sequence[str] = ()
     running: bool = False
-    total: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "total", len(self.study.cells()))
+    @cached_property
+    def total(self) -> int:
+        """How many cells there are."""
+        return len(self.study.cells())
 
     @property
     def done(self) -> list[Row]:
@@ -150,3 +163,96 @@ def seconds_of(row: Row) -> float:
 def is_number(value: Any) -> bool:
     """Whether a value can be drawn and averaged; true and false count as 1 and 0."""
     return isinstance(value, bool | int | float)
+
+
+class Group(NamedTuple):
+    """The rows that differ in their seeds alone."""
+
+    parameters: dict[str, Any]  #: of the grid
+    rows: list[Any]
+
+    def spread(self, column: str) -> Spread:
+        """Of a column over the seeds."""
+        return spread([row.get(column) for row in self.rows])
+
+
+def groups(view: StudyView) -> list[Group]:
+    """The computed rows, one group for each point of the grid, in its order."""
+    found: dict[str, Group] = {}
+    for row in view.done:
+        point = {key: row.get(key) for key in view.study.grid}
+        found.setdefault(json.dumps(point, sort_keys=True, default=str), Group(point, [])).rows.append(row)
+    return list(found.values())
+
+
+def spread(values: Sequence[Any]) -> Spread:
+    """Mean and sample deviation of the numbers among ``values``."""
+    numbers = [float(value) for value in values if is_number(value) and math.isfinite(value)]
+    if not numbers:
+        return Spread(math.nan, math.nan, 0)
+    mean = statistics.fmean(numbers)
+    return Spread(mean, statistics.stdev(numbers) if len(numbers) > 1 else 0.0, len(numbers))
+
+
+def summary_rows(view: StudyView) -> list[dict[str, Any]]:
+    """One row for each point of the grid: how many seeds, and the spread of each column to be shown.
+
+    Where there is one seed only, a number stands for itself.
+    """
+    several = len(view.study.seeds) > 1
+    rows = []
+    for group in groups(view):
+        found = {column: group.spread(column) for column in view.drawn}
+        values = {column: value if several else value.mean for column, value in found.items()}
+        rows.append({**group.parameters, **({"seeds": len(group.rows)} if several else {}), **values})
+    return rows
+
+
+def read_report(
+    path: str | Path,
+    title: str = "",
+    *,
+    shown: Mapping[str, Sequence[str]] | None = None,
+    items: Sequence[ItemView] = (),
+) -> Report:
+    """Every study of a store with its rows so far.
+
+    :param title: heads the page; by default the name of the only study, or of the store's folder
+    :param shown: columns to draw, by the name of the study
+    """
+    file = Path(path)
+    columns = shown or {}
+    with Store(file, read_only=True) as store:
+        stored = store.studies()
+        busy = is_running(file)
+        views = [
+            StudyView(
+                entry.study,
+                rows_of(entry.study, store, version=entry.version),
+                columns.get(entry.study.name, ()),
+                busy and entry.ended is None,
+            )
+            for entry in stored
+        ]
+    only = views[0].study.name if len(views) == 1 else file.resolve().parent.name
+    return Report(title or only, views, items, _facts(stored))
+
+
+def is_running(store: Path) -> bool:
+    """Whether some program is running a study in this store now."""
+    if not store.with_name(f"{store.name}.lock").exists():
+        return False
+    try:
+        with exclusive(store, "somebody"):
+            return False
+    except StudyError:
+        return True
+
+
+def _facts(stored: Sequence[StoredStudy]) -> dict[str, Any]:
+    """How and where the newest of the studies was run."""
+    if not stored:
+        return {}
+    newest = max(stored, key=lambda entry: entry.started)
+    names = {"machine": "machine", "packages": "version"}
+    return {names.get(key, key): value for key, value in newest.settings.items()}

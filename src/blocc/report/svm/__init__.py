@@ -1,3 +1,1 @@
 """What becomes of a fitted SVM: its numbers as tables and files, and pictures of how it came about."""
-
-from __future__ import annotations

@@ -3,5 +3,3 @@
 ``design_tables`` writes everything (:func:`~blocc.report.transport.design_tables.write_design`), ``design_figures``
 draws with matplotlib, ``design_page`` makes the interactive page. The other modules hold what these share.
 """
-
-from __future__ import annotations

@@ -20,9 +20,7 @@ from blocc.report.figure import FAINT, INK
 from blocc.report.format import number, shortened
 from blocc.report.page import environment
 from blocc.report.transport import design_geometry as geometry
-from blocc.report.transport.design_rows import link_rows
-from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages
-from blocc.report.transport.design_style import (
+from blocc.report.transport.design_geometry import (
     DEMAND_SCALE,
     EXACT,
     PENALISED,
@@ -30,6 +28,7 @@ from blocc.report.transport.design_style import (
     link_widths,
     utilisation_colour,
 )
+from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages, link_rows
 from blocc.transport.design.design_result import Design
 
 Figure = dict[str, Any]  #: ``{"data", "layout"}``

@@ -22,9 +22,7 @@ from blocc.report.figure import (
 )
 from blocc.report.format import number, percent, shortened
 from blocc.report.transport import design_geometry as geometry
-from blocc.report.transport.design_rows import totals
-from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages
-from blocc.report.transport.design_style import (
+from blocc.report.transport.design_geometry import (
     DEMAND_SCALE,
     EXACT,
     PENALISED,
@@ -32,6 +30,7 @@ from blocc.report.transport.design_style import (
     link_widths,
     width_samples,
 )
+from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages, totals
 from blocc.transport.design.design_result import Design
 
 if TYPE_CHECKING:

@@ -12,10 +12,8 @@ from blocc.report.figure import PlotError
 from blocc.report.format import aligned, decimals, number, percent, sort_key
 from blocc.report.page import Cell, PageTable, render, write_html
 from blocc.report.transport.design_charts import convergence_figure, demand_figure, map_figure
-from blocc.report.transport.design_geometry import labels_inside, map_labels
-from blocc.report.transport.design_rows import market_rows, totals
-from blocc.report.transport.design_series import demand_matrices
-from blocc.report.transport.design_style import width_samples
+from blocc.report.transport.design_geometry import labels_inside, map_labels, width_samples
+from blocc.report.transport.design_series import demand_matrices, market_rows, totals
 from blocc.result import Status
 from blocc.transport.design.design_result import Design
 

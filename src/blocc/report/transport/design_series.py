@@ -1,13 +1,42 @@
-"""The numbers behind the charts of pictures and page alike: demand by pair of nodes, utility by evaluation."""
+"""A design as rows, one for each link and market, and as the series and matrices behind its charts."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.transport.design.design_result import Design
+
+LINK_FIELDS = ("from", "to", "capacity", "flow", "price", "utilisation", "time", "cost")
+MARKET_FIELDS = (
+    *("origin", "destination", "demand", "share", "served"),
+    *("time", "alternative_time", "path_cost", "revenue", "revenue_per_passenger"),
+)
+
+
+def link_rows(design: Design) -> list[dict[str, Any]]:
+    """Every candidate link; capacity 0 means that it is not built."""
+    network, follower = design.network, design.follower
+    columns = (design.capacity, follower.flow, follower.price, design.utilisation, network.time, network.cost)
+    return network.link_rows(**dict(zip(LINK_FIELDS[2:], columns, strict=True)))
+
+
+def market_rows(design: Design) -> list[dict[str, Any]]:
+    """Every market; ``time`` is that of its passengers, ``revenue`` what all of them pay."""
+    network, follower = design.network, design.follower
+    served = network.demand * follower.share
+    times = (follower.travel_time, network.alternative_time, follower.path_cost)
+    columns = (network.demand, follower.share, served, *times, served * network.revenue, network.revenue)
+    return network.market_rows(**dict(zip(MARKET_FIELDS[2:], columns, strict=True)))
+
+
+def totals(design: Design) -> dict[str, float]:
+    """Demand of all markets, and the part of it that travels on the new network."""
+    demand = design.network.demand
+    return {"demand": float(demand.sum()), "served": float(np.nansum(demand * design.follower.share))}
+
 
 MOST_NODES = 100  # in a heat map: more could be told apart neither on paper nor on a screen
 MOST_POINTS = 2000  # of a curve

@@ -13,7 +13,7 @@ from typing import Any
 from blocc._lib.files import json_bytes, parse_json, plain, read_limited
 from blocc._lib.tables import csv_bytes
 from blocc.report.storage import StorageError, check_format, write_files
-from blocc.report.transport.design_rows import LINK_FIELDS, MARKET_FIELDS, link_rows, market_rows, totals
+from blocc.report.transport.design_series import LINK_FIELDS, MARKET_FIELDS, link_rows, market_rows, totals
 from blocc.result import History
 from blocc.transport.design.design_result import Design
 

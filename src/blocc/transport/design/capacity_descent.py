@@ -70,7 +70,7 @@ def descend_built(
     limits: CapacitySet,
     start: Candidate,
     gamma: float,
-    observe: Observer,
+    observe: Observer = lambda capacity, gamma, found: None,
     *,
     iterations: int,
     precision: float = 1e-13,

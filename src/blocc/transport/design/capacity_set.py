@@ -93,15 +93,15 @@ class CapacitySet(ConvexSet):
 
     def sample_flat(self, generator: np.random.Generator) -> Float[NDArray, "links"]:
         top = np.where(np.isfinite(self.limit), self.limit, 2.0)
-        point = generator.uniform(0.0, 1.0, self.size)[self.group] * top
-        spent = float(self.cost @ point)
-        return point if spent <= self.budget else point * (self.budget / spent)
+        return self._affordable(generator.uniform(0.0, 1.0, self.size)[self.group] * top)
 
     def cover(self, flow: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
         """The smallest member that carries ``flow``, cut down to the limits and, in proportion, to the budget."""
-        needed = np.minimum(np.maximum(flow, flow[self.partner]), self.limit)
-        spent = float(self.cost @ needed)
-        return needed if spent <= self.budget else needed * (self.budget / spent)
+        return self._affordable(np.minimum(np.maximum(flow, flow[self.partner]), self.limit))
+
+    def _affordable(self, point: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
+        spent = float(self.cost @ point)
+        return point if spent <= self.budget else point * (self.budget / spent)
 
 
 def _limits(limit: Any, count: int) -> Float[NDArray, "links"]:

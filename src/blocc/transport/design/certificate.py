@@ -29,7 +29,7 @@ def remaining_gain(search: Search, adopt: bool, small_gain: float) -> float:
         gains = []
         for price in _budget_prices(search):
             start = Candidate(before.capacity, price)
-            capacity, gain = descend_built(model, limits, start, gamma, _ignore, iterations=iterations)
+            capacity, gain = descend_built(model, limits, start, gamma, iterations=iterations)
             inside = limits.cover(capacity)
             if price > 0.0 or not np.array_equal(inside, capacity):
                 gain = value - float(model.capacities(inside, gamma).value)
@@ -40,10 +40,6 @@ def remaining_gain(search: Search, adopt: bool, small_gain: float) -> float:
         if search.state.best is before or gain <= small_gain:
             break
     return gain
-
-
-def _ignore(capacity: Float[NDArray, "links"], gamma: float, found: CapacityPenalty) -> None:
-    """Evaluations of the test are no part of the history."""
 
 
 def _budget_prices(search: Search) -> list[float]:

@@ -32,7 +32,7 @@ from blocc.transport.design.model import CapacityPenalty, DesignModel
 from blocc.transport.design.options import PAPER_STEP, DesignOptions
 from blocc.transport.design.search import Search
 from blocc.transport.network.network import TransportNetwork
-from blocc.transport.travellers.oracle import structured_problem
+from blocc.transport.travellers.formulation import structured_problem
 
 _STOPPED = {
     StopReason.CALLBACK: Status.STOPPED,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from blocc.resume.recorded import RecordedMonitor
-from blocc.transport.design.capacity_descent import Candidate
 from blocc.transport.design.design_result import WhatIf
 from blocc.transport.design.search import WHAT_IF, Search, SearchState
 
@@ -47,42 +47,13 @@ def _to_tree(search: Search) -> dict[str, Any]:
     state, nowhere = search.state, np.zeros(search.model.network.n_links)
     table = np.full((_MOST_ROWS, len(WhatIf._fields)), np.nan)
     table[: len(state.what_if)] = np.reshape(state.what_if, (-1, table.shape[1]))
-    missing = state.solution is None
-    solution = search.model.capacities(nowhere, search.gamma) if missing else state.solution
-    return {
-        "links": np.stack([state.cost, state.prices, state.flow, state.penalised_flow, state.best.capacity]),
-        "is_open": state.is_open,
-        "provisional_flow": nowhere if state.provisional_flow is None else state.provisional_flow,
-        "numbers": np.array(
-            [state.best.budget_price, state.score, state.budget_price, state.provisional_utility, state.seconds]
-        ),
-        "counts": np.array([state.evaluations, state.stage, len(state.what_if)]),
-        "has": np.array([not missing, state.provisional_flow is not None]),
-        "what_if": table,
-        "solution": solution,
-    }
+    solution = search.model.capacities(nowhere, search.gamma) if state.solution is None else state.solution
+    return vars(state) | {"what_if": table, "solution": solution, "is_solved": state.solution is not None}
 
 
 def _from_tree(tree: dict[str, Any]) -> SearchState:
-    plain = {name: np.asarray(value) for name, value in tree.items() if name != "solution"}
-    cost, prices, flow, penalised_flow, capacity = plain["links"]
-    best_price, score, budget_price, provisional_utility, seconds = plain["numbers"].tolist()
-    evaluations, stage, rows = plain["counts"].tolist()
-    has_solution, has_provisional = plain["has"].tolist()
-    return SearchState(
-        is_open=plain["is_open"],
-        cost=cost,
-        prices=prices,
-        flow=flow,
-        penalised_flow=penalised_flow,
-        best=Candidate(capacity, best_price),
-        score=score,
-        solution=tree["solution"] if has_solution else None,
-        budget_price=budget_price,
-        provisional_utility=provisional_utility,
-        provisional_flow=plain["provisional_flow"] if has_provisional else None,
-        evaluations=evaluations,
-        stage=stage,
-        what_if=[WhatIf(*row)._replace(links_built=int(row[4])) for row in plain["what_if"][:rows].tolist()],
-        seconds=seconds,
-    )
+    solution, table = tree["solution"], np.asarray(tree["what_if"]).tolist()
+    rest = {name: value for name, value in tree.items() if name not in ("solution", "what_if", "is_solved")}
+    plain = jax.tree.map(lambda leaf: np.asarray(leaf) if np.ndim(leaf) else leaf.item(), rest)
+    rows = [WhatIf(*row)._replace(links_built=int(row[4])) for row in table if np.isfinite(row[0])]
+    return SearchState(**plain, what_if=rows, solution=solution if tree["is_solved"] else None)

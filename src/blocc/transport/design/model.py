@@ -14,10 +14,9 @@ from blocc._lib.precision import double_precision
 from blocc.lagrangian import Multipliers, Residuals, residuals, weights
 from blocc.transport.design.prices import PricePenalty, evaluate_prices
 from blocc.transport.network.network import TransportNetwork
-from blocc.transport.travellers.assignment import LowerLevel, cold, solve_lower_level
+from blocc.transport.travellers.assignment import AssignmentPoint, LowerLevel, cold, solve_lower_level
+from blocc.transport.travellers.formulation import pack, structured_problem
 from blocc.transport.travellers.graph import Graph, graph_of
-from blocc.transport.travellers.oracle import pack, structured_problem
-from blocc.transport.travellers.origin_blocks import AssignmentPoint
 
 #: Relative accuracy to which the lower level is solved.
 TOLERANCE = 1e-11

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,16 @@ from blocc.transport.design.capacity_descent import LEVELS, Candidate, descend_b
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.design_result import WhatIf
 from blocc.transport.design.model import CapacityPenalty, DesignModel
-from blocc.transport.design.polish import polish
-from blocc.transport.design.prices import FINEST, GAMMAS, Descent, PricePenalty, PriceProblem, descend, temperature_of
+from blocc.transport.design.prices import (
+    FINEST,
+    GAMMAS,
+    Descent,
+    PricePenalty,
+    PriceProblem,
+    descend,
+    polish,
+    temperature_of,
+)
 
 #: gammas of the homotopy whose designs are solved exactly, for the table of what another gamma would have given.
 WHAT_IF = (2.0, 4.5, 10.0, 100.0, 1e3)
@@ -46,12 +55,12 @@ class SearchState:
     prices: Float[NDArray, "links"]
     flow: Float[NDArray, "links"]  #: the follower's, at these prices
     penalised_flow: Float[NDArray, "links"]
+    provisional_flow: Float[NDArray, "links"]  #: where the descent in prices has met its best
     best: Candidate  #: the best capacities so far, judged by exact answers of the travellers
     score: float = -np.inf  #: of the best capacities
     solution: CapacityPenalty | None = None  #: both answers at the best capacities, as they were judged
     budget_price: float = 0.0
     provisional_utility: float = -np.inf  #: the best that the descent in prices has met, without an exact answer
-    provisional_flow: Float[NDArray, "links"] | None = None
     evaluations: int = 0
     stage: int = 0  #: stages done
     what_if: list[WhatIf] = field(default_factory=list)
@@ -61,7 +70,7 @@ class SearchState:
     def initial(cls, model: DesignModel, limits: CapacitySet) -> SearchState:
         """Nothing found yet."""
         zero = np.zeros(model.network.n_links)
-        return cls(limits.limit > 0, model.network.cost, zero, zero, zero, Candidate(zero))
+        return cls(limits.limit > 0, model.network.cost, zero, zero, zero, zero, Candidate(zero))
 
 
 class Search:
@@ -231,7 +240,7 @@ class Search:
 
     def settle(self) -> None:
         """Judge what a run that was stopped had in hand."""
-        if self.state.provisional_flow is not None and self.state.provisional_utility > self.state.score:
+        if self.state.provisional_utility > self.state.score:
             self.keep(Candidate(self._carrying(self.state.provisional_flow)))
 
     # --- history ----------------------------------------------------------------------------------------------------
@@ -242,20 +251,16 @@ class Search:
         flow = np.asarray(found.follower.flow)
         if -losses[0] > self.state.provisional_utility:
             self.state.provisional_utility, self.state.provisional_flow = -losses[0], flow
-        row = HistoryRow(
-            time=self.monitor.elapsed(),
+        self._append(
+            flow,
+            found,
             gamma=gamma,
             upper_value=losses[0],
             upper_value_penalty=losses[1],
-            lower_value=float(found.follower.value),
-            penalty_value=float(found.value),
             stationarity=float(np.max(np.abs(found.gradient), initial=0.0)),
             inner_residual=0.0,
             distance=float(np.linalg.norm(found.penalised.share - found.follower.share)),
-            step=0.0,
-            evaluations=self.state.evaluations,
         )
-        self.monitor.append(row, flow)
 
     def observe(self, capacity: Float[NDArray, "links"], gamma: float, found: CapacityPenalty) -> None:
         """Record one evaluation of F_gamma in the capacities, and keep it if it is the best so far."""
@@ -265,17 +270,18 @@ class Search:
             candidate = Candidate(capacity.copy(), self.state.best.budget_price)
             self._adopt(candidate, found, found if gamma == self.gamma else None)
         step = capacity - np.clip(capacity - np.asarray(found.gradient), 0.0, self.limits.limit)
-        row = HistoryRow(
-            time=self.monitor.elapsed(),
+        self._append(
+            capacity,
+            found,
             gamma=gamma,
             upper_value=-float(found.utility),
             upper_value_penalty=-float(found.utility_penalised),
-            lower_value=float(found.follower.value),
-            penalty_value=float(found.value),
             stationarity=float(np.max(np.abs(step), initial=0.0)),
             inner_residual=found.error,
             distance=found.distance,
-            step=0.0,
-            evaluations=self.state.evaluations,
         )
-        self.monitor.append(row, capacity)
+
+    def _append(self, x: Float[NDArray, "links"], found: PricePenalty | CapacityPenalty, **figures: Any) -> None:
+        shared: dict[str, Any] = {"time": self.monitor.elapsed(), "step": 0.0, "evaluations": self.state.evaluations}
+        values: dict[str, Any] = {"lower_value": float(found.follower.value), "penalty_value": float(found.value)}
+        self.monitor.append(HistoryRow(**shared, **values, **figures), x)

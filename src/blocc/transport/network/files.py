@@ -10,9 +10,8 @@ from blocc._lib.files import write_file
 from blocc.errors import BloccError, OptionError
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.network.readers import gmns, native, tntp
-from blocc.transport.network.readers.lines import read_text
 from blocc.transport.network.readers.omx import read_omx
-from blocc.transport.network.readers.raw import RawNetwork
+from blocc.transport.network.readers.raw import RawNetwork, read_text
 from blocc.transport.network.readers.rules import FillRules, complete
 
 BUILT_IN = ("three", "nine", "seville")

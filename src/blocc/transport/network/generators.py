@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.errors import OptionError
-from blocc.transport.network.network import TransportNetwork
+from blocc.transport.network.network import LINK_COLUMNS, MARKET_COLUMNS, TransportNetwork
 
 #: Ratios of the Seville network: mean time of a link, cost over time, mean demand of a market, and the line through its
 #: revenues over the times of the shortest paths.
@@ -49,14 +49,8 @@ def grid_network(
     proportion to the time of the shortest path, with a wide spread, so that some markets are worth serving and others
     are not; the existing network takes 1 to 1.6 times as long as the shortest path.
     """
-    _check_grid(
-        rows,
-        columns,
-        demand=demand,
-        cost_per_time=cost_per_time,
-        revenue_flat=revenue_flat,
-        revenue_per_time=revenue_per_time,
-    )
+    rates = {"cost_per_time": cost_per_time, "revenue_flat": revenue_flat, "revenue_per_time": revenue_per_time}
+    _check_grid(rows, columns, demand=demand, **rates)
     random = np.random.default_rng(seed)
     straight = _neighbours(rows, columns)
     crossed = _diagonals(rows, columns, _diagonal_count(rows, columns, len(straight), diagonals, links), random)
@@ -76,19 +70,12 @@ def grid_network(
     weights = gravity[pairs[:, 0], pairs[:, 1]]
     shortest = shortest[pairs[:, 0], pairs[:, 1]]
     revenue = (revenue_flat + revenue_per_time * shortest) * random.uniform(0.1, 1.9, len(pairs))
+    alternative = shortest * random.uniform(1.0, 1.6, len(pairs))
+    markets = zip(*(pairs.T + 1), weights * (demand / weights.mean()), revenue, alternative, strict=True)
     return TransportNetwork.from_tables(
         _rows(("id", "x", "y"), zip(itertools.count(1), *places.T)),
-        _rows(("from", "to", "time", "cost"), ((i + 1, j + 1, time, cost_per_time * time) for i, j, time in both)),
-        _rows(
-            ("origin", "destination", "demand", "revenue", "alternative_time"),
-            zip(
-                *(pairs.T + 1),
-                weights * (demand / weights.mean()),
-                revenue,
-                shortest * random.uniform(1.0, 1.6, len(pairs)),
-                strict=True,
-            ),
-        ),
+        _rows(("from", "to", *LINK_COLUMNS), ((i + 1, j + 1, time, cost_per_time * time) for i, j, time in both)),
+        _rows(("origin", "destination", *MARKET_COLUMNS), markets),
         name=name or f"grid {rows} x {columns}",
         notes=f"Generated: a grid of {rows} x {columns} nodes with {len(crossed)} diagonals, seed {seed}.",
     )

@@ -17,6 +17,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc._lib.files import shown
+from blocc._lib.tables import table_rows
 from blocc.errors import ProblemError
 from blocc.transport.network.checked_rows import Table, raise_if_any
 
@@ -97,22 +98,14 @@ class TransportNetwork:
             name=name,
             nodes=tuple(ids),
             coordinates=places,
-            tail=ends[0],
-            head=ends[1],
-            time=link_numbers[:, 0],
-            cost=link_numbers[:, 1],
-            origin=pairs[0],
-            destination=pairs[1],
-            demand=market_numbers[:, 0],
-            revenue=market_numbers[:, 1],
-            alternative_time=market_numbers[:, 2],
+            **dict(zip(("tail", "head", *LINK_COLUMNS), (*ends, *link_numbers.T), strict=True)),
+            **dict(zip(("origin", "destination", *MARKET_COLUMNS), (*pairs, *market_numbers.T), strict=True)),
             geographic=geographic,
             labels=tuple(str(row.get("name") or key) for key, row in zip(ids, node_table.data, strict=True)),
             start_range=_range(start_range),
             notes=notes,
         )
-        unserved = np.isinf(network.free_flow_times)
-        for row in np.flatnonzero(unserved):
+        for row in np.flatnonzero(np.isinf(network.free_flow_times)):
             market_table.complain(int(row), "destination", "cannot be reached from the origin over the candidate links")
         raise_if_any(name, (market_table,))
         return network
@@ -181,32 +174,24 @@ class TransportNetwork:
     def node_rows(self) -> list[dict[str, Any]]:
         """The nodes as rows that :meth:`from_tables` reads."""
         keys = ("lon", "lat") if self.geographic else ("x", "y")
-        rows: list[dict[str, Any]] = []
-        for identifier, label, place in zip(self.nodes, self.labels, self.coordinates, strict=True):
-            row: dict[str, Any] = {"id": identifier, keys[0]: float(place[0]), keys[1]: float(place[1])}
-            rows.append(row if label == str(identifier) else {**row, "name": label})
-        return rows
-
-    def link_rows(self) -> list[dict[str, Any]]:
-        """The links as rows that :meth:`from_tables` reads."""
         return [
-            {"from": self.nodes[i], "to": self.nodes[j], "time": float(time), "cost": float(cost)}
-            for i, j, time, cost in zip(self.tail, self.head, self.time, self.cost, strict=True)
+            {"id": key, **dict(zip(keys, place, strict=True)), **({} if label == str(key) else {"name": label})}
+            for key, label, place in zip(self.nodes, self.labels, self.coordinates.tolist(), strict=True)
         ]
 
-    def market_rows(self) -> list[dict[str, Any]]:
-        """The markets as rows that :meth:`from_tables` reads."""
-        columns = zip(self.origin, self.destination, self.demand, self.revenue, self.alternative_time, strict=True)
-        return [
-            {
-                "origin": self.nodes[o],
-                "destination": self.nodes[d],
-                "demand": float(demand),
-                "revenue": float(revenue),
-                "alternative_time": float(alternative),
-            }
-            for o, d, demand, revenue, alternative in columns
-        ]
+    def link_rows(self, **figures: Float[NDArray, "links"]) -> list[dict[str, Any]]:
+        """The links as rows that :meth:`from_tables` reads; or with other figures of theirs."""
+        return self._rows({"from": self.tail, "to": self.head}, figures, LINK_COLUMNS)
+
+    def market_rows(self, **figures: Float[NDArray, "markets"]) -> list[dict[str, Any]]:
+        """The markets as rows that :meth:`from_tables` reads; or with other figures of theirs."""
+        return self._rows({"origin": self.origin, "destination": self.destination}, figures, MARKET_COLUMNS)
+
+    def _rows(
+        self, ends: dict[str, Int[NDArray, "rows"]], figures: dict[str, NDArray], usual: tuple[str, ...]
+    ) -> list[dict[str, Any]]:
+        figures = figures or {name: getattr(self, name) for name in usual}
+        return table_rows({name: [self.nodes[i] for i in positions] for name, positions in ends.items()} | figures)
 
     def check_text(self) -> None:
         """Raise where a text holds half a character, which JSON can name and no file and no terminal takes."""

@@ -13,8 +13,7 @@ from pathlib import Path
 from blocc._lib.tables import csv_bytes
 from blocc.transport.network.checked_rows import PLACE, identifier
 from blocc.transport.network.network import NodeId, TransportNetwork
-from blocc.transport.network.readers.lines import Complaints, read_csv
-from blocc.transport.network.readers.raw import Demand, RawNetwork, Row
+from blocc.transport.network.readers.raw import Complaints, Demand, RawNetwork, Row, read_csv
 
 NODE = {"id": ("node_id",), "x": ("x_coord",), "y": ("y_coord",), "name": ("name",), "zone": ("zone_id",)}
 LINK = {
@@ -69,36 +68,23 @@ def read_folder(folder: Path) -> RawNetwork:
 def render(network: TransportNetwork) -> dict[str, bytes]:
     """The contents of the files that :func:`read_folder` reads, by name."""
     axes = ("lon", "lat") if network.geographic else ("x", "y")
-    nodes = [
-        {"node_id": row["id"], "name": row.get("name", ""), "x_coord": row[axes[0]], "y_coord": row[axes[1]]}
-        for row in network.node_rows()
-    ]
-    links = [
-        {
-            "link_id": number,
-            "from_node_id": row["from"],
-            "to_node_id": row["to"],
-            "directed": 1,
-            "time": row["time"],
-            "cost": row["cost"],
-        }
-        for number, row in enumerate(network.link_rows(), 1)
-    ]
-    markets = [
-        {
-            "o_zone_id": row["origin"],
-            "d_zone_id": row["destination"],
-            "volume": row["demand"],
-            "revenue": row["revenue"],
-            "alternative_time": row["alternative_time"],
-        }
-        for row in network.market_rows()
-    ]
+    headings = {"node_id": "id", "name": "name", "x_coord": axes[0], "y_coord": axes[1]}
+    nodes = _renamed(network.node_rows(), headings)
+    numbered = [{"number": number, "directed": 1, **row} for number, row in enumerate(network.link_rows(), 1)]
+    headings = {"link_id": "number", "from_node_id": "from", "to_node_id": "to"}
+    links = _renamed(numbered, headings | {name: name for name in ("directed", "time", "cost")})
+    headings = {"o_zone_id": "origin", "d_zone_id": "destination", "volume": "demand"}
+    markets = _renamed(network.market_rows(), headings | {name: name for name in ("revenue", "alternative_time")})
     low, high = network.start_range or ("", "")
     crs = "EPSG:4326" if network.geographic else ""
     config = {"dataset_name": network.name, "crs": crs, "start_low": low, "start_high": high, "notes": network.notes}
-    tables = {"node.csv": nodes, "link.csv": links, "demand.csv": markets, "config.csv": [config]}
+    tables: dict[str, list[Row]] = {"node.csv": nodes, "link.csv": links, "demand.csv": markets, "config.csv": [config]}
     return {name: csv_bytes(rows, guarded=False) for name, rows in tables.items()}
+
+
+def _renamed(rows: Iterable[Row], headings: Mapping[str, str]) -> list[Row]:
+    """Rows under other headings; what a row lacks stays empty."""
+    return [{heading: row.get(name, "") for heading, name in headings.items()} for row in rows]
 
 
 def _config(folder: Path) -> Mapping[str, str]:

@@ -13,8 +13,7 @@ import numpy as np
 
 from blocc.errors import BloccError, OptionError, ProblemError
 from blocc.transport.network.checked_rows import PLACE
-from blocc.transport.network.readers.lines import MAX_BYTES, check_rows
-from blocc.transport.network.readers.raw import Demand, Row
+from blocc.transport.network.readers.raw import MAX_BYTES, Demand, Row, check_rows
 
 MAX_CELLS = 100_000_000
 #: Bytes of one chunk of an array. Chunks are packed, so that a small file can announce large ones, and each is unpacked

@@ -13,8 +13,7 @@ from blocc._lib.arrays import Bool, NDArray
 from blocc.errors import OptionError, ProblemError
 from blocc.transport.network.checked_rows import NetworkError, Table, is_blank
 from blocc.transport.network.network import TransportNetwork
-from blocc.transport.network.readers.lines import check_rows
-from blocc.transport.network.readers.raw import RawNetwork, Row
+from blocc.transport.network.readers.raw import RawNetwork, Row, check_rows
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from blocc.errors import ProblemError
 from blocc.transport.network.checked_rows import PLACE, finite, identifier
-from blocc.transport.network.readers.lines import Complaints, check_rows, read_text
-from blocc.transport.network.readers.raw import Demand, RawNetwork, Row
+from blocc.transport.network.readers.raw import Complaints, Demand, RawNetwork, Row, check_rows, read_text
 
 SUFFIX = "_net.tntp"
 #: Columns of a line of the network file; the format fixes their order.

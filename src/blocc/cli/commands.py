@@ -1,0 +1,271 @@
+"""The command line: parses, calls, prints. Everything it does is a call away in Python.
+
+The commands ``solve``, ``check``, ``verify`` and ``toy`` are here, and the application of all commands.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from blocc._lib.files import plain
+from blocc._lib.version import __version__
+from blocc.cli.common import (
+    EXIT_CODES,
+    Checkpoint,
+    ProblemFile,
+    Quiet,
+    Resume,
+    Seed,
+    make_app,
+    parse_number,
+    present,
+    print_json,
+)
+from blocc.cli.compare import compare_command
+from blocc.cli.design import build_network_app, design_command
+from blocc.cli.studies import report_command, sweep_command
+from blocc.cli.svm import svm_command
+from blocc.errors import InputError
+from blocc.judge.verification import WORDS, Verification, readable
+from blocc.judge.verify import TOLERANCE, verify
+from blocc.multi_result import MultiResult
+from blocc.problems import toy
+from blocc.problems.loading import load_problem, parse_x0
+from blocc.report.plots import plot_toy_surface
+from blocc.report.storage import ChangedError, describe, load_result
+from blocc.result import Result, Status
+from blocc.solve import solve
+from blocc.solve_many import solve_many
+
+_ABOUT = """Solve bilevel programs whose lower level is constrained by the upper level's decision.
+
+A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/toy.py is one).
+
+[bold]Examples[/bold]
+
+  blocc solve examples/toy.py
+  blocc solve examples/toy.py --x0 0.3 --save runs/first --plot runs/first.png
+  blocc solve examples/pricing.py --x0 '{"price": [1, 1, 1], "capacity": 3}'
+  blocc solve study.py:winter --starts 50 --json
+  blocc check study.py:winter
+  blocc verify runs/first examples/toy.py
+  blocc design seville --out runs/seville
+  blocc network describe seville
+  blocc svm breast_cancer --out runs/svm
+  blocc toy --starts 50
+  blocc compare toy --out runs/compare
+  blocc sweep examples/study.toml --out runs/study
+  blocc report runs/study
+
+[bold]Exit codes[/bold]
+
+    0  converged (check: every assumption holds; verify: every claim does; compare: one method at
+       least; sweep: every cell is done)
+    2  bad input
+    3  stalled, or out of iterations (sweep: some cells failed)
+    4  infeasible
+    5  unbounded
+    6  not convex (check: an assumption fails; verify: a claim does not hold)
+    7  a function is not finite
+    8  time limit
+    9  the penalty is open: gamma, given by hand, is too small
+  130  interrupted or stopped
+    1  an unexpected error inside blocc"""
+
+#: A claim that does not hold counts like an assumption that fails.
+NOT_VERIFIED = EXIT_CODES[Status.NOT_CONVEX]
+
+
+# --- commands ------------------------------------------------------------------------------------------------------
+def solve_command(
+    problem: ProblemFile,
+    x0: Annotated[
+        str | None, typer.Option(help="Start, as JSON: a number, a list or an object. Default: mid X.")
+    ] = None,
+    gamma: Annotated[str | None, typer.Option(help="'auto', or a number to keep it fixed.")] = None,
+    inner: Annotated[str | None, typer.Option(help="auto, interior-point, maxmin, single-loop or pdhg.")] = None,
+    outer: Annotated[str | None, typer.Option(help="auto, or pgd: Algorithm 1 as published.")] = None,
+    step: Annotated[float | None, typer.Option(help="Step length eta of pgd.")] = None,
+    tolerance: Annotated[float | None, typer.Option(help="Relative tolerance of the certificate.")] = None,
+    max_iterations: Annotated[int | None, typer.Option(help="Most outer iterations.")] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds; the best point so far is kept.")] = None,
+    starts: Annotated[int | None, typer.Option(help="Solve from this many random starts and report the best.")] = None,
+    seed: Seed = 0,
+    preset: Annotated[str, typer.Option(help="default, or paper: the published algorithms.")] = "default",
+    save: Annotated[Path | None, typer.Option(help="Keep the result as PATH.json and PATH.npz.")] = None,
+    checkpoint: Checkpoint = None,
+    resume: Resume = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the convergence (.png, .pdf, .svg).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Solve the problem in a file and print a certified answer.
+
+    The exit code says how it ended; blocc --help lists them.
+    """
+    target = load_problem(problem)
+    given = {
+        "gamma": parse_number("gamma", gamma, "auto"),
+        "inner": inner,
+        "outer": outer,
+        "step": step,
+        "tolerance": tolerance,
+        "max_iterations": max_iterations,
+        "time_limit": time_limit,
+    }
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    options.update(seed=seed, preset=preset)
+    options.update(progress=False if quiet else None, checkpoint=checkpoint, resume=resume)
+    if starts is None:
+        found: Result | MultiResult = solve(target, None if x0 is None else parse_x0(x0, target), **options)
+    elif x0 is None:
+        found = solve_many(target, starts=starts, **options)
+    else:
+        raise InputError("give either --x0 (one start) or --starts (random starts), not both")
+    result = found.best if isinstance(found, MultiResult) else found
+    written = [] if save is None else [result.save(save)]
+    if plot is not None:
+        result.plot(plot)
+        written.append(plot)
+    present(
+        lambda: _document(found, result), repr(found), result.success, as_json=as_json, quiet=quiet, written=written
+    )
+    raise typer.Exit(EXIT_CODES[result.status])
+
+
+def check_command(
+    problem: ProblemFile,
+    x0: Annotated[str | None, typer.Option(help="Where to look, as JSON. Default: mid X.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Probe numerically whether the problem meets the method's assumptions, and say so in words.
+
+    Exit code 0: every assumption holds near x0; 6: one fails; 2: bad input.
+    """
+    target = load_problem(problem)
+    report = target.check(None if x0 is None else parse_x0(x0, target))
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        print(report)
+    raise typer.Exit(0 if report.ok else EXIT_CODES[Status.NOT_CONVEX])
+
+
+def verify_command(
+    result: Annotated[
+        str, typer.Argument(help="What --save or Result.save wrote: PATH.json.", metavar="RESULT", show_default=False)
+    ],
+    problem: Annotated[
+        str,
+        typer.Argument(help="The Python file that builds its problem.", metavar="FILE.py[:NAME]", show_default=False),
+    ],
+    tolerance: Annotated[float, typer.Option(help="Relative tolerance; never the result's own.")] = TOLERANCE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Recompute everything that a saved result claims, from the problem alone.
+
+    Exit code 0: every claim holds; 6: one does not, or the files were changed after they were saved; 2: bad input.
+    """
+    target = load_problem(problem)
+    try:
+        found = load_result(result)
+    except ChangedError as error:
+        if as_json:
+            print_json({"ok": False, "error": str(error)})
+        elif not quiet:
+            print(f"NOT verified: {error}")
+        raise typer.Exit(NOT_VERIFIED) from None
+    verification = verify(target, found, tolerance)
+    if as_json:
+        print_json(verification.to_dict())
+    elif not quiet:
+        _print_checks(verification)
+    raise typer.Exit(0 if verification.ok else NOT_VERIFIED)
+
+
+def toy_command(
+    starts: Annotated[int, typer.Option(help="Random starts, run in one batch.")] = 200,
+    gamma: Annotated[float, typer.Option(help="Penalty, kept fixed as in the paper.")] = 5.0,
+    preset: Annotated[str, typer.Option(help="default, or paper: Algorithms 1 and 2 as published.")] = "default",
+    seed: Annotated[int, typer.Option(help="Seed of the starts.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("runs/toy"),
+) -> None:
+    """Run the toy example of the paper: where the starts end, and a picture of it.
+
+    Exit code 0 when every start converged to a local minimiser within 1e-4, otherwise 3.
+    """
+    run = toy.run_starts(starts, gamma, preset, seed)
+    table = Table("local minimiser x", "f(x, x)", "starts that end there", title=f"The toy, {preset} settings")
+    for x, count in zip(run.minimisers, run.counts, strict=True):
+        table.add_row(f"{x:.6f}", f"{float(toy.true_value(x)):.6f}", str(count))
+    Console().print(table)
+    seconds = run.results.seconds
+    print(
+        f"{run.converged} of {starts} starts converged; largest distance to a local minimiser "
+        f"{run.largest_distance:.1e}; {seconds['run']:.2f} s (and {seconds['compile']:.2f} s to compile)"
+    )
+    plot_toy_surface(run, out / "surface.png")
+    print(f"written: {out / 'surface.png'}")
+    raise typer.Exit(0 if run.converged == starts and run.largest_distance < 1e-4 else 3)
+
+
+# --- what a user sees ----------------------------------------------------------------------------------------------
+def _document(found: Result | MultiResult, result: Result) -> dict[str, Any]:
+    """The best result as JSON, with one line for each start where there were many."""
+    document = {**describe(result), "exit_code": EXIT_CODES[result.status]}
+    if isinstance(found, MultiResult):
+        document["starts"] = [
+            {"status": one.status.value, "x": plain(one.x), "upper_value": one.upper_value} for one in found.results
+        ]
+    return document
+
+
+def _print_checks(verification: Verification) -> None:
+    console = Console(highlight=False)
+    table = Table(box=SIMPLE)
+    table.add_column("claim", no_wrap=True)
+    for heading in ("result says", "recomputed", ""):
+        table.add_column(heading, overflow="fold")
+    table.add_column("by", style="dim")
+    for check in verification.checks:
+        style = "green" if check.ok else "red" if check.ok is False else "yellow"
+        cells = (check.name, readable(check.claimed), readable(check.recomputed))
+        words = f"[{style}]{WORDS[check.ok]}[/{style}]"
+        table.add_row(*map(escape, cells), words, escape(check.note))  # a file from outside may hold any text
+    console.print(table)
+    verdict = "verified" if verification.ok else "NOT verified"
+    style = "bold green" if verification.ok else "bold red"
+    console.print(f"{verification.name}: {verdict} (tolerance {verification.tolerance:g})", style=style, markup=False)
+
+
+# --- the application -----------------------------------------------------------------------------------------------
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"blocc {__version__}")
+        raise typer.Exit()
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Hold the options that belong to no command."""
+
+
+def build_app() -> typer.Typer:
+    """The typer application, with its commands."""
+    own = (solve_command, check_command, verify_command)
+    others = (design_command, svm_command, compare_command, toy_command, sweep_command, report_command)
+    app = make_app(_ABOUT, *own, *others, bare=("svm", "toy"))
+    app.callback(help=_ABOUT)(_root)
+    app.add_typer(build_network_app(), name="network")
+    return app
