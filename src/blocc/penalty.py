@@ -203,6 +203,47 @@ def evaluate(
     )
 
 
+def evaluate_exactly(
+    flat: FlatProblem,
+    oracle: InnerOracle,
+    x: Float[Array, "n_x"],
+    leader: Leader,
+    warm: WarmStart,
+    tolerance: Float[Array, ""],
+) -> Evaluation:
+    """The limit of F_gamma for an infinite gamma: f(x, y(x)), with its derivative by the oracle's adjoint system.
+
+    yF is then the follower's answer, and the penalty hides nothing.
+    """
+    number = jnp.asarray(jnp.inf, jnp.float64)
+    weights = Weights(jnp.zeros_like(number), jnp.ones_like(number), leader.multipliers, leader.penalty)
+    found = oracle.solve(flat, x, weights, jax.tree.map(lambda leaf: leaf[0], warm), tolerance)
+    slope = oracle.differentiate(flat, x, found, weights, tolerance)
+    assert slope is not None, "only for oracles that differentiate their answers"
+    warm = jax.tree.map(lambda new, old: jnp.stack([new, old[1]]), found.warm, warm)
+    found = found._replace(warm=(), iterations=found.iterations + slope.products)
+    upper, lower = flat.upper(x, found.y), flat.lower(x, found.y)
+    violation = jnp.max(flat.upper_inequality(x, found.y), initial=0.0)
+    return Evaluation(
+        x=x,
+        gamma=number,
+        value=slope.value,
+        gradient=slope.gradient,
+        follower=found,
+        penalised=found._replace(iterations=jnp.zeros_like(found.iterations)),
+        upper_follower=upper,
+        upper_penalised=upper,
+        lower_follower=lower,
+        lower_penalised=lower,
+        violation_follower=violation,
+        violation_penalised=violation,
+        cross=found.residuals,
+        excess=number,  # nothing but the follower's own answer is known
+        usable=_solved(found) & slope.regular & jnp.isfinite(slope.value),
+        warm=warm,
+    )
+
+
 def _shapes(flat: FlatProblem, oracle: InnerOracle) -> Evaluation:
     number, cold = jnp.asarray(1.0, jnp.float64), cold_pair(flat, oracle)
     found: Evaluation = jax.eval_shape(

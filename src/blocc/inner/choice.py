@@ -8,6 +8,7 @@ from typing import Any
 from blocc.errors import OptionError
 from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
+from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerOracle
 from blocc.problem import BilevelProblem, FlatProblem
@@ -15,18 +16,23 @@ from blocc.problem import BilevelProblem, FlatProblem
 #: Up to this many variables and constraints dense Newton systems are the first choice, up to the second the last.
 DENSE_FIRST = 500
 DENSE_LAST = 2500
+#: From this many variables on, a follower without coupled constraints is solved without matrices.
+MATRIX_FREE = 300
 
 NAMES: dict[str, Callable[[], InnerOracle]] = {
     "interior-point": lambda: InteriorPoint(),
     "maxmin": lambda: MaxMin(),
     "single-loop": lambda: MaxMin.single_loop(),
     "pdhg": lambda: PrimalDualHybridGradient(),
+    "newton-cg": lambda: NewtonCG(),
 }
 
 
 def general_oracles(flat: FlatProblem) -> tuple[InnerOracle, ...]:
     """The oracles for a problem without known structure, best first, by size."""
     size = flat.n_y + flat.n_inequality + flat.n_equality
+    if flat.n_y >= MATRIX_FREE and size == flat.n_y:
+        return (NewtonCG(), PrimalDualHybridGradient())
     if size <= DENSE_FIRST:
         return (InteriorPoint(), PrimalDualHybridGradient())
     return (PrimalDualHybridGradient(), InteriorPoint()) if size <= DENSE_LAST else (PrimalDualHybridGradient(),)

@@ -47,6 +47,15 @@ class InnerSolution(NamedTuple):
     ]  #: whether the oracle met negative curvature on its way (False where it cannot tell)
 
 
+class Adjoint(NamedTuple):
+    """The derivative of ``f(x, y(x))``, f with the leader's own constraints as an augmented Lagrangian."""
+
+    value: Float[Array, ""]  #: of f
+    gradient: Float[Array, "n_x"]
+    regular: Bool[Array, ""]  #: whether the system could be solved: otherwise the gradient means nothing
+    products: Int[Array, ""]  #: Hessian-vector products
+
+
 @runtime_checkable
 class InnerOracle(Protocol):
     """The protocol. Implementations are frozen dataclasses of their options (hashable, comparable).
@@ -56,6 +65,8 @@ class InnerOracle(Protocol):
 
     #: The best accuracy that is worth asking for.
     finest: float = 0.0
+    #: Whether :meth:`differentiate` is offered.
+    differentiates: bool = False
 
     def cold(self, flat: FlatProblem) -> WarmStart:
         """A warm start that carries no information, of the structure that :meth:`solve` returns."""
@@ -70,6 +81,12 @@ class InnerOracle(Protocol):
 
     def begin_at(self, flat: FlatProblem, y: AnyArray) -> WarmStart | None:
         """A start at ``y`` with nothing known about the multipliers; None for an oracle that has no use for one."""
+        return None
+
+    def differentiate(
+        self, flat: FlatProblem, x: Array, solution: InnerSolution, weights: Weights, tolerance: Array
+    ) -> Adjoint | None:
+        """The derivative of f(x, y(x)) at an accurate solution of the follower's own problem. Pure and traceable."""
         return None
 
 

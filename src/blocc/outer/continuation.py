@@ -98,6 +98,19 @@ def minimise(
         evaluation = following
 
 
+def minimise_exactly(
+    evaluator: Evaluator, first: Evaluation, leader: Leader, tolerances: Tolerances
+) -> tuple[Endpoint, Leader] | None:
+    """Descend f(x, y(x)) itself by its derivative, from an evaluation at an infinite gamma.
+
+    None where that does not end at a stationary point: the penalty function is the more forgiving one.
+    """
+    end, leader = _stage(evaluator, first, leader, tolerances, True)
+    e = end.evaluation
+    good = runs_away(evaluator, e) or (tolerances.stationary(end) and tolerances.admissible(e))
+    return (end, leader) if good else None
+
+
 def minimise_from_both(
     evaluator: Evaluator, first: Evaluation, leader: Leader, tolerances: Tolerances
 ) -> tuple[Endpoint, Leader]:

@@ -1,5 +1,7 @@
 """F_gamma as the outer methods see it: a compiled function that keeps warm starts and never crashes.
 
+An infinite gamma asks for f(x, y(x)) itself and its derivative; only oracles that differentiate their answers know it.
+
 A point where the lower level has no solution comes back with ``usable`` false. Before that, a failed evaluation is
 repeated from other starts, and then by the next oracle in line (:mod:`blocc.outer.recovery`).
 """
@@ -19,7 +21,7 @@ from blocc.inner.elastic import Violation, violation
 from blocc.inner.protocol import InnerOracle, WarmStart
 from blocc.outer import recovery, spectral
 from blocc.outer.monitor import Monitor
-from blocc.penalty import Evaluation, Leader, cold_pair, evaluate
+from blocc.penalty import Evaluation, Leader, cold_pair, evaluate, evaluate_exactly
 from blocc.problem import FlatProblem
 
 #: After so many fallbacks in a row that came to nothing no other oracle is tried: the points have no answer below.
@@ -71,7 +73,8 @@ class Evaluator:
     def compute(self, question: recovery.Question) -> Evaluation:
         """The first usable evaluation, or the first of all where none is."""
         first: Evaluation | None = None
-        for position, oracle in enumerate(self.oracles):
+        oracles = [one for one in self.oracles if one.differentiates] if np.isinf(question.gamma) else self.oracles
+        for position, oracle in enumerate(oracles):
             if position > 0 and self.futile >= _MOST_FUTILE:
                 break
             found = self._by(oracle, question)
@@ -110,9 +113,15 @@ class Evaluator:
         x, leader = jnp.asarray(question.x), jax.tree.map(jnp.asarray, question.leader)
         gamma, accuracy = number(question.gamma), number(max(question.tolerance, oracle.finest))
         easier = () if self.flat.easier is None else self.flat.easier(self.flat.data)
+        if np.isinf(question.gamma):
+            found = self.flat.program(evaluate_exactly, oracle)(x, leader, warm, accuracy)
+            return self._counted(found)
         for data in easier:  # leads to the problem proper: its answer is where that one begins
             warm = self.flat.bind(data).program(evaluate, oracle)(x, gamma, leader, warm, accuracy).warm
-        found = self.flat.program(evaluate, oracle)(x, gamma, leader, warm, accuracy)
+        return self._counted(self.flat.program(evaluate, oracle)(x, gamma, leader, warm, accuracy))
+
+    def _counted(self, found: Evaluation) -> Evaluation:
+        """The evaluation in NumPy, but for its warm start."""
         plain: Evaluation = jax.device_get(found._replace(warm=()))
         self.inner_iterations += int(plain.follower.iterations) + int(plain.penalised.iterations)
         return plain._replace(warm=found.warm)

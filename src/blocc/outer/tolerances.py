@@ -46,6 +46,7 @@ class Tolerances:
         """Accuracy of the inner solutions: tight enough that gamma cannot magnify the error, tighter at the end."""
         if self.inner_tolerance is not None:
             return self.inner_tolerance
+        gamma = 1.0 if np.isinf(gamma) else gamma  # an exact derivative magnifies nothing
         if final:
             return float(np.clip(0.01 * self.tolerance / max(gamma, 1.0), self.finest, 1e-10))
         wanted = max(self.tolerance, 0.01 / max(gamma, 1.0))
@@ -63,7 +64,8 @@ class Tolerances:
 
     def stationary(self, end: Endpoint) -> bool:
         """Whether x is stationary for F_gamma, as far as gradients magnified by gamma can tell."""
-        noise = self.finest * float(end.evaluation.gamma)
+        gamma = float(end.evaluation.gamma)
+        noise = 0.0 if np.isinf(gamma) else self.finest * gamma
         return end.stationarity <= self.slope(end.evaluation, self.tolerance) + noise
 
     def slope(self, evaluation: Evaluation, tolerance: float) -> float:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from blocc._lib.compiled import compile_seconds
+from blocc.inner.choice import choose_oracles
 from blocc.judge.balance import Units
 from blocc.judge.derivatives import LARGEST, size_of
 from blocc.judge.probe import DISTANCES, Value
@@ -98,8 +99,9 @@ class Phases:
     # --- many starts --------------------------------------------------------------------------------------------
     def many(self, points: np.ndarray) -> MultiResult:
         """From many starts, in one batch as far as it goes, to judged results."""
-        if self.flat.n_upper_inequality and self.options.outer != "pgd":
-            # Every start has multipliers of its own: one after the other.
+        differentiates = choose_oracles(self.problem, self.options.inner)[0].differentiates
+        if (self.flat.n_upper_inequality and self.options.outer != "pgd") or (self.automatic and differentiates):
+            # Every start has multipliers of its own, or a follower so large that it fills the machine: one by one.
             results = tuple(self.single(x) for x in points)
             return MultiResult(results, self._seconds())
         units = first_units(self.problem, points.mean(axis=0)) if self.automatic else None

@@ -101,6 +101,13 @@ class Run:
     def _descend(self, first: Evaluation, leader: Leader) -> tuple[Endpoint, Leader]:
         if self.options.outer == "pgd":
             return self.published(first.x[None], leader)[0][0], leader
+        if np.isinf(first.gamma):
+            found = continuation.minimise_exactly(self.evaluator, first, leader, self.tolerances)
+            if found is not None:
+                return found
+            first = continuation.first_gamma(self.evaluator, np.asarray(first.x), leader, self.tolerances)
+            if not first.usable:
+                return Endpoint(first, np.inf, 0.0), leader
         if not isinstance(self.options.gamma, str):
             return continuation.minimise(self.evaluator, first, leader, self.tolerances, fixed_gamma=True)
         return continuation.minimise_from_both(self.evaluator, first, leader, self.tolerances)
@@ -121,6 +128,10 @@ class Run:
     def first_evaluation(self, x: np.ndarray, leader: Leader) -> Evaluation:
         """F_gamma at a start, at the given gamma or at the smallest that serves."""
         if isinstance(self.options.gamma, str):
+            if self.evaluator.oracles[0].differentiates:
+                exact = self.evaluator(x, np.inf, leader, self.tolerances.inner(np.inf))
+                if exact.usable:
+                    return exact
             return continuation.first_gamma(self.evaluator, x, leader, self.tolerances)
         gamma = float(self.options.gamma)
         return self.exact(x, gamma, leader, self.tolerances.inner(gamma))
