@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from blocc._lib.version import __version__
 from blocc.errors import BloccError, OptionError, ProblemError
+from blocc.global_search.solve_global import solve_global
 from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.pdhg import PrimalDualHybridGradient
@@ -53,6 +54,7 @@ __all__ = [
     "check",
     "compare",
     "solve",
+    "solve_global",
     "solve_many",
     "verify",
 ]

@@ -131,6 +131,8 @@ class Result:
     name: str = "bilevel problem"
     settings: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    bound: float | None = None  #: no admissible x has an upper value below this; None where nothing is proven
+    gap: float | None = None  #: ``upper_value - bound``
 
     @property
     def success(self) -> bool:
@@ -144,6 +146,7 @@ class Result:
             f"  x            {_brief(self.x)}",
             f"  y            {_brief(self.y)}",
             f"  upper value  {self.upper_value:.10g}   (at yF: {self.upper_value_penalty:.10g})",
+            *self._proven(),
             f"  lower value  {self.lower_value:.10g}",
             f"  gamma        {self.gamma:g}",
             "  certificate",
@@ -152,6 +155,12 @@ class Result:
             f"{self.seconds.get('run', 0.0):.3g} s (and {self.seconds.get('compile', 0.0):.3g} s to compile)",
         ]
         return "\n".join(lines)
+
+    def _proven(self) -> list[str]:
+        """The bound and the gap in one line, where there are any."""
+        if self.bound is None:
+            return []
+        return [f"  bound        {self.bound:.10g}" + ("" if self.gap is None else f"   (gap {self.gap:.1e})")]
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw the convergence; returns the matplotlib figure, and writes it when ``path`` is given."""

@@ -49,6 +49,8 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 }
 #: Fields of a result that need no translation beyond that of a pytree.
 _PLAIN = tuple(f.name for f in fields(Result) if f.name not in ("status", "certificate", "history", "multipliers"))
+#: Fields that are None where nothing is proven, and that older files do not have.
+_PROVEN = ("bound", "gap")
 
 
 class StorageError(BloccError):
@@ -105,9 +107,9 @@ def load_result(path: str | Path) -> Result:
         document = _read_document(json_path)
         arrays = _read_arrays(json_path, document["arrays"])
         content = document["result"]
-        given = {name: _decode(content[name], arrays) for name in _PLAIN}
+        given = {name: _decode(content[name], arrays) for name in _PLAIN if name in content or name not in _PROVEN}
         certificate = _decode(content["certificate"], arrays)
-        _check_types(given, _TYPES)
+        _check_types(given, _TYPES | {name: (int, float) for name in _PROVEN if given.get(name) is not None})
         exact = certificate.pop("exact", False)
         _check_types(certificate, dict.fromkeys(certificate, (int, float)))
         if not isinstance(exact, bool):
@@ -129,7 +131,7 @@ def describe(result: Result) -> dict[str, Any]:
     """A result as JSON values, for people and scripts to read; unlike a saved one it cannot be loaded again."""
     names = ("name", "message", "x", "y", "y_penalty", "upper_value", "lower_value", "upper_value_penalty", "gamma")
     document: dict[str, Any] = {"status": result.status.value, "success": result.success}
-    document |= {name: plain(getattr(result, name)) for name in names}
+    document |= {name: plain(getattr(result, name)) for name in (*names, *_PROVEN)}
     document["multipliers"] = plain(result.multipliers._asdict())
     document["certificate"] = plain(asdict(result.certificate))
     document |= {"iterations": len(result.history), "counts": result.counts, "seconds": result.seconds}

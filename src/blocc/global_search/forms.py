@@ -1,0 +1,230 @@
+"""A bilevel problem as numbers, where its functions are recognised: matrices of both levels.
+
+What is not of a form that the search can prove anything about is refused with a sentence that names the term.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from blocc._lib.arrays import Array, Float, NDArray
+from blocc.global_search.degree import degree_of
+from blocc.problem import FlatProblem
+from blocc.sets import Box, ConvexSet, Product
+from blocc.simple_sets import AffineSubspace, Ball, Halfspace, Simplex
+
+#: Variables up to which second derivatives are formed.
+LARGEST = 400
+#: Eigenvalues above minus this share of the largest one are rounding.
+_ROUNDING = 1e-10
+_FUNCTIONS = ("upper", "lower", "inequality", "equality", "upper_inequality", "x_inequality", "x_equality")
+_KNOWN_SETS = (Box, Ball, Simplex, Halfspace, AffineSubspace)
+
+
+class NotRecognised(Exception):
+    """The problem has no form that this search can prove anything about; the text says which term stands in the way."""
+
+
+class Quadratics(NamedTuple):
+    """Rows ``constant + <linear, z> + 1/2 <z, hessian z>`` of z = (x, y)."""
+
+    constant: Float[NDArray, " rows"]
+    linear: Float[NDArray, " rows n"]
+    hessian: Float[NDArray, " rows n n"]
+
+    @property
+    def curved(self) -> NDArray:
+        """Which rows are not affine."""
+        return np.asarray((self.hessian != 0.0).any(axis=(1, 2)))
+
+    def pick(self, rows: NDArray) -> Quadratics:
+        """Some of the rows."""
+        return Quadratics(self.constant[rows], self.linear[rows], self.hessian[rows])
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Everything but the follower's objective. Affine rows are ``matrix z <= right`` (or ``==``), with z = (x, y)."""
+
+    n_x: int
+    n_y: int
+    objective: Quadratics  #: one row: the leader's
+    x_low: Float[NDArray, "n_x"]
+    x_high: Float[NDArray, "n_x"]
+    leader_rows: Quadratics  #: X beyond its bounds, and the leader's own constraints: each <= 0, affine or convex
+    leader_equalities: Quadratics
+    rows: Float[NDArray, "m n"]  #: the follower's inequalities, bounds included
+    right: Float[NDArray, "m"]
+    equalities: Float[NDArray, "p n"]
+    equal: Float[NDArray, "p"]
+
+
+@dataclass(frozen=True)
+class Follower:
+    """The follower's objective ``1/2 <y, hessian y> + <linear + coupling x, y>``, up to what y does not change."""
+
+    hessian: Float[NDArray, "n_y n_y"]
+    coupling: Float[NDArray, "n_y n_x"]
+    linear: Float[NDArray, "n_y"]
+
+
+def _function(flat: FlatProblem, name: str) -> Any:
+    """One of the functions of (x, y), those of the sets included."""
+    if name == "inequality":
+        return lambda x, y: jnp.concatenate([flat.inequality(x, y), flat.y_set.inequality_flat(y)])
+    if name == "equality":
+        return lambda x, y: jnp.concatenate([flat.equality(x, y), flat.y_set.equality_flat(y)])
+    if name == "x_inequality":
+        return lambda x, y: flat.x_set.inequality_flat(x)
+    if name == "x_equality":
+        return lambda x, y: flat.x_set.equality_flat(x)
+    if name in ("upper", "lower"):
+        scalar = getattr(flat, name)
+        return lambda x, y: jnp.reshape(scalar(x, y), (1,))
+    return getattr(flat, name)
+
+
+def _coefficients(flat: FlatProblem, name: str, curved: bool) -> tuple[Array, Array, Array]:
+    """Value, gradient and Hessian at zero, which are the coefficients of a polynomial of degree two."""
+    n_x, n = flat.n_x, flat.n_x + flat.n_y
+    function = lambda z: _function(flat, name)(z[:n_x], z[n_x:])  # noqa: E731
+    origin = jnp.zeros(n)
+    value, slope = function(origin), jax.jacrev(function)(origin)
+    return value, slope, jax.jacfwd(jax.jacrev(function))(origin) if curved else jnp.zeros((len(value), n, n))
+
+
+def _quadratics(flat: FlatProblem, name: str) -> Quadratics:
+    """The coefficients of one function; refused where it is no polynomial of degree two at most."""
+    found = degree_of(_function(flat, name), flat.n_x, flat.n_y)
+    shown = {"x_inequality": "x_set", "x_equality": "x_set"}.get(name, name)
+    if found.degree == np.inf:
+        raise NotRecognised(f"{shown} uses {', '.join(found.culprits)} of the variables, which is no polynomial")
+    if found.degree > 2:
+        raise NotRecognised(f"{shown} is a polynomial of degree {found.degree:g}; up to 2 is handled")
+    told = jax.device_get(flat.program(_coefficients, name, found.degree > 1)())
+    form = Quadratics(*(np.asarray(part, dtype=np.float64) for part in told))
+    if not all(np.isfinite(part).all() for part in form):
+        raise NotRecognised(f"{shown} has coefficients that are not finite")
+    return form
+
+
+def _check_sets(flat: FlatProblem) -> None:
+    def known(convex_set: ConvexSet) -> bool:
+        if isinstance(convex_set, Product):
+            return all(map(known, convex_set._parts))
+        return type(convex_set).__module__.startswith("blocc.") and isinstance(convex_set, _KNOWN_SETS)
+
+    if not known(flat.x_set):
+        raise NotRecognised(
+            f"x_set is a {type(flat.x_set).__name__}, of which only the projection is known for certain"
+        )
+
+
+def constraints_of(flat: FlatProblem) -> Constraints:
+    """The leader's problem and the follower's constraints, or a refusal."""
+    n_x, n_y = flat.n_x, flat.n_y
+    if n_x + n_y > LARGEST:
+        raise NotRecognised(f"there are {n_x + n_y} variables; up to {LARGEST} are handled")
+    _check_sets(flat)
+    form = {name: _quadratics(flat, name) for name in _FUNCTIONS if name != "lower"}
+    for name, what in (("inequality", "inequality"), ("equality", "equality")):
+        for row in np.flatnonzero(form[name].curved).tolist():
+            raise NotRecognised(
+                f"row {row} of the follower's {what} is not affine: it has {_term(form[name], row, n_x)}"
+            )
+    leader = Quadratics(*map(np.concatenate, zip(form["x_inequality"], form["upper_inequality"], strict=True)))
+    for row in np.flatnonzero(leader.curved).tolist():
+        if _least(leader.hessian[row]) < 0.0:
+            raise NotRecognised(f"a row of upper_inequality is not convex: it has {_term(leader, row, n_x)}")
+    low, high = (np.asarray(bound, dtype=np.float64) for bound in flat.y_set.bounds_flat())
+    fixed = low == high
+    below, above = np.isfinite(low) & ~fixed, np.isfinite(high) & ~fixed
+    unit = np.concatenate([np.zeros((n_y, n_x)), np.eye(n_y)], axis=1)
+    x_low, x_high = (np.asarray(bound, dtype=np.float64) for bound in flat.x_set.bounds_flat())
+    return Constraints(
+        n_x=n_x,
+        n_y=n_y,
+        objective=form["upper"],
+        x_low=x_low,
+        x_high=x_high,
+        leader_rows=leader,
+        leader_equalities=form["x_equality"],
+        rows=np.concatenate([form["inequality"].linear, -unit[below], unit[above]]),
+        right=np.concatenate([-form["inequality"].constant, -low[below], high[above]]),
+        equalities=np.concatenate([form["equality"].linear, unit[fixed]]),
+        equal=np.concatenate([-form["equality"].constant, low[fixed]]),
+    )
+
+
+def follower_of(flat: FlatProblem) -> Follower:
+    """The follower's objective, convex and of degree two, or a refusal."""
+    form, n_x = _quadratics(flat, "lower"), flat.n_x
+    hessian = form.hessian[0]
+    if _least(hessian[n_x:, n_x:]) < 0.0:
+        raise NotRecognised("lower is not convex in y")
+    return Follower(hessian[n_x:, n_x:], hessian[n_x:, :n_x], form.linear[0, n_x:])
+
+
+def substituted(constraints: Constraints, follower: Follower | None) -> tuple[Quadratics, float]:
+    """The leader's objective made convex, and the weight of the product of x and y that was taken out of it.
+
+    At the follower's answers ``<x, coupling' y> = -<y, hessian y> - <linear, y> - <right, prices>`` by strong duality,
+    where x is in none of the follower's constraints. A weight times both sides may be exchanged in the objective; the
+    linear terms in y are exchanged here, and those in the prices by whoever knows them.
+    """
+    n_x, objective = constraints.n_x, constraints.objective
+    if _least(objective.hessian[0]) >= 0.0:
+        return objective, 0.0
+    coupled = constraints.rows[:, :n_x].any() or constraints.equalities[:, :n_x].any()
+    if coupled or follower is None or not follower.coupling.any():
+        why = "x is in the follower's constraints too" if coupled else "the follower's objective has no such product"
+        raise NotRecognised(f"upper is not convex: it has {_term(objective, 0, n_x)}, and {why}")
+    change = np.zeros_like(objective.hessian[0])
+    change[n_x:, n_x:] = 2.0 * follower.hessian
+    change[n_x:, :n_x], change[:n_x, n_x:] = follower.coupling, follower.coupling.T
+    size = float(np.abs(objective.hessian).max()) / float(np.abs(follower.coupling).max())
+    linear = lambda weight: objective.hessian[0] - weight * change  # noqa: E731
+    mixed = objective.hessian[0][n_x:, :n_x]
+    exact = float((mixed * follower.coupling).sum() / (follower.coupling**2).sum())
+    worst = lambda weight: -float(np.linalg.eigvalsh(linear(weight))[0])  # noqa: E731
+    searched = float(minimize_scalar(worst, bounds=(-4.0 * size, 4.0 * size), method="bounded").x)
+    for weight in (exact, searched):
+        hessian = linear(weight)
+        hessian[np.abs(hessian) <= 1e-14 * np.abs(objective.hessian).max()] = 0.0
+        if _least(hessian) >= 0.0:
+            slope = objective.linear.copy()
+            slope[0, n_x:] -= weight * follower.linear
+            return Quadratics(objective.constant, slope, hessian[None]), weight
+    raise NotRecognised(
+        f"upper is not convex: it has {_term(objective, 0, n_x)}, of which no multiple is the follower's own product"
+    )
+
+
+def _least(hessian: Float[NDArray, "n n"]) -> float:
+    """The least eigenvalue, or zero where that is negative by rounding alone."""
+    if not hessian.size:
+        return 0.0
+    values = np.linalg.eigvalsh(0.5 * (hessian + hessian.T))
+    return 0.0 if values[0] >= -_ROUNDING * max(float(np.abs(values).max()), 1e-300) else float(values[0])
+
+
+def _term(form: Quadratics, row: int, n_x: int) -> str:
+    """The largest offending product of a row, in words."""
+    hessian = form.hessian[row]
+    diagonal = np.diag(hessian)
+    off = np.abs(hessian - np.diag(diagonal))
+    name = lambda i: f"x[{i}]" if i < n_x else f"y[{i - n_x}]"  # noqa: E731
+    if diagonal.size and diagonal.min() < 0.0 and -diagonal.min() >= off.max(initial=0.0):
+        at = int(diagonal.argmin())
+        return f"{0.5 * diagonal[at]:.3g} {name(at)}^2"
+    if off.any():
+        i, j = np.unravel_index(int(off.argmax()), off.shape)
+        return f"the product {hessian[i, j]:.3g} {name(min(i, j))} {name(max(i, j))}"
+    at = int(np.abs(diagonal).argmax())
+    return f"{0.5 * diagonal[at]:.3g} {name(at)}^2"
