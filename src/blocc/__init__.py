@@ -7,7 +7,10 @@
 from __future__ import annotations
 
 from blocc._lib.version import __version__
-from blocc.errors import BloccError, OptionError, ProblemError
+from blocc.derivatives.lower_level import LowerLevel, lower_level
+from blocc.derivatives.sensitivity import Sensitivity
+from blocc.derivatives.solve_differentiable import DifferentiableAnswer, solve_differentiable
+from blocc.errors import BloccError, OptionError, ProblemError, SensitivityError
 from blocc.global_search.solve_global import solve_global
 from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
@@ -34,10 +37,12 @@ __all__ = [
     "Box",
     "Certificate",
     "ConvexSet",
+    "DifferentiableAnswer",
     "Halfspace",
     "History",
     "InnerOracle",
     "InteriorPoint",
+    "LowerLevel",
     "MaxMin",
     "MultiResult",
     "OptionError",
@@ -47,13 +52,17 @@ __all__ = [
     "Product",
     "Reals",
     "Result",
+    "Sensitivity",
+    "SensitivityError",
     "Simplex",
     "State",
     "Status",
     "__version__",
     "check",
     "compare",
+    "lower_level",
     "solve",
+    "solve_differentiable",
     "solve_global",
     "solve_many",
     "verify",

@@ -18,5 +18,9 @@ class OptionError(BloccError):
     """An option of a solver has an impossible value, or two options contradict each other."""
 
 
+class SensitivityError(BloccError):
+    """The answer has no derivatives in the data; the sentence says why."""
+
+
 class InputError(BloccError):
     """A file or an argument of a command cannot be used."""

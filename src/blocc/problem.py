@@ -326,13 +326,14 @@ class BilevelProblem(_Hidden):
     def _count(self, name: str) -> int:
         return int(sum(np.prod(leaf.shape, dtype=int) for leaf in jax.tree.leaves(self._output(name))))
 
-    def unravel_multipliers(self, name: str, flat: Float[NDArray, " rows"]) -> PyTree:
-        """Give a flat vector of multipliers the structure that the constraint function ``name`` returns."""
+    def unravel_multipliers(self, name: str, flat: Float[AnyArray, " rows"]) -> PyTree:
+        """Give a flat vector of multipliers the structure that the constraint function ``name`` returns. Traceable."""
         leaves, structure = jax.tree.flatten(self._output(name))
         if not leaves:
             return np.zeros(0)
-        cuts = np.cumsum([int(np.prod(leaf.shape, dtype=int)) for leaf in leaves])[:-1]
-        pieces = [piece.reshape(leaf.shape) for piece, leaf in zip(np.split(flat, cuts), leaves, strict=True)]
+        ends = np.cumsum([int(np.prod(leaf.shape, dtype=int)) for leaf in leaves]).tolist()
+        begins = [0, *ends[:-1]]
+        pieces = [flat[a:b].reshape(leaf.shape) for a, b, leaf in zip(begins, ends, leaves, strict=True)]
         return jax.tree.unflatten(structure, pieces)
 
     def check(self, x: PyTree | None = None, seed: int = 0) -> CheckReport:
@@ -352,6 +353,12 @@ def _as_data(leaf: Any, real: bool = False) -> np.ndarray:
     Real numbers are in double precision, whole numbers (indices, counts) as they are unless they stand for ``real``
     ones.
     """
+    if isinstance(leaf, jax.core.Tracer):
+        raise ProblemError(
+            "data is being traced by JAX (jax.grad, jax.jit or jax.vmap), and a problem needs numbers: build it "
+            "outside, and give the traced data to blocc.solve_differentiable(problem, data) or "
+            "blocc.lower_level(problem, x, data)"
+        )
     array = np.array(leaf)
     if array.dtype.kind not in "fiub":
         raise ProblemError(f"data must hold real numbers, got {leaf!r}")

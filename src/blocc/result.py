@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from blocc._lib.arrays import PyTree
 from blocc.lagrangian import Multipliers
+
+if TYPE_CHECKING:
+    from blocc.derivatives.sensitivity import Sensitivity
+    from blocc.problem import BilevelProblem
 
 
 class HistoryRow(NamedTuple):
@@ -143,8 +147,8 @@ class Result:
         lines = [
             f"{self.name}: {self.status.value}",
             f"  {self.message}",
-            f"  x            {_brief(self.x)}",
-            f"  y            {_brief(self.y)}",
+            f"  x            {brief(self.x)}",
+            f"  y            {brief(self.y)}",
             f"  upper value  {self.upper_value:.10g}   (at yF: {self.upper_value_penalty:.10g})",
             *self._proven(),
             f"  lower value  {self.lower_value:.10g}",
@@ -174,6 +178,15 @@ class Result:
 
         return save_result(self, path)
 
+    def sensitivity(self, problem: BilevelProblem) -> Sensitivity:
+        """Derivatives of x, y and the upper value in the data of ``problem``, the one that was solved.
+
+        :raises SensitivityError: where the answer has none, with the reason
+        """
+        from blocc.derivatives.sensitivity import sensitivity
+
+        return sensitivity(problem, self)
+
     @classmethod
     def load(cls, path: str | Path) -> Result:
         """Read back what :meth:`save` wrote."""
@@ -182,12 +195,12 @@ class Result:
         return load_result(path)
 
 
-def _brief(tree: PyTree) -> str:
+def brief(tree: PyTree) -> str:
     """One line for any pytree of arrays."""
     if isinstance(tree, dict):
-        return ", ".join(f"{key}: {_brief(value)}" for key, value in tree.items())
+        return ", ".join(f"{key}: {brief(value)}" for key, value in tree.items())
     if isinstance(tree, (list, tuple)):
-        return "(" + ", ".join(_brief(value) for value in tree) + ")"
+        return "(" + ", ".join(brief(value) for value in tree) + ")"
     array = np.asarray(tree)
     if array.ndim == 0:
         return f"{float(array):.8g}"

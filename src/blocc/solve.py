@@ -13,6 +13,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray, PyTree
 from blocc._lib.precision import double_precision
+from blocc._lib.tracing import is_traced
 from blocc.errors import OptionError
 from blocc.options import Options, make_options
 from blocc.outer.monitor import StopRequest, interruptible
@@ -103,6 +104,11 @@ def check_arguments(problem: Any, callback: Any) -> None:
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
     if callback is not None and not callable(callback):
         raise OptionError(f"callback must be a function of the state, got {type(callback).__name__}")
+    if is_traced():
+        raise OptionError(
+            "solve cannot run while JAX traces the program around it (jax.jit): use "
+            "blocc.solve_differentiable(problem, data) there"
+        )
     problem.renew()  # values that its functions have captured may have changed since they were compiled
 
 
@@ -110,6 +116,11 @@ def start_in(problem: BilevelProblem, x0: PyTree | None, name: str = "x0") -> Fl
     """Flatten a start and make sure that it lies in X."""
     if x0 is None:
         return problem.x_set.interior_flat()
+    if is_traced(x0):
+        raise OptionError(
+            f"{name} is being traced by JAX (jax.grad, jax.jit or jax.vmap), and a start must be numbers: the answer "
+            "is no smooth function of it, only of the data, through blocc.solve_differentiable(problem, data)"
+        )
     flat = problem.x_set.ravel(x0, name)
     if not np.isfinite(flat).all():
         raise OptionError(f"{name} must be finite")

@@ -21,6 +21,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from blocc._lib.arrays import PyTree
 from blocc._lib.precision import double_precision
+from blocc.errors import ProblemError
 
 #: Parameters of operations that change no number: names of functions, and where they are to be computed.
 _IDLE = {"name", "ctx_mesh"}
@@ -32,6 +33,14 @@ class Traced(NamedTuple):
 
     output: PyTree  #: shapes and dtypes of what it returns
     digest: str
+
+
+def is_traced(*trees: PyTree) -> bool:
+    """Whether any leaf is a stand-in that ``jax.jit``, ``grad`` or ``vmap`` has put in the place of numbers.
+
+    Also True wherever JAX is recording operations instead of computing: plain numbers become stand-ins there.
+    """
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in (*jax.tree.leaves(trees), jnp.asarray(0.0)))
 
 
 def tracer() -> str:
@@ -48,6 +57,11 @@ def trace(function: Callable[..., Any], *arguments: PyTree) -> Traced:
     with double_precision():
         anew = lambda *given: function(*given)  # noqa: E731 - JAX has never seen this one
         program, output = jax.make_jaxpr(anew, return_shape=True)(*arguments)
+    if any(isinstance(constant, jax.core.Tracer) for constant in program.consts):
+        raise ProblemError(
+            "it uses numbers from its surroundings that JAX is tracing (jax.grad, jax.jit or jax.vmap): make them data "
+            "of the problem, and give the traced ones to blocc.solve_differentiable(problem, data)"
+        )
     writer = _Writer()
     writer.put(_described(jax.tree.structure((arguments, output))))
     writer.program(program)

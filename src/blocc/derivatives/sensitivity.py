@@ -1,0 +1,92 @@
+"""How the answer changes with the data: ``Result.sensitivity``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from blocc._lib.arrays import PyTree
+from blocc._lib.precision import double_precision
+from blocc.derivatives.leader import FlatAnswer, RegularAnswer, differentiable_answer, regular_answer
+from blocc.errors import OptionError, SensitivityError
+from blocc.problem import BilevelProblem, FlatProblem
+from blocc.result import Result, brief
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Derivatives of the answer in the data, at a regular answer. ``print`` shows them.
+
+    Each is a pytree like x, y or the value, with a pytree like the data in the place of every array; there, an array
+    of the shape of x (or y) followed by the shape of the data. None where data are whole numbers.
+    """
+
+    x: PyTree  #: d x* / d data
+    y: PyTree  #: d y* / d data
+    value: PyTree  #: d f(x*, y*) / d data
+    name: str = "bilevel problem"
+
+    def __repr__(self) -> str:
+        lines = [f"{self.name}: derivatives of the answer in the data"]
+        for label, tree in (("x", self.x), ("y", self.y), ("value", self.value)):
+            for path, leaf in jax.tree.leaves_with_path(tree):
+                lines.append(f"  d {label} / d data{jax.tree_util.keystr(path)}  {brief(leaf)}")
+        return "\n".join(lines)
+
+
+def sensitivity(problem: BilevelProblem, result: Result) -> Sensitivity:
+    """Derivatives of x*, y* and f(x*, y*) in the problem's data, by the KKT conditions of both levels.
+
+    :raises SensitivityError: where the answer has none, or the problem no data, with the reason
+    """
+    if not isinstance(problem, BilevelProblem):
+        raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
+    problem.renew()
+    if problem.data is None or not any(leaf.dtype.kind == "f" for leaf in jax.tree.leaves(problem.data)):
+        raise SensitivityError(
+            "the answer has no derivatives, because the problem has no real numbers as data: build it with data=..., "
+            "which its functions get as a third argument"
+        )
+    known = regular_answer(problem, result)
+    with double_precision():
+        jacobians = jax.device_get(problem.flat.program(_jacobians)(known))
+    return Sensitivity(
+        _structured(problem, problem.x_set.template, jacobians.x),
+        _structured(problem, problem.y_set.template, jacobians.y),
+        _structured(problem, np.zeros(()), jacobians.value),
+        problem.name,
+    )
+
+
+def _jacobians(flat: FlatProblem, known: RegularAnswer) -> FlatAnswer:
+    """For each of x, y and the value a list: the Jacobian in each leaf of the data that holds real numbers."""
+    leaves, structure = jax.tree.flatten(flat.data)
+    real = [index for index, leaf in enumerate(leaves) if np.issubdtype(leaf.dtype, np.floating)]
+
+    def answer(numbers: list[PyTree]) -> FlatAnswer:
+        full = list(leaves)
+        for index, number in zip(real, numbers, strict=True):
+            full[index] = number
+        return differentiable_answer(flat, known, jax.tree.unflatten(structure, full))
+
+    return jax.jacrev(answer)([leaves[index] for index in real])
+
+
+def _structured(problem: BilevelProblem, template: PyTree, jacobians: list[np.ndarray]) -> PyTree:
+    """Jacobians of a flat vector in flat pieces, as a tree of ``template`` with trees of the data in it."""
+    data, inside = jax.tree.flatten(problem.data)
+    leaves, outside = jax.tree.flatten(template)
+    trees, begin = [], 0
+    for leaf in leaves:
+        rest = iter(jacobians)
+        pieces = [
+            next(rest).reshape(-1, *number.shape)[begin : begin + leaf.size].reshape(leaf.shape + number.shape)
+            if number.dtype.kind == "f"
+            else None
+            for number in data
+        ]
+        trees.append(jax.tree.unflatten(inside, pieces))
+        begin += leaf.size
+    return jax.tree.unflatten(outside, trees)
