@@ -14,6 +14,7 @@ from blocc.errors import BloccError, OptionError, ProblemError, SensitivityError
 from blocc.global_search.solve_global import solve_global
 from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
+from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerOracle
 from blocc.judge.check import check
@@ -45,6 +46,7 @@ __all__ = [
     "LowerLevel",
     "MaxMin",
     "MultiResult",
+    "NewtonCG",
     "OptionError",
     "Options",
     "PrimalDualHybridGradient",

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Float
@@ -61,8 +62,11 @@ def leader_value(
 def objective(flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "n_y"], w: Weights) -> Float[Array, ""]:
     """``s f(x, y) + gamma g(x, y)``.
 
-    Where s = 0, f is not evaluated: a NaN of f at a point that only g visits does not count.
+    Where s = 0, f is not evaluated: a NaN of f at a point that only g visits does not count. Where s is 0 already while
+    this is traced, f is not even compiled.
     """
+    if isinstance(w.upper, np.ndarray) and not w.upper.any():
+        return jnp.asarray(w.lower * flat.lower(x, y))
     zero = jnp.zeros((), dtype=y.dtype)
     upper = lax.cond(w.upper == 0.0, lambda: zero, lambda: w.upper * leader_value(flat, x, y, w))
     return upper + w.lower * flat.lower(x, y)
@@ -139,14 +143,21 @@ def residuals(
     flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "n_y"], multipliers: Multipliers, w: Weights
 ) -> Residuals:
     """KKT residuals of a candidate saddle point, from the problem's functions alone."""
-    return residuals_of(flat, y, multipliers, expand(flat, x, y, multipliers, w))
+    return residuals_of(flat, x, y, multipliers, w, expand(flat, x, y, multipliers, w))
 
 
-def residuals_of(flat: FlatProblem, y: Float[AnyArray, "n_y"], multipliers: Multipliers, here: Expansion) -> Residuals:
+def residuals_of(
+    flat: FlatProblem,
+    x: Float[AnyArray, "n_x"],
+    y: Float[AnyArray, "n_y"],
+    multipliers: Multipliers,
+    w: Weights,
+    here: Expansion,
+) -> Residuals:
     """The same where the Lagrangian's derivatives are known."""
     largest = lambda vector: jnp.max(jnp.abs(vector), initial=0.0)  # noqa: E731
     inside = flat.y_set.project_flat(y)
-    step = inside - flat.y_set.project_flat(inside - here.gradient_y)
+    step = inside - flat.backward(x, inside - here.gradient_y, w.lower)
     feasibility = jnp.maximum(jnp.max(here.inequality, initial=0.0), largest(here.equality))
     # min(mu, slack) is a length that survives a large multiplier on a constraint that is active to rounding.
     slack = jnp.maximum(-here.inequality, 0.0)

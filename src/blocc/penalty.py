@@ -133,7 +133,8 @@ def _excess(
     largest = jnp.max(jnp.where(jnp.isfinite(found), jnp.abs(found), 0.0), initial=0.0)
     unit = jnp.where(largest > 0.0, largest, 1.0)
     inside = flat.y_set.project_flat(penalised.y)
-    step = jnp.max(jnp.abs(inside - flat.y_set.project_flat(inside - size * here.gradient_y / unit)), initial=0.0)
+    length = size / unit
+    step = jnp.max(jnp.abs(inside - flat.backward(x, inside - length * here.gradient_y, length)), initial=0.0)
     slack = jnp.maximum(-here.inequality, 0.0)
     unpaid = jnp.dot(jnp.maximum(follower.multipliers.inequality, 0.0), slack) / unit
     return jnp.maximum(step, unpaid) / size
@@ -181,7 +182,7 @@ def evaluate(
     gradient = norm * penalised.gradient_x - gamma * follower.gradient_x
     weights_g = jax.tree.map(lambda leaf: leaf[0], both)
     below = expand(flat, x, penalised.y, follower.multipliers, weights_g)
-    cross = residuals_of(flat, penalised.y, follower.multipliers, below)
+    cross = residuals_of(flat, x, penalised.y, follower.multipliers, weights_g, below)
     excess = _excess(flat, x, follower, penalised, below)
     return Evaluation(
         x=x,
@@ -216,7 +217,7 @@ def evaluate_exactly(
     yF is then the follower's answer, and the penalty hides nothing.
     """
     number = jnp.asarray(jnp.inf, jnp.float64)
-    weights = Weights(jnp.zeros_like(number), jnp.ones_like(number), leader.multipliers, leader.penalty)
+    weights = Weights(np.zeros(()), np.ones(()), leader.multipliers, leader.penalty)
     found = oracle.solve(flat, x, weights, jax.tree.map(lambda leaf: leaf[0], warm), tolerance)
     slope = oracle.differentiate(flat, x, found, weights, tolerance)
     assert slope is not None, "only for oracles that differentiate their answers"

@@ -53,10 +53,21 @@ class FlatProblem:
     n_equality: int
     n_upper_inequality: int
     joint_projection: Callable[[AnyArray, AnyArray], tuple[Array, Array]] | None = None
+    prox: Callable[[AnyArray, AnyArray, AnyArray], Array] | None = None  #: of simple terms; see :meth:`backward`
     data: PyTree = ()
     store: Store = field(default_factory=Store, repr=False)  #: what is made once for all data
     rebind: Callable[[PyTree], FlatProblem] | None = None  #: builds this problem over other data
     easier: Callable[[PyTree], list[PyTree]] | None = None  #: other data that lead to these, the easiest first
+
+    def backward(
+        self, x: Float[AnyArray, "n_x"], point: Float[AnyArray, "n_y"], length: Float[AnyArray, ""] | float
+    ) -> Float[Array, "n_y"]:
+        """The member y of Y that minimises ``length * terms(x, y) + |y - point|^2 / 2``.
+
+        Without simple terms that is the projection on Y. With them, ``lower`` has their values, and its derivative in y
+        is that of the smooth part alone: y is the follower's answer where ``y = backward(x, y - lower_y, 1)``.
+        """
+        return self.y_set.project_flat(point) if self.prox is None else self.prox(x, point, jnp.asarray(length))
 
     def bind(self, data: PyTree) -> FlatProblem:
         """The same problem over ``data``, which may be traced."""

@@ -103,23 +103,28 @@ def scales_of(operator: Operator, size: int) -> Scales:
     squares = jnp.arange(1, size + 1, dtype=jnp.float64) ** 2
     start = jnp.cos(squares)  # a flat spectrum: no structured operator has its eigenvectors orthogonal to it
 
-    def balance(index: Array, scale: Array) -> Array:
-        signs = jnp.sign(jnp.cos((1.0 + index / _PROBES) * squares))  # as good as random, and quick to compile
-        row = jnp.maximum(jnp.abs(scale * exactly(operator(scale * signs))), 1e-300)
-        level = jnp.exp(jnp.mean(jnp.log(row)))
-        # Steps that become shorter average the probes; each one moves an entry by a limited factor.
-        moved = scale * jnp.clip(row / level, 0.1, 10.0) ** (-1.0 / (index + 2.0))
-        return jnp.where(jnp.isfinite(moved).all(), moved, scale)
-
-    def power(_: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        vector, _ = state
-        image = exactly(operator(vector))
+    def probe(index: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        """One product: first steps of the power method, then probes of the rows."""
+        scale, vector, largest = state
+        turn = index - _POWER
+        signs = jnp.sign(jnp.cos((1.0 + turn / _PROBES) * squares))  # as good as random, and quick to compile
+        image = exactly(operator(jnp.where(turn < 0, vector, scale * signs)))
         norm = jnp.linalg.norm(image)
         usable = jnp.isfinite(norm) & (norm > 0.0)
-        return jnp.where(usable, image / jnp.where(usable, norm, 1.0), vector), jnp.where(usable, norm, 0.0)
+        following = image / jnp.where(usable, norm, 1.0)
+        row = jnp.maximum(jnp.abs(scale * image), 1e-300)
+        level = jnp.exp(jnp.mean(jnp.log(row)))
+        # Steps that become shorter average the probes; each one moves an entry by a limited factor.
+        moved = scale * jnp.clip(row / level, 0.1, 10.0) ** (-1.0 / (jnp.maximum(turn, 0) + 2.0))
+        return (
+            jnp.where(usable & (turn >= 0), moved, scale),
+            jnp.where(usable & (turn < 0), following, vector),
+            jnp.where(usable & (turn < 0), norm, largest),
+        )
 
-    _, largest = jax.lax.fori_loop(0, _POWER, power, (start / jnp.linalg.norm(start), jnp.zeros(())))
-    balanced = jax.lax.fori_loop(0, _PROBES, balance, jnp.ones(size)) ** 2
+    first = (jnp.ones(size), start / jnp.linalg.norm(start), jnp.zeros(()))
+    scale, _, largest = jax.lax.fori_loop(0, _POWER + _PROBES, probe, first)
+    balanced = scale**2
     both = jnp.stack([jnp.ones(size), balanced])
     trials = jnp.where(jnp.exp(jnp.std(jnp.log(balanced))) > _ALIKE, _TRIAL, 0)
 

@@ -29,7 +29,7 @@ from blocc.inner.adjoint import adjoint
 from blocc.inner.conjugate_gradients import Scales, conjugate_gradients, scales_of
 from blocc.inner.first_order import Assessment, is_unbounded, rays
 from blocc.inner.protocol import Adjoint, InnerCode, InnerOracle, InnerSolution, finish
-from blocc.lagrangian import Weights, exactly, objective, zero_multipliers
+from blocc.lagrangian import Weights, exactly, leader_value, objective, zero_multipliers
 from blocc.problem import FlatProblem
 
 _FORCING = 0.1  #: largest relative residual of a Newton system
@@ -157,13 +157,17 @@ class NewtonCG(InnerOracle):
     ) -> Adjoint:
         """The derivative of f(x, y(x)) by one adjoint system, with the preconditioner of the solve."""
         scales = Scales(solution.warm.preconditioner, solution.warm.curvature)
-        return adjoint(flat, x, jnp.asarray(solution.y), weights, scales, tolerance, self.max_products)
+
+        def upper(x: Array, y: Array) -> Array:
+            return leader_value(flat, x, y, weights)
+
+        return adjoint(flat, x, jnp.asarray(solution.y), upper, scales, tolerance, self.max_products)
 
     def _iterate(self, problem: _Smooth, preconditioner: Array, s: _State, tolerance: Array) -> _State:
         """One Newton step."""
         here, tau = s.here, 1.0 / s.curvature
         forward = here.y - tau * here.gradient
-        backward, derivative = jax.linearize(problem.flat.y_set.project_flat, forward)
+        backward, derivative = jax.linearize(lambda v: problem.backward(v, tau), forward)
         residual = here.y - backward
         _, hessian = jax.linearize(problem.gradient, here.y)
 
@@ -217,6 +221,10 @@ class _Smooth(NamedTuple):
     weights: Weights
     unit: Array  #: a curvature to measure by, so that no number times phi loosens anything
 
+    def backward(self, point: Array, length: Array | float) -> Array:
+        """P, or its counterpart for phi with simple terms."""
+        return self.flat.backward(self.x, point, length * self.weights.lower)
+
     def gradient(self, y: Array) -> Array:
         """Of phi."""
         return exactly(jax.grad(lambda v: objective(self.flat, self.x, v, self.weights))(y))
@@ -226,14 +234,14 @@ class _Smooth(NamedTuple):
         value, gradient = jax.value_and_grad(lambda v: objective(self.flat, self.x, v, self.weights))(y)
         gradient = exactly(gradient)
         largest = lambda vector: jnp.max(jnp.abs(vector), initial=0.0)  # noqa: E731
-        step = lambda length: largest(y - self.flat.y_set.project_flat(y - length * gradient))  # noqa: E731
+        step = lambda length: largest(y - self.backward(y - length * gradient, length))  # noqa: E731
         error = jnp.maximum(step(1.0) / (1.0 + largest(gradient)), step(1.0 / self.unit) / (1.0 + largest(y)))
         finite = jnp.isfinite(value) & jnp.isfinite(error)
         return _Point(y, value, gradient, jnp.where(finite, error, jnp.inf))
 
     def residual(self, point: _Point, tau: Array) -> Array:
         """The norm of R."""
-        return jnp.linalg.norm(point.y - self.flat.y_set.project_flat(point.y - tau * point.gradient))
+        return jnp.linalg.norm(point.y - self.backward(point.y - tau * point.gradient, tau))
 
     def search(self, here: _Point, newton: Array, backward: Array, promised: Array) -> _Trial:
         """The first point between a Newton step and a gradient step that is low enough."""

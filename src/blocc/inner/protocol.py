@@ -48,11 +48,12 @@ class InnerSolution(NamedTuple):
 
 
 class Adjoint(NamedTuple):
-    """The derivative of ``f(x, y(x))``, f with the leader's own constraints as an augmented Lagrangian."""
+    """The derivative of ``f(x, y(x))``, or of another function in the place of f."""
 
-    value: Float[Array, ""]  #: of f
+    value: Float[Array, ""]
     gradient: Float[Array, "n_x"]
     regular: Bool[Array, ""]  #: whether the system could be solved: otherwise the gradient means nothing
+    price: Float[Array, "n_y"]  #: what f loses by a unit of slope of g in each variable of the follower's
     products: Int[Array, ""]  #: Hessian-vector products
 
 
@@ -104,7 +105,7 @@ def finish(
 ) -> InnerSolution:
     """Complete a solution with its Lagrangian value and its residuals, both from the problem's own functions."""
     here = expand(flat, x, y, multipliers, w)
-    found = residuals_of(flat, y, multipliers, here)
+    found = residuals_of(flat, x, y, multipliers, w, here)
     finite = jnp.isfinite(jnp.stack([here.value, *jax.tree.leaves(found)])).all()
     solved = (code == InnerCode.CONVERGED) | (code == InnerCode.STALLED)
     code = jnp.where(solved & ~finite, int(InnerCode.NOT_FINITE), code)

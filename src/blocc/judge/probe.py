@@ -15,6 +15,7 @@ import numpy as np
 #: Distances of the probes, in sizes of x; the fine ones are for points where phi has no derivative.
 DISTANCES = (1e-1, 1e-2, 1e-3)
 FINE = (*DISTANCES, 1e-4, 1e-5, 1e-6)
+NEAR = (1e-2,)
 #: Largest dimension in which every coordinate is probed in both directions.
 _ALL_COORDINATES = 8
 #: What rounding and the follower's accuracy may feign, relative to the scale of f in x, and in x and y.
@@ -83,7 +84,7 @@ def probe(ask: Ask, project: Callable[[np.ndarray], np.ndarray], here: Value, pr
     """Look around ``here``. A gain counts beyond ``tolerance * scale * distance`` and the noise of the values."""
     sizes, scale, whole, tolerance, allowed_violation, downhill, seed, most, distances = probing
     generator = np.random.default_rng(seed)
-    noise = _NOISE if distances is DISTANCES else max(_NOISE, _NOISE_AT_KINKS * tolerance)
+    noise = max(_NOISE, _NOISE_AT_KINKS * tolerance) if distances is FINE else _NOISE
     floor = max(noise * scale, _ROUNDING * whole, 4e-16 * abs(here.upper))
     better: Value | None = None
     best_gain, steepest, count = 0.0, 0.0, 0

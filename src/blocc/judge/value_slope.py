@@ -34,7 +34,6 @@ class Slope(NamedTuple):
     constraint: np.ndarray  #: Jacobian of G(x, y(x))
     stationarity: float  #: ratio: what bounds, X and G cannot take of the gradient, relative to ``scale``
     left: np.ndarray  #: the same in the user's units, one entry for each variable
-    reply_slope: np.ndarray  #: dy/dx
 
 
 def slope_at(flat: FlatProblem, r: Reply, tolerance: float, touched: float = TOUCHED) -> Slope | None:
@@ -83,37 +82,45 @@ def _slope(flat: FlatProblem, r: Reply, found: Local, held: np.ndarray, touched:
     whole = float(np.abs(measure.upper_gradient) @ size + size @ np.abs(measure.upper_hessian) @ size)
     scale = np.maximum(scale, _ROUNDING * whole) + 1e-300
     constraint = found.upper_inequality_jacobian @ both
-    left = _left(flat, r, gradient, constraint, sizes, scale, touched)
-    ratio = float(np.max(np.abs(left) * sizes / scale, initial=0.0))
-    return Slope(gradient, sizes, scale, constraint, ratio, left, change)
+    rows = LeaderRows(
+        np.concatenate([r.local.x_inequality, r.local.upper_inequality]),
+        np.concatenate([r.local.x_inequality_jacobian[:, :n_x], constraint]),
+        r.local.x_equality_jacobian[:, :n_x],
+    )
+    return weighed(flat, r.x, gradient, sizes, scale, constraint, rows, touched)
 
 
-def _left(
+class LeaderRows(NamedTuple):
+    """The leader's constraints at one x beyond the bounds of X: rows of X and of G(x, y(x)); derivatives in x."""
+
+    value: np.ndarray  #: of the inequalities
+    jacobian: np.ndarray
+    equality_jacobian: np.ndarray
+
+
+def weighed(
     flat: FlatProblem,
-    r: Reply,
+    x: np.ndarray,
     gradient: np.ndarray,
-    constraint: np.ndarray,
     sizes: np.ndarray,
     scale: np.ndarray,
-    tolerance: float,
-) -> np.ndarray:
-    """What the normals of X and of active G cannot take of the gradient, each with a price of the right sign."""
-    found = r.local
+    constraint: np.ndarray,
+    rows: LeaderRows,
+    touched: float = TOUCHED,
+) -> Slope:
+    """The gradient of phi, and what the normals of X and of active G leave of it, each with a price of its sign."""
     low, high = flat.x_set.bounds_flat()
-    identity = np.eye(flat.n_x)
-    normals = [-identity[r.x - low <= tolerance * sizes], identity[high - r.x <= tolerance * sizes]]
-    for value, jacobian in (
-        (found.x_inequality, found.x_inequality_jacobian[:, : flat.n_x]),
-        (found.upper_inequality, constraint),
-    ):
-        size = row_sizes(jacobian, sizes, r.x)
-        normals.append(jacobian[value >= -tolerance * np.maximum(size, 1e-300)])
-    equality = found.x_equality_jacobian[:, : flat.n_x]
-    rows = np.concatenate([*normals, equality, -equality])
-    if not len(rows):
-        return gradient
-    weight = sizes / scale
-    lengths = np.linalg.norm(rows * weight, axis=1)
-    rows = rows / np.where(lengths > 0.0, lengths, 1.0)[:, None]
-    prices = nonnegative_fit((rows * weight).T, -weight * gradient)
-    return gradient + rows.T @ prices
+    at_low, at_high = (np.flatnonzero(gap <= touched * sizes) for gap in (x - low, high - x))
+    signs = np.zeros((len(at_low) + len(at_high), flat.n_x))
+    signs[np.arange(len(at_low)), at_low] = -1.0
+    signs[len(at_low) + np.arange(len(at_high)), at_high] = 1.0
+    size = row_sizes(rows.jacobian, sizes, x)
+    active = rows.jacobian[rows.value >= -touched * np.maximum(size, 1e-300)]
+    normals = np.concatenate([signs, active, rows.equality_jacobian, -rows.equality_jacobian])
+    left = gradient
+    if len(normals):
+        weight = sizes / scale
+        lengths = np.linalg.norm(normals * weight, axis=1)
+        normals = normals / np.where(lengths > 0.0, lengths, 1.0)[:, None]
+        left = gradient + normals.T @ nonnegative_fit((normals * weight).T, -weight * gradient)
+    return Slope(gradient, sizes, scale, constraint, float(np.max(np.abs(left) * sizes / scale, initial=0.0)), left)

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc.judge.adjoint_slope import slope_without_matrices
 from blocc.judge.derivatives import LARGEST, size_of
 from blocc.judge.lower_level import Reply, polish, reply
-from blocc.judge.probe import DISTANCES, FINE, Probed, Probing, Value, falls_for_ever, probe
+from blocc.judge.probe import DISTANCES, FINE, NEAR, Probed, Probing, Value, falls_for_ever, probe
 from blocc.judge.scales import row_sizes
 from blocc.judge.value_slope import Slope, slope_at
 from blocc.lagrangian import figures, zero_multipliers
@@ -134,8 +135,8 @@ class Judge:
 
     @property
     def dense(self) -> bool:
-        """Whether the problem is small enough for second derivatives."""
-        return size_of(self.flat) <= LARGEST
+        """Whether the problem is small enough for second derivatives, and has them."""
+        return size_of(self.flat) <= LARGEST and self.flat.prox is None
 
     def ask(self, x: np.ndarray) -> Value | None:
         """What the leader gets at x."""
@@ -189,7 +190,7 @@ class Judge:
         judged = self.polished(x, y) if polishing else self.as_given(x, y)
         here = self.value(x, y if judged is None else judged.y, judged)
         below = residual <= 10.0 * allowed if judged is None else judged.worst <= allowed
-        slope = slope_at(self.flat, judged, self.tolerance) if judged is not None and below else None
+        slope = self._slope(x, y, judged) if below else None
         first_order = None if slope is None else bool(slope.stationarity <= self.resolution(here.upper, slope))
         if first_order is False and slope is not None and probes and self._kink(here, slope):
             first_order, slope = None, None
@@ -204,7 +205,9 @@ class Judge:
         probed = nothing
         if probes:
             whole = 0.0 if judged is None else whole_scale(judged)
-            distances = DISTANCES if first_order or judged is None else FINE
+            distances: tuple[float, ...] = DISTANCES if first_order or judged is None else FINE
+            if first_order and judged is None:
+                distances = NEAR  # answers of a large follower are dear, and the derivative has spoken already
             most = self.most_probes
             plan = Probing(sizes, scale, whole, self.tolerance, allowed, direction, self.seed, most, distances)
             probed = probe(self.ask, self.project, here, plan)
@@ -244,6 +247,12 @@ class Judge:
         """What the stationarity of x may be: the tolerance, or what rounding of a large f lets values tell."""
         rounding = 4e-16 * abs(upper) / float(np.max(slope.scale))
         return max(self.tolerance, min(2.0 * float(np.sqrt(rounding)), 1e-3))
+
+    def _slope(self, x: np.ndarray, y: np.ndarray, judged: Reply | None) -> Slope | None:
+        """The derivative of phi, with matrices or without."""
+        return (
+            slope_without_matrices(self.flat, x, y) if judged is None else slope_at(self.flat, judged, self.tolerance)
+        )
 
     def gradient(self, x: np.ndarray) -> tuple[Value, np.ndarray, np.ndarray] | None:
         """f, its derivative and that of G along y(x), at x; None where y(x) has none."""
