@@ -64,7 +64,7 @@ def test_interdiction_leaves_what_enumeration_of_cuts_finds() -> None:
 
 def test_the_local_answer_stands_beside_the_global_one() -> None:
     entry = known_problem("aiyoshi_shimizu_1984_example_2_local")  # descent from its starts ends at 5
-    result = solve_global(entry.problem, entry.starts[0])
+    result = solve_global(entry.problem, entry.starts[0], time_limit=None)
     assert result.upper_value == pytest.approx(0.0, abs=1e-6)
     assert result.settings["local_upper_values"] == [pytest.approx(5.0, abs=1e-4)]
     assert "best local answer had 5" in result.message
@@ -159,6 +159,33 @@ def test_ties_are_the_leaders() -> None:
     assert result.x == pytest.approx(1.5)
 
 
+def test_leaders_that_bend_downwards_are_searched_by_intervals() -> None:
+    """Products with x in the follower's constraints, and a constraint of the leader's own that is not convex."""
+    problem = BilevelProblem(
+        upper=lambda x, y: -x[0] * y[0] + x[1] * y[1] - 0.5 * y[1],
+        lower=lambda x, y: (y[0] - x[1]) ** 2 + (x[0] - 0.4) * y[1],
+        inequality=lambda x, y: y[0] + y[1] - 1.0 - 0.5 * x[0],
+        upper_inequality=lambda x, y: 0.3 - x[0] * x[1],
+        x_set=Box(0.0, 1.0, shape=2),
+        y_set=Box(0.0, 1.0, shape=2),
+    )
+    result = solve_global(problem, starts=0, gap_tolerance=1e-4)
+    assert result.status is Status.CONVERGED
+    assert result.bound is not None
+    best = np.inf
+    for first, second in np.random.default_rng(0).uniform(0.0, 1.0, (4000, 2)):
+        if first * second < 0.3:
+            continue
+        # Along y[1] the follower pays first - 0.4: it takes all that is left, nothing, or trades it for y[0].
+        grid = np.linspace(0.0, 1.0, 101)
+        y0, y1 = np.meshgrid(grid, grid)
+        cost = np.where(y0 + y1 <= 1.0 + 0.5 * first + 1e-9, (y0 - second) ** 2 + (first - 0.4) * y1, np.inf)
+        at = np.unravel_index(int(cost.argmin()), cost.shape)
+        best = min(best, -first * y0[at] + second * y1[at] - 0.5 * y1[at])
+    assert result.bound <= best + 0.02  # the grid's own error
+    assert result.upper_value == pytest.approx(best, abs=0.03)
+
+
 # --- other ends -------------------------------------------------------------------------------------------------------
 def line(**changes: Any) -> BilevelProblem:
     """A follower on the line, with parts exchanged."""
@@ -196,7 +223,8 @@ def test_unbounded_is_noticed() -> None:
         ({"inequality": lambda x, y: y[0] * x[1] - 1.0}, r"the product 1 x\[1\] y\[0\]"),
         ({"inequality": lambda x, y: y[0] ** 2 - x[1]}, r"row 0 of the follower's inequality .* 1 y\[0\]\^2"),
         ({"upper": lambda x, y: jnp.abs(x[0])}, "upper uses abs"),
-        ({"upper_inequality": lambda x, y: x[0] * y[0]}, "upper_inequality is not convex"),
+        ({"upper": lambda x, y: x[0] * y[0] - 9.0 * x[1] * y[0], "x_set": Reals(4)}, r"the product -9 x\[1\] y\[0\]"),
+        ({"upper_inequality": lambda x, y: -(x[0] ** 2), "x_set": Reals(4)}, r"upper_inequality .* -1 x\[0\]\^2"),
         ({"x_set": Box(0.0, 1.0, shape=500)}, "501 variables"),
     ],
 )
@@ -229,6 +257,7 @@ def hard_problem() -> BilevelProblem:
 
 def test_the_time_limit_is_kept_with_a_valid_bound() -> None:
     problem = hard_problem()
+    solve_global(problem, starts=0, time_limit=1e-3)  # compiles, which no limit cuts short
     short = solve_global(problem, starts=0, time_limit=1.0)
     assert short.status is Status.TIME_LIMIT
     assert short.seconds["run"] < 4.0

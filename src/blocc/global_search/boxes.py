@@ -156,9 +156,9 @@ class BoxSearch:
             if self.lipschitz is not None:
                 proven = max(proven, part.at.value - self.lipschitz * part.radius)
         if (r := self.relaxation) is not None:
-            low, high = r.low.copy(), r.high.copy()
+            low, high = r.limits.low.copy(), r.limits.high.copy()
             low[: len(part.low)], high[: len(part.low)] = part.low, part.high
-            found = r.tighten(low, high, self.value, _ROUNDS)
+            found = r.tighten(r.limits._replace(low=low, high=high), self.value, _ROUNDS)
             if found.status == "infeasible":
                 return
             if found.status == "optimal":

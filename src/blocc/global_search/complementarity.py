@@ -1,7 +1,8 @@
 """Branch and bound over the follower's complementarity: of each pair (price, slack) one is zero.
 
 A node fixes the member that is zero for some pairs, by bounds of the linear program; no large constant is needed, so
-none has to be guessed. At a leaf every pair is decided, and the follower's optimality conditions hold exactly.
+none has to be guessed. Where every pair is decided, the follower's optimality conditions hold exactly. Where the
+leader's functions bend downwards, nodes also divide the intervals over which chords stand for parabolas.
 """
 
 from __future__ import annotations
@@ -10,17 +11,31 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc.global_search.relaxation import Relaxation
+from blocc.global_search.polish import polished
+from blocc.global_search.relaxation import Limits, Relaxation, Solved
 
 _OPEN, _NO_PRICE, _NO_SLACK = 0, 1, 2
 _ROUNDS = 6  #: of tangents at a node
-_LEAF_ROUNDS = 80  #: where everything else is decided
-#: Pairs both of whose members exceed this (relative to 1) are not complementary.
+_LEAF_ROUNDS = 80  #: where all pairs are decided
+#: Pairs both of whose members exceed this are not complementary.
 _TOUCHING = 1e-6
+#: Nodes between two trials of the leaf that a point suggests.
+_TRIALS = 10
+#: Intervals are not divided below this share of the first ones.
+_NARROW = 1e-9
+
+
+class Node(NamedTuple):
+    """A part of the problem."""
+
+    state: Int[NDArray, "m"]  #: what is decided about each pair
+    left: Float[NDArray, " concave"]  #: ends of the intervals of negative squares
+    right: Float[NDArray, " concave"]
 
 
 @dataclass
@@ -36,7 +51,7 @@ class Search:
     unbounded: bool = False
     finished: bool = False
     nodes: int = 0
-    waiting: list[tuple[float, int, NDArray]] = field(default_factory=list)
+    waiting: list[tuple[float, int, Node]] = field(default_factory=list)
 
     @property
     def bound(self) -> float:
@@ -46,105 +61,121 @@ class Search:
         return min(self.best, self.closed, *(bound for bound, _, _ in self.waiting[:1]))
 
     @property
-    def allowed(self) -> float:
-        """The gap at which a node need not be looked into."""
-        return self.gap_tolerance * max(1.0, abs(self.best)) if np.isfinite(self.best) else 0.0
+    def cutoff(self) -> float:
+        """A node with this bound need not be looked into."""
+        return self.best - self.gap_tolerance * max(1.0, abs(self.best)) if np.isfinite(self.best) else np.inf
 
     def run(self) -> None:
         """Search until nothing is left, or ``stopped`` says so."""
-        relaxation, numbers = self.relaxation, count()
-        state = np.zeros(relaxation.n_rows, dtype=np.int8)
+        r, numbers = self.relaxation, count()
         # A row without y has no price in the follower's conditions.
-        state[~relaxation.constraints.rows[:, relaxation.constraints.n_x :].any(axis=1)] = _NO_PRICE
-        heapq.heappush(self.waiting, (-np.inf, next(numbers), state))
+        state = np.where(r.constraints.rows[:, r.constraints.n_x :].any(axis=1), _OPEN, _NO_PRICE)
+        heapq.heappush(self.waiting, (-np.inf, next(numbers), Node(state, r.limits.left, r.limits.right)))
         while self.waiting and not self.unbounded:
-            bound, _, state = heapq.heappop(self.waiting)
-            while True:
+            bound, _, node = heapq.heappop(self.waiting)
+            while True:  # down to a leaf, and then to the most promising node
                 if self.stopped():
-                    heapq.heappush(self.waiting, (bound, next(numbers), state))
+                    heapq.heappush(self.waiting, (bound, next(numbers), node))
                     return
-                children = self._look(bound, state)
+                children = self._look(bound, node)
                 if children is None:
                     break
-                bound, state, other = children
+                bound, node, other = children
                 heapq.heappush(self.waiting, (bound, next(numbers), other))
-        self.finished = True
+        self.finished = not self.unbounded
 
-    def _limits(self, state: Int[NDArray, "m"]) -> tuple[NDArray, NDArray]:
-        """Bounds of the columns at a node."""
-        high = self.relaxation.high.copy()
-        high[self.relaxation.prices][state == _NO_PRICE] = 0.0
-        high[self.relaxation.slacks][state == _NO_SLACK] = 0.0
-        return self.relaxation.low, high
+    def _limits(self, node: Node) -> Limits:
+        r = self.relaxation
+        high = r.limits.high.copy()
+        high[r.prices][node.state == _NO_PRICE] = 0.0
+        high[r.slacks][node.state == _NO_SLACK] = 0.0
+        return Limits(r.limits.low, high, node.left, node.right)
 
-    def _look(self, bound: float, state: NDArray) -> tuple[float, NDArray, NDArray] | None:
+    def _look(self, bound: float, node: Node) -> tuple[float, Node, Node] | None:
         """Solve one node; its bound and two children, the more promising first, or None where it is done."""
-        if bound >= self.best - self.allowed:
-            self.closed = min(self.closed, bound)
+        if self._give_up(bound):
             return None
         self.nodes += 1
-        low, high = self._limits(state)
-        leaf = bool((state != _OPEN).all())
-        found = self.relaxation.tighten(low, high, self.best - self.allowed, _LEAF_ROUNDS if leaf else _ROUNDS)
+        limits, decided = self._limits(node), bool((node.state != _OPEN).all())
+        found = self.relaxation.tighten(limits, self.cutoff, _LEAF_ROUNDS if decided else _ROUNDS)
         if found.status == "infeasible":
             return None
-        if found.status == "optimal":
-            bound = max(bound, found.value)
-            if bound >= self.best - self.allowed:
-                self.closed = min(self.closed, bound)
-                return None
-        unbounded = found.status == "unbounded"
-        if leaf:
-            if unbounded and self.relaxation.falls_for_ever(low, high):
-                self.unbounded = True
-            elif found.status == "optimal":
-                self._offer(found.point, low, high)
-            self.closed = min(self.closed, bound)
+        bound = max(bound, found.value) if found.status == "optimal" else bound
+        if self._give_up(bound):
             return None
-        point = self.relaxation.near(low, high).point if unbounded else found.point
-        return self._branch(bound, state, point)
+        point = self.relaxation.near(limits).point if found.status == "unbounded" else found.point
+        if not decided:
+            return self._decide(bound, node, point)
+        self._keep(found, limits)
+        if self.unbounded:
+            return None
+        return None if self._give_up(bound) else self._divide(bound, node, point)
 
-    def _branch(self, bound: float, state: NDArray, point: NDArray) -> tuple[float, NDArray, NDArray] | None:
+    def _give_up(self, bound: float) -> bool:
+        """Whether a node with this bound is closed, which is then noted."""
+        if bound < self.cutoff:
+            return False
+        self.closed = min(self.closed, bound)
+        return True
+
+    def _decide(self, bound: float, node: Node, point: NDArray) -> tuple[float, Node, Node] | None:
         """Try the leaf that a point suggests, and split the pair that is furthest from complementary."""
-        undecided = np.flatnonzero(state == _OPEN)
+        undecided = np.flatnonzero(node.state == _OPEN)
         if not len(point):  # the program failed: any pair will do
             worst, keep_slack = undecided[0], True
         else:
             price, slack = point[self.relaxation.prices], point[self.relaxation.slacks]
             smaller = np.minimum(price, slack)[undecided]
-            if smaller.max() <= _TOUCHING or self.nodes == 1 or self.nodes % 10 == 0:
+            if smaller.max() <= _TOUCHING or self.nodes % _TRIALS == 1:
                 suggested = np.where(price <= slack, _NO_PRICE, _NO_SLACK)
-                self.try_pattern(np.where(state == _OPEN, suggested, state))
-                if self.unbounded:
-                    return None
-                if bound >= self.best - self.allowed:
-                    self.closed = min(self.closed, bound)
+                self.try_leaf(node._replace(state=np.where(node.state == _OPEN, suggested, node.state)))
+                if self.unbounded or self._give_up(bound):
                     return None
             worst = undecided[int(np.argmax(price[undecided] * slack[undecided] + smaller))]
             keep_slack = bool(price[worst] <= slack[worst])
-        first, second = state.copy(), state.copy()
+        first, second = node.state.copy(), node.state.copy()
         first[worst] = _NO_PRICE if keep_slack else _NO_SLACK
         second[worst] = _NO_SLACK if keep_slack else _NO_PRICE
-        return bound, first, second
+        return bound, node._replace(state=first), node._replace(state=second)
 
-    def try_pattern(self, state: Int[NDArray, "m"]) -> None:
+    def _divide(self, bound: float, node: Node, point: NDArray) -> tuple[float, Node, Node] | None:
+        """Split the interval of the negative square whose chord is furthest from its parabola."""
+        if len(self.relaxation.concave) and len(point):
+            along, excess = self.relaxation.above_parabola(point)
+            k = int(excess.argmax())
+            width, whole = node.right[k] - node.left[k], self.relaxation.limits
+            if excess[k] > 0.0 and width > _NARROW * (whole.right[k] - whole.left[k]):
+                # Next to the point, but never so close to an end that one half is hardly smaller.
+                at = float(np.clip(along[k], node.left[k] + 0.2 * width, node.right[k] - 0.2 * width))
+                left, right = node.left.copy(), node.right.copy()
+                left[k], right[k] = at, at
+                below, above = node._replace(right=right), node._replace(left=left)
+                return (bound, below, above) if along[k] <= at else (bound, above, below)
+        self.closed = min(self.closed, bound)
+        return None
+
+    def try_leaf(self, node: Node) -> None:
         """Solve the leaf where of each pair the given member is zero, and keep its point where that is better."""
-        low, high = self._limits(state)
-        found = self.relaxation.tighten(low, high, np.inf, _LEAF_ROUNDS)
-        if found.status == "optimal":
-            self._offer(found.point, low, high)
-        elif found.status == "unbounded":
-            self.unbounded = self.relaxation.falls_for_ever(low, high)
+        limits = self._limits(node)
+        self._keep(self.relaxation.tighten(limits, np.inf, _LEAF_ROUNDS), limits)
 
     def try_around(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> None:
         """Solve the leaf of the rows that hold y at x."""
-        c = self.relaxation.constraints
-        slack = c.right - c.rows @ np.concatenate([x, y])
-        size = 1.0 + np.abs(c.right) + np.abs(c.rows) @ np.abs(np.concatenate([x, y]))
-        self.try_pattern(np.where(slack <= 1e-6 * size, _NO_SLACK, _NO_PRICE))
+        r, z = self.relaxation, np.concatenate([x, y])
+        c = r.constraints
+        size = 1.0 + np.abs(c.right) + np.abs(c.rows) @ np.abs(z)
+        state = np.where(c.right - c.rows @ z <= 1e-6 * size, _NO_SLACK, _NO_PRICE)
+        self.try_leaf(Node(state, r.limits.left, r.limits.right))
 
-    def _offer(self, point: NDArray, low: NDArray, high: NDArray) -> None:
-        point = self.relaxation.polished(point, low, high)
+    def _keep(self, found: Solved, limits: Limits) -> None:
+        """The point of a leaf where it is better than the best; and whether it has none, falling for ever."""
+        if found.status == "unbounded":
+            near = self.relaxation.near(limits)
+            starts = near.status == "optimal" and self.relaxation.admissible(near.point)
+            self.unbounded = starts and self.relaxation.falls_for_ever(limits)
+        if found.status != "optimal":
+            return
+        point = polished(self.relaxation, found.point, limits)
         value = self.relaxation.value(point)
-        if value < self.best:
+        if value < self.best and self.relaxation.admissible(point):
             self.best, self.point = value, point

@@ -22,7 +22,7 @@ from blocc.simple_sets import AffineSubspace, Ball, Halfspace, Simplex
 #: Variables up to which second derivatives are formed.
 LARGEST = 400
 #: Eigenvalues above minus this share of the largest one are rounding.
-_ROUNDING = 1e-10
+ROUNDING = 1e-10
 _FUNCTIONS = ("upper", "lower", "inequality", "equality", "upper_inequality", "x_inequality", "x_equality")
 _KNOWN_SETS = (Box, Ball, Simplex, Halfspace, AffineSubspace)
 
@@ -42,6 +42,14 @@ class Quadratics(NamedTuple):
     def curved(self) -> NDArray:
         """Which rows are not affine."""
         return np.asarray((self.hessian != 0.0).any(axis=(1, 2)))
+
+    def in_units(self) -> Quadratics:
+        """Every row divided by its largest coefficient: tolerances are absolute."""
+        size = np.maximum(
+            np.abs(self.linear).max(axis=1, initial=0.0), np.abs(self.hessian).max(axis=(1, 2), initial=0.0)
+        )
+        size = np.where(size > 0.0, size, 1.0)
+        return Quadratics(self.constant / size, self.linear / size[:, None], self.hessian / size[:, None, None])
 
     def pick(self, rows: NDArray) -> Quadratics:
         """Some of the rows."""
@@ -136,17 +144,15 @@ def constraints_of(flat: FlatProblem) -> Constraints:
     for name, what in (("inequality", "inequality"), ("equality", "equality")):
         for row in np.flatnonzero(form[name].curved).tolist():
             raise NotRecognised(
-                f"row {row} of the follower's {what} is not affine: it has {_term(form[name], row, n_x)}"
+                f"row {row} of the follower's {what} is not affine: it has {named_term(form[name], row, n_x)}"
             )
     leader = Quadratics(*map(np.concatenate, zip(form["x_inequality"], form["upper_inequality"], strict=True)))
-    for row in np.flatnonzero(leader.curved).tolist():
-        if _least(leader.hessian[row]) < 0.0:
-            raise NotRecognised(f"a row of upper_inequality is not convex: it has {_term(leader, row, n_x)}")
     low, high = (np.asarray(bound, dtype=np.float64) for bound in flat.y_set.bounds_flat())
     fixed = low == high
     below, above = np.isfinite(low) & ~fixed, np.isfinite(high) & ~fixed
     unit = np.concatenate([np.zeros((n_y, n_x)), np.eye(n_y)], axis=1)
     x_low, x_high = (np.asarray(bound, dtype=np.float64) for bound in flat.x_set.bounds_flat())
+    inequality, equality = form["inequality"].in_units(), form["equality"].in_units()
     return Constraints(
         n_x=n_x,
         n_y=n_y,
@@ -155,10 +161,10 @@ def constraints_of(flat: FlatProblem) -> Constraints:
         x_high=x_high,
         leader_rows=leader,
         leader_equalities=form["x_equality"],
-        rows=np.concatenate([form["inequality"].linear, -unit[below], unit[above]]),
-        right=np.concatenate([-form["inequality"].constant, -low[below], high[above]]),
-        equalities=np.concatenate([form["equality"].linear, unit[fixed]]),
-        equal=np.concatenate([-form["equality"].constant, low[fixed]]),
+        rows=np.concatenate([inequality.linear, -unit[below], unit[above]]),
+        right=np.concatenate([-inequality.constant, -low[below], high[above]]),
+        equalities=np.concatenate([equality.linear, unit[fixed]]),
+        equal=np.concatenate([-equality.constant, low[fixed]]),
     )
 
 
@@ -166,55 +172,52 @@ def follower_of(flat: FlatProblem) -> Follower:
     """The follower's objective, convex and of degree two, or a refusal."""
     form, n_x = _quadratics(flat, "lower"), flat.n_x
     hessian = form.hessian[0]
-    if _least(hessian[n_x:, n_x:]) < 0.0:
+    if least_curvature(hessian[n_x:, n_x:]) < 0.0:
         raise NotRecognised("lower is not convex in y")
-    return Follower(hessian[n_x:, n_x:], hessian[n_x:, :n_x], form.linear[0, n_x:])
+    parts = hessian[n_x:, n_x:], hessian[n_x:, :n_x], form.linear[0, n_x:]
+    size = max(float(np.abs(part).max(initial=0.0)) for part in parts) or 1.0
+    return Follower(*(part / size for part in parts))  # the same answers, in units for absolute tolerances
 
 
-def substituted(constraints: Constraints, follower: Follower | None) -> tuple[Quadratics, float]:
-    """The leader's objective made convex, and the weight of the product of x and y that was taken out of it.
+def substituted(constraints: Constraints, follower: Follower) -> tuple[Quadratics, float]:
+    """The leader's objective, made convex if possible, and the weight of the product of x and y taken out of it.
 
     At the follower's answers ``<x, coupling' y> = -<y, hessian y> - <linear, y> - <right, prices>`` by strong duality,
     where x is in none of the follower's constraints. A weight times both sides may be exchanged in the objective; the
     linear terms in y are exchanged here, and those in the prices by whoever knows them.
     """
     n_x, objective = constraints.n_x, constraints.objective
-    if _least(objective.hessian[0]) >= 0.0:
-        return objective, 0.0
+    whole = objective.hessian[0]
     coupled = constraints.rows[:, :n_x].any() or constraints.equalities[:, :n_x].any()
-    if coupled or follower is None or not follower.coupling.any():
-        why = "x is in the follower's constraints too" if coupled else "the follower's objective has no such product"
-        raise NotRecognised(f"upper is not convex: it has {_term(objective, 0, n_x)}, and {why}")
-    change = np.zeros_like(objective.hessian[0])
+    if least_curvature(whole) >= 0.0 or coupled or not follower.coupling.any():
+        return objective, 0.0
+    change = np.zeros_like(whole)
     change[n_x:, n_x:] = 2.0 * follower.hessian
     change[n_x:, :n_x], change[:n_x, n_x:] = follower.coupling, follower.coupling.T
-    size = float(np.abs(objective.hessian).max()) / float(np.abs(follower.coupling).max())
-    linear = lambda weight: objective.hessian[0] - weight * change  # noqa: E731
-    mixed = objective.hessian[0][n_x:, :n_x]
-    exact = float((mixed * follower.coupling).sum() / (follower.coupling**2).sum())
-    worst = lambda weight: -float(np.linalg.eigvalsh(linear(weight))[0])  # noqa: E731
+    size = float(np.abs(whole).max()) / float(np.abs(follower.coupling).max())
+    exact = float((whole[n_x:, :n_x] * follower.coupling).sum() / (follower.coupling**2).sum())
+    worst = lambda weight: -float(np.linalg.eigvalsh(whole - weight * change)[0])  # noqa: E731
     searched = float(minimize_scalar(worst, bounds=(-4.0 * size, 4.0 * size), method="bounded").x)
-    for weight in (exact, searched):
-        hessian = linear(weight)
-        hessian[np.abs(hessian) <= 1e-14 * np.abs(objective.hessian).max()] = 0.0
-        if _least(hessian) >= 0.0:
-            slope = objective.linear.copy()
-            slope[0, n_x:] -= weight * follower.linear
-            return Quadratics(objective.constant, slope, hessian[None]), weight
-    raise NotRecognised(
-        f"upper is not convex: it has {_term(objective, 0, n_x)}, of which no multiple is the follower's own product"
-    )
+    weight = min((0.0, exact, searched), key=lambda at: -least_curvature(_clean(whole - at * change)))
+    slope = objective.linear.copy()
+    slope[0, n_x:] -= weight * follower.linear
+    return Quadratics(objective.constant, slope, _clean(whole - weight * change)[None]), weight
 
 
-def _least(hessian: Float[NDArray, "n n"]) -> float:
+def _clean(matrix: Float[NDArray, "n n"]) -> Float[NDArray, "n n"]:
+    """Without what rounding has left."""
+    return np.where(np.abs(matrix) <= 1e-14 * np.abs(matrix).max(initial=0.0), 0.0, matrix)
+
+
+def least_curvature(hessian: Float[NDArray, "n n"]) -> float:
     """The least eigenvalue, or zero where that is negative by rounding alone."""
     if not hessian.size:
         return 0.0
     values = np.linalg.eigvalsh(0.5 * (hessian + hessian.T))
-    return 0.0 if values[0] >= -_ROUNDING * max(float(np.abs(values).max()), 1e-300) else float(values[0])
+    return 0.0 if values[0] >= -ROUNDING * max(float(np.abs(values).max()), 1e-300) else float(values[0])
 
 
-def _term(form: Quadratics, row: int, n_x: int) -> str:
+def named_term(form: Quadratics, row: int, n_x: int) -> str:
     """The largest offending product of a row, in words."""
     hessian = form.hessian[row]
     diagonal = np.diag(hessian)

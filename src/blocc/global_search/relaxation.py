@@ -1,9 +1,10 @@
 """The single-level problem without its complementarity, as linear programs for HiGHS.
 
-Columns are x, y, the follower's prices (of inequalities and equalities), the slacks of its inequalities, and one height
-for each square. Everything convex and quadratic is a sum of squares ``(v z)^2``, each below a height that tangents hold
-up from below: a linear program with any set of tangents is a relaxation, so its value is a lower bound. Tangents are
-added where the last solution fell below a parabola, and stay for all later programs.
+Columns are x, y, the follower's prices (of inequalities and equalities), the slacks of its inequalities, and one for
+each square. Everything quadratic is a sum of squares ``(v z)^2`` and of negative ones. A square is held up by tangents,
+a negative one lies below its chord over an interval: a linear program with any tangents, and with chords of any
+intervals, is a relaxation over those intervals, so its value is a lower bound there. Tangents are added where the last
+solution fell below a parabola, and stay for all later programs.
 """
 
 from __future__ import annotations
@@ -15,15 +16,35 @@ import numpy as np
 from scipy.optimize import linprog
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.global_search.forms import Constraints, Follower, Quadratics, substituted
+from blocc.global_search.forms import (
+    ROUNDING,
+    Constraints,
+    Follower,
+    NotRecognised,
+    Quadratics,
+    least_curvature,
+    named_term,
+    substituted,
+)
 
 #: Feasibility tolerances of HiGHS, primal and dual: the sense in which bounds are proven.
 PRECISION = 1e-9
 #: A height may stay below its parabola by this, relative to the parabola.
 _CLOSE = 1e-9
+#: By so much may a curved constraint of the leader be violated, relative to its terms.
+_ADMISSIBLE = 1e-7
 _FIRST_TANGENTS = (0.0, 1.0, -1.0, 10.0, -10.0, 100.0, -100.0, 1000.0, -1000.0)
 #: Where a program is unbounded, a point within this distance shows which way it falls.
 _FAR = 1e6
+
+
+class Limits(NamedTuple):
+    """Where a program looks: bounds of the columns, and intervals of the negative squares."""
+
+    low: Float[NDArray, " columns"]
+    high: Float[NDArray, " columns"]
+    left: Float[NDArray, " concave"]
+    right: Float[NDArray, " concave"]
 
 
 class Solved(NamedTuple):
@@ -38,25 +59,27 @@ class Relaxation:
     """The leader's problem with the follower's constraints and, where ``follower`` is given, its stationarity."""
 
     def __init__(self, constraints: Constraints, follower: Follower | None) -> None:
-        c, n_x, n_y = constraints, constraints.n_x, constraints.n_y
-        self.constraints, self.n = c, n_x + n_y
+        c, n_x = constraints, constraints.n_x
+        self.constraints, self.n = c, n_x + c.n_y
         self.n_rows, n_equal = len(c.right), len(c.equal)
         n_prices = 0 if follower is None else self.n_rows + n_equal
-        objective, weight = substituted(c, follower)
-        curved = c.leader_rows.curved
-        self.squares, owner = _squares(objective, c.leader_rows.pick(np.flatnonzero(curved)))
-        self.n_squares = len(owner)
+        objective, weight = (c.objective, 0.0) if follower is None else substituted(c, follower)
+        self.leader = c.leader_rows.in_units()
+        curved = np.flatnonzero(self.leader.curved)
+        self.squares, owner = _squares(objective, self.leader.pick(curved), 1.0)
+        self.concave, concave_owner = _squares(objective, self.leader.pick(curved), -1.0)
         self.prices = slice(self.n, self.n + (0 if follower is None else self.n_rows))
         self.slacks = slice(self.n + n_prices, self.n + n_prices + self.n_rows)
-        self.heights = slice(self.slacks.stop, self.slacks.stop + self.n_squares)
-        self.columns = self.heights.stop
+        self.heights = slice(self.slacks.stop, self.slacks.stop + len(owner))
+        self.roofs = slice(self.heights.stop, self.heights.stop + len(concave_owner))
+        self.columns = self.roofs.stop
         self.constant = float(objective.constant[0])
         self.cost = np.zeros(self.columns)
         self.cost[: self.n] = objective.linear[0]
-        self.cost[self.heights] = owner == 0
-        self.low, self.high = np.full(self.columns, -np.inf), np.full(self.columns, np.inf)
-        self.low[:n_x], self.high[:n_x] = c.x_low, c.x_high
-        self.low[self.prices] = self.low[self.slacks] = self.low[self.heights] = 0.0
+        self.cost[self.heights], self.cost[self.roofs] = owner == 0, -1.0 * (concave_owner == 0)
+        low, high = np.full(self.columns, -np.inf), np.full(self.columns, np.inf)
+        low[:n_x], high[:n_x] = c.x_low, c.x_high
+        low[self.prices] = low[self.slacks] = low[self.heights] = 0.0
         equal = [self._wide(c.rows, c.right), self._wide(c.equalities, c.equal)]
         equal[0][0][:, self.slacks] = np.eye(self.n_rows)
         equal.append(self._wide(c.leader_equalities.linear, -c.leader_equalities.constant))
@@ -66,21 +89,49 @@ class Relaxation:
             stationary[0][:, self.n : self.n + n_prices] = np.concatenate([c.rows, c.equalities])[:, n_x:].T
             equal.append(stationary)
         self.equal, self.equal_right = (np.concatenate(parts) for parts in zip(*equal, strict=True))
-        above = self._wide(c.leader_rows.linear, -c.leader_rows.constant)
-        for position, row in enumerate(np.flatnonzero(curved)):
-            above[0][row, self.heights] = owner == position + 1
-        self.above, self.above_right = above
+        self.above, self.above_right = self._wide(self.leader.linear, -self.leader.constant)
+        for position, row in enumerate(curved):
+            self.above[row, self.heights] = owner == position + 1
+            self.above[row, self.roofs] = -1.0 * (concave_owner == position + 1)
         self._tangents: list[tuple[int, float]] = []
         self._tangent_rows, self._tangent_right = np.zeros((0, self.columns)), np.zeros(0)
-        self._add([(k, at) for k in range(self.n_squares) for at in _FIRST_TANGENTS])
+        self._add([(k, at) for k in range(len(owner)) for at in _FIRST_TANGENTS])
         self.solved = 0  #: programs so far
         self.deadline = np.inf
+        self.limits = self._first_limits(low, high)
 
     def _wide(self, rows: NDArray, right: NDArray) -> tuple[NDArray, NDArray]:
         """Rows over z as rows over all columns."""
         wide = np.zeros((len(rows), self.columns))
         wide[:, : self.n] = rows
         return wide, np.asarray(right)
+
+    def _first_limits(self, low: NDArray, high: NDArray) -> Limits:
+        """The limits of the whole problem; the intervals of negative squares come from linear programs."""
+        unknown = np.full(len(self.concave), np.inf)
+        limits = Limits(low, high, -unknown, unknown)
+        ends = np.zeros((2, len(self.concave)))
+        for k, vector in enumerate(self.concave):
+            for end, sign in enumerate((1.0, -1.0)):
+                cost = np.zeros(self.columns)
+                cost[: self.n] = sign * vector
+                found = self.solve(limits, cost)
+                if found.status == "infeasible":
+                    return limits._replace(left=ends[0], right=ends[1])  # nothing to be searched
+                if found.status != "optimal":
+                    c = self.constraints
+                    curved = [form for form in (c.objective, c.leader_rows) if self._bends_down(form)]
+                    row = next(r for r, h in enumerate(curved[0].hessian) if least_curvature(h) < 0.0)
+                    name = "upper" if curved[0] is c.objective else "upper_inequality"
+                    term = named_term(curved[0], row, c.n_x)
+                    raise NotRecognised(f"{name} is not convex: it has {term}, and the variables in it have no bounds")
+                ends[end, k] = sign * (found.value - self.constant)
+        room = PRECISION * (1.0 + np.abs(ends))
+        return limits._replace(left=ends[0] - room[0], right=ends[1] + room[1])
+
+    @staticmethod
+    def _bends_down(form: Quadratics) -> bool:
+        return any(least_curvature(hessian) < 0.0 for hessian in form.hessian)
 
     def _add(self, tangents: list[tuple[int, float]]) -> None:
         if not tangents:
@@ -95,26 +146,36 @@ class Relaxation:
         self._tangent_rows = np.concatenate([self._tangent_rows, rows])
         self._tangent_right = np.concatenate([self._tangent_right, right])
 
-    def solve(self, low: NDArray, high: NDArray, cost: NDArray | None = None) -> Solved:
+    def _chords(self, limits: Limits) -> tuple[NDArray, NDArray]:
+        """Rows that keep negative squares below their chords, and their arguments in their intervals."""
+        known = np.flatnonzero(np.isfinite(limits.left))
+        left, right = limits.left[known], limits.right[known]
+        along = self._wide(self.concave[known], right)[0]
+        chord = -(left + right)[:, None] * along
+        chord[np.arange(len(known)), self.roofs.start + known] = 1.0
+        return np.concatenate([chord, along, -along]), np.concatenate([-left * right, right, -left])
+
+    def solve(self, limits: Limits, cost: NDArray | None = None) -> Solved:
         """One linear program over the tangents so far."""
         self.solved += 1
+        chords, chords_right = self._chords(limits)
         for presolve in (True, False):
-            left = self.deadline - time.perf_counter()
-            if left <= 0.0:
+            seconds = self.deadline - time.perf_counter()
+            if seconds <= 0.0:
                 break
             found = linprog(
                 self.cost if cost is None else cost,
-                A_ub=np.concatenate([self.above, self._tangent_rows]),
-                b_ub=np.concatenate([self.above_right, self._tangent_right]),
+                A_ub=np.concatenate([self.above, self._tangent_rows, chords]),
+                b_ub=np.concatenate([self.above_right, self._tangent_right, chords_right]),
                 A_eq=self.equal,
                 b_eq=self.equal_right,
-                bounds=np.column_stack([low, high]),
+                bounds=np.column_stack([limits.low, limits.high]),
                 method="highs",
                 options={
                     "presolve": presolve,
                     "primal_feasibility_tolerance": PRECISION,
                     "dual_feasibility_tolerance": PRECISION,
-                    **({"time_limit": left} if np.isfinite(left) else {}),
+                    **({"time_limit": seconds} if np.isfinite(seconds) else {}),
                 },
             )
             if found.status == 0:
@@ -123,26 +184,28 @@ class Relaxation:
                 return Solved({2: "infeasible", 3: "unbounded"}[found.status], np.nan, np.zeros(0))
         return Solved("failed", np.nan, np.zeros(0))
 
-    def tighten(self, low: NDArray, high: NDArray, cutoff: float, rounds: int) -> Solved:
+    def tighten(self, limits: Limits, cutoff: float, rounds: int) -> Solved:
         """The same with tangents added where the solution falls below a parabola, as long as it is below ``cutoff``."""
-        found = self.solve(low, high)
+        found = self.solve(limits)
         for _ in range(rounds):
-            if found.status == "unbounded" and self.n_squares:
-                near = self.near(low, high)
+            if found.status == "unbounded" and len(self.squares):
+                near = self.near(limits)
                 if near.status != "optimal" or not self._support(near.point):
                     return found
             elif found.status != "optimal" or found.value >= cutoff or not self._support(found.point):
                 return found
-            again = self.solve(low, high)
+            again = self.solve(limits)
             if again.status == "failed":
                 return found
             found = again
         return found
 
-    def near(self, low: NDArray, high: NDArray) -> Solved:
+    def near(self, limits: Limits) -> Solved:
         """A solution within a large box, where the program is unbounded."""
-        high = np.where(np.arange(self.columns) < self.heights.start, np.minimum(high, _FAR), high)
-        return self.solve(np.maximum(low, -_FAR), high)
+        boxed = np.arange(self.columns) < self.heights.start
+        high = np.where(boxed, np.minimum(limits.high, _FAR), limits.high)
+        low = np.where(boxed, np.maximum(limits.low, -_FAR), limits.low)
+        return self.solve(limits._replace(low=low, high=high))
 
     def _support(self, point: NDArray) -> bool:
         """Add tangents where heights are below their parabolas; whether there were any."""
@@ -153,75 +216,62 @@ class Relaxation:
         self._add(fresh)
         return bool(fresh)
 
-    def falls_for_ever(self, low: NDArray, high: NDArray) -> bool:
+    def above_parabola(self, point: NDArray) -> tuple[NDArray, NDArray]:
+        """For each negative square: its argument at a point, and by how much its roof there exceeds the parabola."""
+        along = self.concave @ point[: self.n]
+        return along, np.maximum(point[self.roofs] - along**2, 0.0)
+
+    def falls_for_ever(self, limits: Limits) -> bool:
         """Whether a direction keeps every constraint for ever and the objective falls along it."""
         cost = self.cost.copy()
-        cost[self.heights] = 0.0
-        least = np.where(np.isfinite(low), 0.0, -1.0)
-        most = np.where(np.isfinite(high), 0.0, 1.0)
-        least[self.heights], most[self.heights] = 0.0, 0.0
-        flat = np.zeros((self.n_squares, self.columns))
-        flat[:, : self.n] = self.squares
+        cost[self.heights.start :] = 0.0
+        least = np.where(np.isfinite(limits.low), 0.0, -1.0)
+        most = np.where(np.isfinite(limits.high), 0.0, 1.0)
+        least[self.heights.start :] = most[self.heights.start :] = 0.0
+        straight = self._wide(np.concatenate([self.squares, self.concave]), np.zeros(0))[0]
         found = linprog(
             cost,
             A_ub=self.above,
             b_ub=np.zeros(len(self.above)),
-            A_eq=np.concatenate([self.equal, flat]),
-            b_eq=np.zeros(len(self.equal) + self.n_squares),
+            A_eq=np.concatenate([self.equal, straight]),
+            b_eq=np.zeros(len(self.equal) + len(straight)),
             bounds=np.column_stack([least, most]),
             method="highs",
         )
         return bool(found.status == 0 and found.fun < -1e-7 * max(1.0, float(np.abs(cost).max(initial=0.0))))
-
-    def polished(self, point: NDArray, low: NDArray, high: NDArray) -> NDArray:
-        """A nearby point with the least objective on the bounds and rows that hold ``point``, by one Newton step.
-
-        Tangents find the least value to high accuracy, and the place of the least value to its square root only.
-        """
-        if not self.n_squares:
-            return point
-        free = np.ones(self.columns, dtype=bool)
-        free[self.heights] = False
-        size = 1.0 + np.abs(point)
-        held = (point <= low + 1e-7 * size) | (point >= high - 1e-7 * size)
-        flat_rows = ~self.above[:, self.heights].any(axis=1)
-        tight = flat_rows & (self.above_right - self.above @ point <= 1e-7 * (1.0 + np.abs(self.above_right)))
-        if not (self.cost[self.heights] > 0.0).all():
-            return point  # a curved constraint has no place in this system
-        bound = np.eye(self.columns)[held & free]
-        rows = np.concatenate([self.equal, self.above[tight], bound])[:, free]
-        hessian = np.zeros((self.columns, self.columns))
-        hessian[: self.n, : self.n] = 2.0 * self.squares.T @ self.squares
-        gradient = hessian @ point + np.where(free, self.cost, 0.0)
-        count, width = len(rows), int(free.sum())
-        matrix = np.zeros((width + count, width + count))
-        matrix[:width, :width] = hessian[np.ix_(free, free)]
-        matrix[width:, :width], matrix[:width, width:] = rows, rows.T
-        step = np.linalg.lstsq(matrix, np.concatenate([-gradient[free], np.zeros(count)]), rcond=1e-12)[0]
-        moved = point.copy()
-        moved[free] += step[:width]
-        slack = 1e-9 * (1.0 + np.abs(moved))
-        inside = (moved >= low - slack)[free].all() and (moved <= high + slack)[free].all()
-        kept = np.abs(self.equal @ moved - self.equal_right).max(initial=0.0) <= 1e-8
-        under = (self.above @ moved - self.above_right)[flat_rows].max(initial=0.0) <= 1e-8
-        moved[free] = np.clip(moved, low, high)[free]
-        return moved if inside and kept and under and self.value(moved) <= self.value(point) + 1e-9 else point
 
     def value(self, point: NDArray) -> float:
         """The leader's objective at a point, by its own coefficients."""
         z, form = point[: self.n], self.constraints.objective
         return float(form.constant[0] + form.linear[0] @ z + 0.5 * z @ form.hessian[0] @ z)
 
+    def residual(self, point: NDArray) -> float:
+        """By how much a point misses the follower's optimality conditions, whose largest coefficients are 1."""
+        missed = np.abs(self.equal @ point - self.equal_right) / (1.0 + np.abs(self.equal) @ np.abs(point))
+        both = np.minimum(point[self.prices], point[self.slacks])
+        outside = np.maximum(self.limits.low - point, point - self.limits.high)[: self.heights.start]
+        return float(max(missed.max(initial=0.0), both.max(initial=0.0), outside.max(initial=0.0)))
 
-def _squares(objective: Quadratics, rows: Quadratics) -> tuple[Float[NDArray, "k n"], NDArray]:
-    """Vectors v with ``1/2 <z, hessian z> = sum of (v z)^2``, and whose each is: 0 the objective, i row i - 1."""
+    def admissible(self, point: NDArray) -> bool:
+        """Whether the leader's constraints beyond the bounds of x hold at a point."""
+        z, form = point[: self.n], self.leader
+        bent = 0.5 * np.einsum("i,rij,j->r", z, form.hessian, z)
+        size = 1.0 + np.abs(form.constant) + np.abs(form.linear) @ np.abs(z) + np.abs(bent)
+        return bool((form.constant + form.linear @ z + bent <= _ADMISSIBLE * size).all())
+
+
+def _squares(objective: Quadratics, rows: Quadratics, sign: float) -> tuple[Float[NDArray, "k n"], NDArray]:
+    """Vectors v such that the squares (v z)^2 sum up to the part of ``1/2 <z, hessian z>`` that has this sign.
+
+    Also whose each is: 0 the objective, i row i - 1.
+    """
     vectors, owner = [np.zeros((0, objective.linear.shape[1]))], []
     for position, hessian in enumerate(np.concatenate([objective.hessian, rows.hessian])):
         if not hessian.any():
             continue
         diagonal = not (hessian - np.diag(np.diag(hessian))).any()
         values, basis = (np.diag(hessian), np.eye(len(hessian))) if diagonal else np.linalg.eigh(hessian)
-        keep = values > 1e-12 * values.max()
-        vectors.append(np.sqrt(0.5 * values[keep])[:, None] * basis[:, keep].T)
+        keep = sign * values > (1e-12 if sign > 0.0 else ROUNDING) * np.abs(values).max()
+        vectors.append(np.sqrt(0.5 * np.abs(values[keep]))[:, None] * basis[:, keep].T)
         owner += [position] * int(keep.sum())
     return np.concatenate(vectors), np.asarray(owner, dtype=int)

