@@ -103,20 +103,24 @@ def test_everything_at_once_against_new_solves() -> None:
     assert found.x["tax"]["unused"] is None
     assert (found.x["size"]["price"][1] == 0.0).all()  # at its bound
     assert (np.abs(found.x["size"]["limit"][0]) > 0.1).all()  # the leader's constraint is active
-    step = 1e-4
-    for name, index in (("price", 0), ("wish", 1), ("room", None), ("limit", None)):
-        ends = []
-        for sign in (1.0, -1.0):
-            moved = np.array(problem.data[name])
-            moved[() if index is None else index] += sign * step
-            ends.append(solve_differentiable(problem, {**problem.data, name: moved}, result.x))  # refined
-        pick = lambda leaf, index=index: leaf if index is None else leaf[..., index]  # noqa: E731
-        for part, one, other in ((found.x, ends[0].x, ends[1].x), (found.y, ends[0].y, ends[1].y)):
-            for key, plus in one.items():
-                expected = (plus - other[key]) / (2 * step)
-                np.testing.assert_allclose(pick(part[key][name]), expected, rtol=1e-5, atol=1e-6)
-        expected = (ends[0].value - ends[1].value) / (2 * step)
-        np.testing.assert_allclose(pick(found.value[name]), expected, rtol=1e-5, atol=1e-6)
+    generator, step = np.random.default_rng(0), 1e-4
+    direction = {
+        name: generator.normal(size=np.shape(problem.data[name])) for name in ("price", "wish", "room", "limit")
+    }
+
+    def solved(sign: float) -> Any:
+        moved = {name: problem.data[name] + sign * step * change for name, change in direction.items()}
+        return solve_differentiable(problem, {**problem.data, **moved}, result.x)  # refined to full accuracy
+
+    def along(tree: Any) -> Any:
+        return sum(np.tensordot(tree[name], change, np.ndim(change)) for name, change in direction.items())
+
+    plus, minus = solved(1.0), solved(-1.0)
+    for name in ("x", "y"):
+        for key, part in getattr(found, name).items():
+            expected = (getattr(plus, name)[key] - getattr(minus, name)[key]) / (2 * step)
+            np.testing.assert_allclose(along(part), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(along(found.value), (plus.value - minus.value) / (2 * step), rtol=1e-5, atol=1e-6)
 
 
 def test_a_set_of_x_that_is_no_box() -> None:
@@ -187,6 +191,15 @@ def test_solve_differentiable_in_a_larger_program(problem: BilevelProblem) -> No
     assert value == pytest.approx(np.sin(x) * GOAL, rel=1e-9)
     assert slope["goal"] == pytest.approx(np.sin(x) + np.cos(x) * GOAL * CLOSED["x"][0], rel=1e-9)
     assert slope["slope"] == pytest.approx(np.cos(x) * GOAL * CLOSED["x"][1], rel=1e-9)
+
+
+def test_no_digit_is_lost_on_the_way_out_of_a_compiled_program(problem: BilevelProblem) -> None:
+    """Where the program is run without 64-bit floats enabled, what it calls back does not know of them either."""
+    with jax.enable_x64(True):
+        goal = jnp.asarray(2.0 / 3.0)
+        program = jax.jit(lambda goal: solve_differentiable(problem, {"goal": goal, "slope": SLOPE}).x)
+        compiled = program.lower(goal).compile()
+    assert float(compiled(goal)) == pytest.approx(2.0 / 3.0 / BELOW, rel=1e-12)
 
 
 def test_solve_differentiable_forward_and_in_batches(problem: BilevelProblem) -> None:

@@ -58,6 +58,7 @@ def lower_level(problem: BilevelProblem, x: PyTree, data: PyTree | None = None) 
     enabled there; called with plain numbers it needs no setting and returns NumPy's arrays. Derivatives of y and of the
     multipliers, in x and in data, come from the implicit function theorem, that of the value is Danskin's.
     """
+    problem.refuse_terms("lower_level")
     problem.renew()
     traced = is_traced(x, data)
     if traced:

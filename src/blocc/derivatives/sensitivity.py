@@ -41,6 +41,7 @@ def sensitivity(problem: BilevelProblem, result: Result) -> Sensitivity:
 
     :raises SensitivityError: where the answer has none, or the problem no data, with the reason
     """
+    problem.refuse_terms("sensitivity")
     if not isinstance(problem, BilevelProblem):
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
     problem.renew()

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -40,6 +41,7 @@ def solve_differentiable(
     does not converge returns NaN, and a ``RuntimeWarning`` says why. At a regular answer x is refined to full accuracy.
     Elsewhere all derivatives are NaN; ``solve(...).sensitivity(problem)`` says why.
     """
+    problem.refuse_terms("solve_differentiable")
     if not isinstance(problem, BilevelProblem):
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
     problem.renew()
@@ -54,11 +56,7 @@ def solve_differentiable(
         need_double_precision("solve_differentiable")
     with nullcontext() if traced else double_precision():
         numbers = data_of(problem, data)
-        if traced:
-            still = lax.stop_gradient(numbers)
-            known = jax.pure_callback(run, _shapes(problem.flat), still, vmap_method="sequential")
-        else:
-            known = run(numbers)
+        known = _known(run, _shapes(problem.flat), numbers)
         found = problem.flat.once(_traceable)(known, numbers)
         x, y, value = found if traced else jax.device_get(found)
         return DifferentiableAnswer(problem.x_set.unravel(x), problem.y_set.unravel(y), value)
@@ -67,6 +65,49 @@ def solve_differentiable(
 def _traceable(flat: FlatProblem) -> Callable[[RegularAnswer, PyTree], FlatAnswer]:
     """The answer with its derivatives in the data, traced once, wherever it is used."""
     return jax.jit(lambda known, data: spoil(differentiable_answer(flat, known, data), known.regular))
+
+
+def _known(run: Callable[[PyTree], RegularAnswer], shapes: RegularAnswer, data: PyTree) -> RegularAnswer:
+    """``run(data)`` as a constant of the data: here and now where they are numbers, otherwise by a callback.
+
+    In ``jax.grad`` alone they are numbers, and JAX need not call back, which has its pitfalls: see :func:`_call_back`.
+    """
+
+    @jax.custom_jvp
+    def solved(data: PyTree) -> RegularAnswer:
+        return _call_back(run, shapes, data) if is_traced(data) else jax.tree.map(jnp.asarray, run(data))
+
+    @solved.defjvp
+    def rule(primals: tuple[PyTree], tangents: tuple[PyTree]) -> tuple[RegularAnswer, RegularAnswer]:
+        known = solved(*primals)
+        return known, jax.tree.map(jnp.zeros_like, known)
+
+    return solved(data)
+
+
+def _call_back(run: Callable[[PyTree], RegularAnswer], shapes: RegularAnswer, data: PyTree) -> RegularAnswer:
+    """Leave the compiled program for a solve.
+
+    The thread that is called back does not know that 64-bit numbers are enabled, and would round them to 32 bits. So
+    they travel as pairs of 32-bit words.
+    """
+    wide = [leaf.dtype if leaf.dtype.itemsize == 8 else None for leaf in jax.tree.leaves(data)]
+    words = [
+        lax.bitcast_convert_type(leaf, np.uint32) if kind else leaf
+        for leaf, kind in zip(jax.tree.leaves(data), wide, strict=True)
+    ]
+
+    def host(words: list[Any]) -> PyTree:
+        leaves = [
+            np.ascontiguousarray(word).view(kind)[..., 0] if kind else np.asarray(word)
+            for word, kind in zip(words, wide, strict=True)
+        ]
+        known = run(jax.tree.unflatten(jax.tree.structure(data), leaves))
+        return jax.tree.map(lambda leaf: np.array(leaf, np.float64)[..., None].view(np.uint32), known)
+
+    pairs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*leaf.shape, 2), np.uint32), shapes)
+    found = jax.pure_callback(host, pairs, words, vmap_method="sequential")
+    return jax.tree.map(lambda pair: lax.bitcast_convert_type(pair, np.float64), found)
 
 
 def _shapes(flat: FlatProblem) -> RegularAnswer:
