@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
+from scipy.optimize import linprog, minimize
 
 from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
@@ -398,3 +398,29 @@ def test_is_an_oracle():
     assert isinstance(ORACLE, InnerOracle)
     assert hash(InteriorPoint()) == hash(ORACLE)
     assert InteriorPoint(proximal=1e-8) != ORACLE
+
+
+@pytest.mark.parametrize("log_radius", [1.5, 2.0])
+def test_a_curved_row_far_from_the_start_does_not_make_it_cycle(log_radius: float) -> None:
+    """Logistic regression in a norm ball: every long step violates the ball's row a little."""
+    generator = np.random.default_rng(0)
+    planted, samples = generator.normal(size=20), generator.normal(size=(200, 20))
+    labels = np.sign(samples @ planted + 0.5 * generator.normal(size=200))
+    problem = BilevelProblem(
+        upper=lambda x, y: jnp.sum(y**2),
+        lower=lambda x, y: jnp.mean(jnp.logaddexp(0.0, -labels * (samples @ y))) + 0.0005 * jnp.sum(y**2),
+        inequality=lambda x, y: jnp.sum(y**2) - jnp.exp(2.0 * x),
+        x_set=Reals(),
+        y_set=Reals(20),
+    )
+    found = solver(problem.flat)(x=np.array([log_radius]))
+    assert found.code == InnerCode.CONVERGED
+    assert found.iterations < 40
+    reference = minimize(
+        lambda y: float(np.mean(np.logaddexp(0.0, -labels * (samples @ y))) + 0.0005 * y @ y),
+        np.zeros(20),
+        constraints={"type": "ineq", "fun": lambda y: np.exp(2.0 * log_radius) - y @ y, "jac": lambda y: -2.0 * y},
+        method="SLSQP",
+        options={"ftol": 1e-13, "maxiter": 500},
+    )
+    assert found.y == pytest.approx(reference.x, abs=1e-4)
