@@ -13,7 +13,7 @@ from jax import lax
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, PyTree
 from blocc._lib.precision import double_precision
 from blocc._lib.tracing import is_traced
-from blocc.derivatives.arguments import data_of, flat_point, need_double_precision
+from blocc.derivatives.arguments import data_of, flat_point, need_double_precision, need_smooth_follower
 from blocc.derivatives.implicit import (
     Examined,
     KKTPoint,
@@ -60,6 +60,7 @@ def lower_level(problem: BilevelProblem, x: PyTree, data: PyTree | None = None) 
     """
     problem.refuse_terms("lower_level")
     problem.renew()
+    need_smooth_follower(problem, "lower_level")
     traced = is_traced(x, data)
     if traced:
         need_double_precision("lower_level")

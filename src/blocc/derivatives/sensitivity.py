@@ -9,6 +9,7 @@ import numpy as np
 
 from blocc._lib.arrays import PyTree
 from blocc._lib.precision import double_precision
+from blocc.derivatives.arguments import need_smooth_follower
 from blocc.derivatives.leader import FlatAnswer, RegularAnswer, differentiable_answer, regular_answer
 from blocc.errors import OptionError, SensitivityError
 from blocc.problem import BilevelProblem, FlatProblem
@@ -45,6 +46,7 @@ def sensitivity(problem: BilevelProblem, result: Result) -> Sensitivity:
     if not isinstance(problem, BilevelProblem):
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
     problem.renew()
+    need_smooth_follower(problem, "sensitivity")
     if problem.data is None or not any(leaf.dtype.kind == "f" for leaf in jax.tree.leaves(problem.data)):
         raise SensitivityError(
             "the answer has no derivatives, because the problem has no real numbers as data: build it with data=..., "
