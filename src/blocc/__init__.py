@@ -29,8 +29,10 @@ from blocc.sets import Box, ConvexSet, Product, Reals
 from blocc.simple_sets import AffineSubspace, Ball, Halfspace, Simplex
 from blocc.solve import solve
 from blocc.solve_many import solve_many
+from blocc.terms import L1, GroupL2
 
 __all__ = [
+    "L1",
     "AffineSubspace",
     "Ball",
     "BilevelProblem",
@@ -39,6 +41,7 @@ __all__ = [
     "Certificate",
     "ConvexSet",
     "DifferentiableAnswer",
+    "GroupL2",
     "Halfspace",
     "History",
     "InnerOracle",

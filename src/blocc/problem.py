@@ -7,7 +7,7 @@ offers itself to the solvers as a :class:`FlatProblem`, the same functions over 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,10 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray, PyTree
+from blocc._lib.checks import as_data
 from blocc._lib.compiled import Program, Store
 from blocc._lib.tracing import Traced, digest_of_arrays, trace
 from blocc.errors import ProblemError
 from blocc.sets import ConvexSet
+from blocc.terms import Term, Terms
 
 if TYPE_CHECKING:
     from blocc.judge.check import CheckReport
@@ -140,6 +142,7 @@ class _Hidden:
 
     shared: Shared
     _given: tuple[Any, ...] = ()  #: the leaves of the data as the user gave them
+    _terms: Terms | None = None  #: the simple terms over flat vectors
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -159,6 +162,9 @@ class BilevelProblem(_Hidden):
     copied, and the copies cannot be written to. Numbers that functions take from their surroundings are compiled in
     instead; :meth:`renew` looks whether they have changed.
 
+    ``lower_terms`` are norms that are added to ``lower``, with weights that may depend on x (:mod:`blocc.terms`): their
+    kinks are handled exactly. They need a follower without ``inequality`` and ``equality``.
+
     ``oracle`` may hold an inner solver that knows this problem's structure; by default blocc chooses one.
     ``joint_projection(x, y)`` may return the nearest (x, y) in both sets that satisfies ``inequality`` and
     ``equality``, where that is known; methods that project jointly use it.
@@ -173,13 +179,14 @@ class BilevelProblem(_Hidden):
     upper_inequality: Function | None = None
     oracle: Any = None
     joint_projection: Function | None = None
+    lower_terms: Sequence[Term] = ()
     data: PyTree = None
     name: str = "bilevel problem"
 
     def __post_init__(self) -> None:
         if self.data is not None:
             object.__setattr__(self, "_given", tuple(jax.tree.leaves(self.data)))
-            object.__setattr__(self, "data", jax.tree.map(_as_data, self.data))
+            object.__setattr__(self, "data", jax.tree.map(as_data, self.data))
         for name in ("x_set", "y_set"):
             if not isinstance(getattr(self, name), ConvexSet):
                 raise ProblemError(
@@ -195,11 +202,28 @@ class BilevelProblem(_Hidden):
             function = getattr(self, name)
             if function is not None and not callable(function):
                 raise ProblemError(f"{name} must be a function of (x, y) or None, got {type(function).__name__}")
+        object.__setattr__(self, "_terms", Terms(self.lower_terms, self.y_set) if self.lower_terms else None)
+        if self._terms is not None and not (self.inequality is None and self.equality is None and self.oracle is None):
+            raise ProblemError(
+                "lower_terms needs a follower without inequality, equality and oracle; with them, write a norm by "
+                "further variables t of the follower's: t >= z and t >= -z for abs(z)"
+            )
         object.__setattr__(self, "shared", Shared(self._trace_all()))
+
+    def _terms_at(self, x: PyTree, y: PyTree, *data: PyTree) -> Array:
+        assert self._terms is not None
+        leaves = [jnp.ravel(leaf) for leaf in jax.tree.leaves(y)]
+        return self._terms.value(jnp.concatenate(leaves), x, *data)
+
+    def refuse_terms(self, what: str) -> None:
+        """Say that ``what`` is for followers with smooth objectives, where this one has simple terms."""
+        if self._terms is not None:
+            raise ProblemError(f"{what} needs a follower without lower_terms")
 
     def _trace_all(self) -> dict[str, Traced]:
         """Every function of the user, traced as it is now; a misfit is reported."""
-        return {name: self._trace(name) for name in FUNCTIONS if getattr(self, name) is not None}
+        used = [name for name in FUNCTIONS if getattr(self, name) is not None]
+        return {name: self._trace(name) for name in used + ["lower_terms"] * (self._terms is not None)}
 
     def _output(self, name: str) -> Any:
         """Shapes that a user function returns."""
@@ -209,7 +233,8 @@ class BilevelProblem(_Hidden):
         try:
             as_shape = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, np.float64)  # noqa: E731
             x, y = jax.tree.map(as_shape, self.x_set.template), jax.tree.map(as_shape, self.y_set.template)
-            traced = trace(getattr(self, name), *((x, y) if self.data is None else (x, y, self.data)))
+            function = self._terms_at if name == "lower_terms" else getattr(self, name)
+            traced = trace(function, *((x, y) if self.data is None else (x, y, self.data)))
             output = traced.output
         except jax.errors.JAXTypeError as error:
             raise ProblemError(
@@ -222,7 +247,7 @@ class BilevelProblem(_Hidden):
                 for label, template in (("x", self.x_set.template), ("y", self.y_set.template))
             )
             raise ProblemError(f"{name}(x, y) fails for {shapes}: {type(error).__name__}: {error}") from error
-        if name in ("upper", "lower") and (not hasattr(output, "shape") or output.shape != ()):
+        if name in ("upper", "lower", "lower_terms") and (not hasattr(output, "shape") or output.shape != ()):
             found = jax.tree.map(lambda leaf: leaf.shape, output)
             raise ProblemError(f"{name}(x, y) must return one number (shape ()), got shape {found}")
         if output is None:
@@ -290,6 +315,17 @@ class BilevelProblem(_Hidden):
 
             return flat_function
 
+        terms, smooth = self._terms, scalar(self.lower)
+
+        def with_terms(x: AnyArray, y: AnyArray) -> Array:
+            assert terms is not None
+            # Their derivative in y is left to :meth:`FlatProblem.backward`.
+            return smooth(x, y) + terms.value(jax.lax.stop_gradient(jnp.asarray(y)), self.x_set.unravel(x), *last)
+
+        def prox(x: AnyArray, point: AnyArray, length: AnyArray) -> Array:
+            assert terms is not None
+            return terms.prox(jnp.asarray(point), jnp.asarray(length), self.x_set.unravel(x), *last)
+
         def project_jointly(x: AnyArray, y: AnyArray) -> tuple[Array, Array]:
             assert self.joint_projection is not None
             new_x, new_y = self.joint_projection(self.x_set.unravel(x), self.y_set.unravel(y), *last)
@@ -298,7 +334,7 @@ class BilevelProblem(_Hidden):
 
         return FlatProblem(
             upper=scalar(self.upper),
-            lower=scalar(self.lower),
+            lower=smooth if terms is None else with_terms,
             inequality=vector(self.inequality),
             equality=vector(self.equality),
             upper_inequality=vector(self.upper_inequality),
@@ -308,6 +344,7 @@ class BilevelProblem(_Hidden):
             n_equality=self._count("equality"),
             n_upper_inequality=self._count("upper_inequality"),
             joint_projection=None if self.joint_projection is None else project_jointly,
+            prox=None if terms is None else prox,
             data=data if self.data is not None else (),
             store=self.shared.store,
             rebind=None if self.data is None else self._flat_over,
@@ -320,10 +357,10 @@ class BilevelProblem(_Hidden):
                 "with_data needs a problem that was built with data=...: its functions take (x, y, data)"
             )
         describe = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.name), tree)  # noqa: E731
-        new = jax.tree.map(_as_data, data)
+        new = jax.tree.map(as_data, data)
         same = jax.tree.structure(new) == jax.tree.structure(self.data)  # type: ignore[operator]
         if same:  # whole numbers are real numbers too
-            new = jax.tree.map(lambda leaf, old: _as_data(leaf, real=old.dtype.kind == "f"), new, self.data)
+            new = jax.tree.map(lambda leaf, old: as_data(leaf, real=old.dtype.kind == "f"), new, self.data)
         if not same or describe(new) != describe(self.data):
             raise ProblemError(
                 f"data must have the structure, shapes and dtypes {describe(self.data)}, got {describe(new)}"
@@ -356,24 +393,3 @@ class BilevelProblem(_Hidden):
 
         self.renew()
         return check(self, x, seed=seed)
-
-
-def _as_data(leaf: Any, real: bool = False) -> np.ndarray:
-    """A leaf of the data as an array that cannot be written to.
-
-    Real numbers are in double precision, whole numbers (indices, counts) as they are unless they stand for ``real``
-    ones.
-    """
-    if isinstance(leaf, jax.core.Tracer):
-        raise ProblemError(
-            "data is being traced by JAX (jax.grad, jax.jit or jax.vmap), and a problem needs numbers: build it "
-            "outside, and give the traced data to blocc.solve_differentiable(problem, data) or "
-            "blocc.lower_level(problem, x, data)"
-        )
-    array = np.array(leaf)
-    if array.dtype.kind not in "fiub":
-        raise ProblemError(f"data must hold real numbers, got {leaf!r}")
-    if real or array.dtype.kind == "f":
-        array = array.astype(np.float64)
-    array.flags.writeable = False
-    return array

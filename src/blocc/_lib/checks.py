@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from blocc.errors import ProblemError
@@ -41,3 +42,24 @@ def as_number(name: str, value: Any, *, positive: bool = False) -> float:
     if array.shape != () or not np.isfinite(array) or (positive and array <= 0):
         raise ProblemError(f"{name} must be a {'positive ' if positive else ''}finite number, got {value!r}")
     return float(array)
+
+
+def as_data(leaf: Any, real: bool = False) -> np.ndarray:
+    """A leaf of the data as an array that cannot be written to.
+
+    Real numbers are in double precision, whole numbers (indices, counts) as they are unless they stand for ``real``
+    ones.
+    """
+    if isinstance(leaf, jax.core.Tracer):
+        raise ProblemError(
+            "data is being traced by JAX (jax.grad, jax.jit or jax.vmap), and a problem needs numbers: build it "
+            "outside, and give the traced data to blocc.solve_differentiable(problem, data) or "
+            "blocc.lower_level(problem, x, data)"
+        )
+    array = np.array(leaf)
+    if array.dtype.kind not in "fiub":
+        raise ProblemError(f"data must hold real numbers, got {leaf!r}")
+    if real or array.dtype.kind == "f":
+        array = array.astype(np.float64)
+    array.flags.writeable = False
+    return array

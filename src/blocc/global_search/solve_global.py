@@ -58,6 +58,7 @@ def solve_global(
 
     :raises ProblemError: where nothing can be proven about a problem of this form, naming the term in the way
     """
+    problem.refuse_terms("solve_global")
     check_arguments(problem, None)
     _check_numbers(time_limit, gap_tolerance, lipschitz, starts, seed)
     first = start_in(problem, x0)

@@ -45,7 +45,7 @@ def adjoint(
 
     here, hessian = jax.linearize(lambda v: slope(x, v), y)
     forward = y - tau * here
-    _, derivative = jax.linearize(lambda v: flat.backward(x, v, tau), forward)
+    backward, derivative = jax.linearize(lambda v: flat.backward(x, v, tau), forward)
     value, (upper_x, upper_y) = jax.value_and_grad(upper, argnums=(0, 1))(x, y)
     upper_y = exactly(upper_y)
 
@@ -57,6 +57,9 @@ def adjoint(
     size = jnp.linalg.norm(right)
     solved = conjugate_gradients(operator, right, scales.preconditioner, jnp.maximum(accuracy, _FINEST) * size, most)
     kept = derivative(solved.solution)
+    # What a Newton step on y would still change: the value is then as accurate as y squared.
+    off = y - backward
+    value += jnp.dot(kept, tau * hessian(off) - off) - jnp.dot(upper_y, off)
     _, pull = jax.vjp(lambda v: slope(v, y), x)
     gradient = exactly(upper_x) - tau * exactly(pull(kept)[0])
     if flat.prox is not None:  # the weights of simple terms may depend on x

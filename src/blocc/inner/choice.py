@@ -31,6 +31,8 @@ NAMES: dict[str, Callable[[], InnerOracle]] = {
 def general_oracles(flat: FlatProblem) -> tuple[InnerOracle, ...]:
     """The oracles for a problem without known structure, best first, by size."""
     size = flat.n_y + flat.n_inequality + flat.n_equality
+    if flat.prox is not None:
+        return (NewtonCG(),)
     if flat.n_y >= MATRIX_FREE and size == flat.n_y:
         return (NewtonCG(), PrimalDualHybridGradient())
     if size <= DENSE_FIRST:
@@ -44,6 +46,8 @@ def choose_oracles(problem: BilevelProblem, inner: Any) -> tuple[InnerOracle, ..
         if problem.oracle is not None:
             return (problem.oracle,)
         return general_oracles(problem.flat)
+    if inner not in ("auto", "newton-cg") and not isinstance(inner, NewtonCG):
+        problem.refuse_terms(f"inner={inner!r}")
     if isinstance(inner, str):
         if inner not in NAMES:
             raise OptionError(f"inner must be 'auto', {', '.join(map(repr, NAMES))} or an oracle, got {inner!r}")

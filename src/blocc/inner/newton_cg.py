@@ -11,8 +11,10 @@ shrunk by what the multiplier of the ball adds to the Hessian. H and D are only 
 like the number of variables. Conjugate gradients solve the system as accurately as the last step deserved (Eisenstat
 and Walker, 1996): a quadratic phi is solved by one system.
 
-A step is taken to ``P(a (y + d) + (1 - a) P(y - tau grad phi))`` for the first of a = 1, 1/2, 1/4, ..., 0 at which phi
-is low enough. With a = 0 that is a step of the projected gradient method, and where even that fails tau was too long.
+With ``n = P(y + d - tau (grad phi + H d))``, which is y + d unless that has left Y, a step is taken to
+``a n + (1 - a) P(y - tau grad phi)`` for the first of a = 1, 1/2, 1/4, ..., 0 at which phi is low enough. With
+a = 0 that is a step of the projected gradient method, and where even that fails tau was too long. Where full steps fail
+the Hessian is damped as well. P may also be the proximal operator of simple terms (:mod:`blocc.terms`).
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ _FORCING = 0.1  #: largest relative residual of a Newton system
 _DECREASE = 1e-4  #: share of the decrease promised by a gradient step that a step must bring
 _HALVINGS = 12  #: of a before the gradient step itself is tried
 _ROUNDING = 1e-13  #: of phi, relative: smaller changes say nothing
+_DAMPING = 1e-6, 1e-3  #: smallest and first, in units of the curvature
 _PATIENCE = 4  #: steps in a row without a smaller residual, after which it is rounding
 
 
@@ -63,6 +66,7 @@ class _State(NamedTuple):
     previous: Array  #: the y before
     curvature: Array
     forcing: Array
+    damping: Array  #: added to the Hessian: zero unless full steps have failed
     idle: Array  #: steps in a row that brought no better error
     iterations: Array
     products: Array
@@ -125,7 +129,17 @@ class NewtonCG(InnerOracle):
         start = problem.at(first)
         number, running = jnp.asarray(0), jnp.isfinite(start.error) & (start.error > tolerance)
         state = _State(
-            start, start, start.y, curvature, warm.forcing, number, number, number, jnp.asarray(False), running
+            start,
+            start,
+            start.y,
+            curvature,
+            warm.forcing,
+            jnp.zeros(()),
+            number,
+            number,
+            number,
+            jnp.asarray(False),
+            running,
         )
         end = jax.lax.while_loop(
             lambda s: s.running, lambda s: self._iterate(problem, preconditioner, s, tolerance), state
@@ -169,7 +183,10 @@ class NewtonCG(InnerOracle):
         forward = here.y - tau * here.gradient
         backward, derivative = jax.linearize(lambda v: problem.backward(v, tau), forward)
         residual = here.y - backward
-        _, hessian = jax.linearize(problem.gradient, here.y)
+        _, bend = jax.linearize(problem.gradient, here.y)
+
+        def hessian(v: Array) -> Array:
+            return bend(v) + s.damping * v
 
         def operator(v: Array) -> Array:
             kept = derivative(v)
@@ -182,7 +199,9 @@ class NewtonCG(InnerOracle):
         right = derivative(tau * hessian(residual) - residual)
         solved = conjugate_gradients(operator, right, preconditioner, forcing * size, self.max_products)
         direction = derivative(solved.solution) - residual
-        newton = here.y + jnp.where(jnp.isfinite(direction).all(), direction, -residual)
+        direction = jnp.where(jnp.isfinite(direction).all(), direction, -residual)
+        # With the slopes that the step leads to, entries that crossed a kink are caught on it.
+        newton = problem.backward(here.y + direction - tau * (here.gradient + hessian(direction)), tau)
         promised = _DECREASE * size**2 * s.curvature
         end = problem.search(here, newton, backward, promised)
         moved = problem.residual(end.point, tau)
@@ -198,6 +217,9 @@ class NewtonCG(InnerOracle):
         iterations = s.iterations + 1
         curvature = jnp.where(end.accepted & (end.share > 0.0), s.curvature, 4.0 * s.curvature)
         curvature = jnp.where(end.accepted & (end.share <= 0.0), s.curvature, curvature)
+        damping = jnp.where(end.share >= 1.0, 0.25, jnp.where(end.share >= 0.5, 1.0, 4.0)) * s.damping
+        damping = jnp.where(end.share < 0.5, jnp.maximum(damping, _DAMPING[1] * s.curvature), damping)
+        damping = jnp.where(damping < _DAMPING[0] * s.curvature, 0.0, jnp.minimum(damping, s.curvature))
         patience = jnp.where(end.accepted, _PATIENCE, 4 * _PATIENCE)  # tau needs a few trials to become short enough
         return _State(
             point,
@@ -205,6 +227,7 @@ class NewtonCG(InnerOracle):
             here.y,
             curvature,
             forcing,
+            damping,
             idle,
             iterations,
             s.products + solved.products + 1,
@@ -249,7 +272,7 @@ class _Smooth(NamedTuple):
 
         def attempt(trial: _Trial) -> _Trial:
             share = jnp.where(trial.tried >= _HALVINGS, 0.0, 0.5 ** trial.tried.astype(newton.dtype))
-            point = self.at(self.flat.y_set.project_flat(share * newton + (1.0 - share) * backward))
+            point = self.at(share * newton + (1.0 - share) * backward)
             low = point.value <= here.value - promised
             # Where the promise is less than rounding, the gradient decides.
             unclear = (promised <= floor) & (point.value <= here.value + floor)

@@ -50,7 +50,7 @@ class InnerSolution(NamedTuple):
 class Adjoint(NamedTuple):
     """The derivative of ``f(x, y(x))``, or of another function in the place of f."""
 
-    value: Float[Array, ""]
+    value: Float[Array, ""]  #: corrected to first order for what y is off
     gradient: Float[Array, "n_x"]
     regular: Bool[Array, ""]  #: whether the system could be solved: otherwise the gradient means nothing
     price: Float[Array, "n_y"]  #: what f loses by a unit of slope of g in each variable of the follower's

@@ -17,7 +17,8 @@ from scipy.linalg import null_space
 from blocc._lib.arrays import AnyArray, Array
 from blocc.problem import FlatProblem
 
-_PAIRS = 48
+_PAIRS, _FEWEST = 48, 8
+_NUMBERS = 2_000_000  #: that all points of the pairs may hold together: a large follower is shown fewer of them
 _INWARD = 24  #: further pairs just inside the follower's set, half of them where g bends down most
 _DENSE = 300  #: variables of the follower up to which that direction is looked for
 _ENTRIES = 1_000_000  #: of a Jacobian, up to which it is looked at
@@ -76,14 +77,16 @@ def jensen(flat: FlatProblem, x: AnyArray, y: AnyArray, gamma: float = 1.0, seed
     """Test g, gc, h and f + gamma g on pairs of points of Y around ``y``, near and far."""
     generator = np.random.default_rng(seed)
     size = 1.0 + float(np.max(np.abs(y), initial=0.0))
-    spread = size * 10.0 ** generator.uniform(-2.0, 0.5, size=(2 * _PAIRS, 1))
-    offsets = spread * generator.standard_normal((2 * _PAIRS, y.size))
+    count = 2 * min(_PAIRS, max(_FEWEST, _NUMBERS // (4 * y.size)))  # even, and two points each
+    spread = size * 10.0 ** generator.uniform(-2.0, 0.5, size=(count, 1))
+    offsets = spread * generator.standard_normal((count, y.size))
     # Every other pair goes from y itself towards a random member of Y, which stays feasible more often.
-    offsets[0 : 2 * _PAIRS : 4] = 0.0
-    members = np.stack([flat.y_set.sample_flat(generator) for _ in range(_PAIRS // 2)])
-    offsets[1 : 2 * _PAIRS : 4] = generator.uniform(size=(_PAIRS // 2, 1)) * (members - y)
+    offsets[0:count:4] = 0.0
+    towards = len(offsets[1:count:4])
+    members = np.stack([flat.y_set.sample_flat(generator) for _ in range(towards)])
+    offsets[1:count:4] = generator.uniform(size=(towards, 1)) * (members - y)
     local = _local(flat, x, y)
-    offsets = np.concatenate([_tangent(local, offsets), _inside(local, size, generator, y.size)])
+    offsets = np.concatenate([_tangent(local, offsets), _inside(local, size, generator, y.size)[:count]])
     arguments = (jnp.asarray(part, jnp.float64) for part in (x, gamma, y + offsets))
     found = jax.device_get(flat.program(_all_excesses)(*arguments))
     lower, inequality, equality, penalised, feasible = found

@@ -57,7 +57,8 @@ class SecondOpinion:
 
     def best(self, x: np.ndarray, starts: tuple[np.ndarray, ...] | None = None) -> Below | None:
         """The smallest g that was found; None where no feasible point was."""
-        found, ended = self._by_scipy(x, starts) if self.flat.n_y <= SCIPY_LARGEST else (None, False)
+        small = self.flat.n_y <= SCIPY_LARGEST and self.flat.prox is None
+        found, ended = self._by_scipy(x, starts) if small else (None, False)
         if found is not None and ended:
             return found
         other = self._by_oracle(x)  # SLSQP gives up on dependent rows, for instance

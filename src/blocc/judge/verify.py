@@ -233,6 +233,10 @@ class _Verifier:
         r, gamma = self.result, self.result.gamma
         if self.flat.n_upper_inequality or r.settings.get("outer") == "pgd" or not gamma > 0:
             return
+        if np.isinf(gamma):  # f(x, y(x)) itself was descended, which hides nothing
+            claimed = r.certificate.penalty_gap
+            self._add("penalty gap", claimed, 0.0, _same(claimed, 0.0, self.tolerance * verdict.scale))
+            return
         oracles = [self.problem.oracle] if self.problem.oracle is not None else list(general_oracles(self.flat))[::-1]
         wanted = 0.1 * self.tolerance * verdict.scale
         for oracle in oracles:

@@ -64,6 +64,7 @@ def prepare(
     report: Report | None = None,
 ) -> MethodRun:
     """Check everything that can be checked before a run of :func:`run_method`."""
+    problem.refuse_terms(f"method {method!r}")
     common = {name: value for name, value in options.items() if name in _COMMON}
     Options(**common)  # the same checks as for blocc's own options
     foreign = [field.name for field in fields(Options) if field.name in options and field.name not in common]

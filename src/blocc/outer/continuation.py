@@ -19,7 +19,8 @@ from blocc.penalty import Evaluation, Leader
 
 FACTOR = 4.0  #: by which gamma grows from stage to stage
 LARGEST_GAMMA = 1e8
-_FINER = 0.03  #: of the tolerance, where the derivative is exact
+#: Share of the tolerance to aim at where the derivative is exact: the judge measures by its terms, and not by f.
+_AIM = 0.03
 
 
 def first_gamma(evaluator: Evaluator, x: np.ndarray, leader: Leader, tolerances: Tolerances) -> Evaluation:
@@ -106,9 +107,7 @@ def minimise_exactly(
 
     None where that does not end at a stationary point: the penalty function is the more forgiving one.
     """
-    # The last digits cost one or two evaluations, and the judge measures by the terms of the derivative, not by f.
-    finer = replace(tolerances, tolerance=_FINER * tolerances.tolerance)
-    end, leader = _stage(evaluator, first, leader, finer, True)
+    end, leader = _stage(evaluator, first, leader, tolerances, True)
     e = end.evaluation
     good = runs_away(evaluator, e) or (tolerances.stationary(end) and tolerances.admissible(e))
     return (end, leader) if good else None
@@ -159,7 +158,8 @@ def _stage(
     wanted = tolerances.tolerance if last else max(tolerances.tolerance, 0.01 / max(gamma, 1.0))
 
     def run(start: Evaluation) -> Endpoint:
-        stage = Stage(leader, accuracy, tolerances.slope(start, wanted), tolerances.max_iterations)
+        aim = _AIM if np.isinf(gamma) else 1.0
+        stage = Stage(leader, accuracy, tolerances.slope(start, wanted), tolerances.max_iterations, aim)
         return descend(evaluator, start, stage)
 
     end = run(first)

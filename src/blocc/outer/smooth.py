@@ -73,7 +73,7 @@ def quasi_newton(evaluator: Evaluator, first: Evaluation, stage: Stage) -> Endpo
             bounds=list(zip(low / unit, high / unit, strict=True)),
             callback=note,
             options={
-                "gtol": unit / height * stage.tolerance,
+                "gtol": unit / height * stage.aim * stage.tolerance,
                 "ftol": 1e-16,
                 "maxiter": stage.max_iterations,
                 "maxfun": 4 * stage.max_iterations,

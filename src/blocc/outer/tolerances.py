@@ -19,6 +19,7 @@ class Stage(NamedTuple):
     inner_tolerance: float
     tolerance: float  #: of the stationarity of x
     max_iterations: int
+    aim: float = 1.0  #: share of the tolerance that quasi-Newton steps aim at, where their last digits are cheap
 
 
 class Endpoint(NamedTuple):
@@ -46,7 +47,8 @@ class Tolerances:
         """Accuracy of the inner solutions: tight enough that gamma cannot magnify the error, tighter at the end."""
         if self.inner_tolerance is not None:
             return self.inner_tolerance
-        gamma = 1.0 if np.isinf(gamma) else gamma  # an exact derivative magnifies nothing
+        if np.isinf(gamma):  # what y is off by counts in full: no second minimisation cancels it
+            return float(np.clip(1e-7 * self.tolerance, self.finest, 1e-10))
         if final:
             return float(np.clip(0.01 * self.tolerance / max(gamma, 1.0), self.finest, 1e-10))
         wanted = max(self.tolerance, 0.01 / max(gamma, 1.0))

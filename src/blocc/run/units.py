@@ -61,7 +61,7 @@ def renewed(flat: FlatProblem, x: np.ndarray, y: np.ndarray, units: Units | None
 
 
 def _found(flat: FlatProblem, x: np.ndarray, y: np.ndarray | None) -> Local | None:
-    if size_of(flat) > LARGEST:
+    if size_of(flat) > LARGEST or flat.prox is not None:
         return None
     found = wide(flat, x, flat.y_set.interior_flat() if y is None else y)
     return found if found.finite else None
@@ -194,7 +194,7 @@ def first_units(problem: BilevelProblem, x: np.ndarray) -> Units | None:
     Where the user's are good, all are one: a later phase of the same run may then change those of the functions without
     compiling anything again.
     """
-    if problem.oracle is not None or size_of(problem.flat) > LARGEST:
+    if problem.oracle is not None or problem.flat.prox is not None or size_of(problem.flat) > LARGEST:
         return None
     with double_precision():
         return units_of(problem.flat, x) or ones(problem.flat)

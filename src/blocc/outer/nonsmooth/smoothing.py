@@ -67,6 +67,8 @@ def named(kinks: dict[str, set[str]]) -> str:
 
 def _find(flat: FlatProblem) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
+    if flat.prox is not None:  # its kinks are handled exactly
+        return found
     with double_precision():
         at = (jnp.zeros(flat.n_x), jnp.zeros(flat.n_y))
         for name in FUNCTIONS:
