@@ -19,8 +19,9 @@ from blocc.problem import FlatProblem
 from blocc.sets import Box, ConvexSet, Product
 from blocc.simple_sets import AffineSubspace, Ball, Halfspace, Simplex
 
-#: Variables up to which second derivatives are formed.
+#: Variables, and numbers in one function's second derivatives, up to which they are formed.
 LARGEST = 400
+_MOST_NUMBERS = 3e7
 #: Eigenvalues above minus this share of the largest one are rounding.
 ROUNDING = 1e-10
 _FUNCTIONS = ("upper", "lower", "inequality", "equality", "upper_inequality", "x_inequality", "x_equality")
@@ -107,6 +108,10 @@ def _coefficients(flat: FlatProblem, name: str, curved: bool) -> tuple[Array, Ar
     return value, slope, jax.jacfwd(jax.jacrev(function))(origin) if curved else jnp.zeros((len(value), n, n))
 
 
+def _arguments(flat: FlatProblem) -> tuple[jax.ShapeDtypeStruct, ...]:
+    return tuple(jax.ShapeDtypeStruct((size,), np.float64) for size in (flat.n_x, flat.n_y))
+
+
 def _quadratics(flat: FlatProblem, name: str) -> Quadratics:
     """The coefficients of one function; refused where it is no polynomial of degree two at most."""
     found = degree_of(_function(flat, name), flat.n_x, flat.n_y)
@@ -115,6 +120,9 @@ def _quadratics(flat: FlatProblem, name: str) -> Quadratics:
         raise NotRecognised(f"{shown} uses {', '.join(found.culprits)} of the variables, which is no polynomial")
     if found.degree > 2:
         raise NotRecognised(f"{shown} is a polynomial of degree {found.degree:g}; up to 2 is handled")
+    rows, n = jax.eval_shape(_function(flat, name), *_arguments(flat)).shape[0], flat.n_x + flat.n_y
+    if rows * n * n > _MOST_NUMBERS:
+        raise NotRecognised(f"{shown} has {rows} rows of {n} variables, too many for matrices of second derivatives")
     told = jax.device_get(flat.program(_coefficients, name, found.degree > 1)())
     form = Quadratics(*(np.asarray(part, dtype=np.float64) for part in told))
     if not all(np.isfinite(part).all() for part in form):

@@ -58,8 +58,8 @@ def solve_global(
 
     :raises ProblemError: where nothing can be proven about a problem of this form, naming the term in the way
     """
-    problem.refuse_terms("solve_global")
     check_arguments(problem, None)
+    problem.refuse_terms("solve_global")
     _check_numbers(time_limit, gap_tolerance, lipschitz, starts, seed)
     first = start_in(problem, x0)
     run = _Run(problem, time_limit, float(gap_tolerance), lipschitz, starts, seed)
@@ -167,8 +167,10 @@ class _Run:
         if not search.unbounded:
             search.run()
         counts = {"nodes": search.nodes, "linear programs": relaxation.solved, "evaluations": relaxation.solved}
-        n_x = self.problem.flat.n_x
-        point = None if search.point is None else (search.point[:n_x], search.point[n_x : relaxation.n])
+        point = None
+        if search.point is not None:  # linear programs keep bounds up to their tolerance
+            x, y = np.split(search.point[: relaxation.n], [self.problem.flat.n_x])
+            point = np.clip(x, *self.problem.x_set.bounds_flat()), np.clip(y, *self.problem.y_set.bounds_flat())
         found = self._judged(point, "complementarity", counts)
         if search.point is not None and relaxation.residual(search.point) <= _ANSWERED:
             # At a tie between the follower's answers the slope of g is a difference of terms, and the judge, who sees
@@ -259,7 +261,7 @@ class _Run:
             )
         values = [result.upper_value for result in self.local if result.certificate.exact]
         if values:
-            message += f" The best local answer had {min(values):.8g}."
+            message += f" The best local answer had {min(values):.5g}."
         certificate = found.certificate
         if gap is not None and np.isnan(certificate.stationarity_x):  # at a kink or a jump: what could still be gained
             certificate = replace(certificate, stationarity_x=gap)
