@@ -84,6 +84,11 @@ def test_shapes_in_the_message_are_those_of_the_sets():
         build(y_set=Product({"w": Reals(4), "b": Reals()}))
 
 
+def test_the_name_is_checked():
+    with pytest.raises(ProblemError, match="name must be a text, got int"):
+        build(name=5)
+
+
 @pytest.mark.parametrize("name", ["x_set", "y_set"])
 def test_sets_are_checked(name):
     for wrong, kind in ((None, "NoneType"), (np.zeros(2), "ndarray"), (Box, "ABCMeta")):

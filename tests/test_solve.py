@@ -112,6 +112,7 @@ def test_failure_is_named(changes: dict, options: dict, status: Status, words: s
         ({"max_iterations": 2.5}, "max_iterations must be a whole number"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"preset": "mine"}, "preset must be one of"),
+        ({"progress": "yes"}, "progress must be True, False, None or a function"),
     ],
 )
 def test_bad_options_are_named(plain: BilevelProblem, options: dict, words: str) -> None:

@@ -202,6 +202,8 @@ class BilevelProblem(_Hidden):
             function = getattr(self, name)
             if function is not None and not callable(function):
                 raise ProblemError(f"{name} must be a function of (x, y) or None, got {type(function).__name__}")
+        if not isinstance(self.name, str):
+            raise ProblemError(f"name must be a text, got {type(self.name).__name__}")
         object.__setattr__(self, "_terms", Terms(self.lower_terms, self.y_set) if self.lower_terms else None)
         if self._terms is not None and not (self.inequality is None and self.equality is None and self.oracle is None):
             raise ProblemError(

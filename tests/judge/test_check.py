@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from blocc.errors import ProblemError
+from blocc.errors import OptionError, ProblemError
 from blocc.inner.interior_point import InteriorPoint
-from blocc.judge.check import CheckReport, Finding
+from blocc.judge.check import CheckReport, Finding, check
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, Product, Reals
 
@@ -121,6 +121,13 @@ def test_x_of_the_wrong_shape(problem):
         problem.check(at(np.zeros(4)))
     with pytest.raises(ProblemError, match="x has structure"):
         problem.check(np.zeros(9))
+
+
+def test_arguments_of_the_wrong_kind(problem):
+    with pytest.raises(OptionError, match="problem must be a BilevelProblem, got str"):
+        check("a")
+    with pytest.raises(OptionError, match="seed must be a whole number, got 'a'"):
+        check(problem, seed="a")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections import namedtuple
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from blocc.errors import BloccError
+from blocc.errors import BloccError, OptionError
 from blocc.lagrangian import Multipliers
 from blocc.report.storage import FORMAT, VERSION, StorageError, describe, load_result, save_result
 from blocc.result import Certificate, History, HistoryRow, Result, Status
@@ -190,6 +191,13 @@ def test_binary_rubbish(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(StorageError, match="not a JSON file"):
         load_result(path)
+
+
+@pytest.mark.parametrize("path", [5, None])
+def test_paths_of_the_wrong_kind(path: Any) -> None:
+    for use in (Result.load, make_result().save):
+        with pytest.raises(OptionError, match=f"path must be the path of a file .*, got {type(path).__name__}"):
+            use(path)
 
 
 def test_description_is_strict_json() -> None:

@@ -106,6 +106,8 @@ def test_more_starts_for_a_finished_design(model: DesignModel, tmp_path: Path) -
     assert sum(start.evaluations for start in more.starts) > len(calls)
     again = design(model, starts=2, resume=file, callback=lambda state: pytest.fail("nothing is left to do"))
     assert_same(again, more)
+    with pytest.raises(CheckpointError, match=r"holds 2 starts, .* give starts=2 or more"):
+        design(model, starts=1, resume=file)
 
 
 PROGRAM = """

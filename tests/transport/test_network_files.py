@@ -124,6 +124,8 @@ def test_impossible_paths(source: str, tmp_path: Path, monkeypatch: pytest.Monke
 def test_options_that_contradict() -> None:
     with pytest.raises(OptionError, match="give demand_omx too"):
         read_network("three", matrix="AM")
+    with pytest.raises(OptionError, match="source must be a built-in name or a path, got int"):
+        read_network(5)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="name must be a text"):
         read_network("three", name=" ")
 

@@ -14,6 +14,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from blocc._lib.files import (
     write_atomically,
     write_file,
 )
-from blocc.errors import BloccError
+from blocc.errors import BloccError, OptionError
 from blocc.lagrangian import Multipliers
 from blocc.result import Certificate, History, HistoryRow, Result, Status
 
@@ -139,6 +140,8 @@ def describe(result: Result) -> dict[str, Any]:
 
 
 def _paths(path: str | Path) -> tuple[Path, Path]:
+    if not isinstance(path, (str, PathLike)):
+        raise OptionError(f"path must be the path of a file such as 'result.json', got {type(path).__name__}")
     given = Path(path)
     base = given.with_suffix("") if given.suffix in (".json", ".npz") else given
     if not base.name or (given == base and base.is_dir()):

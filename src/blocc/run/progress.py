@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from blocc._lib.arrays import NDArray
+from blocc.errors import OptionError
 from blocc.options import Options
 from blocc.problem import BilevelProblem
 from blocc.result import Result
@@ -46,6 +47,8 @@ def make_report(progress: bool | Report | None) -> Report | None:
     """What shows the progress of a run: a live line on a terminal, a function of the user's, or nothing."""
     if callable(progress):
         return progress
+    if progress is not None and not isinstance(progress, bool):
+        raise OptionError(f"progress must be True, False, None or a function of the iteration, got {progress!r}")
     if progress or (progress is None and sys.stderr.isatty()):
         from blocc.report.progress import ProgressLine
 

@@ -21,6 +21,7 @@ from blocc.problem import BilevelProblem
 from blocc.result import Certificate, History, HistoryRow, Status
 from blocc.resume.file import open_recording
 from blocc.resume.recorded import RecordedMonitor
+from blocc.resume.recording import CheckpointError
 from blocc.run.conclude import versions
 from blocc.solve import solve
 from blocc.transport.design.capacity_descent import Candidate
@@ -66,7 +67,8 @@ def design_network(
     :param checkpoint: a file that the run keeps itself in, after a stage of a start and every ``checkpoint_seconds`` at
         most, and at its end
     :param resume: such a file to go on from, with the same network and options (``time_limit`` may differ and counts
-        anew, ``starts`` may be more); the run keeps itself in it as well unless ``checkpoint`` names another
+        anew, ``starts`` may be more, but not fewer than the file holds); the run keeps itself in it as well unless
+        ``checkpoint`` names another
     """
     if not isinstance(network, TransportNetwork):
         raise OptionError(f"network must be a TransportNetwork, got {type(network).__name__}")
@@ -79,6 +81,10 @@ def design_network(
     problem = structured_problem(network, x_set=limits)
     point = np.zeros(0) if start is None else start
     recording = open_recording(problem, settings.identity(), point, checkpoint, resume, checkpoint_seconds)
+    if resume is not None and (begun := len(recording.recorded.kept)) > (settings.starts or 1):
+        raise CheckpointError(
+            f"{resume} holds {begun} starts, this run would have {settings.starts}: give starts={begun} or more"
+        )
     monitor = RecordedMonitor(recording, lambda x: x, callback, report, settings.time_limit)
     with double_precision(), single_blas_thread(), interruptible(monitor.request), closing(recording):
         design = _Run(model or DesignModel(network), problem, limits, settings, monitor).all(start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from importlib.resources import files
+from os import PathLike
 from pathlib import Path
 
 from blocc._lib.files import write_file
@@ -35,6 +36,8 @@ def read_network(
     (``matrix`` and ``mapping`` say which of its arrays). A built-in name always means the built-in network; a folder
     of the same name is ``./three``.
     """
+    if not isinstance(source, (str, PathLike)):
+        raise OptionError(f"source must be a built-in name or a path, got {type(source).__name__}; otherwise {FORMATS}")
     if name is not None and (not isinstance(name, str) or not name.strip()):
         raise OptionError(f"name must be a text that is not empty, got {name!r}")
     if demand_omx is None and (matrix is not None or mapping is not None):
