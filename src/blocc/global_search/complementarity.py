@@ -18,6 +18,7 @@ import numpy as np
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.global_search.polish import polished
 from blocc.global_search.relaxation import Limits, Relaxation, Solved
+from blocc.global_search.reply import reply_at
 
 _OPEN, _NO_PRICE, _NO_SLACK = 0, 1, 2
 _ROUNDS = 6  #: of tangents at a node
@@ -129,6 +130,8 @@ class Search:
             if smaller.max() <= _TOUCHING or self.nodes % _TRIALS == 1:
                 suggested = np.where(price <= slack, _NO_PRICE, _NO_SLACK)
                 self.try_leaf(node._replace(state=np.where(node.state == _OPEN, suggested, node.state)))
+                if self.nodes % _TRIALS == 1 and not self.unbounded:
+                    self.try_at(point[: self.relaxation.constraints.n_x])
                 if self.unbounded or self._give_up(bound):
                     return None
             worst = undecided[int(np.argmax(price[undecided] * slack[undecided] + smaller))]
@@ -158,6 +161,13 @@ class Search:
         """Solve the leaf where of each pair the given member is zero, and keep its point where that is better."""
         limits = self._limits(node)
         self._keep(self.relaxation.tighten(limits, np.inf, _LEAF_ROUNDS), limits)
+
+    def try_at(self, x: Float[NDArray, "n_x"]) -> None:
+        """Solve the leaf of the follower's answer at x."""
+        assert self.relaxation.follower is not None
+        y = reply_at(self.relaxation.constraints, self.relaxation.follower, x)
+        if y is not None:
+            self.try_around(x, y)
 
     def try_around(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> None:
         """Solve the leaf of the rows that hold y at x."""

@@ -60,7 +60,7 @@ class Relaxation:
 
     def __init__(self, constraints: Constraints, follower: Follower | None) -> None:
         c, n_x = constraints, constraints.n_x
-        self.constraints, self.n = c, n_x + c.n_y
+        self.constraints, self.follower, self.n = c, follower, n_x + c.n_y
         self.n_rows, n_equal = len(c.right), len(c.equal)
         n_prices = 0 if follower is None else self.n_rows + n_equal
         objective, weight = (c.objective, 0.0) if follower is None else substituted(c, follower)

@@ -1,0 +1,41 @@
+"""The follower's answer at a given x, from its matrices: what a search guesses good leaves by.
+
+Nothing is proven by it: the leaf is solved on its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linprog, minimize
+
+from blocc._lib.arrays import Float, NDArray
+from blocc.global_search.forms import Constraints, Follower
+
+#: The follower's variables up to which SciPy's SLSQP minimises a quadratic objective.
+_LARGEST = 60
+
+
+def reply_at(c: Constraints, follower: Follower, x: Float[NDArray, "n_x"]) -> Float[NDArray, "n_y"] | None:
+    """A minimiser of the follower's problem at ``x``; None where none was found."""
+    n_x, slope = c.n_x, follower.linear + follower.coupling @ x
+    rows, right = c.rows[:, n_x:], c.right - c.rows[:, :n_x] @ x
+    equalities, equal = c.equalities[:, n_x:], c.equal - c.equalities[:, :n_x] @ x
+    curved = bool(follower.hessian.any())
+    cost = np.zeros(c.n_y) if curved else slope
+    found = linprog(cost, A_ub=rows, b_ub=right, A_eq=equalities, b_eq=equal, bounds=(None, None), method="highs")
+    if found.status != 0 or not curved:
+        return np.asarray(found.x) if found.status == 0 else None
+    if c.n_y > _LARGEST:
+        return None
+    ended = minimize(
+        lambda y: slope @ y + 0.5 * y @ follower.hessian @ y,
+        np.asarray(found.x),
+        jac=lambda y: slope + follower.hessian @ y,
+        method="SLSQP",
+        constraints=[
+            {"type": "ineq", "fun": lambda y: right - rows @ y, "jac": lambda y: -rows},
+            {"type": "eq", "fun": lambda y: equalities @ y - equal, "jac": lambda y: equalities},
+        ][: 1 + bool(len(equal))],
+        options={"ftol": 1e-14, "maxiter": 200},
+    )
+    return np.asarray(ended.x) if ended.success else None
