@@ -62,8 +62,9 @@ def adjoint(
     value += jnp.dot(kept, tau * hessian(off) - off) - jnp.dot(upper_y, off)
     _, pull = jax.vjp(lambda v: slope(v, y), x)
     gradient = exactly(upper_x) - tau * exactly(pull(kept)[0])
+    shift = upper_y + kept - tau * hessian(kept)
     if flat.prox is not None:  # the weights of simple terms may depend on x
         _, pull = jax.vjp(lambda v: flat.backward(v, forward, tau), x)
-        gradient += exactly(pull(upper_y + kept - tau * hessian(kept))[0])
+        gradient += exactly(pull(shift)[0])
     regular = (jnp.linalg.norm(solved.residual) <= _SOLVED * size) & ~solved.concave & jnp.isfinite(gradient).all()
-    return Adjoint(value, gradient, regular, tau * kept, solved.products)
+    return Adjoint(value, gradient, regular, tau * kept, shift, solved.products)

@@ -54,6 +54,7 @@ class Adjoint(NamedTuple):
     gradient: Float[Array, "n_x"]
     regular: Bool[Array, ""]  #: whether the system could be solved: otherwise the gradient means nothing
     price: Float[Array, "n_y"]  #: what f loses by a unit of slope of g in each variable of the follower's
+    shift: Float[Array, "n_y"]  #: what f gains by a unit that a simple term moves each of them
     products: Int[Array, ""]  #: Hessian-vector products
 
 

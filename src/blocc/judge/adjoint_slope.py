@@ -23,6 +23,7 @@ _ACCURACY = 1e-9  #: of the adjoint systems, relative
 _PRODUCTS = 2000  #: Hessian-vector products of one of them
 _MOST_ROWS = 20  #: of the leader's own constraints
 _MOST_TERMS = 1000  #: variables of the leader's, for each of which the terms of the derivative are summed by size
+_SHARE = 1e-2  #: of the largest terms: no variable of the leader's is measured by less
 _ROUNDING = 1e-9  #: terms below this share of all that f may change by are rounding
 
 
@@ -52,8 +53,9 @@ def _differentiated(flat: FlatProblem, x: Array, y: Array) -> _Differentiated:
         jnp.eye(count),
     )
     upper_x, upper_y = jax.grad(flat.upper, argnums=(0, 1))(x, y)
-    price = jnp.abs(found.price[0])
-    terms = jnp.abs(found.gradient[0] - upper_x) if flat.n_x > _MOST_TERMS else _sizes_of_terms(flat, x, y, price)
+    terms = jnp.abs(found.gradient[0] - upper_x)
+    if flat.n_x <= _MOST_TERMS:
+        terms = _sizes_of_terms(flat, x, y, found.price[0], found.shift[0], 1.0 / scales.largest)
     sizes_x, sizes_y = (jnp.maximum(1.0, jnp.abs(point)) for point in (x, y))
     return _Differentiated(
         found.gradient,
@@ -67,12 +69,14 @@ def _differentiated(flat: FlatProblem, x: Array, y: Array) -> _Differentiated:
     )
 
 
-def _sizes_of_terms(flat: FlatProblem, x: Array, y: Array, price: Array) -> Array:
-    """For each variable of the leader's: the change of the follower's slopes, each times its price, without signs."""
-    _, push = jax.linearize(lambda v: jax.grad(flat.lower, argnums=1)(v, y), x)
+def _sizes_of_terms(flat: FlatProblem, x: Array, y: Array, price: Array, shift: Array, tau: Array) -> Array:
+    """For each variable of the leader's: the terms of the derivative of f that come from the follower, signs apart."""
+    slope, push = jax.linearize(lambda v: jax.grad(flat.lower, argnums=1)(v, y), x)
+    _, move = jax.linearize(lambda v: flat.backward(v, y - tau * slope, tau), x)
 
     def size(index: Array) -> Array:
-        return jnp.abs(push(jnp.zeros(flat.n_x).at[index].set(1.0))) @ price
+        unit = jnp.zeros(flat.n_x).at[index].set(1.0)
+        return jnp.abs(push(unit)) @ jnp.abs(price) + jnp.abs(move(unit)) @ jnp.abs(shift)
 
     return jax.lax.map(size, jnp.arange(flat.n_x))
 
@@ -86,7 +90,9 @@ def slope_without_matrices(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> S
     if not found.regular or not all(np.isfinite(part).all() for part in found):
         return None
     sizes = np.maximum(1.0, np.abs(x))
-    scale = np.maximum(found.terms * sizes, _ROUNDING * float(found.whole)) + 1e-300
+    terms = found.terms * sizes
+    # Without second derivatives of f, a variable that hardly matters here is measured by those that do.
+    scale = np.maximum(terms, max(_SHARE * float(np.max(terms)), _ROUNDING * float(found.whole))) + 1e-300
     gradients, constraint = np.asarray(found.gradients), np.asarray(found.gradients)[1:]
     rows = LeaderRows(
         np.concatenate([found.x_inequality, found.constraint]),

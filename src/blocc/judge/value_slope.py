@@ -110,15 +110,15 @@ def weighed(
 ) -> Slope:
     """The gradient of phi, and what the normals of X and of active G leave of it, each with a price of its sign."""
     low, high = flat.x_set.bounds_flat()
-    at_low, at_high = (np.flatnonzero(gap <= touched * sizes) for gap in (x - low, high - x))
-    signs = np.zeros((len(at_low) + len(at_high), flat.n_x))
-    signs[np.arange(len(at_low)), at_low] = -1.0
-    signs[len(at_low) + np.arange(len(at_high)), at_high] = 1.0
+    at_low, at_high = x - low <= touched * sizes, high - x <= touched * sizes
     size = row_sizes(rows.jacobian, sizes, x)
     active = rows.jacobian[rows.value >= -touched * np.maximum(size, 1e-300)]
-    normals = np.concatenate([signs, active, rows.equality_jacobian, -rows.equality_jacobian])
-    left = gradient
-    if len(normals):
+    others = np.concatenate([active, rows.equality_jacobian, -rows.equality_jacobian])
+    # Bounds alone take what points out of X, entry by entry.
+    left = np.where((at_low & (gradient > 0.0)) | (at_high & (gradient < 0.0)), 0.0, gradient)
+    if len(others):
+        identity = np.eye(flat.n_x)
+        normals = np.concatenate([-identity[at_low], identity[at_high], others])
         weight = sizes / scale
         lengths = np.linalg.norm(normals * weight, axis=1)
         normals = normals / np.where(lengths > 0.0, lengths, 1.0)[:, None]
