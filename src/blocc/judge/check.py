@@ -15,6 +15,7 @@ import numpy as np
 
 from blocc._lib.arrays import Array, PyTree
 from blocc._lib.precision import double_precision
+from blocc.errors import OptionError
 from blocc.inner.choice import choose_oracles
 from blocc.judge.convexity import jensen
 from blocc.judge.curvature import curvature_of, feasible_samples
@@ -71,6 +72,10 @@ class CheckReport:
 
 def check(problem: BilevelProblem, x: PyTree | None = None, seed: int = 0) -> CheckReport:
     """Probe the assumptions of ``problem`` at ``x`` (by default a point in the middle of X)."""
+    if not isinstance(problem, BilevelProblem):
+        raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise OptionError(f"seed must be a whole number, got {seed!r}")
     at = problem.x_set.interior_flat() if x is None else problem.x_set.ravel(x, "x")
     with double_precision():
         return CheckReport(problem.name, tuple(_Checker(problem, at, seed).run()))

@@ -1,9 +1,9 @@
 """Is a result true? Everything it claims is recomputed from the problem's functions and (x, y), and compared.
 
-Nothing else in the result is believed: not its tolerance, not its multipliers, not the units or the method it was made
-with. The follower is solved again by another solver, y is judged with multipliers of the verifier's own, and probes
-around x look for a better one. A result that says ``CONVERGED`` must pass all of it; any other status claims nothing
-but its numbers.
+Nothing else in the result is believed: not its tolerance, not its multipliers, not the units it was made in. The
+follower is solved again by another solver, y is judged with multipliers of the verifier's own, and probes around x look
+for a better one. A result that says ``CONVERGED`` must pass all of it. Any other status claims its numbers, and what it
+says about the problem (:mod:`blocc.judge.status_claim`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ import numpy as np
 
 from blocc._lib.precision import double_precision
 from blocc.errors import BloccError, OptionError
-from blocc.inner.choice import general_oracles
 from blocc.judge.lower_level import Reply
+from blocc.judge.penalty_claim import gap_by_oracles, gap_of_numbers, wrong_gamma
 from blocc.judge.second_opinion import SecondOpinion
+from blocc.judge.status_claim import ABOUT_THE_PROBLEM, PROBED, WITHOUT_ANSWER, Claim
 from blocc.judge.verdict import Judge, Verdict, below_tolerance
 from blocc.judge.verification import Check, Verification
 from blocc.lagrangian import Multipliers, figures
-from blocc.outer.evaluator import Evaluator
-from blocc.outer.monitor import Monitor, inner_residual
 from blocc.outer.nonsmooth.smoothing import kinks_of, smoothed
-from blocc.penalty import no_leader
 from blocc.problem import BilevelProblem, FlatProblem
 from blocc.result import Result, Status
 
@@ -70,7 +68,7 @@ class _Verifier:
             self._sets()
             self._values()
             self._residuals()
-            if np.isfinite(self.x).all() and np.isfinite(self.y).all():
+            if np.isfinite(self.x).all():
                 self._judge()
         if self.converged:
             wrong = [check.name for check in self.checks if not check.ok]
@@ -149,26 +147,40 @@ class _Verifier:
 
     # --- is it the answer? --------------------------------------------------------------------------------------
     def _judge(self) -> None:
+        told = bool(np.isfinite(self.y).all())
+        y = self.y if told else self.smooth.y_set.interior_flat()
         judge = Judge.over(self.smooth, lambda x: None)
-        first = judge.polished(self.x, self.y) if judge.dense else None
-        sizes = np.maximum(1.0, np.abs(self.y)) if first is None else first.sizes.y
+        first = judge.polished(self.x, y) if judge.dense else None
+        sizes = np.maximum(1.0, np.abs(y)) if first is None else first.sizes.y
         scale = max(1.0, abs(self.result.lower_value)) if first is None else float(np.max(first.slope, initial=1e-300))
-        second = SecondOpinion(self.smooth, self.y, sizes, scale)
-        if self.converged:
+        second = SecondOpinion(self.smooth, y, sizes, scale)
+        if self.converged and told:
             self._minimiser(second, scale, first)
         judge = Judge.over(self.smooth, second.answer, self.tolerance)
         residual = max(float(getattr(self.result.certificate, n)) for n in ("stationarity", "feasibility"))
         verdict = judge.examine(
             self.x,
-            self.y,
-            residual=residual / (1.0 + _largest(self.y)),
+            y,
+            residual=residual / (1.0 + _largest(y)),
             downhill=None,
-            probes=self.converged,
+            probes=self.converged or self.result.status in PROBED,
             polishing=False,
         )
-        self._lower_level(verdict)
-        self._leader(verdict)
-        self._penalty(verdict)
+        if told:
+            self._lower_level(verdict)
+            self._leader(verdict)
+            self._penalty(verdict)
+        self._status(y, verdict, second)
+
+    def _status(self, y: np.ndarray, verdict: Verdict, second: SecondOpinion) -> None:
+        """What a status other than ``CONVERGED`` says about the problem."""
+        status = self.result.status
+        if status not in ABOUT_THE_PROBLEM:
+            return
+        y_penalty = self.y_penalty if np.isfinite(self.y_penalty).all() else y
+        claim = Claim(self.smooth, self.result, self.x, y, y_penalty, verdict, second, self.tolerance)
+        against = claim.contradiction()
+        self._add("status", status.value, against or "nothing speaks against it", not against)
 
     def _minimiser(self, second: SecondOpinion, scale: float, judged: Reply | None) -> None:
         """Whether y is the follower's answer, by a solver of another family."""
@@ -185,6 +197,9 @@ class _Verifier:
 
     def _lower_level(self, verdict: Verdict) -> None:
         """Residuals relative to natural sizes, with multipliers of the verifier's own."""
+        if self.result.certificate.exact and self.result.settings.get("method") != "global":
+            holds = verdict.below and verdict.admissible
+            self._add("exact", "y answers x, G holds", "so it is" if holds else "not shown", holds)
         if verdict.reply is None or not self.converged:
             return
         allowed = below_tolerance(self.tolerance)
@@ -201,7 +216,9 @@ class _Verifier:
         sound = bool(np.isfinite(c.radius) and c.radius >= 0.0)
         self._add("radius", c.radius, "a length" if sound else "no length", sound)
         slope = verdict.slope
-        if slope is not None:
+        if self.result.status in WITHOUT_ANSWER:  # of a penalty function that was not descended to the end
+            self._add("stationarity of x", c.stationarity_x, "not recomputed", None)
+        elif slope is not None:
             found = _largest(slope.left)
             unit = float(np.max(slope.scale / slope.sizes))
             noise = 2.0 * self.tolerance * unit
@@ -226,29 +243,41 @@ class _Verifier:
                 self._add("bounded", "a minimum", "f falls for ever along a ray", False)
 
     def _penalty(self, verdict: Verdict) -> None:
-        """F_gamma at x, by an oracle from a cold start: no part of what makes a success, but a number that is told.
+        """gamma and the penalty gap: no part of what makes a success, but numbers that are told.
 
-        The augmented Lagrangian of a leader's own constraints has multipliers that a result does not tell.
+        The augmented Lagrangian of a leader's own constraints has multipliers that a result does not tell: there the
+        gap is held against yF alone.
         """
-        r, gamma = self.result, self.result.gamma
-        if self.flat.n_upper_inequality or r.settings.get("outer") == "pgd" or not gamma > 0:
+        r, gamma, claimed = self.result, self.result.gamma, self.result.certificate.penalty_gap
+        if r.status in WITHOUT_ANSWER:
+            self._add("penalty gap", claimed, "not recomputed", None)
             return
-        if np.isinf(gamma):  # f(x, y(x)) itself was descended, which hides nothing
-            claimed = r.certificate.penalty_gap
-            self._add("penalty gap", claimed, 0.0, _same(claimed, 0.0, self.tolerance * verdict.scale))
+        method = r.settings.get("method")
+        unit = verdict.unit
+        apart = float(np.linalg.norm(self.y_penalty - self.y)) > self.tolerance * (1.0 + _largest(self.y))
+        hidden = apart or not abs(claimed) <= self.tolerance * unit
+        ratio = 0.0 if verdict.reply is None else float(np.max(verdict.reply.slope, initial=0.0)) / unit
+        wrong = wrong_gamma(self.problem, gamma, hidden, method, ratio)
+        self._add("gamma", gamma, wrong or "possible", not wrong)
+        if wrong:
             return
-        oracles = [self.problem.oracle] if self.problem.oracle is not None else list(general_oracles(self.flat))[::-1]
-        wanted = 0.1 * self.tolerance * verdict.scale
-        for oracle in oracles:
-            function = Evaluator(self.flat, (oracle,), Monitor(self.problem.x_set.unravel))
-            found = function(self.x, gamma, jax.device_get(no_leader(self.flat)), 1e-12)
-            # gamma magnifies what the inner solutions leave over.
-            if found.usable and max(gamma, 1.0) * inner_residual(found) <= wanted:
-                upper = float(self.flat.upper(jnp.asarray(self.x), jnp.asarray(self.y)))
-                gap, claimed = upper - float(found.value), r.certificate.penalty_gap
-                ok = _same(claimed, gap, 10.0 * self.tolerance * verdict.scale + 1e-3 * abs(gap))
-                self._add("penalty gap", claimed, gap, ok, type(oracle).__name__)
-                return
+        found: tuple[float, str] | None = None
+        own = method is None and r.settings.get("outer") != "pgd"
+        if not 0.0 < gamma < np.inf:
+            found = 0.0, ""
+        elif not self.flat.n_upper_inequality and r.settings.get("outer") != "pgd":
+            wanted = 0.1 * self.tolerance * verdict.scale
+            found = gap_by_oracles(self.problem, self.x, self.y, gamma, wanted, verdict.below)
+        if found is None and own:
+            found = gap_of_numbers(self.flat, self.x, self.y, self.y_penalty, gamma), "yF as told"
+        if found is None:  # other methods and Algorithm 1 tell a y of their own in place of yF
+            sound = bool(np.isfinite(claimed)) and claimed >= -10.0 * self.tolerance * unit
+            self._add("penalty gap", claimed, "a gap" if sound else "no gap", sound or not self.converged)
+            return
+        gap, note = found
+        rounding = 1e-12 * gamma * (1.0 + abs(r.lower_value)) if note == "yF as told" else 0.0
+        ok = _same(claimed, gap, 10.0 * self.tolerance * unit + 1e-3 * abs(gap) + rounding)
+        self._add("penalty gap", claimed, gap, ok, note)
 
     def _movable(self) -> bool:
         low, high = self.flat.x_set.bounds_flat()

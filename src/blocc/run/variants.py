@@ -39,7 +39,7 @@ def solve_single(problem: BilevelProblem, options: Options, phases: MakePhases, 
             return result
     assert plain is not None
     if _lacks_slater_point(problem, options, plain):
-        return agreed(*(phases(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
+        return agreed(problem, *(phases(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
     return plain if not kinks_of(problem) else replace(plain, message=f"{plain.message} {_advice(problem)}")
 
 

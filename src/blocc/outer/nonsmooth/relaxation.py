@@ -16,6 +16,8 @@ import jax
 import numpy as np
 
 from blocc._lib.arrays import PyTree
+from blocc._lib.precision import double_precision
+from blocc.lagrangian import Multipliers, figures
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
 
@@ -55,9 +57,13 @@ def _with_room(problem: BilevelProblem, data: PyTree) -> BilevelProblem:
     )
 
 
-def agreed(wide: Result, narrow: Result) -> Result:
-    """The answer at the smaller amount, a success only where both amounts have the same one."""
+def agreed(problem: BilevelProblem, wide: Result, narrow: Result) -> Result:
+    """The answer at the smaller amount, a success only where both amounts have the same one.
+
+    Its certificate is that of the problem proper, which says by how much the constraints were relaxed.
+    """
     amount = AMOUNTS[-1]
+    narrow = _restated(problem, narrow)
     note = (
         f"No point satisfies the follower's inequalities strictly (no Slater point): they were relaxed by {amount:.0e}"
     )
@@ -69,3 +75,19 @@ def agreed(wide: Result, narrow: Result) -> Result:
         f"{note}, and the answer still depends on that: f is {wide.upper_value:.6g} when relaxed by {AMOUNTS[0]:.0e}."
     )
     return replace(narrow, status=Status.STALLED, message=words)
+
+
+def _restated(problem: BilevelProblem, result: Result) -> Result:
+    """The result with the follower's residuals in the problem's own constraints."""
+    leaves = (jax.tree.leaves(part) for part in result.multipliers)
+    prices = Multipliers(*(np.concatenate([np.ravel(leaf) for leaf in part] or [np.zeros(0)]) for part in leaves))
+    with double_precision():
+        x, y = problem.x_set.ravel(result.x), problem.y_set.ravel(result.y)
+        found = figures(problem.flat, x, y, prices).residuals
+    certificate = replace(
+        result.certificate,
+        stationarity=float(found.stationarity),
+        feasibility=float(found.feasibility),
+        complementarity=float(found.complementarity),
+    )
+    return replace(result, certificate=certificate)

@@ -1,0 +1,64 @@
+"""What the penalty hides at x, twice: out of the numbers that a result tells, and by oracles from a cold start."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blocc.inner.choice import choose_oracles, general_oracles
+from blocc.outer.evaluator import Evaluator
+from blocc.outer.monitor import Monitor, inner_residual
+from blocc.penalty import no_leader
+from blocc.problem import BilevelProblem, FlatProblem
+
+#: A gamma that makes g so many times larger than f leaves nothing of f in double precision.
+_DROWNED = 1e14
+
+
+def wrong_gamma(problem: BilevelProblem, gamma: float, hidden: bool, method: str | None, ratio: float) -> str:
+    """Why ``gamma`` cannot be that of the result; empty where it can. ``hidden``: yF differs from y, or a gap is told.
+
+    ``ratio`` is the size of g over that of f. A global search has no penalty and tells zero; only oracles that
+    differentiate their answers know an infinite one.
+    """
+    if gamma == 0.0 and method == "global":
+        return "no penalty, yet something is hidden" if hidden else ""
+    if np.isinf(gamma) and gamma > 0.0:
+        coupled = problem.flat.n_inequality + problem.flat.n_equality > 0  # otherwise NewtonCG may have been chosen
+        if coupled and not any(oracle.differentiates for oracle in choose_oracles(problem, "auto")):
+            return "no oracle knows an infinite gamma"
+        return "an infinite gamma, yet something is hidden" if hidden else ""
+    if gamma * ratio > _DROWNED:
+        return "f drowns in gamma g"
+    return "" if gamma > 0.0 else "no penalty has such a gamma"
+
+
+def gap_of_numbers(flat: FlatProblem, x: np.ndarray, y: np.ndarray, y_penalty: np.ndarray, gamma: float) -> float:
+    """``f(x, y) - F_gamma(x)`` out of both answers, without the terms of a leader's own constraints."""
+    at = jnp.asarray(x)
+    upper, lower = (
+        float(function(at, jnp.asarray(y))) - float(function(at, jnp.asarray(y_penalty)))
+        for function in (flat.upper, flat.lower)
+    )
+    return upper + gamma * lower
+
+
+def gap_by_oracles(
+    problem: BilevelProblem, x: np.ndarray, y: np.ndarray, gamma: float, wanted: float, feasible: bool
+) -> tuple[float, str] | None:
+    """``f(x, y) - F_gamma(x)`` and by which oracle; None where none is as accurate as ``wanted``.
+
+    Residuals depend on units: an oracle whose follower does worse than a ``feasible`` y has not solved the problem.
+    """
+    flat, at = problem.flat, (jnp.asarray(x), jnp.asarray(y))
+    oracles = [problem.oracle] if problem.oracle is not None else list(general_oracles(flat))[::-1]
+    upper, lower = float(flat.upper(*at)), float(flat.lower(*at))
+    for oracle in oracles:
+        function = Evaluator(flat, (oracle,), Monitor(problem.x_set.unravel))
+        found = function(x, gamma, jax.device_get(no_leader(flat)), 1e-12)
+        if not found.usable or max(gamma, 1.0) * inner_residual(found) > wanted:  # gamma magnifies what is left over
+            continue
+        if not (feasible and gamma * (float(found.lower_follower) - lower) > wanted):
+            return upper - float(found.value), type(oracle).__name__
+    return None
