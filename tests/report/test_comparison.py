@@ -22,6 +22,7 @@ from blocc.report.figure import PlotError
 from blocc.report.storage import StorageError
 from blocc.result import Certificate, HistoryRow
 
+ZERO = "_exactly zero"  # the label of their marks
 FILES = ["comparison.csv", "comparison.json", "comparison.md", "comparison.png"]
 
 
@@ -133,7 +134,8 @@ def test_markdown(comparison: Comparison) -> None:
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in body]
     assert cells[0][:6] == ["blocc", "converged", "2 *", "-1.2e-01", "5.0e-01", "2.5e-01"]
     assert cells[1][2] == "3"
-    assert cells[2][1:] == ["does not apply", *["–"] * 9]
+    assert cells[2][1:] == ["does not apply", *["–"] * 10]
+    assert "clock: seconds without compilation." in lines
     assert all(len(entry) == len(columns) for entry in cells)
     assert any(line.endswith(": needs patience") for line in lines)
     assert any(line.endswith(": ValueError: broken") for line in lines)
@@ -166,10 +168,43 @@ def test_curves(comparison: Comparison) -> None:
     assert np.asarray(first.get_ydata()) == pytest.approx([1.0, 0.5, 0.25])
     assert (values.get_xscale(), values.get_yscale(), distances.get_yscale()) == ("log", "log", "log")
     assert [label.get_text() for label in ends.get_yticklabels()] == ["blocc", "lv-hba", "gam", "sflcb"]
-    assert [np.asarray(line.get_xdata()).tolist() for line in ends.lines] == [[pytest.approx(3e-9)], [1.0]]
-    faces = [line.get_markerfacecolor() for line in ends.lines]
+    marks = [line for line in ends.lines if line.get_label() != ZERO]
+    assert [np.asarray(line.get_xdata()).tolist() for line in marks] == [[pytest.approx(3e-9)], [1.0]]
+    faces = [line.get_markerfacecolor() for line in marks]
     assert faces[0] != "white"
     assert faces[1] == "white"
+
+
+def test_exact_zeros_are_drawn_and_named(comparison: Comparison) -> None:
+    run = result([4.0, 2.0, 2.0 + 1e-15])
+    run.history.distance[:] = [0.0, 1e-15, 0.0]
+    values, distances, ends = plot_comparison(Comparison("zeros", (row("blocc", run, upper_value=2.0),))).axes
+
+    def zeros(axes: Any) -> list[tuple[float, float]]:
+        lines = [line for line in axes.lines if line.get_label() == ZERO]
+        return [point for line in lines for point in zip(line.get_xdata(), line.get_ydata(), strict=True)]
+
+    # Only what is exactly 0 is marked: not 1e-15, which is drawn at the same place.
+    assert zeros(values) == [(2.0, pytest.approx(3e-9)), (2.0, pytest.approx(3e-9))]  # a row, and the answer after 2 s
+    assert [time for time, _ in zeros(distances)] == [1.0, 3.0]
+    assert len(zeros(ends)) == 1
+    assert all(axes.get_title(loc="left").endswith("(▽: exactly 0)") for axes in (values, distances, ends))
+    without = plot_comparison(Comparison("none", (row("blocc", result([4.0, 2.0])),))).axes[1]
+    assert zeros(without) == []
+    assert "exactly" not in without.get_title(loc="left")
+
+
+def test_one_clock(comparison: Comparison) -> None:
+    values, distances, _ = plot_comparison(comparison).axes
+    assert distances.get_xlabel() == describe_comparison(comparison)["clock"] == "seconds without compilation"
+    ring = next(line for line in values.lines if line.get_markersize() == 7.5)
+    assert ring.get_xdata() == [comparison["blocc"].run_seconds]  # the seconds of the table
+
+
+def test_a_method_that_never_moved_is_named(comparison: Comparison) -> None:
+    still = replace(comparison["lv-hba"], moved=0.0)
+    words = [text.get_text() for text in plot_comparison(Comparison("still", (still,))).axes[2].texts]
+    assert words == ["3   time limit, 2 s   never moved   best"]
 
 
 def test_words_beside_the_ends(comparison: Comparison) -> None:
@@ -187,10 +222,10 @@ def test_infeasible_values_are_not_drawn(comparison: Comparison) -> None:
     run = result([4.0, 1.0], Status.INFEASIBLE)
     run.history.inner_residual[1] = 0.1
     figure = plot_comparison(replace(comparison, entries=(comparison["blocc"], row("gam", run))))
-    way, ring = figure.axes[0].lines[2:]
+    way, ring = [line for line in figure.axes[0].lines if line.get_label() != ZERO][2:]
     assert np.asarray(way.get_ydata()) == pytest.approx([2.0, np.nan], nan_ok=True)
     assert np.isnan(ring.get_ydata()).all()
-    assert len(figure.axes[2].lines) == 1
+    assert [line.get_label() == ZERO for line in figure.axes[2].lines] == [False, True]
     assert [text.get_text() for text in figure.axes[2].texts][1] == "infeasible"
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +21,8 @@ R = TypeVar("R")
 # XLA's fusion emitters for CPUs more than double the compile time of the interior-point loop and make it no faster. Its
 # YNNPACK reductions return wrong sums when padded slices of 3e4 numbers or more are fused into them (jaxlib 0.10.2).
 _OPTIONS: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_experimental_ynn_fusion_type": ""}
+
+_SMALL_PROGRAMS = ("/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration")
 
 _thread = threading.local()
 
@@ -39,18 +42,49 @@ def _compiler_options() -> dict[str, str | bool]:
     return known
 
 
+def _count_small_programs(event: str, duration_secs: float, **_: Any) -> None:
+    """JAX compiles single operations by itself, on their first use; hundreds of them take seconds."""
+    if event in _SMALL_PROGRAMS and not getattr(_thread, "compiling", False):
+        _thread.seconds = compile_seconds() + duration_secs
+
+
+jax.monitoring.register_event_duration_secs_listener(_count_small_programs)
+
+
 def compile_seconds() -> float:
     """Seconds that this thread has spent on compilation so far; differences tell what a piece of work has cost."""
     return getattr(_thread, "seconds", 0.0)
 
 
+def clock() -> float:
+    """Seconds on the clock of histories and time limits: a difference is how long something took."""
+    return time.perf_counter() - (compile_seconds() if getattr(_thread, "leaves_out", False) else 0.0)
+
+
+@contextmanager
+def clock_without_compilation() -> Iterator[None]:
+    """In this block, and in this thread, :func:`clock` stands still during compilation."""
+    before = getattr(_thread, "leaves_out", False)
+    _thread.leaves_out = True
+    try:
+        yield
+    finally:
+        _thread.leaves_out = before
+
+
 def compile_ahead(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], float]:
     """Compile ``function`` for arguments like these, in double precision; returns it and the seconds it took."""
-    begun = time.perf_counter()
-    with double_precision():
-        compiled = jax.jit(function).lower(*arguments).compile(compiler_options=_compiler_options())
-    seconds = time.perf_counter() - begun
-    _thread.seconds = compile_seconds() + seconds
+    options = _compiler_options()
+    begun, outer = time.perf_counter(), getattr(_thread, "compiling", False)
+    _thread.compiling = True
+    try:
+        with double_precision():
+            compiled = jax.jit(function).lower(*arguments).compile(compiler_options=options)
+    finally:
+        _thread.compiling = outer
+        seconds = time.perf_counter() - begun
+        if not outer:  # what is compiled on the way is part of it
+            _thread.seconds = compile_seconds() + seconds
     return compiled, seconds
 
 

@@ -56,13 +56,12 @@ def certified_result(run: MethodRun, point: Iterate, stop: StopReason | None) ->
         elif found.status is Status.CONVERGED and not verdict.holds:
             message = f"Method {run.method.name!r} stopped here, but {verdict.objection()}."
             found = found._replace(status=Status.STALLED, message=message)
-    compiling = run.compile_seconds
     result = conclude.result(
         run.problem,
         *found,
         rows,
         {"evaluations": run.iterations, "iterations": run.iterations},
-        {"compile": compiling, "run": run.monitor.elapsed() - compiling},
+        run.seconds,
         {
             "method": run.method.name,
             "numbers": dict(run.numbers),

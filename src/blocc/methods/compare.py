@@ -12,7 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import PyTree
+from blocc._lib.arrays import Float, NDArray, PyTree
+from blocc._lib.compiled import clock_without_compilation
 from blocc._lib.precision import double_precision
 from blocc.errors import OptionError, ProblemError
 from blocc.methods.base import MethodDoesNotApply
@@ -31,6 +32,8 @@ DOES_NOT_APPLY, ERROR = "does not apply", "error"
 TIE = 1e-5
 #: What an answer may violate, of the follower's constraints or of the leader's, and still be called the best.
 VIOLATION = 1e-4
+#: The clock of budgets, tables, pictures and files.
+CLOCK = "seconds without compilation"
 _OWN_TITLE = "BLOCC (Jiang, Xiao, Tenorio, Real-Rojas, Marques, Chen, NeurIPS 2024)"
 _NO_ANSWER = (Status.INFEASIBLE, Status.UNBOUNDED, Status.NOT_CONVEX)
 
@@ -49,8 +52,9 @@ class MethodRow:
     violation: float = math.nan  #: largest positive part of gc, or size of h, at the own y
     distance: float = math.nan  #: ||own y - exact y||
     stationarity_x: float = math.nan
+    moved: float = math.nan  #: ||x - start||; exactly 0 for a method that never moved
     iterations: int = 0
-    run_seconds: float = math.nan
+    run_seconds: float = math.nan  #: without compilation, as in the result's history
     compile_seconds: float = math.nan
     message: str = ""
     result: Result | None = field(default=None, repr=False)
@@ -129,6 +133,7 @@ class Comparison:
         lines = [head + (" (ended early)" if self.interrupted else ""), *_table(self)]
         notes = [f"  {row.method}: {row.why_not or row.message}" for row in self.entries if not row.success]
         legend = [] if best is None else [f"  * the best value, ties within {TIE:.0e} (relative) included"]
+        legend += [f"  {line}" for line in legend_of(self)]
         if any(row.result is not None and not row.eligible for row in self.entries):
             legend.append("  ( ) not the value of a feasible answer")
         return "\n".join([*lines, *legend, *notes])
@@ -161,12 +166,13 @@ def compare(
     """Solve one problem by several methods from the same start, and judge each at the follower's exact answer.
 
     A method that does not apply, or fails, becomes a row that says why. Ctrl-C ends the comparison and keeps the rows
-    that are complete.
+    that are complete. Limits, tables, pictures and files count seconds without compilation, which every row reports
+    apart: what a method has to compile does not shorten its run.
 
     :param x0: the start; the middle of X by default
     :param methods: names such as ``["blocc", "gam"]``, run in this order; all methods by default
     :param preset: "default", or "paper" for published numbers
-    :param time_limit: seconds for each method alone; None: no limit
+    :param time_limit: seconds for each method alone, compilation left out; None: no limit
     :param max_iterations: of each method; None leaves it to the method
     :param tolerance: of the certificate, relative; None leaves it to the method
     :param callback: called with a method's name and its :class:`~blocc.outer.monitor.State` after every recorded
@@ -180,7 +186,7 @@ def compare(
     limits = {"time_limit": time_limit, "max_iterations": max_iterations, "tolerance": tolerance}
     options: dict[str, Any] = {"seed": seed, **{key: value for key, value in limits.items() if value is not None}}
     Options(**options)  # a bad value is the caller's mistake, not a failure of every method
-    start_in(problem, x0)
+    start = start_in(problem, x0)
     ended = False
 
     def watch(name: str, state: State) -> bool:
@@ -192,7 +198,9 @@ def compare(
     for name in names:
         try:
             own = {**options, "preset": preset, "callback": None if callback is None else partial(watch, name)}
-            rows.append(_solved_by(name, problem, x0, own))
+            found = _solved_by(name, problem, x0, own)
+            moved = math.nan if found.result is None else _moved(problem, found.result, start)
+            rows.append(replace(found, moved=moved))
         except KeyboardInterrupt:
             ended = True
         if ended or rows[-1].status == Status.INTERRUPTED.value:
@@ -222,7 +230,9 @@ def _solved_by(name: str, problem: BilevelProblem, x0: PyTree | None, options: M
     """One method; its failures are part of the comparison."""
     title = title_of(name)
     try:
-        return row_of(problem, name, title, solve(problem, x0, method=name, progress=False, **options))
+        with clock_without_compilation():
+            result = solve(problem, x0, method=name, progress=False, **options)
+        return row_of(problem, name, title, result)
     except ProblemError as error:
         why = error.needs if isinstance(error, MethodDoesNotApply) else str(error)
         return MethodRow(name, title, False, why, DOES_NOT_APPLY, message=str(error))
@@ -250,6 +260,10 @@ def row_of(problem: BilevelProblem, name: str, title: str, result: Result) -> Me
     )
 
 
+def _moved(problem: BilevelProblem, result: Result, start: Float[NDArray, "n_x"]) -> float:
+    return float(np.linalg.norm(np.asarray(problem.x_set.ravel(result.x)) - start))
+
+
 def own_answer(problem: BilevelProblem, result: Result) -> tuple[float, float]:
     """The follower's loss at the method's own y against the exact answer, and how far that y is from feasible."""
     flat = problem.flat
@@ -262,6 +276,8 @@ def own_answer(problem: BilevelProblem, result: Result) -> tuple[float, float]:
 
 
 # --- text ----------------------------------------------------------------------------------------------------------
+#: An exact zero where numbers are shown by their size alone.
+ZERO = "=0"
 #: Heading, key and format of a column of the table.
 _COLUMNS = (
     ("status", "status", ""),
@@ -270,6 +286,7 @@ _COLUMNS = (
     ("violation", "violation", ".1e"),
     ("distance", "distance", ".1e"),
     ("stationarity", "stationarity_x", ".1e"),
+    ("moved", "moved", ".1e"),
     ("iterations", "iterations", "d"),
     ("seconds", "run_seconds", ".3g"),
     ("compile", "compile_seconds", ".3g"),
@@ -293,9 +310,17 @@ def cells(comparison: Comparison) -> list[list[str]]:
     return table
 
 
+def legend_of(comparison: Comparison) -> list[str]:
+    """What the table's numbers mean: the clock, and exact zeros where there are any."""
+    exact = any(ZERO in row for row in cells(comparison))
+    return [f"clock: {CLOCK}", *([f"{ZERO}: exactly zero, not rounded"] if exact else [])]
+
+
 def _cell(value: Any, form: str) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
+    if form.endswith("e") and value == 0.0:
+        return ZERO
     return value if isinstance(value, str) else format(value, form)
 
 

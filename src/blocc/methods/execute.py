@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,7 @@ class MethodRun:
         self.oracle = oracles[0]
         finest = max(Tolerances.finest, self.oracle.finest)
         self.tolerances = Tolerances(tolerance=options.tolerance, finest=finest)
-        self._compiled = compile_seconds()
+        self._began, self._compiled = time.perf_counter(), compile_seconds()
         # What the method tells about itself.
         self.last: Iterate = self.flat.x_set.interior_flat(), self.flat.y_set.interior_flat()
         self.iterations = 0
@@ -87,6 +88,15 @@ class MethodRun:
     def compile_seconds(self) -> float:
         """Spent on compilation since the run was made."""
         return compile_seconds() - self._compiled
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What the run has taken so far."""
+        compiling = self.compile_seconds
+        return {
+            "compile": compiling,
+            "run": time.perf_counter() - self._began + self.recording.earlier - compiling,
+        }
 
     def candidates(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> list[dict[str, float]]:
         """Settings to try, each once: a single one if every number was given."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from blocc._lib.compiled import clock
 from blocc.penalty import Evaluation
 from blocc.result import HistoryRow
 
@@ -68,7 +68,7 @@ class Monitor:
     callback: Callable[[State], Any] | None = None
     report: Callable[[int, HistoryRow], None] | None = None  #: live progress, if anyone watches
     time_limit: float | None = None
-    started: float = field(default_factory=time.perf_counter)
+    started: float = field(default_factory=clock)
     rows: list[HistoryRow] = field(default_factory=list)
     best: Evaluation | None = None
     position: np.ndarray | None = None  #: x of the last iteration
@@ -81,7 +81,7 @@ class Monitor:
 
     def elapsed(self) -> float:
         """Seconds since the start."""
-        return time.perf_counter() - self.started
+        return clock() - self.started
 
     @property
     def interrupted(self) -> bool:

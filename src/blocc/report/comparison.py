@@ -14,7 +14,7 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.files import json_bytes, plain
 from blocc._lib.tables import csv_bytes
-from blocc.methods.compare import Comparison, MethodRow, cells
+from blocc.methods.compare import CLOCK, Comparison, MethodRow, cells, legend_of
 from blocc.methods.registry import NAMES
 from blocc.report.figure import (
     INK,
@@ -45,6 +45,9 @@ _OWN_STYLE = {**_STYLES["blocc"], "marker": "*"}
 _SPACING = 0.06
 #: What is smaller is drawn here: a logarithmic axis knows no zero. The excess is relative to the best value.
 _SMALLEST_EXCESS, _SMALLEST_DISTANCE = 1e-9, 1e-12
+#: Triangles mark exact zeros there, at most so many on one curve; the panel's title says so.
+_MOST_ZEROS, _ZERO_WORDS = 20, " (▽: exactly 0)"
+_SHORTEST = 1e-5  #: seconds, for the same reason
 #: Beyond this the follower's answer is none, and f there no value.
 _MOST_RESIDUAL = 1e-3
 
@@ -64,12 +67,11 @@ def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> F
     ends: Any = figure.add_subplot(grid[:, 1])
     ran = [row for row in comparison.entries if row.result is not None]
     reference = _reference(comparison)
-    for row in ran:
-        _curves(values, distances, row, reference)
+    exact = [_curves(values, distances, row, reference) for row in ran]
+    zeros = [_ZERO_WORDS if any(panel) else "" for panel in zip(*exact, strict=True)] or ["", ""]
     above = "" if comparison.best is None else f", minus the best ({number(reference, 7)})"
-    style_axes(values, "f at the follower's exact answer" + above)
-    title = "distance of the method's own y from that answer"
-    style_axes(distances, title, x="seconds, compilation included")
+    style_axes(values, "f at the follower's exact answer" + above + zeros[0])
+    style_axes(distances, "distance of the method's own y from that answer" + zeros[1], x=CLOCK)
     values.tick_params(labelbottom=False)
     for axes in (values, distances):
         if not ran:
@@ -89,32 +91,46 @@ def _reference(comparison: Comparison) -> float:
     return 0.0 if best is None else best.upper_value
 
 
-def _above(values: Float[NDArray, "points"], reference: float) -> Float[NDArray, "points"]:
-    """How much values lie above a reference, cut at the smallest excess that a logarithmic axis shows."""
-    return positive(values - reference, _SMALLEST_EXCESS * (1.0 + abs(reference)))
-
-
-def _curves(values: Axes, distances: Axes, row: MethodRow, reference: float) -> None:
-    """The way of one method on both panels; a ring marks its answer."""
+def _curves(values: Axes, distances: Axes, row: MethodRow, reference: float) -> tuple[bool, bool]:
+    """The way of one method on both panels; a ring marks its answer. Whether there are exact zeros on each."""
     result = row.result
     assert result is not None
     history = result.history
-    times = np.maximum(history.time, 1e-3)
-    end = times[-1] if len(times) else max(sum(result.seconds.values()), 1e-3)
+    times = np.maximum(history.time, _SHORTEST)
+    end = max(row.run_seconds, _SHORTEST)
     look = _STYLES.get(row.method, _OWN_STYLE)
     ring: dict[str, Any] = {"color": look["color"], "marker": look["marker"], "linestyle": "none", "zorder": 4}
     ring |= {"mfc": "white", "mew": 1.8, "markersize": 7.5}
     feasible = np.where(history.inner_residual <= _MOST_RESIDUAL, history.upper_value, np.nan)
     final = row.upper_value if row.eligible else math.nan
-    away = [positive(found, _SMALLEST_DISTANCE) for found in (history.distance, np.array([row.distance]))]
+    least = _SMALLEST_EXCESS * (1.0 + abs(reference))
     ways = (
-        (values, _above(feasible, reference), _above(np.array([final]), reference)),
-        (distances, away[0], away[1]),
+        (values, feasible - reference, final - reference, least),
+        (distances, history.distance, row.distance, _SMALLEST_DISTANCE),
     )
-    for axes, way, answer in ways:
+    exact = []
+    for axes, way, answer, floor in ways:
         spacing = _SPACING if np.isfinite(way).sum() > 3 else None  # matplotlib cannot space what it does not draw
-        axes.plot(times, way, label=row.method, linewidth=1.6, markersize=4.5, markevery=spacing, **look)
-        axes.plot([end], answer, **ring)
+        shown = positive(way, floor)
+        axes.plot(times, shown, label=row.method, linewidth=1.6, markersize=4.5, markevery=spacing, **look)
+        axes.plot([end], positive(np.array([answer]), floor), **ring)
+        exact.append(_mark_zeros(axes, np.append(times, end), np.append(way, answer), floor, look["color"]))
+    return exact[0], exact[1]
+
+
+def _mark_zeros(
+    axes: Axes, places: Float[NDArray, "points"], values: Float[NDArray, "points"], floor: float, color: Any
+) -> bool:
+    """Triangles at the bottom where values are exactly 0; whether there are any."""
+    zeros = places[values == 0.0]
+    if len(zeros):
+        some = zeros[np.unique(np.linspace(0, len(zeros) - 1, _MOST_ZEROS).astype(int))]
+        axes.plot(some, np.full(len(some), floor), label="_exactly zero", **_zero_mark(color))
+    return bool(len(zeros))
+
+
+def _zero_mark(color: Any) -> dict[str, Any]:
+    return {"marker": "v", "linestyle": "none", "color": color, "mfc": "white", "zorder": 5, "markersize": 6}
 
 
 def _time_axis(axes: Axes) -> None:
@@ -132,6 +148,7 @@ def _ends(axes: Axes, comparison: Comparison) -> None:
     """Where each method ended: a full mark for a converged run, an empty one for any other end."""
     rows = comparison.entries
     reference = _reference(comparison)
+    least = _SMALLEST_EXCESS * (1.0 + abs(reference))
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_yticks(range(len(rows)), [row.method for row in rows])
     for place, row in enumerate(rows):
@@ -140,20 +157,25 @@ def _ends(axes: Axes, comparison: Comparison) -> None:
         if row.eligible:
             mark = {"marker": look["marker"], "color": look["color"], "mew": 1.6, "markersize": 8}
             filled = look["color"] if row.success else "white"
-            axes.plot(_above(np.array([row.upper_value]), reference), [place], mfc=filled, **mark)
+            excess = row.upper_value - reference
+            axes.plot(positive(np.array([excess]), least), [place], mfc=filled, **mark)
+            if excess == 0.0:
+                axes.plot([least], [place], label="_exactly zero", **{**_zero_mark(look["color"]), "markersize": 4})
             words = f"{number(row.upper_value, 6)}   {row.status}, {number(row.run_seconds, 3)} s"
+            words += "   never moved" if row.moved == 0.0 else ""
         best = comparison.is_best(row)
         font: dict[str, Any] = {"color": INK if best else MUTED, "fontweight": "bold" if best else "normal"}
         words += "   best" if best else ""
         axes.text(0.01, place - 0.28, words, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5, **font)
     if any(row.eligible for row in rows):
         axes.set_xscale("log")
-        axes.set_xlabel("f minus the best", color=MUTED)
+        axes.set_xlabel(f"f minus the best ({number(least)} and less at the left)", color=MUTED)
         low, high = axes.get_xlim()
         axes.set_xlim(0.3 * low, 3.0 * high)
     else:
         axes.set_xticks([])
-    style_axes(axes, "where each ended", grid="x")
+    zero = any(row.eligible and row.upper_value == reference for row in rows)
+    style_axes(axes, "where each ended" + _ZERO_WORDS * zero, grid="x")
     axes.tick_params(axis="y", labelcolor=INK, length=0)
 
 
@@ -174,6 +196,7 @@ def describe_comparison(comparison: Comparison) -> dict[str, Any]:
     document = {
         "name": comparison.name,
         "settings": dict(comparison.settings),
+        "clock": CLOCK,
         "versions": versions(),
         "interrupted": comparison.interrupted,
         "best": None if best is None else best.method,
@@ -196,7 +219,7 @@ def comparison_markdown(comparison: Comparison) -> str:
     lines += [markdown_table(head, body, [column > 1 for column in range(len(head))])]
     lines += ["A star marks the best values; a value in parentheses is not that of a feasible answer. f is"]
     lines += ["evaluated at the follower's exact answer; gap, violation and distance are those of the method's own y."]
-    lines += ["Seconds leave compilation out.", ""]
+    lines += ["; ".join(legend_of(comparison)) + ".", ""]
     for row in comparison.entries:
         note = "" if row.success else f": {row.why_not or row.message}"
         lines.append(f"- `{row.method}`, {row.title}{note}")

@@ -15,7 +15,6 @@ combination of the samples with margin at most 1, balanced in b.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from blocc._lib.arrays import Bool, NDArray
+from blocc._lib.compiled import clock
 from blocc.result import HistoryRow, Status
 from blocc.svm.margins import MarginProblem, Margins, Y
 from blocc.svm.optimality import Classifier, follower_residual, refined, stationarity, switching_gains
@@ -109,7 +109,7 @@ class Descent:
     tolerance: float = 1e-6
     time_limit: float | None = None
     report: Callable[[int, HistoryRow], None] | None = None
-    begun: float = field(default_factory=time.perf_counter)
+    begun: float = field(default_factory=clock)
     choice: Choice = field(default_factory=Choice)
 
     @property
@@ -298,8 +298,8 @@ class Descent:
             self.report(len(choice.rows), row)
 
     def _elapsed(self) -> float:
-        """Seconds since the start, compilation included, as in every history."""
-        return time.perf_counter() - self.begun
+        """Seconds since the start, on the clock of every history."""
+        return clock() - self.begun
 
     def _check_time(self) -> None:
         if self.time_limit is not None and self._elapsed() > self.time_limit and self.choice.best is not None:

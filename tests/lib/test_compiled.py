@@ -1,0 +1,48 @@
+"""What compilation costs, and a clock that leaves it out."""
+
+from __future__ import annotations
+
+import time
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from blocc._lib.compiled import Program, clock, clock_without_compilation, compile_seconds
+
+
+def slow(x: jax.Array) -> jax.Array:
+    time.sleep(0.2)  # while it is traced
+    return 2.0 * x
+
+
+def test_the_clock_stands_still_during_compilation() -> None:
+    with clock_without_compilation():
+        began, real, compiled = clock(), time.perf_counter(), compile_seconds()
+        Program(slow)(jnp.ones(3))
+        time.sleep(0.05)
+        elapsed, wall, compiling = clock() - began, time.perf_counter() - real, compile_seconds() - compiled
+    assert compiling >= 0.2
+    assert 0.05 <= elapsed == pytest.approx(wall - compiling, abs=1e-3)
+    began = clock()
+    Program(slow)(jnp.ones(4))
+    assert clock() - began >= 0.2  # outside the block it goes on
+
+
+def test_the_block_ends_with_an_error() -> None:
+    with pytest.raises(ValueError, match="broken"), clock_without_compilation():
+        raise ValueError("broken")
+    assert clock() == pytest.approx(time.perf_counter(), abs=1e-2)
+
+
+def test_single_operations_are_counted_once() -> None:
+    before = compile_seconds()
+    values = jnp.arange(173.0)
+    jax.block_until_ready(jnp.sort(values[::-1]) @ values)  # compiled by JAX itself, for a length of their own
+    single = compile_seconds()
+    assert single > before
+    jax.block_until_ready(jnp.sort(values[::-1]) @ values)
+    assert compile_seconds() == single
+    began = time.perf_counter()
+    Program(lambda x: jnp.sort(x) @ x)(values)
+    assert compile_seconds() - single <= time.perf_counter() - began  # no part of it twice
