@@ -17,7 +17,7 @@ from blocc.problem import BilevelProblem, FlatProblem
 DENSE_FIRST = 500
 DENSE_LAST = 2500
 #: From this many variables on, a follower without coupled constraints is solved without matrices.
-MATRIX_FREE = 300
+MATRIX_FREE = 200
 
 NAMES: dict[str, Callable[[], InnerOracle]] = {
     "interior-point": lambda: InteriorPoint(),

@@ -43,12 +43,16 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
         errors.plot(iterations, positive(getattr(history, column), 1e-17), color=colour, label=label, **style)
     errors.set_yscale("log")
 
-    gamma.step(iterations, history.gamma, where="mid", color=BLUE, linewidth=1.6)
-    gamma.set_yscale("log")
+    # Where f(x, y(x)) itself was descended, gamma is infinite: there is nothing to draw.
+    finite = np.where(np.isfinite(history.gamma), history.gamma, np.nan)
+    gamma.step(iterations, finite, where="mid", color=BLUE, linewidth=1.6)
+    if np.isfinite(finite).any():
+        gamma.set_yscale("log")
     gamma.xaxis.get_major_locator().set_params(integer=True)
     gamma.margins(y=0.25)
     gamma.minorticks_off()
-    _final_value(gamma, result.gamma)
+    if np.isfinite(result.gamma):
+        _final_value(gamma, result.gamma)
 
     style_axes(values, y="upper objective")
     style_axes(errors, y="should vanish")
