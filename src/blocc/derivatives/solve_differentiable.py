@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from blocc._lib.arrays import AnyArray, Float, PyTree
+from blocc._lib.callbacks import call_back
 from blocc._lib.precision import double_precision
 from blocc._lib.tracing import is_traced
 from blocc.derivatives.arguments import data_of, need_double_precision, need_smooth_follower
@@ -71,12 +71,12 @@ def _traceable(flat: FlatProblem) -> Callable[[RegularAnswer, PyTree], FlatAnswe
 def _known(run: Callable[[PyTree], RegularAnswer], shapes: RegularAnswer, data: PyTree) -> RegularAnswer:
     """``run(data)`` as a constant of the data: here and now where they are numbers, otherwise by a callback.
 
-    In ``jax.grad`` alone they are numbers, and JAX need not call back, which has its pitfalls: see :func:`_call_back`.
+    In ``jax.grad`` alone they are numbers, and JAX need not call back, which has its pitfalls.
     """
 
     @jax.custom_jvp
     def solved(data: PyTree) -> RegularAnswer:
-        return _call_back(run, shapes, data) if is_traced(data) else jax.tree.map(jnp.asarray, run(data))
+        return call_back(run, shapes, data) if is_traced(data) else jax.tree.map(jnp.asarray, run(data))
 
     @solved.defjvp
     def rule(primals: tuple[PyTree], tangents: tuple[PyTree]) -> tuple[RegularAnswer, RegularAnswer]:
@@ -84,31 +84,6 @@ def _known(run: Callable[[PyTree], RegularAnswer], shapes: RegularAnswer, data: 
         return known, jax.tree.map(jnp.zeros_like, known)
 
     return solved(data)
-
-
-def _call_back(run: Callable[[PyTree], RegularAnswer], shapes: RegularAnswer, data: PyTree) -> RegularAnswer:
-    """Leave the compiled program for a solve.
-
-    The thread that is called back does not know that 64-bit numbers are enabled, and would round them to 32 bits. So
-    they travel as pairs of 32-bit words.
-    """
-    wide = [leaf.dtype if leaf.dtype.itemsize == 8 else None for leaf in jax.tree.leaves(data)]
-    words = [
-        lax.bitcast_convert_type(leaf, np.uint32) if kind else leaf
-        for leaf, kind in zip(jax.tree.leaves(data), wide, strict=True)
-    ]
-
-    def host(words: list[Any]) -> PyTree:
-        leaves = [
-            np.ascontiguousarray(word).view(kind)[..., 0] if kind else np.asarray(word)
-            for word, kind in zip(words, wide, strict=True)
-        ]
-        known = run(jax.tree.unflatten(jax.tree.structure(data), leaves))
-        return jax.tree.map(lambda leaf: np.array(leaf, np.float64)[..., None].view(np.uint32), known)
-
-    pairs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*leaf.shape, 2), np.uint32), shapes)
-    found = jax.pure_callback(host, pairs, words, vmap_method="sequential")
-    return jax.tree.map(lambda pair: lax.bitcast_convert_type(pair, np.float64), found)
 
 
 def _shapes(flat: FlatProblem) -> RegularAnswer:

@@ -18,9 +18,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array
+from blocc.inner.dense_newton import DenseMatrices
 from blocc.inner.mehrotra import move
 from blocc.inner.newton_system import (
     Bounds,
+    Matrices,
     Measured,
     Newton,
     PrimalDual,
@@ -28,7 +30,6 @@ from blocc.inner.newton_system import (
     aimed,
     average_product,
     direction,
-    factorise,
     measure,
     measure_start,
     scale,
@@ -101,7 +102,7 @@ class InteriorPoint(InnerOracle):
         """Solve the lower level at ``x`` with the given weights to ``tolerance`` (relative KKT residual)."""
         bounds = Bounds.of(flat)
         start = bounds.push_inside(jnp.where(warm.known, warm.point.y, flat.y_set.interior_flat()))
-        scaled = scale(flat, x, weights, start)
+        scaled = scale(flat, x, weights, start, self._matrices(flat))
         first = self._start(scaled, bounds, start, warm)
 
         def running(state: _State) -> Array:
@@ -140,6 +141,10 @@ class InteriorPoint(InnerOracle):
             concave=end.concave,
         )
 
+    def _matrices(self, flat: FlatProblem) -> Matrices:
+        """How this method holds its matrices."""
+        return DenseMatrices()
+
     def _start(self, scaled: Scaled, bounds: Bounds, y: Array, warm: Warm) -> PrimalDual:
         """Cold: unit slacks and multipliers. Warm: the last ones, pushed away from zero."""
         value = scaled.start.inequality
@@ -165,8 +170,8 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
     """One predictor-corrector step, and whether it is the last."""
     p, here = state.point, state.measured
     average = average_product(bounds, p)
-    newton = factorise(state.proximal, scaled, bounds, p)
-    affine = direction(newton, scaled, bounds, p, here.residual)
+    newton = scaled.matrices.factorise(state.proximal, scaled, bounds, p)
+    affine = direction(newton, bounds, p, here.residual)
     after = average_product(bounds, move(p, affine, step_to_boundary(bounds, p, affine, 1.0)))
     centering = jnp.clip((after / jnp.maximum(average, 1e-300)) ** 3, 1e-8, 1.0)
     # Products that vanish before the other conditions hold would block every later step: they wait for feasibility, and
@@ -187,7 +192,7 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
         upper=plain.upper - bounds.has_upper * affine.y * affine.upper,
     )
     two = jax.tree.map(lambda a, b: jnp.stack([a, b]), corrected, plain)
-    pair = jax.vmap(lambda r: direction(newton, scaled, bounds, p, r))(two)
+    pair = jax.vmap(lambda r: direction(newton, bounds, p, r))(two)
     fraction = jnp.maximum(options.step_to_boundary, 1.0 - average)
     longest = jax.vmap(lambda d: step_to_boundary(bounds, p, d, fraction))(pair)
     trial = _search(scaled, bounds, state, pair, longest, target)
@@ -304,8 +309,8 @@ def _certifies_infeasibility(scaled: Scaled, bounds: Bounds, newton: Newton, sta
     violation = jnp.dot(p.inequality, constraint) + jnp.dot(p.equality, r.equality)
     bound_slack = jnp.dot(p.lower, below) + jnp.dot(p.upper, above)
     slope = jnp.sum(jnp.abs(r.stationarity - bounds.free * gradient))
-    terms = jnp.dot(jnp.sum(jnp.abs(newton.jacobian), axis=1), p.inequality) + jnp.sum(p.lower) + jnp.sum(p.upper)
-    terms += jnp.dot(jnp.sum(jnp.abs(scaled.equality_matrix), axis=1), jnp.abs(p.equality))
+    terms = jnp.dot(newton.jacobian.sums(), p.inequality) + jnp.sum(p.lower) + jnp.sum(p.upper)
+    terms += jnp.dot(scaled.equality_matrix.sums(), jnp.abs(p.equality))
     farkas = (violation - bound_slack - 10.0 * slope * size_y) / jnp.maximum(price, 1e-300)
     return (slope <= jnp.where(stuck, 1e-3, 1e-5) * terms) & (farkas > 1e-8 * size_y)
 

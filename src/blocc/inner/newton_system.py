@@ -1,18 +1,18 @@
 """The perturbed KKT system of one lower-level problem: scaling, residuals, and Newton's direction.
 
-The parts of the interior-point method that know the algebra; :mod:`blocc.inner.interior_point` decides with them.
+The parts of the interior-point method that know the algebra; :mod:`blocc.inner.interior_point` decides with them. How
+matrices are held and factored is left to :class:`Matrices`: dense in :mod:`blocc.inner.dense_newton`, sparse in
+:mod:`blocc.inner.sparse_newton`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jax.scipy.linalg import cho_solve, solve_triangular
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray
 from blocc.inner.mehrotra import longest_step
@@ -31,6 +31,64 @@ class PrimalDual(NamedTuple):
     upper: Array  #: multipliers of the upper bounds
 
 
+class Rows(Protocol):
+    """A matrix with a row for each constraint."""
+
+    def times(self, vector: Float[Array, " columns"]) -> Float[Array, " rows"]:
+        """``A v``."""
+        ...
+
+    def transposed_times(self, vector: Float[Array, " rows"]) -> Float[Array, " columns"]:
+        """``A' v``."""
+        ...
+
+    def largest(self) -> Float[Array, " rows"]:
+        """The largest absolute entry of each row."""
+        ...
+
+    def sums(self) -> Float[Array, " rows"]:
+        """The sum of absolute entries of each row."""
+        ...
+
+    def scaled(self, rows: Float[Array, " rows"]) -> Rows:
+        """Each row times its number."""
+        ...
+
+
+class Newton(Protocol):
+    """Factors of Newton's matrix at one point; :func:`direction` solves with them for any right-hand side."""
+
+    @property
+    def jacobian(self) -> Rows:
+        """Of the inequalities, 0 for variables that are fixed."""
+        ...
+
+    @property
+    def concave(self) -> Array:
+        """Whether the Hessian of the Lagrangian itself has a negative eigenvalue."""
+        ...
+
+    def solve(self, p: PrimalDual, r: Residual) -> tuple[Array, Array]:
+        """The changes of y and of the multipliers of the equalities."""
+        ...
+
+
+class Matrices(Protocol):
+    """How derivatives become matrices, and how Newton's matrix is factored."""
+
+    def inequality_rows(self, function: Callable[[Array], Array], y: Array) -> Rows:
+        """The Jacobian of the inequalities."""
+        ...
+
+    def equality_rows(self, function: Callable[[Array], Array], y: Array) -> Rows:
+        """The Jacobian of the equalities."""
+        ...
+
+    def factorise(self, proximal: Array, scaled: Scaled, bounds: Bounds, p: PrimalDual) -> Newton:
+        """Factor Newton's matrix at ``p``, shifted by at least ``proximal``."""
+        ...
+
+
 class Scaled(NamedTuple):
     """The problem at one x, in the scaling of the solver: functions of y only, and what is known at the start."""
 
@@ -38,11 +96,12 @@ class Scaled(NamedTuple):
     objective: Callable[[Array], Array]
     inequality: Callable[[Array], Array]
     equality: Callable[[Array], Array]
-    equality_matrix: Array
+    equality_matrix: Rows
     objective_scale: Array
     inequality_scale: Array
     equality_scale: Array
     start: Linear
+    matrices: Matrices
 
 
 class Linear(NamedTuple):
@@ -51,7 +110,7 @@ class Linear(NamedTuple):
     value: Array
     gradient: Array
     inequality: Array
-    jacobian: Array
+    jacobian: Rows
 
 
 @dataclass(frozen=True)
@@ -86,7 +145,7 @@ class Bounds:
         return jnp.clip(y, self.lower + margin, self.upper - margin)
 
 
-def scale(flat: FlatProblem, x: Array, w: Weights, start: Array) -> Scaled:
+def scale(flat: FlatProblem, x: Array, w: Weights, start: Array, matrices: Matrices) -> Scaled:
     """Bring gradients at the start to at most 100, so that the proximal term means the same everywhere."""
     limit = 100.0
 
@@ -104,24 +163,23 @@ def scale(flat: FlatProblem, x: Array, w: Weights, start: Array) -> Scaled:
 
     value, gradient = jax.value_and_grad(raw_objective)(start)
     base = jnp.where(jnp.isfinite(value), value, 0.0)  # a constant in the objective must not loosen relative tolerances
-    n_c, n_e = flat.follower_rows
     objective_scale = factor(jnp.max(jnp.abs(gradient), initial=0.0))
-    row, jacobian = raw_inequality(start), dense_jacobian(raw_inequality, n_c)(start)
-    inequality_scale = factor(jnp.max(jnp.abs(jacobian), axis=1, initial=0.0))
-    matrix = dense_jacobian(raw_equality, n_e)(start)
-    equality_scale = factor(jnp.max(jnp.abs(matrix), axis=1, initial=0.0))
-    matrix = matrix * equality_scale[:, None]
-    offset = raw_equality(start) * equality_scale - matrix @ start
+    row, jacobian = raw_inequality(start), matrices.inequality_rows(raw_inequality, start)
+    inequality_scale = factor(jacobian.largest())
+    matrix = matrices.equality_rows(raw_equality, start)
+    equality_scale = factor(matrix.largest())
+    matrix = matrix.scaled(equality_scale)
+    offset = raw_equality(start) * equality_scale - matrix.times(start)
 
     def lagrangian(y: Array, inequality: Array, equality: Array) -> Array:
-        value = objective_scale * (raw_objective(y) - base) + jnp.dot(equality, matrix @ y)
-        return value + (jnp.dot(inequality * inequality_scale, raw_inequality(y)) if n_c else 0.0)
+        value = objective_scale * (raw_objective(y) - base) + jnp.dot(equality, matrix.times(y))
+        return value + (jnp.dot(inequality * inequality_scale, raw_inequality(y)) if row.shape[0] else 0.0)
 
     return Scaled(
         gradient=jax.grad(lagrangian),
         objective=lambda y: objective_scale * (raw_objective(y) - base),
         inequality=lambda y: inequality_scale * raw_inequality(y),
-        equality=lambda y: matrix @ y + offset,
+        equality=lambda y: matrix.times(y) + offset,
         equality_matrix=matrix,
         objective_scale=objective_scale,
         inequality_scale=inequality_scale,
@@ -130,20 +188,10 @@ def scale(flat: FlatProblem, x: Array, w: Weights, start: Array) -> Scaled:
             objective_scale * (value - base),
             objective_scale * gradient,
             inequality_scale * row,
-            inequality_scale[:, None] * jacobian,
+            jacobian.scaled(inequality_scale),
         ),
+        matrices=matrices,
     )
-
-
-def dense_jacobian(function: Callable[[Array], Array], rows: int) -> Callable[[Array], Array]:
-    """Dense Jacobian, forward or reverse, whichever needs fewer sweeps."""
-
-    def evaluate(y: Array) -> Array:
-        if rows == 0:
-            return jnp.zeros((0, y.shape[0]), dtype=y.dtype)
-        return (jax.jacrev if rows <= y.shape[0] else jax.jacfwd)(function)(y)
-
-    return evaluate
 
 
 class Residual(NamedTuple):
@@ -184,14 +232,14 @@ def measure(scaled: Scaled, bounds: Bounds, p: PrimalDual) -> Measured:
 def measure_start(scaled: Scaled, bounds: Bounds, p: PrimalDual) -> Measured:
     """The same at the start, from what is known there: no function has to be compiled for it once more."""
     value, gradient, constraint, jacobian = scaled.start
-    return _measured(scaled, bounds, p, value, gradient, constraint, p.inequality @ jacobian)
+    return _measured(scaled, bounds, p, value, gradient, constraint, jacobian.transposed_times(p.inequality))
 
 
 def _measured(
     scaled: Scaled, bounds: Bounds, p: PrimalDual, value: Array, gradient: Array, constraint: Array, pull: Array
 ) -> Measured:
     below, above = bounds.distances(p.y)
-    slope = gradient + pull + scaled.equality_matrix.T @ p.equality
+    slope = gradient + pull + scaled.equality_matrix.transposed_times(p.equality)
     residual = Residual(
         (slope - p.lower + p.upper) * bounds.free,
         constraint + p.slack,
@@ -227,72 +275,11 @@ def step_to_boundary(bounds: Bounds, p: PrimalDual, d: PrimalDual, fraction: Arr
     return longest_step((values,), (jnp.concatenate(changes),), fraction)
 
 
-class Newton(NamedTuple):
-    """Factors of Newton's matrix at one point; :func:`direction` solves with them for any right-hand side."""
-
-    jacobian: Array
-    matrix: Array
-    factor: Array
-    schur_factor: Array
-    scaled_equality: Array  #: L^-1 E'
-    concave: Array  #: whether the Hessian of the Lagrangian itself has a negative eigenvalue
-
-
-def factorise(proximal: Array, scaled: Scaled, bounds: Bounds, p: PrimalDual) -> Newton:
-    """Factor Newton's matrix at ``p``, shifted by at least ``proximal``."""
-    n, n_c = p.y.shape[0], p.slack.shape[0]
-    below, above = bounds.distances(p.y)
-    hessian = jax.jacfwd(scaled.gradient)(p.y, p.inequality, p.equality)
-    jacobian = dense_jacobian(scaled.inequality, n_c)(p.y) * bounds.free
-    matrix = 0.5 * (hessian + hessian.T) * bounds.free * bounds.free[:, None]
-    # Convexity is tested where the method stands, by a factor that exists only without negative curvature.
-    allowed = 1e-7 * (scaled.objective_scale + jnp.max(jnp.abs(matrix)))
-    concave = ~jnp.isfinite(jnp.linalg.cholesky(matrix + allowed * jnp.eye(n))).all() & jnp.isfinite(matrix).all()
-    matrix = matrix + jacobian.T @ ((p.inequality / p.slack)[:, None] * jacobian)
-    matrix = matrix + jnp.diag(p.lower / below + p.upper / above + (1.0 - bounds.free))
-    size = 1.0 + jnp.max(jnp.abs(jnp.diag(matrix)))
-
-    def factor(shift: Array) -> Array:
-        return jnp.linalg.cholesky(matrix + shift * jnp.eye(n))
-
-    # The smallest shift at which the factor exists; in a convex problem the first one nearly always does.
-    def failed(pair: tuple[Array, Array]) -> Array:
-        return ~jnp.isfinite(pair[1]).all() & (pair[0] < 1e4 * size)
-
-    shift = proximal
-    shift, lower = lax.while_loop(
-        failed, lambda pair: (pair[0] * 100.0, factor(pair[0] * 100.0)), (shift, factor(shift))
-    )
-    equality = scaled.equality_matrix * bounds.free
-    half = solve_triangular(lower, equality.T, lower=True)
-    schur = half.T @ half
-    # Dependent rows leave the Schur complement singular; the shift is relative to its largest entry.
-    shift_schur = 1e-14 * (1e-2 + jnp.max(jnp.abs(jnp.diag(schur)), initial=0.0))
-    schur_factor = jnp.linalg.cholesky(schur + shift_schur * jnp.eye(schur.shape[0]))
-    return Newton(jacobian, matrix + shift * jnp.eye(n), lower, schur_factor, half, concave)
-
-
-def direction(newton: Newton, scaled: Scaled, bounds: Bounds, p: PrimalDual, r: Residual) -> PrimalDual:
+def direction(newton: Newton, bounds: Bounds, p: PrimalDual, r: Residual) -> PrimalDual:
     """Newton's direction for the residual ``r``, by elimination down to y and the equality multipliers."""
     below, above = bounds.distances(p.y)
-    ratio = p.inequality / p.slack
-    rhs = -r.stationarity + newton.jacobian.T @ (r.slack / p.slack - ratio * r.inequality)
-    rhs = (rhs - r.lower / below + r.upper / above) * bounds.free
-    equality = scaled.equality_matrix * bounds.free
-
-    def solve(top: Array, bottom: Array) -> tuple[Array, Array]:
-        if bottom.shape[0] == 0:
-            return cho_solve((newton.factor, True), top), bottom
-        half = solve_triangular(newton.factor, top, lower=True)
-        multipliers = cho_solve((newton.schur_factor, True), newton.scaled_equality.T @ half - bottom)
-        change = solve_triangular(newton.factor.T, half - newton.scaled_equality @ multipliers, lower=False)
-        return change, multipliers
-
-    dy, d_equality = solve(rhs, -r.equality)
-    # One step of iterative refinement: the factors lose digits when the products s mu differ by many orders.
-    again = solve(rhs - newton.matrix @ dy - equality.T @ d_equality, -r.equality - equality @ dy)
-    dy, d_equality = (dy + again[0]) * bounds.free, d_equality + again[1]
-    d_slack = -r.inequality - newton.jacobian @ dy
+    dy, d_equality = newton.solve(p, r)
+    d_slack = -r.inequality - newton.jacobian.times(dy)
     return PrimalDual(
         dy,
         d_slack,

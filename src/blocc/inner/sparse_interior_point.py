@@ -1,0 +1,87 @@
+"""The interior point with sparse matrices: the accurate oracle for large lower levels whose variables meet few others.
+
+Its rules are those of :mod:`blocc.inner.interior_point`. Which entries its matrices have is read from the program of
+the follower's functions (:mod:`blocc.inner.sparsity`), few directional derivatives recover them
+(:mod:`blocc.inner.colouring`), and SciPy factors the whole KKT matrix (:mod:`blocc.inner.sparse_newton`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse as sp
+
+from blocc._lib.arrays import Array
+from blocc._lib.precision import double_precision
+from blocc.errors import ProblemError
+from blocc.inner.interior_point import InteriorPoint
+from blocc.inner.newton_system import Matrices
+from blocc.inner.sparse_newton import SparseKKT, SparseMatrices
+from blocc.inner.sparsity import TooDense, jacobian_pattern
+from blocc.lagrangian import leader_value, weights
+from blocc.problem import FlatProblem
+
+#: Entries of the factor, for each variable and row, beyond which a matrix does not count as sparse.
+_FILL = 200
+_SMALLEST = 1_000_000  #: entries of the factor that are never too many
+#: Directional derivatives for all matrices at one point beyond which the same holds.
+_SWEEPS = 300
+
+
+@dataclass(frozen=True)
+class SparseInteriorPoint(InteriorPoint):
+    """Options of the sparse interior-point oracle; the defaults need no tuning.
+
+    They mean the same as those of :class:`~blocc.InteriorPoint`. It is for followers in which every variable meets few
+    others, in the constraints and in the second derivatives of both objectives; a few rows may use all of them. Which
+    ones meet must not depend on the problem's ``data``: index arrays and sparse matrices belong into the functions.
+    """
+
+    def _matrices(self, flat: FlatProblem) -> Matrices:
+        pattern = sparse_pattern(flat)
+        if pattern is None:
+            raise ProblemError(
+                "inner='sparse-interior-point' needs a follower in which every variable meets few others; here the "
+                "matrices of its second derivatives and constraints, or their factors, are too full. Use inner='pdhg'"
+            )
+        return SparseMatrices(pattern)
+
+
+def sparse_pattern(flat: FlatProblem) -> SparseKKT | None:
+    """The pattern of the follower's KKT matrix, whatever the data; None where it is too full to be worth it."""
+    return flat.once(_sparse_pattern)
+
+
+def _sparse_pattern(flat: FlatProblem) -> SparseKKT | None:
+    n_c, n_e = flat.follower_rows
+    size = flat.n_y + n_c + n_e
+    limit = max(_SMALLEST, _FILL * size)
+
+    def patterns(data: object, x: Array, inequality: Array) -> None:
+        here = flat.bind(data)
+
+        def rows(y: Array) -> Array:
+            return jnp.concatenate([here.inequality(x, y), here.y_set.inequality_flat(y)])
+
+        def equalities(y: Array) -> Array:
+            return jnp.concatenate([here.equality(x, y), here.y_set.equality_flat(y)])
+
+        def lagrangian(y: Array) -> Array:
+            total = leader_value(here, x, y, weights(here)) + here.lower(x, y)
+            return total + (jnp.dot(inequality, rows(y)) if n_c else 0.0)
+
+        found.extend(jacobian_pattern(of, flat.n_y, limit) for of in (jax.grad(lagrangian), rows, equalities))
+
+    found: list[sp.csr_array] = []
+    vector = lambda count: jax.ShapeDtypeStruct((count,), np.float64)  # noqa: E731
+    try:
+        with double_precision():
+            # Traced, so that neither the data nor x nor the multipliers are numbers from which zeros could be read.
+            jax.eval_shape(patterns, flat.data, vector(flat.n_x), vector(n_c))
+            pattern = SparseKKT.of(found[0], found[1], found[2], limit)
+    except TooDense:
+        return None
+    return pattern if pattern.sweeps <= _SWEEPS else None
