@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 
 from blocc._lib.arrays import PyTree
@@ -12,6 +13,23 @@ from blocc.result import Result
 
 #: Values of many starts that differ by less than this share of their spread are the same.
 _TIE = 1e-6
+
+
+#: Ends that differ by less than this, relative to their size, are one.
+_SAME = 1e-4
+
+
+@dataclass(frozen=True)
+class Basin:
+    """One place where starts ended."""
+
+    value: float  #: f there, of the best of them
+    x: PyTree
+    starts: tuple[int, ...]  #: which starts ended there
+    result: Result  #: the best of them
+
+    def __len__(self) -> int:
+        return len(self.starts)
 
 
 @dataclass(frozen=True)
@@ -37,6 +55,35 @@ class MultiResult:
         return min(ties or pool, key=lambda r: (not r.success, np.nan_to_num(r.upper_value, nan=np.inf)))
 
     @property
+    def basins(self) -> list[Basin]:
+        """The places where starts ended, feasible ones first, by value; ends without a value are in none."""
+        groups: list[list[int]] = []
+        flat = [tuple(_joined(tree) for tree in (result.x, result.y)) for result in self.results]
+
+        def rank(index: int) -> tuple[bool, bool, float]:
+            result = self.results[index]
+            return not result.certificate.exact, not result.success, result.upper_value
+
+        def one(index: int, other: int) -> bool:
+            if _near(flat[index][0], flat[other][0]):
+                return True
+            # Along a plateau x differs, and nothing else does.
+            values = np.array([self.results[i].upper_value for i in (index, other)])
+            return _near(flat[index][1], flat[other][1]) and _near(values[:1], values[1:])
+
+        for index in sorted((i for i, r in enumerate(self.results) if np.isfinite(r.upper_value)), key=rank):
+            home = next((group for group in groups if one(index, group[0])), None)
+            if home is None:
+                groups.append([index])
+            else:
+                home.append(index)
+        found = [
+            Basin(self.results[g[0]].upper_value, self.results[g[0]].x, tuple(sorted(g)), self.results[g[0]])
+            for g in groups
+        ]
+        return sorted(found, key=lambda basin: (not basin.result.certificate.exact, basin.value))
+
+    @property
     def x(self) -> np.ndarray | list[PyTree]:
         """All end points: one array where x is a bare array, otherwise a list."""
         points = [result.x for result in self.results]
@@ -59,5 +106,25 @@ class MultiResult:
         return (
             f"{len(self)} starts, {solved} converged; upper values from {np.nanmin(values):.10g} to "
             f"{np.nanmax(values):.10g}; {self.seconds.get('run', 0.0):.3g} s "
-            f"(and {self.seconds.get('compile', 0.0):.3g} s to compile)\nbest:\n{self.best!r}"
+            f"(and {self.seconds.get('compile', 0.0):.3g} s to compile)\n{self._places()}best:\n{self.best!r}"
         )
+
+    def _places(self) -> str:
+        """The basins in a few lines."""
+        basins, most = self.basins, 5
+        lines = [
+            f"  f = {basin.value:.10g} from {len(basin)} start{'s' * (len(basin) > 1)} ({basin.result.status.value})\n"
+            for basin in basins[:most]
+        ]
+        if len(basins) > most:
+            lines.append(f"  and {len(basins) - most} more\n")
+        return f"ends in {len(basins)} place{'s' * (len(basins) != 1)}:\n" + "".join(lines)
+
+
+def _joined(tree: PyTree) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def _near(one: np.ndarray, other: np.ndarray) -> bool:
+    size = 1.0 + float(np.max(np.abs(one), initial=0.0))
+    return bool(np.max(np.abs(one - other), initial=0.0) <= _SAME * size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -60,6 +60,20 @@ class Options:
         if not isinstance(self.inner, str):
             plain["inner"] = repr(self.inner)
         return plain
+
+
+class OptionNumbers(TypedDict, total=False):
+    """The same by name, for editors and type checkers: the fields of :class:`Options`."""
+
+    gamma: float | str
+    inner: Any
+    outer: str
+    step: float
+    tolerance: float
+    inner_tolerance: float | None
+    max_iterations: int | None
+    time_limit: float | None
+    seed: int
 
 
 #: Named settings. "paper": Algorithms 1 and 2 with the fixed steps of the toy experiment.

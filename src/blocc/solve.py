@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray, PyTree
 from blocc._lib.precision import double_precision
+from blocc._lib.threads import single_blas_thread
 from blocc._lib.tracing import is_traced
 from blocc.errors import OptionError
-from blocc.options import Options, make_options
+from blocc.options import OptionNumbers, Options, make_options
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.problem import BilevelProblem
 from blocc.result import Result
@@ -23,6 +24,40 @@ from blocc.run.phases import Phases
 from blocc.run.progress import Files, closing_report, make_report, with_remark
 from blocc.run.single import Callback, Report
 from blocc.run.variants import solve_single
+
+
+@overload
+def solve(
+    problem: BilevelProblem,
+    x0: PyTree | None = None,
+    options: Options | None = None,
+    *,
+    method: Literal["blocc"] = "blocc",
+    preset: str = "default",
+    callback: Callback | None = None,
+    progress: bool | Report | None = None,
+    checkpoint: str | Path | None = None,
+    resume: str | Path | None = None,
+    checkpoint_seconds: float = 5.0,
+    **numbers: Unpack[OptionNumbers],
+) -> Result: ...
+
+
+@overload
+def solve(
+    problem: BilevelProblem,
+    x0: PyTree | None = None,
+    options: Options | None = None,
+    *,
+    method: str,
+    preset: str = "default",
+    callback: Callback | None = None,
+    progress: bool | Report | None = None,
+    checkpoint: str | Path | None = None,
+    resume: str | Path | None = None,
+    checkpoint_seconds: float = 5.0,
+    **numbers: Any,
+) -> Result: ...
 
 
 def solve(
@@ -51,6 +86,10 @@ def solve(
     ``resume`` names one to continue from, with the same problem, start and options (``time_limit`` may differ, and
     counts anew). A resumed run goes on as if it had never stopped, and keeps itself in the same file unless
     ``checkpoint`` names another.
+
+    Options by name (:class:`~blocc.options.Options` tells more): ``gamma``, the penalty weight, or "auto"; ``inner``,
+    the solver of the lower level; ``outer``, "auto" or Algorithm 1 ("pgd") with its ``step``; ``tolerance`` and
+    ``inner_tolerance``; ``max_iterations``; ``time_limit`` in seconds; ``seed``.
     """
     check_arguments(problem, callback)
     files = Files(checkpoint, resume, checkpoint_seconds)
@@ -63,7 +102,13 @@ def solve(
     start = start_in(problem, x0)
     recording = files.recording(problem, settings, start)
     request = StopRequest()
-    with double_precision(), interruptible(request), closing_report(report), closing(recording):
+    with (
+        double_precision(),
+        single_blas_thread(problem.flat.n_y),
+        interruptible(request),
+        closing_report(report),
+        closing(recording),
+    ):
 
         def phases(target: BilevelProblem) -> Phases:
             return Phases(target, settings, callback, report, recording, request)
@@ -90,6 +135,7 @@ def _by_other_method(
         run = run.continuing(files.recording(problem, described, start))
     with (
         double_precision(),
+        single_blas_thread(problem.flat.n_y),
         interruptible(run.monitor.request),
         closing_report(run.monitor.report),
         closing(run.recording),

@@ -32,7 +32,7 @@ def test_plane_is_reached_in_few_evaluations():
     np.testing.assert_allclose(result.x, np.array([3.0, 2.0, -1.0]) - 6.0 / 9.0 * np.array([1.0, 2.0, -2.0]), atol=1e-6)
     assert result.status is Status.CONVERGED
     assert result.certificate.radius > 0.0
-    assert result.counts["evaluations"] < 200  # gradient sampling alone takes a thousand
+    assert result.counts["evaluations"] < 250  # gradient sampling alone takes a thousand
 
 
 def test_edge_of_two_planes_and_a_bound():

@@ -15,6 +15,7 @@ import numpy as np
 
 from blocc._lib.arrays import Array, PyTree
 from blocc._lib.precision import double_precision
+from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
 from blocc.inner.choice import choose_oracles
 from blocc.judge.convexity import jensen
@@ -77,7 +78,7 @@ def check(problem: BilevelProblem, x: PyTree | None = None, seed: int = 0) -> Ch
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise OptionError(f"seed must be a whole number, got {seed!r}")
     at = problem.x_set.interior_flat() if x is None else problem.x_set.ravel(x, "x")
-    with double_precision():
+    with double_precision(), single_blas_thread(problem.flat.n_y):
         return CheckReport(problem.name, tuple(_Checker(problem, at, seed).run()))
 
 

@@ -78,18 +78,20 @@ class Probing(NamedTuple):
     seed: int = 0
     most: int = 40  #: directions
     distances: tuple[float, ...] = DISTANCES
+    ways: tuple[np.ndarray, ...] = ()  #: directions to look in, in sizes of x, instead of the usual ones
 
 
 def probe(ask: Ask, project: Callable[[np.ndarray], np.ndarray], here: Value, probing: Probing) -> Probed:
     """Look around ``here``. A gain counts beyond ``tolerance * scale * distance`` and the noise of the values."""
-    sizes, scale, whole, tolerance, allowed_violation, downhill, seed, most, distances = probing
+    sizes, scale, whole, tolerance, allowed_violation, downhill, seed, most, distances, ways = probing
     generator = np.random.default_rng(seed)
     noise = max(_NOISE, _NOISE_AT_KINKS * tolerance) if distances is FINE else _NOISE
     floor = max(noise * scale, _ROUNDING * whole, 4e-16 * abs(here.upper))
     better: Value | None = None
     best_gain, steepest, count = 0.0, 0.0, 0
     still: dict[int, bool] = {}  # by coordinate
-    for direction in directions(here.x.size, sizes, downhill, generator, most):
+    usual = directions(here.x.size, sizes, downhill, generator, most)
+    for direction in [sizes * way for way in ways] if ways else usual:
         along = np.flatnonzero(direction)
         axis = int(along[0]) if len(along) == 1 else -1
         for distance in distances:

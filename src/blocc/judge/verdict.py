@@ -11,13 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from blocc.inner.choice import general_oracles
+from blocc.inner.elastic import violation
 from blocc.judge.adjoint_slope import slope_without_matrices
 from blocc.judge.derivatives import LARGEST, size_of
 from blocc.judge.lower_level import Reply, polish, reply
 from blocc.judge.probe import DISTANCES, FINE, NEAR, Probed, Probing, Value, falls_for_ever, probe
 from blocc.judge.scales import row_sizes
+from blocc.judge.tangent import RADII, look_around, tangent_directions
 from blocc.judge.value_slope import Slope, slope_at
 from blocc.lagrangian import figures, zero_multipliers
 from blocc.problem import BilevelProblem, FlatProblem
@@ -29,6 +34,8 @@ _FEASIBLE = 1e-9
 _SMALL_SLOPE = 1e-3
 #: Variables up to which all probes are made.
 _ALL_PROBES = 500
+#: Variables of the leader up to which ways along kinks are looked for.
+_ALONG_KINKS = 100
 
 
 def below_tolerance(tolerance: float) -> float:
@@ -211,6 +218,8 @@ class Judge:
             most = self.most_probes
             plan = Probing(sizes, scale, whole, self.tolerance, allowed, direction, self.seed, most, distances)
             probed = probe(self.ask, self.project, here, plan)
+            if first_order is None and judged is not None and probed.better is None:
+                probed = self._probe_along_kinks(here, plan, probed)
         unbounded = False
         moved = None if start is None else x - start
         suspicious = first_order is False or probed.better is not None
@@ -223,6 +232,39 @@ class Judge:
             floor = max(self.tolerance * scale, 1e-9 * abs(here.upper) * 1e-6)
             unbounded = falls_for_ever(self.ask, self.project, here, ray, sizes, floor)
         return Verdict(here, judged, slope, probed, below, admissible, first_order, unbounded, scale)
+
+    def _probe_along_kinks(self, here: Value, plan: Probing, probed: Probed) -> Probed:
+        """Probes along a kink or a boundary, for an x where phi has no derivative; what was known where none gains."""
+        if here.x.size > _ALONG_KINKS:
+            return probed
+        generator = np.random.default_rng(self.seed)
+        for radius in RADII:
+            around = look_around(self._sides, self._outward, self.project, here.x, plan.sizes, radius, generator)
+            ways = tuple(tangent_directions(around))
+            # On a boundary f is known to the root of the follower's accuracy: a gain must be clear.
+            clear = plan._replace(ways=ways, distances=FINE, tolerance=10.0 * plan.tolerance)
+            found = probe(self.ask, self.project, here, clear) if ways else probed
+            if found.better is not None:
+                return found._replace(flat=(), asked=probed.asked + found.asked)
+        return probed
+
+    def _sides(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """The gradient of phi at x, and those of the leader's constraints that are active there."""
+        found = self.gradient(x)
+        if found is None:
+            return None
+        value, gradient, jacobian = found
+        rows = self.values(value.x, value.y)[1]
+        return gradient, jacobian[rows >= -1e-6 * (1.0 + np.abs(jacobian) @ np.abs(x))]
+
+    def _outward(self, x: np.ndarray) -> np.ndarray | None:
+        """The direction in which the follower's violation grows, where it has no feasible point."""
+        if self.flat.n_inequality + self.flat.n_equality == 0:
+            return None
+        middle = jnp.asarray(self.flat.y_set.interior_flat())
+        solve = self.flat.program(violation, general_oracles(self.flat)[0])
+        found = jax.device_get(solve(jnp.asarray(x), jnp.asarray(1e-9), middle, jnp.asarray(False)))
+        return np.asarray(found.gradient) if found.solved and found.value > 0.0 else None
 
     def _kink(self, here: Value, slope: Slope) -> bool:
         """Whether f does not fall as the derivative at x says: then x is at a kink, and the derivative says nothing.

@@ -26,6 +26,8 @@ from blocc.problem import FlatProblem
 
 #: After so many fallbacks in a row that came to nothing no other oracle is tried: the points have no answer below.
 _MOST_FUTILE = 2
+#: After so many evaluations in a row that another oracle had to answer, that one is asked first.
+_LEARNED = 3
 
 
 def stationarity(
@@ -58,6 +60,8 @@ class Evaluator:
         self.start_size = np.inf  #: 1 + |x| at the first evaluation
         self.warm: dict[InnerOracle, WarmStart] = {}  #: of the last usable evaluation, by oracle
         self.futile = 0  #: fallbacks in a row that came to nothing
+        self.first = 0  #: which oracle is asked first
+        self.replaced = 0  #: evaluations in a row that another one had to answer
         self._violation: tuple[NDArray, Violation] | None = None
 
     def __call__(self, x: Float[AnyArray, "n_x"], gamma: float, leader: Leader, tolerance: float) -> Evaluation:
@@ -73,15 +77,15 @@ class Evaluator:
     def compute(self, question: recovery.Question) -> Evaluation:
         """The first usable evaluation, or the first of all where none is."""
         first: Evaluation | None = None
-        oracles = [one for one in self.oracles if one.differentiates] if np.isinf(question.gamma) else self.oracles
+        order = [*self.oracles[self.first :], *self.oracles[: self.first]]
+        oracles = [one for one in order if one.differentiates] if np.isinf(question.gamma) else order
         for position, oracle in enumerate(oracles):
             if position > 0 and self.futile >= _MOST_FUTILE:
                 break
             found = self._by(oracle, question)
             if found.usable:
                 self.warm[oracle] = found.warm
-                self.fallbacks += position > 0
-                self.futile = 0 if position > 0 else self.futile
+                self._learn(oracle, position)
                 return found
             first = first or found
             self.futile += position > 0
@@ -89,6 +93,14 @@ class Evaluator:
                 return found
         assert first is not None
         return first
+
+    def _learn(self, oracle: InnerOracle, position: int) -> None:
+        """Ask the oracle first that has answered again and again where the one before it could not."""
+        self.fallbacks += position > 0
+        self.futile = 0 if position > 0 else self.futile
+        self.replaced = self.replaced + 1 if position > 0 else 0
+        if self.replaced >= _LEARNED:
+            self.first, self.replaced = self.oracles.index(oracle), 0
 
     def _by(self, oracle: InnerOracle, question: recovery.Question) -> Evaluation:
         """An evaluation by one oracle, from one start after the other until one serves."""

@@ -24,7 +24,7 @@ from blocc.resume.recording import CheckpointError, HistoryState, Recording
 from blocc.resume.replay import compare_with_problem, is_sampled
 
 T = TypeVar("T")
-_COUNTS = 3  #: numbers of an evaluator that an answer restores
+_COUNTS = ("inner_iterations", "fallbacks", "futile", "first", "replaced")  #: of an evaluator: an answer restores them
 
 
 class RecordedMonitor(Monitor):
@@ -119,11 +119,13 @@ class RecordedEvaluator(Evaluator):
     def _unpacked(self, answer: Float[NDArray, " numbers"]) -> Evaluation:
         """An evaluation out of the recording, with the counts as they were after it."""
         shapes, structure = jax.tree.flatten(evaluation_shapes(self.flat, self.oracles[0]))
-        wanted = _COUNTS + sum(int(np.prod(leaf.shape, dtype=int)) for leaf in shapes)
-        if answer.size != wanted or not np.isfinite(answer[:_COUNTS]).all():
+        wanted = len(_COUNTS) + sum(int(np.prod(leaf.shape, dtype=int)) for leaf in shapes)
+        counts, start = answer[: len(_COUNTS)], len(_COUNTS)
+        if answer.size != wanted or not np.isfinite(counts).all() or not 0 <= counts[3] < len(self.oracles):
             raise CheckpointError("the checkpoint does not fit this version of blocc: an evaluation has another form")
-        self.inner_iterations, self.fallbacks, self.futile = (int(number) for number in answer[:_COUNTS])
-        leaves, start = [], _COUNTS
+        for name, number in zip(_COUNTS, counts, strict=True):
+            setattr(self, name, int(number))
+        leaves = []
         for leaf in shapes:
             size = int(np.prod(leaf.shape, dtype=int))
             leaves.append(answer[start : start + size].reshape(leaf.shape).astype(leaf.dtype))
@@ -133,7 +135,7 @@ class RecordedEvaluator(Evaluator):
 
     def _packed(self, found: Evaluation) -> Float[NDArray, " numbers"]:
         """The inverse of :meth:`_unpacked`: every number is exact as a float64."""
-        counts = np.array([self.inner_iterations, self.fallbacks, self.futile], dtype=np.float64)
+        counts = np.array([getattr(self, name) for name in _COUNTS], dtype=np.float64)
         leaves = jax.tree.leaves(found._replace(warm=()))
         return np.concatenate([counts, *(np.asarray(leaf, dtype=np.float64).ravel() for leaf in leaves)])
 

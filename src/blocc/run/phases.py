@@ -20,7 +20,6 @@ from blocc.judge.balance import Units
 from blocc.judge.derivatives import LARGEST, size_of
 from blocc.judge.probe import DISTANCES, Value
 from blocc.judge.verdict import Judge, Verdict
-from blocc.multi_result import MultiResult
 from blocc.options import Options
 from blocc.outer.monitor import Stop, StopRequest
 from blocc.problem import BilevelProblem
@@ -30,6 +29,7 @@ from blocc.run import conclude
 from blocc.run.attempts import Attempts
 from blocc.run.batch import BatchRun
 from blocc.run.phase import ENDED, OPEN, Phase
+from blocc.run.places import Places
 from blocc.run.single import Callback, Report, Run, reason_of
 from blocc.run.units import Scaling, first_units, scaling_of
 from blocc.run.value_descent import LARGEST_DIMENSION
@@ -54,7 +54,12 @@ class Phases:
         report: Report | None,
         recording: Recording,
         request: StopRequest,
+        places: Places | None = None,
+        begun: list[float] | None = None,
     ) -> None:
+        """``places`` and ``begun``, the start of the clock, are shared by the starts of one call."""
+        self.places = Places() if places is None else places
+        self.begun = [] if begun is None else begun
         self.problem, self.flat, self.options, self.recording = problem, problem.flat, options, recording
         self.callback, self.report, self.request = callback, report, request
         self.automatic = isinstance(options.gamma, str) and options.outer != "pgd"
@@ -67,7 +72,17 @@ class Phases:
     def single(self, x: np.ndarray) -> Result:
         """From one start to a judged result."""
         units = first_units(self.problem, x) if self.automatic else None
-        return self._finished(self._onward(self._judged(self._phase(units, x), x), x))
+        first = self._phase(units, x)
+        if first.result.status not in OPEN:
+            return self._finished(first)
+        end = self.problem.x_set.ravel(first.result.x)
+        if (known := self.places.find(end)) is not None:  # another start has ended here, and this was judged
+            return replace(known, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
+        result = self._finished(self._onward(self._judged(first, x), x))
+        if result.status in OPEN:
+            self.places.add(end, result)
+            self.places.add(self.problem.x_set.ravel(result.x), result)
+        return result
 
     def _onward(self, best: Phase, start: np.ndarray) -> Phase:
         """Further phases while the judge objects to the best one and something is left to try."""
@@ -97,36 +112,40 @@ class Phases:
         return new.verdict.value.upper < old.verdict.value.upper - self.options.tolerance * old.verdict.unit
 
     # --- many starts --------------------------------------------------------------------------------------------
-    def many(self, points: np.ndarray) -> MultiResult:
-        """From many starts, in one batch as far as it goes, to judged results."""
-        differentiates = choose_oracles(self.problem, self.options.inner)[0].differentiates
-        if (self.flat.n_upper_inequality and self.options.outer != "pgd") or (self.automatic and differentiates):
-            # Every start has multipliers of its own, or a follower so large that it fills the machine: one by one.
-            results = tuple(self.single(x) for x in points)
-            return MultiResult(results, self._seconds())
+    @property
+    def batches(self) -> bool:
+        """Whether many starts can descend in one compiled loop."""
+        if self.options.outer == "pgd":
+            return True
+        # Otherwise every start has multipliers of its own, or a follower so large that it fills the machine.
+        large = self.automatic and choose_oracles(self.problem, self.options.inner)[0].differentiates
+        return not (self.flat.n_upper_inequality or large)
+
+    def many(self, points: np.ndarray) -> tuple[list[Result], list[int]]:
+        """From many starts in one batch; the results, and which of them another descent may improve."""
         units = first_units(self.problem, points.mean(axis=0)) if self.automatic else None
         run, scaling = self._run(BatchRun, units)
         found = run.many(points if scaling is None else scaling.inward(points))
-        places: list[np.ndarray] = []  # ends that were probed, and found to be what they claim
-        results = ()
-        for result, end, start in zip(found.results, run.ends, points, strict=True):
+        results: list[Result] = []
+        unsettled: list[int] = []
+        for index, (result, end, start) in enumerate(zip(found.results, run.ends, points, strict=True)):
             phase = Phase(run, scaling, result if scaling is None else scaling.restore(result), end)
-            results += (self._lane(phase, start, places),)
-        return MultiResult(results, self._seconds())
+            judged = self._lane(phase, start)
+            if judged.verdict is not None and not self._settled(judged):
+                unsettled.append(index)
+            results.append(self._shared(self._finished(judged), phase))
+        return results, unsettled
 
-    def _lane(self, phase: Phase, start: np.ndarray, places: list[np.ndarray]) -> Result:
-        """The judged result of one start; ends that were probed before are not probed again."""
+    def _lane(self, phase: Phase, start: np.ndarray) -> Phase:
+        """One start of a batch, judged; places that were probed before are not probed again."""
         x = self.problem.x_set.ravel(phase.result.x)
-        size = 1e-4 * (1.0 + float(np.max(np.abs(x), initial=0.0)))
-        known = any(np.max(np.abs(x - place), initial=0.0) <= size for place in places)
+        known = self.places.find(x) is not None
         judged = self._judged(phase, start, probes=not known)
-        if judged.verdict is None:
-            return self._shared(self._finished(judged), phase)
-        if not (known and judged.success(self.problem)):
-            judged = self._onward(judged if not known else self._judged(phase, start), start)
-        if judged.verdict is not None and judged.success(self.problem):
-            places.append(judged.verdict.value.x)
-        return self._shared(self._finished(judged), phase)
+        if known and judged.verdict is not None and not judged.success(self.problem):
+            judged = self._judged(phase, start)
+        if judged.verdict is not None and self._settled(judged):
+            self.places.add(x, self._finished(judged))
+        return judged
 
     @staticmethod
     def _shared(finished: Result, lane: Phase) -> Result:
@@ -153,8 +172,9 @@ class Phases:
         run.monitor.request = self.request
         if self.automatic and self.flat.n_x <= LARGEST_DIMENSION and size_of(self.flat) <= LARGEST:
             run.monitor.budget = _BUDGET
-        if self.runs:
-            run.monitor.started = self.runs[0].monitor.started
+        if not self.begun:
+            self.begun.append(run.monitor.started)
+        run.monitor.started = self.begun[0]
         self.runs.append(run)
         return run, scaling
 

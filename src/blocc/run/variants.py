@@ -6,10 +6,12 @@ Their answers are judged like any other, and returned as answers of the problem 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.compiled import compile_seconds
 from blocc.inner.choice import choose_oracles
 from blocc.judge.failures import NO_ROOM
 from blocc.multi_result import MultiResult
@@ -25,6 +27,9 @@ from blocc.run.phase import ENDED
 from blocc.run.phases import Phases
 
 MakePhases = Callable[[BilevelProblem], Phases]
+
+#: Starts from which on one loop for all of them repays its compilation.
+_WORTH_A_BATCH = 32
 
 
 def solve_single(problem: BilevelProblem, options: Options, phases: MakePhases, start: Float[NDArray, "n_x"]) -> Result:
@@ -46,11 +51,23 @@ def solve_single(problem: BilevelProblem, options: Options, phases: MakePhases, 
 def solve_batch(
     problem: BilevelProblem, options: Options, phases: MakePhases, starts: Float[NDArray, "starts n_x"]
 ) -> MultiResult:
-    """Many starts, with rounded corners where these are the first choice."""
-    if not _order(problem, options)[0]:
-        return phases(problem).many(starts)
-    found, kinks = phases(smoothed(problem)).many(starts), kinks_of(problem)
-    return replace(found, results=tuple(restated(problem, result, kinks) for result in found.results))
+    """Many starts: in one compiled loop where there are many and it applies, and one by one what that leaves open."""
+    begun, compiled = time.perf_counter(), compile_seconds()
+    rounded = _order(problem, options)[0]
+    together = phases(smoothed(problem) if rounded else problem)
+    automatic = isinstance(options.gamma, str) and options.outer != "pgd"
+    results: list[Result | None] = [None] * len(starts)
+    if together.batches and (len(starts) >= _WORTH_A_BATCH or not automatic):
+        found, unsettled = together.many(starts)
+        results = [restated(problem, result, kinks_of(problem)) for result in found] if rounded else list(found)
+        for index in unsettled if automatic else ():
+            results[index] = None
+    judged = [
+        solve_single(problem, options, phases, start) if result is None else result
+        for result, start in zip(results, starts, strict=True)
+    ]
+    compiling = compile_seconds() - compiled
+    return MultiResult(tuple(judged), {"compile": compiling, "run": time.perf_counter() - begun - compiling})
 
 
 def _order(problem: BilevelProblem, options: Options) -> tuple[bool, ...]:
