@@ -10,15 +10,13 @@ from scipy.optimize import linprog
 from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
 from blocc.svm.follower import FollowerData, solve_follower
-from blocc.svm.margins import MarginProblem
+from blocc.svm.margins import MarginProblem, SampleWeights
 from blocc.svm.padded import FollowerSolution, Solvers, padded
-from svm_reference import overlapping, signed_rows, solve_lower_level
+from svm_reference import overlapping, solve_lower_level
 
 
 def margin_problem(seed: int, intercept_weight: float = 0.0, **sizes: float) -> MarginProblem:
-    features, labels, validation, validation_labels = overlapping(seed, **sizes)
-    rows, validation_rows = signed_rows(features, labels), signed_rows(validation, validation_labels)
-    return MarginProblem(rows, validation_rows, intercept_weight=intercept_weight)
+    return MarginProblem.of(overlapping(seed, **sizes), intercept_weight=intercept_weight)
 
 
 def some_margins(problem: MarginProblem, seed: int, width: float = 1.0) -> np.ndarray:
@@ -91,7 +89,8 @@ def test_without_an_interior(seed: int) -> None:
 def test_duplicated_samples_change_nothing() -> None:
     problem = margin_problem(5, n=15)
     c = some_margins(problem, 5, 0.2)
-    twice = MarginProblem(np.vstack([problem.rows, problem.rows]), problem.validation)
+    weights = SampleWeights.equal(2 * len(c), len(problem.validation))
+    twice = MarginProblem(np.vstack([problem.rows, problem.rows]), problem.validation, weights)
     found, again = Solvers(problem).follower(c), Solvers(twice).follower(np.append(c, c))
     assert_solves(twice, np.append(c, c), again)
     np.testing.assert_allclose(again.y, found.y, atol=1e-7)
@@ -102,7 +101,7 @@ def test_constant_features(constant: float) -> None:
     features, labels, validation, validation_labels = overlapping(6, n=15)
     features = np.column_stack([features, np.full(15, constant)])
     validation = np.column_stack([validation, np.full(len(validation), constant)])
-    problem = MarginProblem(signed_rows(features, labels), signed_rows(validation, validation_labels))
+    problem = MarginProblem.of((features, labels, validation, validation_labels))
     c = some_margins(margin_problem(6, n=15), 6, 0.2)
     found = Solvers(problem).follower(c)
     assert_solves(problem, c, found)
@@ -165,7 +164,7 @@ def test_the_penalised_follower(gamma: float, intercept_weight: float) -> None:
 
 def test_far_away_validation_samples_do_not_overflow() -> None:
     features, labels, validation, validation_labels = overlapping(4)
-    problem = MarginProblem(signed_rows(features, labels), signed_rows(100.0 * validation, validation_labels))
+    problem = MarginProblem.of((features, labels, 100.0 * validation, validation_labels))
     c = np.full(20, 3.0)
     found = Solvers(problem).follower(c, gamma=1.0)
     expected = solve_lower_level(problem.rows, problem.ridge, c, problem.validation, 1.0)

@@ -7,13 +7,11 @@ import pytest
 
 from blocc.svm.margins import MarginProblem
 from blocc.svm.padded import LeaderSolution, Solvers
-from svm_reference import overlapping, signed_rows, solve_upper_level
+from svm_reference import overlapping, solve_upper_level
 
 
 def margin_problem(seed: int, intercept_weight: float = 0.0, **sizes: float) -> MarginProblem:
-    features, labels, validation, validation_labels = overlapping(seed, **sizes)
-    rows, validation_rows = signed_rows(features, labels), signed_rows(validation, validation_labels)
-    return MarginProblem(rows, validation_rows, intercept_weight=intercept_weight)
+    return MarginProblem.of(overlapping(seed, **sizes), intercept_weight=intercept_weight)
 
 
 def objective(

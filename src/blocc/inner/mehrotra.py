@@ -153,6 +153,14 @@ class IterationState(NamedTuple):
     record: Float[Array, "iterations ..."]  #: what was recorded of the start and after each iteration: a row each
 
 
+class Piece(NamedTuple):
+    """A part of an iteration, so that somebody can look at the clock between parts."""
+
+    state: IterationState  #: where the part before ended; any numbers where this is the first
+    continued: Bool[Array, ""]  #: whether there was one before
+    until: Int[Array, ""]  #: the part ends after this many iterations in all
+
+
 def iterate(
     first: P,
     step: Callable[[IterationState], P],
@@ -160,16 +168,19 @@ def iterate(
     tolerance: float | Float[Array, ""],
     limits: Limits = Limits(),  # noqa: B008 - frozen
     record: Callable[[P], Float[Array, "..."]] = lambda point: jnp.zeros(0),
+    piece: Piece | None = None,
 ) -> IterationState:
     """Repeat ``step`` until the error is at most ``tolerance``, or ``limits`` are reached; the answer is ``best``.
 
-    A step that is not finite is not taken: it is tried again with more regularisation, if it uses any.
+    A step that is not finite is not taken: it is tried again with more regularisation, if it uses any. With a ``piece``
+    it goes on from where another call ended, and ends early.
     """
 
     def unfinished(state: IterationState) -> Bool[Array, ""]:
         patient = (state.idle < limits.patience) | (state.best_error > limits.patient_above)
         possible = (state.iteration < limits.max_iterations) & (state.regularisation < limits.largest_regularisation)
-        return ~(state.best_error <= tolerance) & patient & possible
+        wanted = True if piece is None else state.iteration < piece.until
+        return ~(state.best_error <= tolerance) & patient & possible & wanted
 
     def advance(state: IterationState) -> IterationState:
         candidate = step(state)
@@ -200,4 +211,6 @@ def iterate(
         jnp.asarray(limits.regularisation),
         jnp.broadcast_to(row, (limits.max_iterations + 1, *row.shape)),
     )
+    if piece is not None:
+        initial = jax.tree.map(lambda old, new: jnp.where(piece.continued, old, new), piece.state, initial)
     return lax.while_loop(unfinished, advance, initial)

@@ -170,8 +170,8 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             start = None if start == "auto" else generator.uniform(*UNIFORM, size=len(train))
         fit = fit_margins(samples, options, start, report)
         self._keep(fit, X, labels, train)
-        self.training_loss_ = exponential_loss(signed_rows(*samples[:2]), fit.result.y)
-        self.validation_loss_ = exponential_loss(signed_rows(*samples[2:]), fit.result.y)
+        self.training_loss_ = exponential_loss(signed_rows(*samples[:2]), fit.result.y, np.ones(len(samples[1])))
+        self.validation_loss_ = exponential_loss(signed_rows(*samples[2:]), fit.result.y, np.ones(len(samples[3])))
         status = fit.result.status
         if status is not Status.CONVERGED:
             warnings.warn(f"{status.value}: {fit.result.message}", ConvergenceWarning, stacklevel=2)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.compiled import clock, compile_seconds
 from blocc.errors import OptionError
 from blocc.lagrangian import Multipliers
 from blocc.result import Certificate, History, HistoryRow, Result, Status
@@ -21,13 +22,14 @@ from blocc.svm.margins import (
     MarginProblem,
     Margins,
     Samples,
+    SampleWeights,
     Y,
     check_price,
     is_number,
     scaled_problem,
 )
 from blocc.svm.optimality import follower_residual
-from blocc.svm.padded import Solvers
+from blocc.svm.padded import Solvers, TimeLimitReached
 from blocc.svm.support_sets import Choice, Descent
 from blocc.svm.svm_problem import svm_problem
 
@@ -90,37 +92,56 @@ class FitOptions:
             raise OptionError(f"gamma must be 'auto' or a positive number, got {self.gamma!r}")
 
     @property
-    def weights(self) -> dict[str, Any]:
+    def formula(self) -> dict[str, Any]:
         """What belongs to the problem, not to the method."""
         return {name: getattr(self, name) for name in ("c_penalty", "c_weight", "intercept_weight")}
 
 
-def fit_margins(samples: Samples, options: FitOptions, start: Any = None, report: Report | None = None) -> MarginFit:
-    """Choose margins for (features, labels, validation features, validation labels), labels being -1 and 1."""
+def fit_margins(
+    samples: Samples,
+    options: FitOptions,
+    start: Any = None,
+    report: Report | None = None,
+    weights: SampleWeights | None = None,
+    begun: float | None = None,
+) -> MarginFit:
+    """Choose margins for (features, labels, validation features, validation labels), labels being -1 and 1.
+
+    The time limit counts from ``begun`` on :func:`blocc._lib.compiled.clock`, or from now.
+    """
     start = None if start is None else np.asarray(start, dtype=np.float64)
     if start is not None and (start.shape != samples[1].shape or not np.isfinite(start).all() or (start < 0).any()):
         raise OptionError(f"start must hold a nonnegative margin for each of the {len(samples[1])} training samples")
+    begun = clock() if begun is None else begun
+    deadline = None if options.time_limit is None else begun + options.time_limit
+    scaled, units = scaled_problem(samples, **options.formula, weights=weights)
+    solvers = Solvers(scaled, deadline)
+    raw = MarginProblem.of(samples, **options.formula, weights=weights)
     if options.method == "pgd":
-        return _by_gradient_steps(samples, options, start, report)
-    return _exactly(samples, options, start, report)
+        return _by_gradient_steps(samples, solvers, units, options, start, report)
+    return _exactly(raw, solvers, units, options, start, report)
 
 
-def _exactly(samples: Samples, options: FitOptions, start: Margins | None, report: Report | None) -> MarginFit:
-    begun = time.perf_counter()
-    scaled, units = scaled_problem(samples, **options.weights)
-    solvers = Solvers(scaled)
+def _exactly(
+    raw: MarginProblem,
+    solvers: Solvers,
+    units: FeatureUnits,
+    options: FitOptions,
+    start: Margins | None,
+    report: Report | None,
+) -> MarginFit:
+    began, compiled = time.perf_counter(), compile_seconds()
     gamma = GAMMAS[0] if isinstance(options.gamma, str) else options.gamma
-    descent = Descent(solvers, options.tolerance, options.time_limit, report)
+    descent = Descent(solvers, options.tolerance, report)
     choice = descent.run(start, gamma / units.unit**2)
     if choice.best is None:
         raise OptionError(f"no classifier could be computed: {choice.message or 'the features are not usable'}")
-    raw = MarginProblem.of(samples, **options.weights)
     y, c = units.back(choice.best.y), choice.best.c
     support = choice.best.support / units.unit**2
     residuals = kkt_residuals(raw, c, y, support)
     upper = raw.upper(c, y)
     gamma, y_penalty, penalty_value = _penalised(raw, solvers, units, c, y, options)
-    status, message = _judge(choice, scaled)
+    status, message = _judge(choice, solvers.problem)
     certificate = Certificate(
         stationarity=residuals[0],
         feasibility=residuals[1],
@@ -129,7 +150,7 @@ def _exactly(samples: Samples, options: FitOptions, start: Margins | None, repor
         distance=float(np.linalg.norm(y_penalty - y)),
         stationarity_x=choice.stationarity,
     )
-    compiling = solvers.compile_seconds
+    compiling = compile_seconds() - compiled
     result = Result(
         x=c,
         y=y,
@@ -146,9 +167,9 @@ def _exactly(samples: Samples, options: FitOptions, start: Margins | None, repor
             [row._replace(gamma=gamma, lower_value=row.lower_value / units.unit**2) for row in choice.rows]
         ),
         counts={"evaluations": solvers.solves, "branches": choice.branches, "newton_steps": choice.newton_steps},
-        seconds={"compile": compiling, "run": time.perf_counter() - begun - compiling},
+        seconds={"compile": compiling, "run": time.perf_counter() - began - compiling},
         name="SVM margins",
-        settings={**options.weights, "gamma": options.gamma, "tolerance": options.tolerance, "method": options.method},
+        settings={**options.formula, "gamma": options.gamma, "tolerance": options.tolerance, "method": options.method},
         versions=versions(),
     )
     path = np.array([units.back(point) for point in choice.path])
@@ -170,12 +191,18 @@ def kkt_residuals(problem: MarginProblem, c: Margins, y: Y, support: Margins) ->
 def _penalised(
     raw: MarginProblem, solvers: Solvers, units: FeatureUnits, c: Margins, y: Y, options: FitOptions
 ) -> tuple[float, Y, float]:
-    """yF and F_gamma(c) at the given gamma, or at the one that hides least (the first that hides nothing)."""
+    """yF and F_gamma(c) at the given gamma, or at the one that hides least (the first that hides nothing).
+
+    Both are NaN where the time limit leaves none for them.
+    """
     lower, upper = raw.lower(y), raw.upper(c, y)
     candidates = GAMMAS if isinstance(options.gamma, str) else (options.gamma,)
     best: tuple[float, Y, float] | None = None
     for gamma in candidates:
-        answer = solvers.follower(c, gamma=gamma / units.unit**2)
+        try:
+            answer = solvers.follower(c, gamma=gamma / units.unit**2)
+        except TimeLimitReached:
+            break
         y_penalty = units.back(answer.y)
         # The Lagrangian: second-order accurate where gamma magnifies what yF lacks in feasibility.
         missing = (answer.price / units.unit**2) @ (1.0 - c - raw.rows @ y_penalty)
@@ -185,8 +212,7 @@ def _penalised(
         near = float(np.linalg.norm(y_penalty - y)) <= 10.0 * options.tolerance * (1.0 + float(np.linalg.norm(y)))
         if near and abs(upper - value) <= options.tolerance * (1.0 + upper):
             break
-    assert best is not None
-    return best
+    return best or (candidates[0], np.full_like(y, np.nan), np.nan)
 
 
 def _judge(choice: Choice, scaled: MarginProblem) -> tuple[Status, str]:
@@ -199,10 +225,18 @@ def _judge(choice: Choice, scaled: MarginProblem) -> tuple[Status, str]:
 
 
 def _by_gradient_steps(
-    samples: Samples, options: FitOptions, start: Margins | None, report: Report | None
+    samples: Samples,
+    solvers: Solvers,
+    units: FeatureUnits,
+    options: FitOptions,
+    start: Margins | None,
+    report: Report | None,
 ) -> MarginFit:
     """Algorithm 1 of the paper, with exact inner solutions."""
-    problem = svm_problem(*samples, **options.weights)
+    weights = solvers.problem.weights
+    problem = svm_problem(
+        *samples, **options.formula, sample_weight=weights.training, sample_weight_val=weights.validation
+    )
     first = np.full(len(samples[1]), 2.0) if start is None else start
     margins: list[Margins] = []
     result = solve(
@@ -213,16 +247,17 @@ def _by_gradient_steps(
         step=options.step,
         tolerance=options.tolerance,
         max_iterations=options.max_iterations or 2000,
-        time_limit=options.time_limit,
+        time_limit=None if solvers.deadline is None else max(solvers.deadline - clock(), 1e-3),
         progress=report,
         callback=lambda state: margins.append(np.array(state.x)),
     )
-    scaled, units = scaled_problem(samples, **options.weights)
-    solvers = Solvers(scaled)
-    chosen = (
-        np.unique(np.linspace(0, max(len(margins) - 1, 0), MOST_STAGES).astype(int)) if margins else np.zeros(0, int)
-    )
-    path = [units.back(solvers.follower(margins[index]).y) for index in chosen]
+    chosen = np.unique(np.linspace(0, len(margins) - 1, MOST_STAGES).astype(int)) if margins else np.zeros(0, int)
+    path: list[Y] = []
+    try:
+        for index in chosen:
+            path.append(units.back(solvers.follower(margins[index]).y))
+    except TimeLimitReached:  # then the stages end early
+        chosen = chosen[: len(path)]
     # A very long history keeps only some of its rows.
     rows = chosen * len(result.history) // max(len(margins), 1)
     return MarginFit(

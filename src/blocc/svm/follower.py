@@ -16,7 +16,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from blocc._lib.arrays import Array, Bool, Float, Int
-from blocc.inner.mehrotra import IterationState, Pairs, Products, corrected_direction, iterate
+from blocc.inner.mehrotra import IterationState, Pairs, Piece, Products, corrected_direction, iterate
 from blocc.svm.newton import LIMITS, loss_limited_step, losses, solve_definite, weighted_gram
 
 #: Keeps the weight of an active constraint finite where the follower's set has no interior.
@@ -49,14 +49,19 @@ class FollowerAnswer(NamedTuple):
     error: Float[Array, ""]
     iterations: Int[Array, ""]
     infeasible: Bool[Array, ""]  #: whether the multipliers prove that no y meets all demands
+    state: IterationState  #: for another piece
 
 
-def solve_follower(data: FollowerData, tolerance: float | Float[Array, ""]) -> FollowerAnswer:
-    """Solve one instance to ``tolerance`` (relative KKT residual), or as far as rounding permits."""
+def solve_follower(
+    data: FollowerData, tolerance: float | Float[Array, ""], piece: Piece | None = None
+) -> FollowerAnswer:
+    """Solve one instance to ``tolerance`` (relative KKT residual), or as far as rounding or the ``piece`` permit."""
     n, p = data.rows.shape
     first = FollowerPoint(jnp.zeros(p), jnp.maximum(-data.demand, jnp.ones(n)), jnp.ones(n))
-    end = iterate(first, lambda state: _step(data, state), lambda point: _error(data, point), tolerance, LIMITS)
-    return FollowerAnswer(end.best, end.best_error, end.iteration, _unreachable(data, end.point.price))
+    end = iterate(
+        first, lambda state: _step(data, state), lambda point: _error(data, point), tolerance, LIMITS, piece=piece
+    )
+    return FollowerAnswer(end.best, end.best_error, end.iteration, _unreachable(data, end.point.price), end)
 
 
 def _gradient(data: FollowerData, point: FollowerPoint) -> tuple[Float[Array, "p"], Float[Array, "m"]]:

@@ -1,6 +1,7 @@
 """The leader's convex problems: margins c are free, and some samples are held to their margin.
 
-    minimise   sum_j e_j exp(1 - v_j . y) + sum_k r_k y_k^2 / 2 + lambda ||c||^2 / 2 + a . c    over y, c >= 0, mu >= 0
+    minimise   sum_j e_j exp(1 - v_j . y) + sum_k r_k y_k^2 / 2 + sum_i lambda_i c_i^2 / 2 + a . c
+    over y, c >= 0, mu >= 0
     subject to d_i . y + c_i = 1       and mu_i >= 0   for the samples that are held,
                d_i . y + c_i >= 1      and mu_i = 0    for the others,
                diag(q) y = sum_i mu_i d_i              (only when ``coupled``)
@@ -21,7 +22,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
-from blocc.inner.mehrotra import IterationState, Pairs, Products, corrected_direction, iterate, move
+from blocc.inner.mehrotra import IterationState, Pairs, Piece, Products, corrected_direction, iterate, move
 from blocc.svm.newton import LIMITS, loss_limited_step, losses, solve_definite, solve_saddle, weighted_gram
 
 
@@ -33,7 +34,7 @@ class LeaderData(NamedTuple):
     validation: Float[Array, "m p"]
     weight: Float[Array, "m"]  #: e_j
     ridge: Float[Array, "p"]  #: r_k
-    c_weight: Float[Array, ""]  #: lambda
+    c_weight: Float[Array, "n"]  #: lambda_i
     charge: Float[Array, "n"]  #: a_i
     held: Bool[Array, "n"]
     coupling: Float[Array, "p"]  #: q_k
@@ -59,6 +60,7 @@ class LeaderAnswer(NamedTuple):
     error: Float[Array, ""]
     iterations: Int[Array, ""]
     path: Float[Array, "steps p"]
+    state: IterationState  #: for another piece
 
 
 class _Residual(NamedTuple):
@@ -75,10 +77,11 @@ def solve_leader(
     y: Float[Array, "p"],
     support: Float[Array, "n"],
     tolerance: float | Float[Array, ""],
+    piece: Piece | None = None,
     *,
     coupled: bool,
 ) -> LeaderAnswer:
-    """Solve one instance from a classifier ``y`` and multipliers ``support`` to ``tolerance``."""
+    """Solve one instance from a classifier ``y`` and multipliers ``support``: all the way, or a piece of it."""
     pairs = _pairs(data, coupled)
     end = iterate(
         _start(data, y, support),
@@ -87,8 +90,9 @@ def solve_leader(
         tolerance,
         LIMITS,
         record=lambda point: point.y,
+        piece=piece,
     )
-    return LeaderAnswer(end.best, end.best_error, end.iteration, end.record)
+    return LeaderAnswer(end.best, end.best_error, end.iteration, end.record, end)
 
 
 def project_margins(
@@ -99,7 +103,7 @@ def project_margins(
     width = len(y)
     none, ones = jnp.zeros(width), jnp.ones(width)
     demand, free = 1.0 - rows @ y, jnp.zeros(len(c), dtype=bool)
-    data = LeaderData(rows, demand, none[None], jnp.zeros(1), ones, jnp.ones(()), -c, free, none)
+    data = LeaderData(rows, demand, none[None], jnp.zeros(1), ones, jnp.ones_like(c), -c, free, none)
     found = solve_leader(data, none, jnp.zeros_like(c), 1e-12, coupled=False).point
     return jnp.maximum(found.c, 0.0), y + found.y
 

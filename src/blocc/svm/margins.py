@@ -1,17 +1,20 @@
 """The bilevel problem of the margins, in numbers: samples, validation samples, and the leader's price of forgiving.
 
-    minimise over c >= 0   sum_j exp(1 - v_j . y) + phi(c),    phi(c) = weight sum c, weight ||c||^2 / 2 or weight ||c||
-    where y = (w, b)       minimises ||w||^2 / 2 + beta b^2 / 2  subject to  d_i . y >= 1 - c_i.
+    minimise over c >= 0   sum_j e_j exp(1 - v_j . y) + phi(c)
+    where y = (w, b)       minimises ||w||^2 / 2 + beta b^2 / 2  subject to  d_i . y >= 1 - c_i
 
-d_i = l_i (z_i, 1) and v_j likewise, with labels l = -1 or 1. c_i is what training sample i is forgiven. Arrays have n
-training samples, m validation samples, d features and p = d + 1 entries of y.
+with phi(c) = weight sum s_i c_i, weight sum s_i c_i^2 / 2 or weight sqrt(sum s_i c_i^2). d_i = l_i (z_i, 1) and v_j
+likewise, with labels l = -1 or 1. c_i is what training sample i is forgiven. e_j and s_i are the samples' weights, as
+if a sample was there so many times. (The follower has no loss that they could weigh, and copies of a constraint change
+nothing for it; but they make it dearer for the leader to forgive the sample.) Arrays have n training samples, m
+validation samples, d features and p = d + 1 entries of y.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -46,10 +49,22 @@ def signed_rows(features: Float[NDArray, "n d"], labels: Float[NDArray, "n"]) ->
     return np.ascontiguousarray(labels[:, None] * np.column_stack([features, np.ones(len(labels))]))
 
 
-def exponential_loss(rows: Float[NDArray, "n p"], y: Y) -> float:
-    """Sum of exp(1 - margin) over the samples (inf where it overflows)."""
+def exponential_loss(rows: Float[NDArray, "n p"], y: Y, weight: Float[NDArray, "n"]) -> float:
+    """Weighted sum of exp(1 - margin) over the samples (inf where it overflows)."""
     with np.errstate(over="ignore"):
-        return float(np.exp(1.0 - rows @ y).sum())
+        return float(weight @ np.exp(1.0 - rows @ y))
+
+
+class SampleWeights(NamedTuple):
+    """How often each sample counts."""
+
+    training: Float[NDArray, "n"]  #: s_i
+    validation: Float[NDArray, "m"]  #: e_j
+
+    @classmethod
+    def equal(cls, training: int, validation: int) -> SampleWeights:
+        """Every sample once."""
+        return cls(np.ones(training), np.ones(validation))
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +73,7 @@ class MarginProblem:
 
     rows: Float[NDArray, "n p"]  #: d_i; the last column belongs to b
     validation: Float[NDArray, "m p"]  #: v_j
+    weights: SampleWeights
     c_penalty: CPenalty = "sum"
     c_weight: float = 10.0
     intercept_weight: float = 0.0  #: beta: 0 leaves b free, as the paper does; the published code has 1
@@ -72,10 +88,12 @@ class MarginProblem:
         c_penalty: CPenalty = "sum",
         c_weight: float = 10.0,
         intercept_weight: float = 0.0,
+        weights: SampleWeights | None = None,
     ) -> MarginProblem:
         """The problem in the samples' own units."""
         rows, validation = signed_rows(*samples[:2]), signed_rows(*samples[2:])
-        return cls(rows, validation, c_penalty, c_weight, intercept_weight)
+        weights = weights or SampleWeights.equal(len(rows), len(validation))
+        return cls(rows, validation, weights, c_penalty, c_weight, intercept_weight)
 
     @property
     def ridge(self) -> Y:
@@ -86,16 +104,17 @@ class MarginProblem:
 
     def validation_loss(self, y: Y) -> float:
         """:func:`exponential_loss` of the validation samples."""
-        return exponential_loss(self.validation, y)
+        return exponential_loss(self.validation, y, self.weights.validation)
 
     def price(self, c: Float[AnyArray, "n"]) -> Float[AnyArray, ""] | float:
         """phi(c), of arrays of NumPy and of JAX alike."""
+        weighted = self.weights.training * c
         if self.c_penalty == "sum":
-            return self.c_weight * c.sum()
+            return self.c_weight * weighted.sum()
         if self.c_penalty == "squared":
-            return 0.5 * self.c_weight * (c @ c)
+            return 0.5 * self.c_weight * (weighted @ c)
         # The norm has no gradient at c = 0; the usual trick keeps derivatives finite there.
-        return self.c_weight * (c @ c + 1e-300) ** 0.5
+        return self.c_weight * (weighted @ c + 1e-300) ** 0.5
 
     def upper(self, c: Margins, y: Y) -> float:
         """The leader's objective."""
@@ -111,16 +130,21 @@ class MarginProblem:
 
     def price_slope(self, c: Margins) -> Margins:
         """The gradient of phi (for the norm at c = 0: zero, one of its subgradients)."""
+        each = self.c_weight * self.weights.training
         if self.c_penalty == "sum":
-            return np.full_like(c, self.c_weight)
+            return each
         if self.c_penalty == "squared":
-            return self.c_weight * c
-        length = float(np.linalg.norm(c))
-        return self.c_weight * c / length if length > 0.0 else np.zeros_like(c)
+            return each * c
+        length = self.length(c)
+        return each * c / length if length > 0.0 else np.zeros_like(c)
+
+    def length(self, c: Margins) -> float:
+        """The weighted norm of c."""
+        return float(np.sqrt((self.weights.training * c) @ c))
 
     def validation_slope(self, y: Y) -> Y:
         """The gradient of the validation loss in y."""
-        return -self.validation.T @ np.exp(np.minimum(1.0 - self.validation @ y, 700.0))
+        return -self.validation.T @ (self.weights.validation * np.exp(np.minimum(1.0 - self.validation @ y, 700.0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,10 +172,14 @@ class FeatureUnits:
 
 
 def scaled_problem(
-    samples: Samples, c_penalty: CPenalty = "sum", c_weight: float = 10.0, intercept_weight: float = 0.0
+    samples: Samples,
+    c_penalty: CPenalty = "sum",
+    c_weight: float = 10.0,
+    intercept_weight: float = 0.0,
+    weights: SampleWeights | None = None,
 ) -> tuple[MarginProblem, FeatureUnits]:
     """The same problem over centred features of unit size, and the way back."""
     features, labels, validation, validation_labels = samples
     units = FeatureUnits.of(features, centred=intercept_weight == 0.0)
     scaled = units.scaled(features), labels, units.scaled(validation), validation_labels
-    return MarginProblem.of(scaled, c_penalty, c_weight, intercept_weight * units.unit**2), units
+    return MarginProblem.of(scaled, c_penalty, c_weight, intercept_weight * units.unit**2, weights), units

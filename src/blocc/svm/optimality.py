@@ -108,8 +108,9 @@ def stationarity(problem: MarginProblem, now: Classifier, tried: Bool[NDArray, "
     carrying = now.held & (now.support > ZERO * (1.0 + now.support.max()))
     forgiving = np.abs(np.minimum(now.c, problem.price_slope(now.c) - now.margin_price))
     if problem.c_penalty == "norm" and np.linalg.norm(now.c) <= ZERO:
-        # At c = 0 the norm has a ball of subgradients.
-        forgiving = np.array([max(np.linalg.norm(np.maximum(now.margin_price, 0.0)) - problem.c_weight, 0.0)])
+        # At c = 0 the norm has a ball of subgradients, in the dual norm.
+        dual = np.maximum(now.margin_price, 0.0) / np.sqrt(problem.weights.training)
+        forgiving = np.array([max(np.linalg.norm(dual) - problem.c_weight, 0.0)])
     violations = (
         np.abs(problem.validation_slope(now.y) - slope),
         forgiving,

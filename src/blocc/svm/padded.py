@@ -6,6 +6,8 @@ data set do not compile again.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,16 +16,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import Array, Bool, Float, NDArray
-from blocc._lib.compiled import Program, Store, compile_seconds
+from blocc._lib.compiled import Program, Store, clock, compile_seconds
 from blocc._lib.precision import double_precision
+from blocc.inner.mehrotra import IterationState, Piece
 from blocc.svm.follower import FollowerData, FollowerPoint, solve_follower
 from blocc.svm.leader import LeaderData, LeaderPoint, solve_leader
 from blocc.svm.margins import MarginProblem, Margins, Y
+from blocc.svm.newton import LIMITS
 
 TOLERANCE = 1e-11
 OF_FEATURES = ("y", "coupling_price")  #: the fields of a point with an entry for each feature, not for each sample
 
 _programs = Store()
+
+
+class TimeLimitReached(Exception):
+    """The time limit has passed, or would pass during the next Newton step; ``y`` is where the solve stood."""
+
+    def __init__(self, y: Y | None = None) -> None:
+        super().__init__("the time limit was reached")
+        self.y = y
 
 
 class FollowerSolution(NamedTuple):
@@ -62,10 +74,15 @@ def padded(size: int, least: int = 64) -> int:
 
 
 class Solvers:
-    """One problem's interior points, its arrays padded and on the device once."""
+    """One problem's interior points, its arrays padded and on the device once.
 
-    def __init__(self, problem: MarginProblem) -> None:
-        self.problem = problem
+    Where there is a ``deadline`` on :func:`blocc._lib.compiled.clock`, solves raise :class:`TimeLimitReached` rather
+    than pass it.
+    """
+
+    def __init__(self, problem: MarginProblem, deadline: float | None = None) -> None:
+        self.problem, self.deadline = problem, deadline
+        self._paces: dict[str, float] = {}  #: seconds of a Newton step
         self.sizes = problem.rows.shape
         n, p = padded(self.sizes[0]), padded(self.sizes[1], 16)
         m = padded(len(problem.validation))
@@ -75,7 +92,7 @@ class Solvers:
         with double_precision():
             self.rows = self._matrix(problem.rows, n, p)
             self.validation = self._matrix(problem.validation, m, p)
-            self.weight = self._vector(np.ones(len(problem.validation)), m)
+            self.weight = self._vector(problem.weights.validation, m)
 
     def follower(self, c: Margins, *, gamma: float | None = None, tolerance: float = TOLERANCE) -> FollowerSolution:
         """The follower's answer to ``c``; with ``gamma`` the penalised one (its prices divided by gamma)."""
@@ -90,7 +107,7 @@ class Solvers:
                 loss * self.weight,
                 self._vector(self.problem.ridge, p, 1.0),
             )
-            found = self._call("follower", solve_follower, data, jnp.asarray(tolerance))
+            found = self._call("follower", solve_follower, self._blank(FollowerPoint, 0), data, jnp.asarray(tolerance))
             ending = float(found.error), int(found.iterations), bool(found.infeasible)
             return FollowerSolution._make([*self._unpadded(found.point), *ending])
 
@@ -100,7 +117,7 @@ class Solvers:
         held: Bool[NDArray, "n"] | None = None,
         ridge: float = 0.0,
         charge: Margins | None = None,
-        c_weight: float | None = None,
+        c_weight: float | Margins = 0.0,
         y: Y | None = None,
         support: Margins | None = None,
         tolerance: float = TOLERANCE,
@@ -116,25 +133,50 @@ class Solvers:
                 self.validation,
                 self.weight,
                 self._vector(ridge * problem.ridge, p, 1.0),
-                jnp.asarray(problem.c_weight if c_weight is None else c_weight),
+                self._vector(np.broadcast_to(c_weight, self.sizes[:1]), n),
                 self._vector(charge, n),
                 self._vector(held, n) > 0.5,
                 self._vector(problem.ridge, p, 1.0),
             )
             start = self._vector(y, p), self._vector(support, n)
             function = partial(solve_leader, coupled=coupled)
-            found = self._call("branch" if coupled else "relaxation", function, data, *start, jnp.asarray(tolerance))
+            name, first = "branch" if coupled else "relaxation", self._blank(LeaderPoint, p)
+            found = self._call(name, function, first, data, *start, jnp.asarray(tolerance))
             steps = int(found.iterations)
             path = np.asarray(found.path)[: steps + 1, : self.sizes[1]]
             return LeaderSolution._make([*self._unpadded(found.point), float(found.error), steps, path])
 
-    def _call(self, name: str, function: Any, *arguments: Any) -> Any:
+    def _call(self, name: str, function: Callable[..., Any], state: IterationState, *arguments: Any) -> Any:
+        """Solve; in pieces of a quarter of a second where there is a deadline."""
         program = _programs.get((name, jax.default_backend(), *self.padded), lambda: Program(function))
-        before = compile_seconds()
-        found = program(*arguments)
-        self.compile_seconds += compile_seconds() - before
         self.solves += 1
-        return found
+        found, done, most = None, 0, LIMITS.max_iterations
+        while True:
+            pace = self._paces.get(name, 0.0)
+            if self.deadline is not None and clock() + pace > self.deadline:
+                self.deadline = -np.inf  # what is left may be enough for another solver, but must not be begun
+                y = None if found is None else np.asarray(found.point.y)[: self.sizes[1]]
+                raise TimeLimitReached(y if y is None or np.isfinite(y).all() else None)
+            steps = most if self.deadline is None else max(1, int(0.25 / pace)) if pace else 1
+            until = min(done + steps, most)
+            began, before = time.perf_counter(), compile_seconds()
+            piece = Piece(state, jnp.asarray(found is not None), jnp.asarray(until))
+            found = jax.block_until_ready(program(*arguments, piece))
+            compiling = compile_seconds() - before
+            self.compile_seconds += compiling
+            state, before_it, done = found.state, done, int(found.iterations)
+            if done > before_it:
+                self._paces[name] = (time.perf_counter() - began - compiling) / (done - before_it)
+            if done < until or until == most:
+                return found
+
+    def _blank(self, kind: type[FollowerPoint | LeaderPoint], width: int) -> IterationState:
+        """A state of the right shapes, for the first piece."""
+        n, p, _ = self.padded
+        point = kind._make(jnp.zeros(p if name in OF_FEATURES else n) for name in kind._fields)
+        number, count = jnp.zeros(()), jnp.zeros((), dtype=jnp.int64)
+        record = jnp.zeros((LIMITS.max_iterations + 1, width))
+        return IterationState(point, point, number, count, count, number, record)
 
     def _unpadded(self, point: FollowerPoint | LeaderPoint) -> list[Any]:
         n, p = self.sizes

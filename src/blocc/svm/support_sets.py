@@ -26,7 +26,7 @@ from blocc._lib.compiled import clock
 from blocc.result import HistoryRow, Status
 from blocc.svm.margins import MarginProblem, Margins, Y
 from blocc.svm.optimality import Classifier, follower_residual, refined, stationarity, switching_gains
-from blocc.svm.padded import FollowerSolution, LeaderSolution, Solvers
+from blocc.svm.padded import FollowerSolution, LeaderSolution, Solvers, TimeLimitReached
 
 #: Ridges of the starting classifiers, per validation sample, in features of unit size.
 RIDGES = (1e-4, 1e-3, 3e-3, 1e-2, 1e-1)
@@ -103,14 +103,14 @@ class _SetDescent:
 
 @dataclass
 class Descent:
-    """One run. ``report`` sees every history row; the run ends after ``time_limit`` seconds."""
+    """One run, until it is done or the solvers' deadline comes. ``report`` sees every history row."""
 
     solvers: Solvers
     tolerance: float = 1e-6
-    time_limit: float | None = None
     report: Callable[[int, HistoryRow], None] | None = None
     begun: float = field(default_factory=clock)
     choice: Choice = field(default_factory=Choice)
+    _leaders: Y | None = None  #: the last answer of one of the leader's problems
 
     @property
     def problem(self) -> MarginProblem:
@@ -130,9 +130,25 @@ class Descent:
             if choice.best is None:
                 raise
             choice.status, choice.message = Status.INTERRUPTED, "Interrupted; this is the best classifier so far."
-        except _TimeLimitReached:
+        except TimeLimitReached as reached:
             choice.status, choice.message = Status.TIME_LIMIT, "The time limit was reached; this is the best so far."
+            if choice.best is None:
+                self._take_unfinished(reached.y)
         return choice
+
+    def _take_unfinished(self, y: Y | None) -> None:
+        """Without any answer of the follower: the classifier where the search stood, or one that sees no feature."""
+        choice, problem = self.choice, self.problem
+        found = [point for point in (self._leaders, y) if point is not None]
+        heavier = np.sign(problem.weights.training @ problem.rows[:, -1]) or 1.0
+        y = found[0] if found else np.append(np.zeros(problem.rows.shape[1] - 1), heavier)
+        c, none = problem.forgiven(y), np.zeros(len(problem.rows))
+        choice.best = Classifier(y, c, none, none, np.zeros_like(y), none > 0.0, problem.upper(c, y))
+        choice.message = (
+            "The time limit was reached before the lower level was solved: y is a classifier on the way, and not yet "
+            "the follower's answer to x."
+        )
+        self._record(y, self._elapsed(), np.nan)
 
     def _relax(self) -> bool:
         """Solve the relaxation; whether the follower agrees with it."""
@@ -180,7 +196,7 @@ class Descent:
         else:
             features = self.problem.rows.shape[1]
             ridges = RIDGES[: 1 if features > MANY_FEATURES else 3 if features > SEVERAL_FEATURES else None]
-            attempts = [(ridge * len(self.problem.validation), None) for ridge in ridges]
+            attempts = [(ridge * self.problem.weights.validation.sum(), None) for ridge in ridges]
         ends = [end for end in (self._descend(ridge, charge) for ridge, charge in attempts) if end is not None]
         if not ends:
             choice.status, choice.message = Status.STALLED, "The lower level could not be solved at any start."
@@ -244,24 +260,23 @@ class Descent:
 
     def _leader(self, *, settle: bool = True, **options: Any) -> LeaderSolution:
         """The leader's convex problem; the norm of c by squares that touch it from above, one or until they settle."""
-        self._check_time()
         problem = self.problem
         branch = options.get("held") is not None
         tolerance = BRANCH_TOLERANCE if branch else 1e-11
+        each = problem.c_weight * problem.weights.training
         if problem.c_penalty == "squared":
-            return self._count(self.solvers.leader(tolerance=tolerance, **options))
+            return self._count(self.solvers.leader(tolerance=tolerance, c_weight=each, **options))
         if problem.c_penalty == "sum":
             charge = options.pop("charge", None)
-            price = np.full(len(problem.rows), problem.c_weight) + (0.0 if charge is None else charge)
-            return self._count(self.solvers.leader(tolerance=tolerance, c_weight=0.0, charge=price, **options))
+            price = each if charge is None else each + charge
+            return self._count(self.solvers.leader(tolerance=tolerance, charge=price, **options))
 
         def length(y: Y) -> float:
-            return max(float(np.linalg.norm(problem.forgiven(y))), 1e-6)
+            return max(problem.length(problem.forgiven(y)), 1e-6)
 
-        touching = length(options["y"]) if "y" in options else float(np.sqrt(len(problem.rows)))
+        touching = length(options["y"]) if "y" in options else problem.length(np.ones(len(problem.rows)))
         for _ in range(50):
-            c_weight = problem.c_weight / touching
-            found = self._count(self.solvers.leader(tolerance=tolerance, c_weight=c_weight, **options))
+            found = self._count(self.solvers.leader(tolerance=tolerance, c_weight=each / touching, **options))
             options["y"] = found.y
             reached = length(found.y)
             if not settle or abs(reached - touching) <= 1e-10 * (1.0 + touching):
@@ -270,11 +285,12 @@ class Descent:
         return found
 
     def _follower(self, c: Margins) -> FollowerSolution:
-        self._check_time()
         return self._count(self.solvers.follower(c))
 
     def _count(self, answer: Solution) -> Solution:
         self.choice.newton_steps += answer.iterations
+        if isinstance(answer, LeaderSolution) and np.isfinite(answer.y).all():
+            self._leaders = answer.y
         return answer
 
     def _record(self, y: Y, when: float, error: float, c: Margins | None = None) -> None:
@@ -300,11 +316,3 @@ class Descent:
     def _elapsed(self) -> float:
         """Seconds since the start, on the clock of every history."""
         return clock() - self.begun
-
-    def _check_time(self) -> None:
-        if self.time_limit is not None and self._elapsed() > self.time_limit and self.choice.best is not None:
-            raise _TimeLimitReached
-
-
-class _TimeLimitReached(Exception):
-    """The time limit has passed, and there is a classifier to return."""

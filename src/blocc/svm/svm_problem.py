@@ -16,7 +16,7 @@ from blocc.problem import BilevelProblem, FlatProblem
 from blocc.sets import Box, Reals
 from blocc.svm.follower import FollowerData, solve_follower
 from blocc.svm.leader import project_margins
-from blocc.svm.margins import CPenalty, FeatureUnits, MarginProblem, scaled_problem
+from blocc.svm.margins import CPenalty, FeatureUnits, MarginProblem, SampleWeights, scaled_problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class MarginOracle(InnerOracle):
             jnp.asarray(problem.rows),
             1.0 - x,
             jnp.asarray(problem.validation),
-            jnp.full(len(problem.validation), loss),
+            jnp.asarray(loss * problem.weights.validation),
             jnp.asarray(problem.ridge),
         )
         found = solve_follower(data, jnp.minimum(tolerance, 1e-10))
@@ -64,22 +64,30 @@ def svm_problem(
     c_penalty: CPenalty = "sum",
     c_weight: float = 10.0,
     intercept_weight: float = 0.0,
+    sample_weight: Any = None,
+    sample_weight_val: Any = None,
 ) -> BilevelProblem:
     """Hyperparameter selection for a linear SVM; x holds the margins c, and y = (w, b).
 
     ``X`` and ``X_val`` are tables with a row for each sample, ``labels`` and ``labels_val`` are -1 and 1.
+    Weights say how often a sample counts: a training sample in the price of its margin, a validation sample in the
+    loss.
     """
     samples = _samples("X", X, "labels", labels)
     validation = _samples("X_val", X_val, "labels_val", labels_val)
     if samples[0].shape[1] != validation[0].shape[1]:
         raise ProblemError(f"X has {samples[0].shape[1]} features and X_val has {validation[0].shape[1]}")
     both = (*samples, *validation)
-    raw = MarginProblem.of(both, c_penalty, c_weight, intercept_weight)
-    scaled, units = scaled_problem(both, c_penalty, c_weight, intercept_weight)
+    weights = SampleWeights(
+        _weights("sample_weight", sample_weight, len(samples[1])),
+        _weights("sample_weight_val", sample_weight_val, len(validation[1])),
+    )
+    raw = MarginProblem.of(both, c_penalty, c_weight, intercept_weight, weights)
+    scaled, units = scaled_problem(both, c_penalty, c_weight, intercept_weight, weights)
     ridge = raw.ridge
 
     return BilevelProblem(
-        upper=lambda c, y: jnp.sum(jnp.exp(1.0 - raw.validation @ y)) + raw.price(c),
+        upper=lambda c, y: raw.weights.validation @ jnp.exp(1.0 - raw.validation @ y) + raw.price(c),
         lower=lambda c, y: 0.5 * jnp.sum(ridge * y**2),
         inequality=lambda c, y: 1.0 - c - raw.rows @ y,
         x_set=Box.nonnegative(len(raw.rows)),
@@ -103,3 +111,11 @@ def _samples(name: str, X: Any, label_name: str, labels: Any) -> tuple[Float[NDA
     if not np.isin(signs, (-1.0, 1.0)).all():
         raise ProblemError(f"{label_name} must be -1 or 1, got {np.unique(signs)[:5]}")
     return table, signs
+
+
+def _weights(name: str, given: Any, count: int) -> Float[NDArray, "n"]:
+    """Weights of samples, 1 by default, checked."""
+    weights = np.ones(count) if given is None else np.asarray(given, dtype=np.float64)
+    if weights.shape != (count,) or not np.isfinite(weights).all() or (weights <= 0.0).any():
+        raise ProblemError(f"{name} must hold a positive number for each of the {count} samples")
+    return weights
