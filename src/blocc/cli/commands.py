@@ -5,6 +5,7 @@ The commands ``solve``, ``check``, ``verify`` and ``toy`` are here, and the appl
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,15 +35,17 @@ from blocc.cli.studies import report_command, sweep_command
 from blocc.cli.svm import svm_command
 from blocc.errors import InputError
 from blocc.judge.verification import WORDS, Verification, readable
-from blocc.judge.verify import TOLERANCE, verify
+from blocc.judge.verify import verify
 from blocc.multi_result import MultiResult
 from blocc.problems import toy
 from blocc.problems.loading import load_problem, parse_x0
 from blocc.report.plots import plot_toy_surface
 from blocc.report.storage import ChangedError, describe, load_result
+from blocc.report.transport.design_tables import read_design_json
 from blocc.result import Result, Status
 from blocc.solve import solve
 from blocc.solve_many import solve_many
+from blocc.transport import read_network, verify_design
 
 _ABOUT = """Solve bilevel programs whose lower level is constrained by the upper level's decision.
 
@@ -57,6 +60,7 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
   blocc check study.py:winter
   blocc verify runs/first examples/toy.py
   blocc design seville --out runs/seville
+  blocc verify runs/seville/design.json seville
   blocc network describe seville
   blocc svm breast_cancer --out runs/svm
   blocc toy --starts 50
@@ -160,30 +164,41 @@ def check_command(
 
 def verify_command(
     result: Annotated[
-        str, typer.Argument(help="What --save or Result.save wrote: PATH.json.", metavar="RESULT", show_default=False)
+        str,
+        typer.Argument(
+            help="What --save or Result.save wrote, or the design.json of a design.",
+            metavar="RESULT",
+            show_default=False,
+        ),
     ],
     problem: Annotated[
         str,
-        typer.Argument(help="The Python file that builds its problem.", metavar="FILE.py[:NAME]", show_default=False),
+        typer.Argument(
+            help="The Python file that builds its problem; for a design its network.",
+            metavar="FILE.py[:NAME]|NETWORK",
+            show_default=False,
+        ),
     ],
-    tolerance: Annotated[float, typer.Option(help="Relative tolerance; never the result's own.")] = TOLERANCE,
+    tolerance: Annotated[float | None, typer.Option(help="Relative tolerance; never the result's own.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Recompute everything that a saved result claims, from the problem alone.
+    """Recompute everything that a saved result or design claims, from the problem or the network alone.
 
     Exit code 0: every claim holds; 6: one does not, or the files were changed after they were saved; 2: bad input.
     """
-    target = load_problem(problem)
+    given = {} if tolerance is None else {"tolerance": tolerance}
     try:
-        found = load_result(result)
+        if re.search(r"\.py(:|$)", problem):
+            verification = verify(load_problem(problem), load_result(result), **given)
+        else:
+            verification = verify_design(read_network(problem), read_design_json(result), **given)
     except ChangedError as error:
         if as_json:
             print_json({"ok": False, "error": str(error)})
         elif not quiet:
             print(f"NOT verified: {error}")
         raise typer.Exit(NOT_VERIFIED) from None
-    verification = verify(target, found, tolerance)
     if as_json:
         print_json(verification.to_dict())
     elif not quiet:

@@ -29,7 +29,7 @@ def wrong_gamma(problem: BilevelProblem, gamma: float, hidden: bool, method: str
         if coupled and not any(oracle.differentiates for oracle in choose_oracles(problem, "auto")):
             return "no oracle knows an infinite gamma"
         return "an infinite gamma, yet something is hidden" if hidden else ""
-    if gamma * ratio > _DROWNED:
+    if min(gamma, gamma * ratio) > _DROWNED:
         return "f drowns in gamma g"
     return "" if gamma > 0.0 else "no penalty has such a gamma"
 

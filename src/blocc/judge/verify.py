@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.precision import double_precision
+from blocc._lib.threads import single_blas_thread
 from blocc.errors import BloccError, OptionError
 from blocc.judge.lower_level import Reply
 from blocc.judge.penalty_claim import gap_by_oracles, gap_of_numbers, wrong_gamma
@@ -46,7 +47,7 @@ def verify(problem: BilevelProblem, result: Result, tolerance: float = TOLERANCE
         raise OptionError(f"result must be a Result, got {type(result).__name__}")
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0.0 < tolerance < np.inf:
         raise OptionError(f"tolerance must be a positive number, got {tolerance!r}")
-    with double_precision():
+    with double_precision(), single_blas_thread(problem.flat.n_y):
         found = _Verifier(problem, result, float(tolerance), problem.flat).run()
         if found.ok or not kinks_of(problem):
             return found

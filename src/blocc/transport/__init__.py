@@ -17,6 +17,7 @@ from blocc.transport.design.design_network import design_network
 from blocc.transport.design.design_result import Assignment, Design, Start, WhatIf
 from blocc.transport.design.model import DesignModel
 from blocc.transport.design.options import DesignOptions
+from blocc.transport.design.verify_design import verify_design
 from blocc.transport.network.checked_rows import NetworkError
 from blocc.transport.network.files import BUILT_IN, read_network, write_network
 from blocc.transport.network.generators import grid_network
@@ -44,6 +45,7 @@ __all__ = [
     "market_flows",
     "read_network",
     "structured_problem",
+    "verify_design",
     "write_design",
     "write_network",
 ]

@@ -74,7 +74,8 @@ def agreed(problem: BilevelProblem, wide: Result, narrow: Result) -> Result:
     words = (
         f"{note}, and the answer still depends on that: f is {wide.upper_value:.6g} when relaxed by {AMOUNTS[0]:.0e}."
     )
-    return replace(narrow, status=Status.STALLED, message=words)
+    certificate = replace(narrow.certificate, exact=False)
+    return replace(narrow, status=Status.STALLED, message=words, certificate=certificate)
 
 
 def _restated(problem: BilevelProblem, result: Result) -> Result:
