@@ -102,6 +102,7 @@ def test_both_modes_agree_with_finite_differences(problem: BilevelProblem) -> No
         assert_close(part, moved)
 
 
+@pytest.mark.slow
 def test_second_derivatives_are_right(problem: BilevelProblem) -> None:
     x = np.array([1.0, 1.2])
     with jax.enable_x64(True):
@@ -127,10 +128,10 @@ QUADRATIC = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, 0.2], [0.0, 0.2, 3.0]])
 @pytest.mark.parametrize(
     "y_set",
     [
-        Ball(np.zeros(3), 0.5),
-        Simplex(3, total=2.0),
-        Halfspace(np.array([1.0, 2.0, -1.0]), 0.3),
-        AffineSubspace([[1.0, 1.0, 0.0], [2.0, 2.0, 0.0]], [1.0, 2.0]),
+        pytest.param(Ball(np.zeros(3), 0.5), marks=pytest.mark.slow),
+        pytest.param(Simplex(3, total=2.0), marks=pytest.mark.slow),
+        pytest.param(Halfspace(np.array([1.0, 2.0, -1.0]), 0.3), marks=pytest.mark.slow),
+        pytest.param(AffineSubspace([[1.0, 1.0, 0.0], [2.0, 2.0, 0.0]], [1.0, 2.0]), marks=pytest.mark.slow),
         Box([-np.inf, 0.2, 1.0], [0.4, np.inf, 1.0]),
         Product((Ball(np.zeros(2), 0.5), Box(0.0, 0.1, shape=1))),
     ],
@@ -170,7 +171,7 @@ def simple(**changes: Any) -> BilevelProblem:
     ("problem", "x", "slope"),
     [
         (simple(inequality=lambda x, y: y - 1.0), 1.0, 0.0),  # touched without a price
-        (simple(y_set=Box(-1.0, 1.0)), 1.0, 0.0),  # the same at a bound
+        pytest.param(simple(y_set=Box(-1.0, 1.0)), 1.0, 0.0, marks=pytest.mark.slow),  # the same at a bound
         (
             simple(inequality=lambda x, y: jnp.stack([y - x, 2.0 * (y - x)]), lower=lambda x, y: (y - 3.0) ** 2),
             1.0,

@@ -93,6 +93,7 @@ def coupled() -> BilevelProblem:
     )
 
 
+@pytest.mark.slow
 def test_everything_at_once_against_new_solves() -> None:
     problem = coupled()
     result = solve(problem)
@@ -123,6 +124,7 @@ def test_everything_at_once_against_new_solves() -> None:
     np.testing.assert_allclose(along(found.value), (plus.value - minus.value) / (2 * step), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_set_of_x_that_is_no_box() -> None:
     """x is the projection of ``d`` on a simplex: its derivative is that projection's."""
     problem = BilevelProblem(

@@ -44,6 +44,7 @@ def test_without_one_nothing_is_claimed() -> None:
     assert not result.success
 
 
+@pytest.mark.slow
 def test_a_convex_leader_bounds_without_a_constant() -> None:
     """f is convex in (x, y) together, so that its minimum without the follower's objective is a bound."""
     result = solve_global(wavy(upper=lambda x, y: (x - 1.0) ** 2 + y**2), starts=0, time_limit=20.0)

@@ -59,6 +59,7 @@ def test_wall_that_is_not_convex_is_gone_around():
     assert result.certificate.radius == 0.0  # a boundary on the way is none at the end
 
 
+@pytest.mark.slow
 def test_nearest_point_outside_a_disk():
     problem = bounded(2, lambda x: 1.0 - jnp.sum(x**2), [0.3, 0.0])
     result = solve(problem, np.array([2.0, 1.0]))

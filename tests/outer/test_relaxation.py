@@ -22,6 +22,7 @@ def squared() -> BilevelProblem:
     )
 
 
+@pytest.mark.slow
 def test_a_missing_slater_point_is_named() -> None:
     result = solve(squared(), 0.3)
     assert "no Slater point" in result.message or result.success

@@ -113,6 +113,7 @@ def test_a_leader_with_a_curved_constraint_leaves_its_saddle() -> None:
     assert result.upper_value == pytest.approx(1.0, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_wall_on_a_simplex_is_certified_honestly() -> None:
     """The set's normals are found by probing, opposite ones only up to rounding: that must not explain any slope."""
     problem = BilevelProblem(

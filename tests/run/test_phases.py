@@ -160,6 +160,7 @@ def test_a_norm_has_no_derivative_in_the_middle() -> None:
     assert result.x == pytest.approx(5.0 / (2.0 * np.sqrt(10.0)), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_best_of_many_is_feasible_and_ranked_by_value() -> None:
     """Points that are not feasible for both levels come last; a finished flat point is no better for being finished."""
     toll = problem(
