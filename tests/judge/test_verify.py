@@ -224,6 +224,24 @@ def test_lowered_residuals_are_noticed(problem: BilevelProblem, stalled: Result,
     assert f"lower level: {number}" in names(verify(problem, moved))
 
 
+def test_an_answer_that_is_not_exact_is_noticed(problem: BilevelProblem, stalled: Result) -> None:
+    """Values and residuals are those of the moved y; only the flag is not."""
+    assert stalled.certificate.exact
+    found = verify(problem, replace(stalled, y=shifted(stalled.y, -0.3)))
+    told = {name: found[f"lower level: {name}"].recomputed for name in ("stationarity", "complementarity")}
+    told |= {"distance": found["||yF - y||"].recomputed, "stationarity_x": 1e9}
+    moved = replace(
+        stalled,
+        y=shifted(stalled.y, -0.3),
+        upper_value=found["upper value"].recomputed,
+        lower_value=found["lower value"].recomputed,
+        certificate=replace(stalled.certificate, **told),
+    )
+    assert "exact" in names(verify(problem, moved))
+    modest = replace(moved, certificate=replace(moved.certificate, exact=False))
+    assert "exact" not in names(verify(problem, modest))
+
+
 def test_a_local_answer_of_the_follower_is_noticed() -> None:
     """The lower level is not convex: the derivative vanishes at y = 0, the minimiser is elsewhere."""
     known = known_problem("quadratic_tracking")
