@@ -289,7 +289,7 @@ def test_paper_preset_out_of_iterations(samples: dict[str, Path]) -> None:
 def test_bad_values_are_named(
     samples: dict[str, Path], options: list[str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("blocc.cli.svm._fit_two", lambda *_: pytest.fail("work was started"))
+    monkeypatch.setattr("blocc.cli.svm._fit", lambda *_: pytest.fail("work was started"))
     outcome = blocc(samples["two.libsvm"], *options)
     assert outcome.exit_code == 2, outcome.output
     assert words in " ".join(outcome.stderr.split())

@@ -68,8 +68,8 @@ def with_history(model: BilevelSVC, keep: int, **changes: Any) -> BilevelSVC:
     rows = list(model.result_.history.rows())[len(model.result_.history) - keep :]
     other.result_ = dataclasses.replace(model.result_, **{"history": History(rows), **changes})
     other.stage_rows_ = np.arange(keep)
-    other._stage_weights = model._stage_weights[len(model._stage_weights) - keep :]
-    other._stage_intercepts = model._stage_intercepts[len(model._stage_intercepts) - keep :]
+    (machine,) = model._machines
+    other._machines = [dataclasses.replace(machine, path=machine.path[len(machine.path) - keep :])]
     return other
 
 
@@ -187,8 +187,11 @@ def test_history_rows(model: BilevelSVC, parts: SplitData) -> None:
     assert rows[-1]["test_accuracy"] == model.score(parts.X("test"), parts.y("test"))
     sparse = copy.copy(model)
     sparse.stage_rows_ = np.array([0, len(rows) - 1, len(rows) - 1])  # the last row twice: its own comes first
-    sparse._stage_weights = [model._weights, 0.0 * model._weights, model._weights]
-    sparse._stage_intercepts = [float(model.intercept_[0]), 1.0, float(model.intercept_[0])]
+    (machine,) = model._machines
+    end = machine.decision
+    sparse._machines = [
+        dataclasses.replace(machine, path=(end, end._replace(weights=0.0 * end.weights, intercept=1.0), end))
+    ]
     rows = history_rows(sparse, parts)
     assert rows[0]["train_accuracy"] == model.score(parts.X("train"), parts.y("train"))
     assert np.isnan(rows[1]["train_accuracy"])

@@ -99,6 +99,11 @@ class Program(Generic[R]):
         self._compiled: Callable[..., R] | None = None
         self._lock = threading.Lock()
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a call will begin at once."""
+        return self._compiled is not None
+
     def __call__(self, *arguments: Any) -> R:
         if self._compiled is None:
             with self._lock:

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from blocc.cli.common import EXIT_CODES, Quiet, check_folder, check_options, flag, parse_number, present
-from blocc.errors import BloccError, InputError
+from blocc.errors import InputError
 from blocc.report.progress import ProgressLine
 from blocc.report.svm.svm_parts import SplitData
 from blocc.report.svm.svm_tables import fit_summary, multiclass_summary, split_row, splits_summary, write_fit
@@ -198,15 +198,13 @@ def part_sizes(samples: LabelledData, train: int | None, validation: int | None)
 
 def cut_parts(samples: LabelledData, sizes: tuple[int, int], standardize: bool, seeds: range) -> list[SplitData]:
     """One random split for each seed; every class must be there to learn from."""
-    several = len(samples.classes) > 2
     cuts = []
     for seed in seeds:
         train, validation, test = split_indices(samples.n_samples, train=sizes[0], validation=sizes[1], seed=seed)
-        learned = np.concatenate([train, validation]) if several else train
-        missing = np.setdiff1d(samples.classes, samples.y[learned])
+        missing = np.setdiff1d(samples.classes, samples.y[train])
         if len(missing):
             raise InputError(
-                f"the {len(learned)} samples to learn from with --seed {seed} have none of the class "
+                f"the {len(train)} samples to learn from with --seed {seed} have none of the class "
                 f"{missing[0].item()!r}; choose a larger --train or another --seed"
             )
         cuts.append(SplitData(samples, train, validation, test, standardize))
@@ -223,12 +221,11 @@ class _Fitted(NamedTuple):
 def _fit_splits(samples: SampleOptions, arguments: dict[str, Any], output: OutputOptions) -> list[_Fitted]:
     """A fit for each split; an interruption ends them."""
     parts = samples.parts()
-    fit = _fit_two if len(parts[0].data.classes) == 2 else _fit_many
     fits: list[_Fitted] = []
     with ProgressLine() as line:
         report = None if output.quiet or not sys.stderr.isatty() else line
         for seed, part in zip(samples.seeds, parts, strict=True):
-            fitted = fit(part, {**arguments, "random_state": seed}, report, output.top)
+            fitted = _fit(part, {**arguments, "random_state": seed}, report, output.top)
             fitted.summary["seed"] = seed
             fits.append(fitted)
             if Status(fitted.summary["status"]) is Status.INTERRUPTED:
@@ -236,35 +233,15 @@ def _fit_splits(samples: SampleOptions, arguments: dict[str, Any], output: Outpu
     return fits
 
 
-def _fit_two(parts: SplitData, settings: dict[str, Any], report: Any, top: int) -> _Fitted:
+def _fit(parts: SplitData, settings: dict[str, Any], report: Any, top: int) -> _Fitted:
     from blocc.svm.estimator import BilevelSVC
 
     model = BilevelSVC(**settings)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(parts.X("train"), parts.y("train"), parts.X("validation"), parts.y("validation"), report=report)
-    return _Fitted(model, parts, {**fit_summary(model, parts, top), "notes": _notes(caught)})
-
-
-def _fit_many(parts: SplitData, settings: dict[str, Any], report: Any, top: int) -> _Fitted:
-    """One class against the rest, each with a validation part of its own; scikit-learn's wrapper takes no report."""
-    from sklearn.multiclass import OneVsRestClassifier
-
-    from blocc.svm.estimator import BilevelSVC
-
-    held_out = len(parts.validation)
-    everything = np.concatenate([parts.train, parts.validation])
-    learned = SplitData(parts.data, everything, np.empty(0), parts.test, parts.standardize)
-    model = OneVsRestClassifier(BilevelSVC(**settings, validation_fraction=held_out / len(everything)))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            model.fit(learned.X("train"), learned.y("train"))
-        except BloccError:
-            raise
-        except ValueError as error:  # too few samples to set some aside
-            raise InputError(f"the samples cannot be used: {error}") from error
-    return _Fitted(model, learned, {**multiclass_summary(model, learned), "notes": _notes(caught)})
+    summary = fit_summary(model, parts, top) if len(model.classes_) == 2 else multiclass_summary(model, parts)
+    return _Fitted(model, parts, {**summary, "notes": _notes(caught)})
 
 
 def _notes(caught: list[warnings.WarningMessage]) -> list[str]:

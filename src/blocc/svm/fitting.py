@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -60,6 +60,11 @@ class MarginFit:
     path_rows: Int[NDArray, "rows"]  #: which rows of the history these are
     bound: float  #: no margins have a smaller upper value (-inf: not known)
     is_global: bool
+
+
+def worst_result(results: Sequence[Result]) -> Result:
+    """The first that did not converge, or the first of all."""
+    return next((result for result in results if not result.success), results[0])
 
 
 @dataclass(frozen=True)

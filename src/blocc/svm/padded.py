@@ -83,6 +83,7 @@ class Solvers:
     def __init__(self, problem: MarginProblem, deadline: float | None = None) -> None:
         self.problem, self.deadline = problem, deadline
         self._paces: dict[str, float] = {}  #: seconds of a Newton step
+        self._compiling = 0.0  #: seconds of the last compilation, on the deadline's clock
         self.sizes = problem.rows.shape
         n, p = padded(self.sizes[0]), padded(self.sizes[1], 16)
         m = padded(len(problem.validation))
@@ -153,7 +154,8 @@ class Solvers:
         found, done, most = None, 0, LIMITS.max_iterations
         while True:
             pace = self._paces.get(name, 0.0)
-            if self.deadline is not None and clock() + pace > self.deadline:
+            compiled, now = program.is_compiled, clock()
+            if self.deadline is not None and now + (pace if compiled else self._compiling) > self.deadline:
                 self.deadline = -np.inf  # what is left may be enough for another solver, but must not be begun
                 y = None if found is None else np.asarray(found.point.y)[: self.sizes[1]]
                 raise TimeLimitReached(y if y is None or np.isfinite(y).all() else None)
@@ -163,6 +165,7 @@ class Solvers:
             piece = Piece(state, jnp.asarray(found is not None), jnp.asarray(until))
             found = jax.block_until_ready(program(*arguments, piece))
             compiling = compile_seconds() - before
+            self._compiling = self._compiling if compiled else clock() - now
             self.compile_seconds += compiling
             state, before_it, done = found.state, done, int(found.iterations)
             if done > before_it:

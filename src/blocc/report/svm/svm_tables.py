@@ -21,6 +21,7 @@ from blocc.report.storage import write_files
 from blocc.report.svm.svm_figures import figure_files
 from blocc.report.svm.svm_parts import FORGIVEN, PARTS, SplitData, accuracies, order_of_margins, scalar, signs, stages
 from blocc.result import Result
+from blocc.svm.fitting import worst_result
 
 if TYPE_CHECKING:
     from blocc.svm.estimator import BilevelSVC
@@ -66,20 +67,18 @@ def fit_summary(model: BilevelSVC, parts: SplitData, top: int = 10) -> Row:
     return _document(parts, result, result.message, own, model)
 
 
-def multiclass_summary(model: Any, parts: SplitData) -> Row:
-    """The same for a ``OneVsRestClassifier`` of SVMs: accuracies, and how the fit of each class ended."""
-    worst = worst_result([fit.result_ for fit in model.estimators_])
+def multiclass_summary(model: BilevelSVC, parts: SplitData) -> Row:
+    """The same for more than two classes: accuracies, and how the fit of each class against the rest ended."""
+    worst = worst_result(model.results_)
     fits = [
-        {"label": scalar(label), "status": fit.result_.status.value, "message": fit.result_.message}
-        for label, fit in zip(model.classes_, model.estimators_, strict=True)
+        {"label": scalar(label), "status": result.status.value, "message": result.message}
+        for label, result in zip(model.classes_, model.results_, strict=True)
     ]
-    seconds = {
-        name: sum(fit.result_.seconds.get(name, 0.0) for fit in model.estimators_) for name in ("compile", "run")
-    }
+    seconds = {name: sum(result.seconds.get(name, 0.0) for result in model.results_) for name in ("compile", "run")}
     right = {part: float(np.mean(model.predict(parts.X(part)) == parts.y(part))) for part in parts.names}
     own = {"accuracy": {part: {"exact": share} for part, share in right.items()}, "fits": fits, "seconds": seconds}
     message = "Every class was told apart from the rest." if worst.success else worst.message
-    return _document(parts, worst, message, own, model.estimator)
+    return _document(parts, worst, message, own, model)
 
 
 def _document(parts: SplitData, result: Result, message: str, own: Row, estimator: Any) -> Row:
@@ -112,11 +111,6 @@ def splits_summary(rows: Sequence[Row]) -> Row:
                 table.setdefault(part, {})[kind] = {name: float(value) for name, value in found.items()}
     seconds = {name: float(sum(row[f"{name}_seconds"] for row in rows)) for name in ("run", "compile")}
     return dict(plain({"splits": len(rows), "statuses": dict(statuses), "accuracy": table, "seconds": seconds}))
-
-
-def worst_result(results: Sequence[Result]) -> Result:
-    """The first that did not converge, or the first of all."""
-    return next((result for result in results if not result.success), results[0])
 
 
 def split_row(summary: Row, seed: int) -> Row:
@@ -216,7 +210,7 @@ def write_fit(
     where rows of several splits are given. Each file appears complete or not at all.
     """
     target = Path(folder)
-    several = hasattr(model, "estimators_")
+    several = len(model.classes_) > 2
     if summary is None:
         summary = multiclass_summary(model, parts) if several else fit_summary(model, parts)
     # Everything is made before anything is written: a failure leaves the old files of a folder together.
