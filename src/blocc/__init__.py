@@ -17,6 +17,7 @@ from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerOracle
+from blocc.inner.sparse_interior_point import SparseInteriorPoint
 from blocc.judge.check import check
 from blocc.judge.verify import verify
 from blocc.methods.compare import compare
@@ -60,6 +61,7 @@ __all__ = [
     "Sensitivity",
     "SensitivityError",
     "Simplex",
+    "SparseInteriorPoint",
     "State",
     "Status",
     "__version__",

@@ -15,7 +15,8 @@ class Options:
     """Everything that can be set by hand; every default is automatic.
 
     gamma: "auto" (continuation until the penalty hides nothing) or a number, kept fixed as in the paper.
-    inner: "auto", "interior-point", "maxmin", "single-loop", "pdhg", "newton-cg", or an oracle object.
+    inner: "auto", "interior-point", "sparse-interior-point", "maxmin", "single-loop", "pdhg", "newton-cg", or
+        an oracle object.
     outer: "auto" (quasi-Newton, spectral and kink methods as needed) or "pgd" (Algorithm 1 as published).
     step: length eta of a step of "pgd".
     tolerance: of the penalty gap, of ||yF - yg|| and of the stationarity of x, relative to the problem's size.

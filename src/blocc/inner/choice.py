@@ -11,6 +11,7 @@ from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerOracle
+from blocc.inner.sparse_interior_point import SparseInteriorPoint, is_sparse
 from blocc.problem import BilevelProblem, FlatProblem
 
 #: Up to this many variables and constraints dense Newton systems are the first choice, up to the second the last.
@@ -21,6 +22,7 @@ MATRIX_FREE = 200
 
 NAMES: dict[str, Callable[[], InnerOracle]] = {
     "interior-point": lambda: InteriorPoint(),
+    "sparse-interior-point": lambda: SparseInteriorPoint(),
     "maxmin": lambda: MaxMin(),
     "single-loop": lambda: MaxMin.single_loop(),
     "pdhg": lambda: PrimalDualHybridGradient(),
@@ -37,6 +39,8 @@ def general_oracles(flat: FlatProblem) -> tuple[InnerOracle, ...]:
         return (NewtonCG(), PrimalDualHybridGradient())
     if size <= DENSE_FIRST:
         return (InteriorPoint(), PrimalDualHybridGradient())
+    if is_sparse(flat):
+        return (SparseInteriorPoint(), PrimalDualHybridGradient())
     return (PrimalDualHybridGradient(), InteriorPoint()) if size <= DENSE_LAST else (PrimalDualHybridGradient(),)
 
 

@@ -182,7 +182,11 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
     slope = _largest(here.residual.stationarity) / (scaled.objective_scale + _largest(here.gradient))
     ceiling = jnp.where((off > p.slack).any() & ~patient, jnp.maximum(average, 1e-2), average)
     lag = jnp.where(patient, jnp.maximum(violated, slope), violated)
-    target = jnp.maximum(centering * average, jnp.minimum(ceiling, 0.1 * lag))
+    # Among many pairs some are always nearly degenerate and fall slowly. The others wait for them: products that differ
+    # by many orders spoil the matrix.
+    worst = _largest(jnp.concatenate([here.residual.slack, here.residual.lower, here.residual.upper]))
+    waiting = jnp.where(worst > 30.0 * average, jnp.minimum(average, 3e-4 * worst), 0.0)
+    target = jnp.maximum(jnp.maximum(centering * average, waiting), jnp.minimum(ceiling, 0.1 * lag))
 
     # Plain Newton towards the target, and the same with Mehrotra's second-order correction of the products.
     plain = aimed(bounds, here.residual, target)
@@ -264,8 +268,10 @@ def _decide(
 ) -> _State:
     """Measure the new point and decide whether, and how, to stop."""
     p, (value, gradient, _, r) = state.point, state.measured
-    # In the user's units the objective counts as 1 + |value| + |gradient|; the solver's scaling must not loosen that.
-    size_y, size = 1.0 + _largest(p.y), scaled.objective_scale + _largest(gradient) + jnp.abs(value)
+    # In the user's units the objective counts as 1 + |value| + |gradient|; the solver's scaling must not loosen that. A
+    # value that is a sum over many variables says little of what one of them may be off by.
+    share = 1.0 / max(1.0, p.y.shape[0] / 100.0)
+    size_y, size = 1.0 + _largest(p.y), scaled.objective_scale + _largest(gradient) + share * jnp.abs(value)
     products = jnp.maximum(_largest(r.slack), jnp.maximum(_largest(r.lower), _largest(r.upper)))
     infeasibility = jnp.maximum(_largest(r.inequality), _largest(r.equality))
     # Where strict complementarity fails, y is off by the root of the product: products must be far smaller.

@@ -24,11 +24,11 @@ from blocc.inner.sparsity import TooDense, jacobian_pattern
 from blocc.lagrangian import leader_value, weights
 from blocc.problem import FlatProblem
 
-#: Entries of the factor, for each variable and row, beyond which a matrix does not count as sparse.
-_FILL = 200
-_SMALLEST = 1_000_000  #: entries of the factor that are never too many
-#: Directional derivatives for all matrices at one point beyond which the same holds.
-_SWEEPS = 300
+#: Entries of the factor for each variable and row, and sweeps for all matrices at one point, up to which a follower
+#: counts as sparse.
+_SPARSE_FILL, _SPARSE_SWEEPS = 100, 150
+#: Entries for each variable and row, and in all, beyond which the method is refused.
+_MOST_FOR_EACH, _MOST = 200, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,23 @@ class SparseInteriorPoint(InteriorPoint):
         return SparseMatrices(pattern)
 
 
+def is_sparse(flat: FlatProblem) -> bool:
+    """Whether the sparse method is worth it: few sweeps, and factors with few entries."""
+    pattern = sparse_pattern(flat)
+    return (
+        pattern is not None and pattern.sweeps <= _SPARSE_SWEEPS and pattern.fill <= _SPARSE_FILL * sum(pattern.sizes)
+    )
+
+
 def sparse_pattern(flat: FlatProblem) -> SparseKKT | None:
-    """The pattern of the follower's KKT matrix, whatever the data; None where it is too full to be worth it."""
+    """The pattern of the follower's KKT matrix, whatever the data; None where it is far too full."""
     return flat.once(_sparse_pattern)
 
 
 def _sparse_pattern(flat: FlatProblem) -> SparseKKT | None:
     n_c, n_e = flat.follower_rows
     size = flat.n_y + n_c + n_e
-    limit = max(_SMALLEST, _FILL * size)
+    limit = max(_MOST, _MOST_FOR_EACH * size)
 
     def patterns(data: object, x: Array, inequality: Array) -> None:
         here = flat.bind(data)
@@ -81,7 +89,6 @@ def _sparse_pattern(flat: FlatProblem) -> SparseKKT | None:
         with double_precision():
             # Traced, so that neither the data nor x nor the multipliers are numbers from which zeros could be read.
             jax.eval_shape(patterns, flat.data, vector(flat.n_x), vector(n_c))
-            pattern = SparseKKT.of(found[0], found[1], found[2], limit)
+        return SparseKKT.of(found[0], found[1], found[2], limit)
     except TooDense:
         return None
-    return pattern if pattern.sweeps <= _SWEEPS else None

@@ -6,17 +6,18 @@ Newton's system is held as
     [ J              -s/mu          ] [ dmu ]
     [ E                         0   ] [ dnu ]
 
-with D from the bounds. With a little taken from the lower blocks it has a factor L diag(d) L' in every order of its
+with D from the bounds. With a little taken from the lowest block it has a factor L diag(d) L' in every order of its
 rows, so the order is chosen once, by the pattern alone, and the signs of d tell whether the curvature is right. XLA
 has no sparse factors for CPUs: the numbers go to the host by a callback and the solutions come back.
 """
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import jax
 import jax.numpy as jnp
@@ -30,11 +31,17 @@ from blocc.inner.colouring import Coloured, SparseRows, constants
 from blocc.inner.newton_system import Bounds, PrimalDual, Residual, Rows, Scaled
 from blocc.inner.sparsity import TooDense
 
-#: Taken from the diagonal of the lower blocks; iterative refinement solves for the matrix without it.
+#: Taken from the diagonal of the equalities; iterative refinement solves for the matrix without it.
 _DUAL_SHIFT = 1e-9
 _REFINEMENTS = 6
 #: Factors that are remembered: those of one point are asked for several times.
 _REMEMBERED = 4
+
+
+@cache
+def _worker(process: int) -> ThreadPoolExecutor:
+    """The thread of this process in which SuperLU works: what one thread allocates no other can free."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="blocc-factors")
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,42 +160,49 @@ class Factoriser:
         )
         starts = np.searchsorted(unique, np.arange(size + 1) * size)
         self._structure = (unique % size).astype(np.int32), starts.astype(np.int32)
-        self._size, self._n, self._order, self._n_h = size, n, pattern.order, n_h
+        self._size, self._n, self._n_rows, self._n_h, self._order = size, n, n + n_c, n_h, pattern.order
         self._signs = np.where(pattern.order < n, 1.0, -1.0)
         self._hessian = pattern.hessian
-        self._hessian_order = pattern.order[pattern.order < n]
-        self._lock, self._memory = threading.Lock(), list[tuple[NDArray, float, SuperLU | None]]()
+        entries = np.ones(n_h, dtype=bool), (self._hessian.rows, self._hessian.columns)
+        self._hessian_order = _ordered(sp.csr_array(entries, shape=(n, n)))
         self._convex: tuple[NDArray, float, bool] | None = None
 
     def factorise(self, values: NDArray, shift: NDArray, allowed: NDArray) -> tuple[float, float]:
         """The smallest shift from ``shift`` on at which the matrix has the right curvature, and whether H has not."""
-        trial, largest = (
-            float(shift),
-            1e4 * (1.0 + float(np.max(np.abs(values[-self._size :][: self._n]), initial=0.0))),
-        )
-        if np.isfinite(values).all():
-            while self._factor(values, trial) is None and trial < largest:
-                trial *= 100.0
-        return trial, float(self._bends_down(values[: self._n_h], float(allowed)))
+        return _worker(os.getpid()).submit(self._factorise, values, float(shift), float(allowed)).result()
 
     def solve(self, values: NDArray, shift: NDArray, rhs: NDArray) -> NDArray:
         """The solution for one right-hand side, by iterative refinement; NaN where there is no factor."""
-        wanted, weight = rhs[self._order], float(shift)
-        factor = self._factor(values, weight)
-        if factor is None or not np.isfinite(wanted).all():
-            return np.full(wanted.size, np.nan)
-        matrix = self._matrix(values, weight, 0.0)
-        found, best = np.zeros_like(wanted), np.inf
-        left = wanted
+        return _worker(os.getpid()).submit(self._solve, values, float(shift), rhs).result()
+
+    def _factorise(self, values: NDArray, shift: float, allowed: float) -> tuple[float, float]:
+        if not np.isfinite(values).all():
+            return shift, 0.0
+        largest = 1e4 * (1.0 + float(np.max(np.abs(values[-self._size :][: self._n]), initial=0.0)))
+        while self._factor(values, shift) is None and shift < largest:
+            shift *= 100.0
+        return shift, float(self._bends_down(values[: self._n_h], allowed))
+
+    def _solve(self, values: NDArray, shift: float, rhs: NDArray) -> NDArray:
+        wanted, answer = rhs[self._order], np.full(rhs.size, np.nan)
+        if not (np.isfinite(values).all() and np.isfinite(wanted).all()):
+            return answer
+        factor = self._factor(values, shift)
+        if factor is None:
+            return answer
+        matrix = self._matrix(values, shift, 0.0)
+        # The rows of inactive constraints have a huge diagonal: what they are off by counts in its units.
+        size = 1.0 + np.abs(matrix.diagonal())
+        small = 1e-14 * float(np.max(np.abs(wanted) / size, initial=0.0))
+        found, left, best = np.zeros_like(wanted), wanted, np.inf
         for _ in range(_REFINEMENTS):
             candidate = found + factor.solve(left)
             left = wanted - matrix @ candidate
-            error = float(np.max(np.abs(left), initial=0.0))
-            if not error < 0.5 * best:
-                found = candidate if error < best else found
+            error = float(np.max(np.abs(left) / size, initial=0.0))
+            better, enough = error < best, error <= small or not error < 0.5 * best
+            found, best = (candidate, error) if better else (found, best)
+            if enough:
                 break
-            found, best = candidate, error
-        answer = np.empty_like(found)
         answer[self._order] = found
         return answer
 
@@ -196,24 +210,20 @@ class Factoriser:
         moved = values.copy()
         diagonal = moved[-self._size :]
         diagonal[: self._n] += shift
-        diagonal[self._n :] -= dual_shift
+        diagonal[self._n_rows :] -= dual_shift
         return sp.csc_array((self._gather @ moved, *self._structure), shape=(self._size, self._size))
 
     def _factor(self, values: NDArray, shift: float) -> SuperLU | None:
         """The factor, from memory where it is there; None where the signs of its diagonal are wrong."""
-        with self._lock:
-            for known, weight, factor in self._memory:
-                if weight == shift and np.array_equal(known, values):
-                    return factor
-        found: SuperLU | None = _symmetric_factor(self._matrix(values, shift, _DUAL_SHIFT), self._signs)
-        with self._lock:
-            self._memory = [(values.copy(), shift, found), *self._memory[: _REMEMBERED - 1]]
+        for owner, known, weight, factor in _memory:
+            if owner is self and weight == shift and np.array_equal(known, values):
+                return factor
+        found = _symmetric_factor(self._matrix(values, shift, _DUAL_SHIFT), self._signs)
+        _memory[:] = [(self, values.copy(), shift, found), *_memory[: _REMEMBERED - 1]]
         return found
 
     def _bends_down(self, entries: NDArray, allowed: float) -> bool:
         """Whether the Hessian has an eigenvalue below ``-allowed``."""
-        if not np.isfinite(entries).all():
-            return False
         last = self._convex
         if last is not None and last[1] == allowed and np.array_equal(last[0], entries):
             return last[2]
@@ -240,6 +250,9 @@ def _symmetric_factor(matrix: sp.csc_array, signs: NDArray) -> SuperLU | None:
     diagonal = factor.U.diagonal()
     straight = np.array_equal(factor.perm_r, np.arange(signs.size))
     return factor if straight and bool((diagonal * signs > 0.0).all()) else None
+
+
+_memory: list[tuple[Factoriser, NDArray, float, SuperLU | None]] = []  #: seen by the worker alone
 
 
 @dataclass(frozen=True, eq=False)
