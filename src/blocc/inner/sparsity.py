@@ -110,11 +110,10 @@ class _Tracer:
             return getattr(self, "_" + name)(equation, given)
         if all(each.pattern is None for each in given):
             return [_Known(None, None)] * count
-        shape = equation.outvars[0].aval.shape
         moved = _MOVES.get(name, 0)
         places = given[moved:] if moved else []
         if name in _ELEMENTWISE:
-            return [_Known(None, self._elementwise(name, given, math.prod(shape)))]
+            return [_Known(None, self._elementwise(equation, given))]
         if name in _MOVES and all(each.value is not None for each in places):
             return self._moved(equation, given, len(given) if moved is None else moved)
         if name == "reduce_sum":
@@ -148,11 +147,7 @@ class _Tracer:
         return [_Known(np.asarray(output), None) for output in outputs]
 
     def _pattern(self, known: _Known, rows: int) -> sp.csr_array:
-        if known.pattern is None:
-            return sp.csr_array((rows, self.size), dtype=bool)
-        if known.pattern.shape[0] != rows:  # a number among arrays
-            return self._checked(known.pattern, np.zeros(rows, dtype=int))
-        return known.pattern
+        return sp.csr_array((rows, self.size), dtype=bool) if known.pattern is None else known.pattern
 
     def _checked(self, pattern: sp.csr_array, rows: NDArray) -> sp.csr_array:
         """The given rows, where they are not too many entries; a negative number stands for an empty row."""
@@ -188,23 +183,27 @@ class _Tracer:
             found = found if other.nnz == 0 else other if found.nnz == 0 else sp.csr_array(found + other)
         return self._limited(found)
 
-    def _elementwise(self, name: str, given: list[_Known], rows: int) -> sp.csr_array:
+    def _elementwise(self, equation: Any, given: list[_Known]) -> sp.csr_array:
+        name, shape = equation.primitive.name, equation.outvars[0].aval.shape
         choice = given[0].value if name == "select_n" else None
-        parts = given[1:] if name == "select_n" else given
+        first = 1 if name == "select_n" else 0
         patterns = []
-        for place, part in enumerate(parts):
+        for place, part in enumerate(given[first:]):
             if part.pattern is None:
                 continue
-            pattern = self._pattern(part, rows)
+            pattern, own = part.pattern, equation.invars[first + place].aval.shape
+            if own != shape:  # sides of length one are repeated, and so are numbers
+                numbers = np.arange(math.prod(own)).reshape(own)
+                pattern = self._checked(pattern, np.broadcast_to(numbers, shape).ravel())
             if choice is not None:
-                pattern = self._masked(pattern, np.broadcast_to(choice.astype(int).ravel() == place, rows))
-            if name == "mul" and (other := parts[1 - place].value) is not None:
-                pattern = self._masked(pattern, np.broadcast_to(other.ravel() != 0, rows))
+                pattern = self._masked(pattern, np.broadcast_to(choice.astype(int) == place, shape))
+            if name == "mul" and (other := given[1 - place].value) is not None:
+                pattern = self._masked(pattern, np.broadcast_to(other != 0, shape))
             patterns.append(pattern)
-        return self._union(patterns) if patterns else sp.csr_array((rows, self.size), dtype=bool)
+        return self._union(patterns) if patterns else sp.csr_array((math.prod(shape), self.size), dtype=bool)
 
     def _masked(self, pattern: sp.csr_array, kept: NDArray) -> sp.csr_array:
-        return pattern if kept.all() else self._checked(pattern, np.where(kept, np.arange(kept.size), -1))
+        return pattern if kept.all() else self._checked(pattern, np.where(kept.ravel(), np.arange(kept.size), -1))
 
     def _moved(self, equation: Any, given: list[_Known], moved: int) -> list[_Known]:
         """Apply the operation to the numbers of the entries instead of the entries."""
