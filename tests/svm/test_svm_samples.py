@@ -304,3 +304,13 @@ def test_no_time_at_all_gives_a_constant_and_says_so() -> None:
         model = BilevelSVC(time_limit=1e-9).fit(X[y >= 0], y)
     np.testing.assert_array_equal(model.coef_, np.zeros((1, 2)))
     assert np.isnan(model.result_.certificate.penalty_gap)
+
+
+def test_where_no_set_can_be_solved_the_follower_still_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = make_blobs(n_samples=60, centers=[(-3.0, 0.0), (3.0, 0.5)], cluster_std=0.8, random_state=0)
+    monkeypatch.setattr("blocc.svm.support_sets.follower_residual", lambda *_: 1.0)  # nothing is trusted
+    with pytest.warns(ConvergenceWarning, match="stalled: y is the follower's answer"):
+        model = BilevelSVC().fit(X, y)
+    certificate = model.result_.certificate
+    assert max(certificate.stationarity, certificate.feasibility, certificate.complementarity) < 1e-6
+    assert model.score(X, y) == 1.0

@@ -139,8 +139,7 @@ def _exactly(
     gamma = GAMMAS[0] if isinstance(options.gamma, str) else options.gamma
     descent = Descent(solvers, options.tolerance, report)
     choice = descent.run(start, gamma / units.unit**2)
-    if choice.best is None:
-        raise OptionError(f"no classifier could be computed: {choice.message or 'the features are not usable'}")
+    assert choice.best is not None
     y, c = units.back(choice.best.y), choice.best.c
     support = choice.best.support / units.unit**2
     residuals = kkt_residuals(raw, c, y, support)

@@ -134,6 +134,10 @@ class Descent:
             choice.status, choice.message = Status.TIME_LIMIT, "The time limit was reached; this is the best so far."
             if choice.best is None:
                 self._take_unfinished(reached.y)
+                choice.message = (
+                    "The time limit was reached before the lower level was solved: y is a classifier on the way, and "
+                    "not yet the follower's answer to x."
+                )
         return choice
 
     def _take_unfinished(self, y: Y | None) -> None:
@@ -144,10 +148,6 @@ class Descent:
         y = found[0] if found else np.append(np.zeros(problem.rows.shape[1] - 1), heavier)
         c, none = problem.forgiven(y), np.zeros(len(problem.rows))
         choice.best = Classifier(y, c, none, none, np.zeros_like(y), none > 0.0, problem.upper(c, y))
-        choice.message = (
-            "The time limit was reached before the lower level was solved: y is a classifier on the way, and not yet "
-            "the follower's answer to x."
-        )
         self._record(y, self._elapsed(), np.nan)
 
     def _relax(self) -> bool:
@@ -199,7 +199,12 @@ class Descent:
             attempts = [(ridge * self.problem.weights.validation.sum(), None) for ridge in ridges]
         ends = [end for end in (self._descend(ridge, charge) for ridge, charge in attempts) if end is not None]
         if not ends:
-            choice.status, choice.message = Status.STALLED, "The lower level could not be solved at any start."
+            self._take_unfinished(None)
+            choice.status = Status.STALLED
+            choice.message = (
+                "The lower level could not be solved at any start: y is a classifier of the leader's, and not the "
+                "follower's answer to x."
+            )
             return
         # The smallest value among the proved ones; if none is proved, the smallest of all.
         best = min(ends, key=lambda end: (end.status is not Status.CONVERGED, end.classifier.value))
@@ -215,7 +220,7 @@ class Descent:
         held = problem.rows @ follower.y <= 1.0 + 1e-9
         first, error, sound = self._branch(held, follower.y, follower.price, settle=False)
         if not sound:
-            return None
+            return self._answer_alone(follower)
         sets = _SetDescent(first, np.zeros_like(held))
         self._note(first, error, sets.tried)
         settle = False
@@ -235,6 +240,17 @@ class Descent:
             return _End(sets.current, Status.CONVERGED, message, lack)
         message = f"The conditions of an optimum lack {lack:.1e} (relative; wanted {self.tolerance:.0e})."
         return _End(sets.current, Status.STALLED, message, lack)
+
+    def _answer_alone(self, follower: FollowerSolution) -> _End:
+        """The follower's answer to the leader's first margins, where no set of held samples could be solved."""
+        problem, y = self.problem, follower.y
+        c, none = problem.forgiven(y), np.zeros_like(y)  # with the least margins that let y pass it stays the answer
+        held = problem.rows @ y <= 1.0 + 1e-9
+        price = np.maximum(follower.price, 0.0)
+        answer = Classifier(y, c, price, np.zeros_like(c), none, held, problem.upper(c, y))
+        self._record(y, self._elapsed(), follower.error)
+        message = "y is the follower's answer to x, but no better margins could be computed from here."
+        return _End(answer, Status.STALLED, message, np.inf)
 
     def _branch(self, held: Held, y: Y, support: Margins, settle: bool) -> tuple[Classifier, float, bool]:
         """The best answer with these held samples, how well it is solved, and whether it can be trusted.
