@@ -16,7 +16,7 @@ from sklearn.model_selection import train_test_split
 
 from blocc._lib.arrays import Float, Int, NDArray
 
-Indices = Int[NDArray, "n"]
+Indices = Int[NDArray, "_"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ from blocc.svm.machine import Linear, Part, fit_machines
 
 #: The options of a fit that are arguments of the estimator too.
 FIT_NAMES = tuple(field.name for field in fields(FitOptions))
-Codes = Int[NDArray, "n"]  #: positions in ``classes_``
+Codes = Int[NDArray, "_"]  #: positions in ``classes_``
 Weights = Float[NDArray, "..."]
 
 
