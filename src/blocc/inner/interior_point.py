@@ -177,7 +177,7 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
     # Products that vanish before the other conditions hold would block every later step: they wait for feasibility, and
     # grow again where a slack is smaller than what its row is off by. A curved row, which every long step violates a
     # little, can so undo for ever what was reached: where nothing improves they wait for all conditions and never grow.
-    off, patient = jnp.abs(here.residual.inequality), state.since_best >= 10
+    off, patient = jnp.abs(here.residual.inequality), state.since_best >= 20
     violated = jnp.max(off / jnp.maximum(p.slack, 1.0), initial=0.0)
     slope = _largest(here.residual.stationarity) / (scaled.objective_scale + _largest(here.gradient))
     ceiling = jnp.where((off > p.slack).any() & ~patient, jnp.maximum(average, 1e-2), average)

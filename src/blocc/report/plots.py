@@ -46,7 +46,7 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
     # Where f(x, y(x)) itself was descended, gamma is infinite: there is nothing to draw.
     finite = np.where(np.isfinite(history.gamma), history.gamma, np.nan)
     gamma.step(iterations, finite, where="mid", color=BLUE, linewidth=1.6)
-    if np.isfinite(finite).any():
+    if np.isfinite(finite).any() or not len(finite):
         gamma.set_yscale("log")
     gamma.xaxis.get_major_locator().set_params(integer=True)
     gamma.margins(y=0.25)
