@@ -109,7 +109,7 @@ def _ordered(pattern: sp.csr_array) -> Int[NDArray, " size"]:
     rest = np.flatnonzero(~full)
     if rest.size < 3:
         return np.arange(pattern.shape[0])
-    dominant = sp.csc_array(pattern[rest][:, rest].astype(float) + sp.diags_array(2.0 * degrees[rest]))
+    dominant = sp.csc_array(pattern[rest][:, rest].astype(float) + sp.diags_array(2.0 * degrees[rest] + 1.0))
     # An incomplete factor that drops all it may is a cheap way to SuperLU's order.
     incomplete = spilu(dominant, drop_tol=1.0, fill_factor=1.0, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0)
     return np.concatenate([rest[np.argsort(incomplete.perm_c)], np.flatnonzero(full)])
