@@ -2,7 +2,7 @@
 
 Each cell runs in a process of its own. A cell solves the follower's problem from a cold start, then again from the
 warm start at a nearby x, with the sparse interior point and with PDHG, the choice for such followers without it. With
-``--solve`` it runs ``blocc.solve`` instead, whose leader tunes the scale of the follower's points and how wide rows are.
+``--solve`` it runs ``blocc.solve`` instead, where x tunes the scale of the follower's points and the width of rows.
 
     python benchmarks/sparse_followers.py [--sizes 2000 20000 100000] [--families banded block] [--limit 120] [--solve]
 """
