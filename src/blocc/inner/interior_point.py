@@ -175,12 +175,13 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
     after = average_product(bounds, move(p, affine, step_to_boundary(bounds, p, affine, 1.0)))
     centering = jnp.clip((after / jnp.maximum(average, 1e-300)) ** 3, 1e-8, 1.0)
     # Products that vanish before the other conditions hold would block every later step: they wait for feasibility, and
-    # grow again where a slack is smaller than what its row is off by. A curved row, which every long step violates a
-    # little, can so undo for ever what was reached: where nothing improves they wait for all conditions and never grow.
+    # grow again where slacks, one in a hundred, are smaller than what their rows are off by. A curved row, which every
+    # long step violates a little, can so undo for ever what was reached: where nothing improves they wait for all
+    # conditions and never grow.
     off, patient = jnp.abs(here.residual.inequality), state.since_best >= 20
     violated = jnp.max(off / jnp.maximum(p.slack, 1.0), initial=0.0)
     slope = _largest(here.residual.stationarity) / (scaled.objective_scale + _largest(here.gradient))
-    ceiling = jnp.where((off > p.slack).any() & ~patient, jnp.maximum(average, 1e-2), average)
+    ceiling = jnp.where((jnp.sum(off > p.slack) > 0.01 * off.size) & ~patient, jnp.maximum(average, 1e-2), average)
     lag = jnp.where(patient, jnp.maximum(violated, slope), violated)
     # Among many pairs some are always nearly degenerate and fall slowly. The others wait for them: products that differ
     # by many orders spoil the matrix.
