@@ -87,7 +87,7 @@ def whole_run(family: str, size: int, name: str, limit: float) -> dict[str, floa
     result = solve(problem(family, size), np.array([1.0, 0.5]), inner=inner, progress=False, time_limit=limit)
     return {
         "seconds": time.perf_counter() - begun,
-        "compile": result.timing["compile"],
+        "compile": result.seconds["compile"],
         "evaluations": result.counts["evaluations"],
         "status": result.status.value,
         "value": result.upper_value,
