@@ -38,8 +38,8 @@ def selection(times: int) -> list[KnownProblem]:
 
 
 #: Every tag once; and, slowly, every tag twice, and what is large. The benchmark takes all problems.
-#: Two that take long are left to the slow tests.
-LONG = {"dempe_1992b", "aiyoshi_shimizu_1984_example_2_local"}
+#: Those that take long are left to the slow tests.
+LONG = {"dempe_1992b", "aiyoshi_shimizu_1984_example_2_local", "priced_capacity", "bard_falk_1982"}
 FEW = [known.name for known in selection(1) if known.problem.flat.n_y < 500 and known.name not in LONG]
 NAMES = dict.fromkeys(known.name for known in selection(1) + selection(2))
 

@@ -27,11 +27,11 @@ def road() -> BilevelProblem:
 
 @pytest.fixture(scope="module")
 def many(road: BilevelProblem) -> MultiResult:
-    return solve_many(road, np.linspace(0.5, 9.5, 6))
+    return solve_many(road, np.array([0.5, 2.0, 9.5]))
 
 
 def test_every_start_gets_what_solve_gives(road: BilevelProblem, many: MultiResult) -> None:
-    for start, result in zip((0.5, 9.5), (many[0], many[5]), strict=True):
+    for start, result in zip((0.5, 9.5), (many[0], many[2]), strict=True):
         alone = solve(road, start)
         assert result.status is alone.status
         assert result.upper_value == pytest.approx(alone.upper_value, abs=1e-6)
@@ -41,8 +41,8 @@ def test_every_start_gets_what_solve_gives(road: BilevelProblem, many: MultiResu
 def test_starts_that_end_in_one_place_are_judged_once(many: MultiResult) -> None:
     best = many.basins[0]
     assert best.value == many.best.upper_value
-    assert sum(len(basin) for basin in many.basins) == 6
-    assert sorted(index for basin in many.basins for index in basin.starts) == list(range(6))
+    assert sum(len(basin) for basin in many.basins) == 3
+    assert sorted(index for basin in many.basins for index in basin.starts) == list(range(3))
     merged = [many[index] for index in best.starts[1:]]
     assert merged
     assert all(np.array_equal(result.x, best.result.x) for result in merged if result.counts["phases"] == 1)

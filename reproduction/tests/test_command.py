@@ -299,6 +299,7 @@ def test_every_item_of_the_paper_is_there() -> None:
     assert len(names) == len(set(names))  # they share one store
 
 
+@pytest.mark.slow
 def test_the_command_with_worker_processes(tmp_path: Path) -> None:
     """Workers import the functions of the items, from wherever the program was started."""
     words = ["gradient_of_v", "--quick", "--executor", "processes", "--workers", "1", "--out", str(tmp_path / "run")]

@@ -142,8 +142,16 @@ def test_a_set_of_x_that_is_no_box() -> None:
     ("changes", "sentence"),
     [
         ({"data": {"goal": 4.0, "slope": 0.0}}, "leader touches a bound .* without a price"),
-        ({"upper": lambda x, y, d: (y - d["goal"]) ** 2, "data": {"goal": 1.0, "slope": 0.0}}, "flat"),
-        ({"inequality": lambda x, y, d: y - 0.5 * d["goal"], "data": {"goal": 1.0, "slope": 0.5}}, None),
+        pytest.param(
+            {"upper": lambda x, y, d: (y - d["goal"]) ** 2, "data": {"goal": 1.0, "slope": 0.0}},
+            "flat",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"inequality": lambda x, y, d: y - 0.5 * d["goal"], "data": {"goal": 1.0, "slope": 0.5}},
+            None,
+            marks=pytest.mark.slow,
+        ),
         (
             {
                 "upper": lambda x, y, d: (x - d["goal"]) ** 2,
@@ -204,6 +212,7 @@ def test_no_digit_is_lost_on_the_way_out_of_a_compiled_program(problem: BilevelP
     assert float(compiled(goal)) == pytest.approx(2.0 / 3.0 / BELOW, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_solve_differentiable_forward_and_in_batches(problem: BilevelProblem) -> None:
     with jax.enable_x64(True):
         goals = jnp.asarray([1.0, 2.0, 3.0])

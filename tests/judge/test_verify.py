@@ -179,6 +179,7 @@ def test_what_a_file_says_about_itself_is_not_believed(scaled: tuple[BilevelProb
     assert "status" in names(verify(problem, forged))
 
 
+@pytest.mark.slow
 def test_huge_multipliers_on_redundant_rows_prove_nothing() -> None:
     """y is far from the follower's answer, and multipliers of 2e9 make a tiny relative residual."""
     problem = BilevelProblem(

@@ -69,6 +69,7 @@ def test_rounded_values_are_close_and_data_pass_through() -> None:
                 np.testing.assert_allclose(near, exact, atol=20.0 * WIDTHS[-1] * (1.0 + np.abs(exact).max()))
 
 
+@pytest.mark.slow
 def test_a_concave_kink_is_named() -> None:
     result = solve(problem(lambda x, y: 0.05 * y**2 - jnp.abs(y - x)), 2.0)
     assert not result.success

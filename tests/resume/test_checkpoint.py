@@ -77,7 +77,7 @@ def assert_same(one: Result, other: Result) -> None:
 STOPS = [(name, stop) for name in ("toy", "led", "simplex") for stop in (1, 5)]
 
 
-@pytest.mark.parametrize(("name", "stop"), few(STOPS, ("toy", 1), ("led", 5), ("simplex", 5)))
+@pytest.mark.parametrize(("name", "stop"), few(STOPS, ("toy", 1), ("led", 5)))
 def test_a_stopped_run_goes_on(name: str, stop: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     problem = request.getfixturevalue(name)
     undisturbed = solve(problem)

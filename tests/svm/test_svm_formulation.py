@@ -247,6 +247,7 @@ def test_the_scaled_problem_is_the_same() -> None:
     np.testing.assert_allclose(scaled.rows @ y, raw.rows @ back, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_exact_optimum_verifies() -> None:
     """What the solver of support vector machines calls optimal passes the judge of every other result."""
     few_samples = overlapping(22, 6, 2, 5, 0.5)

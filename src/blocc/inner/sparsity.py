@@ -75,6 +75,10 @@ def jacobian_pattern(function: Callable[[Array], Array], size: int, limit: int) 
     return sp.csr_array((program.out_avals[0].shape[0], size), dtype=bool) if found is None else found
 
 
+class _NotFollowedError(Exception):
+    """A loop that is too long to be followed step by step."""
+
+
 class _Tracer:
     """Follows a program with ``size`` variables; no pattern may have more than ``limit`` entries."""
 
@@ -107,7 +111,7 @@ class _Tracer:
         if inner is not None:
             return self.run(inner, given)
         if name in ("cond", "scan", "while"):
-            return getattr(self, "_" + name)(equation, given)
+            return self._controlled(name, equation, given)
         if all(each.pattern is None for each in given):
             return [_Known(None, None)] * count
         moved = _MOVES.get(name, 0)
@@ -125,6 +129,16 @@ class _Tracer:
         if name in _SCATTERS and given[1].value is not None:
             return [_Known(None, self._scattered(equation, given))]
         return self._everything(equation, given)
+
+    def _controlled(self, name: str, equation: Any, given: list[_Known]) -> list[_Known]:
+        """Branches and loops; what another version of JAX tells in other words counts as dense."""
+        try:
+            found: list[_Known] = getattr(self, "_" + name)(equation, given)
+        except (_NotFollowedError, KeyError):
+            if any(each.pattern is not None for each in given):
+                return self._everything(equation, given)
+            return [_Known(None, None)] * len(equation.outvars)
+        return found
 
     def _inner(self, equation: Any) -> ClosedJaxpr | None:
         """The program that an operation merely calls."""
@@ -316,11 +330,7 @@ class _Tracer:
         p = equation.params
         n_consts, n_carry, length = p["num_consts"], p["num_carry"], p["length"]
         if length > _UNROLLED:
-            return (
-                self._everything(equation, given)
-                if any(each.pattern is not None for each in given)
-                else [_Known(None, None)] * len(equation.outvars)
-            )
+            raise _NotFollowedError
         consts, carry, over = given[:n_consts], given[n_consts : n_consts + n_carry], given[n_consts + n_carry :]
         stacked: list[list[_Known]] = [[] for _ in equation.outvars[n_carry:]]
         for step in range(length)[:: -1 if p["reverse"] else 1]:
