@@ -133,12 +133,10 @@ class _Tracer:
     def _controlled(self, name: str, equation: Any, given: list[_Known]) -> list[_Known]:
         """Branches and loops; what another version of JAX tells in other words counts as dense."""
         try:
-            found: list[_Known] = getattr(self, "_" + name)(equation, given)
+            return list(getattr(self, "_" + name)(equation, given))
         except (_NotFollowedError, KeyError):
-            if any(each.pattern is not None for each in given):
-                return self._everything(equation, given)
-            return [_Known(None, None)] * len(equation.outvars)
-        return found
+            known = all(each.pattern is None for each in given)
+            return [_Known(None, None)] * len(equation.outvars) if known else self._everything(equation, given)
 
     def _inner(self, equation: Any) -> ClosedJaxpr | None:
         """The program that an operation merely calls."""
