@@ -136,7 +136,8 @@ def test_a_plateau_is_left_or_named() -> None:
     assert "flat" in flat.message
 
 
-@pytest.mark.parametrize("power", [4, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("power", [4, 8])
 def test_followers_flatter_than_a_parabola(power: int) -> None:
     """No gamma closes the penalty; the value function needs none."""
     flat = problem(lower=lambda x, y: (y - x) ** power, x_set=Box(-5.0, 5.0))
