@@ -131,7 +131,7 @@ class PriceProblem:
 
     evaluate: Callable[[Float[NDArray, "links"], Bool[NDArray, "links"]], PricePenalty]  #: of prices and open links
     ceiling: float  #: the largest price
-    group: Int[NDArray, "links"]  #: links of one group share a price, and are opened and closed together
+    group: Int[NDArray, "links"]  #: links of one group are opened and closed together
     observe: Callable[[PricePenalty], None] = lambda found: None  #: called with every evaluation that improves
 
 
@@ -143,24 +143,23 @@ def temperature_of(gamma: float, unit: float) -> float:
 def descend(problem: PriceProblem, prices: Float[NDArray, "links"], is_open: Bool[NDArray, "links"]) -> Descent:
     """Minimise over the prices of the open links."""
     free = np.flatnonzero(is_open)
-    leaders, member = np.unique(problem.group[free], return_inverse=True)
-    start = np.clip(np.bincount(member, prices[free], len(leaders)) / np.bincount(member), 0.0, problem.ceiling)
     least, where = np.inf, prices
     found: PricePenalty | None = None
 
-    def objective(values: Float[NDArray, "groups"]) -> tuple[float, Float[NDArray, "groups"]]:
+    def objective(values: Float[NDArray, "free"]) -> tuple[float, Float[NDArray, "free"]]:
         nonlocal least, where, found
         trial = prices.copy()
-        trial[free] = values[member]
+        trial[free] = values
         ahead = problem.evaluate(trial, is_open)
         value = float(ahead.value)
         if value < least:
             least, where, found = value, trial, ahead
             problem.observe(ahead)
-        return value, np.bincount(member, np.asarray(ahead.gradient)[free], len(leaders))
+        return value, np.asarray(ahead.gradient)[free]
 
+    start = np.clip(prices[free], 0.0, problem.ceiling)
     if len(free):
-        bounds = [(0.0, problem.ceiling)] * len(leaders)
+        bounds = [(0.0, problem.ceiling)] * len(free)
         options = {"maxiter": 400, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6}
         minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     else:
