@@ -92,8 +92,8 @@ def solve_lower_level(network: TransportNetwork, capacity, alternative_time=None
         arriving[r * network.n_nodes + network.destination[market], k] += case.demand[k]
         arriving[r * network.n_nodes + network.origin[market], k] -= case.demand[k]
     at_nodes = cp.reshape(arriving @ case.share, (len(origins), network.n_nodes), order="C")
-    conservation = flow @ case.incidence == at_nodes
-    return case.solve(cp.sum(flow @ case.time), conservation, cp.sum(flow, axis=0))
+    rules = [flow @ case.incidence == at_nodes, case.forbidden(flow, origins)]
+    return case.solve(cp.sum(flow @ case.time), rules, cp.sum(flow, axis=0))
 
 
 def solve_lower_level_full(network: TransportNetwork, capacity, alternative_time=None) -> Reference:
@@ -106,7 +106,8 @@ def solve_lower_level_full(network: TransportNetwork, capacity, alternative_time
     ends[np.arange(len(case.active)), network.destination[case.active]] = 1.0
     ends[np.arange(len(case.active)), network.origin[case.active]] = -1.0
     conservation = flow @ case.incidence == cp.multiply(ends, cp.reshape(case.share, (-1, 1), order="C"))
-    return case.solve(case.demand @ (flow @ case.time), conservation, case.demand @ flow)
+    rules = [conservation, case.forbidden(flow, network.origin[case.active])]
+    return case.solve(case.demand @ (flow @ case.time), rules, case.demand @ flow)
 
 
 class _Case:
@@ -127,10 +128,18 @@ class _Case:
         self.incidence[np.arange(len(self.open)), network.tail[self.open]] -= 1.0
         self.share = cp.Variable(max(len(self.active), 1))
 
+    def forbidden(self, flow, begin):
+        """Nobody leaves a node that paths do not pass, but those who begin there."""
+        tail = self.network.tail[self.open]
+        closed = ~self.network.through[tail] & (tail != begin[:, None])
+        return cp.multiply(flow, closed * 1.0) == 0
+
     def _served(self, market: int) -> bool:
-        reached = {int(self.network.origin[market])}
+        begin = int(self.network.origin[market])
+        reached = {begin}
         while True:
-            more = {int(self.network.head[a]) for a in self.open if int(self.network.tail[a]) in reached} - reached
+            left = {i for i in reached if i == begin or self.network.through[i]}
+            more = {int(self.network.head[a]) for a in self.open if int(self.network.tail[a]) in left} - reached
             if not more:
                 return int(self.network.destination[market]) in reached
             reached |= more
@@ -142,11 +151,11 @@ class _Case:
         value = float(self.network.demand @ (self.alternative - 1.0))
         return Reference(np.zeros(self.network.n_markets), np.zeros(self.network.n_links), price, value)
 
-    def solve(self, time, conservation, load) -> Reference:
+    def solve(self, time, rules, load) -> Reference:
         stay = -(self.demand * self.alternative[self.active]) @ self.share
         entropy = self.demand @ (cp.entr(self.share) + cp.entr(1 - self.share))
         limit = load <= self.capacity[self.open] / self.unit
-        problem = cp.Problem(cp.Minimize(time + stay - entropy), [conservation, limit])
+        problem = cp.Problem(cp.Minimize(time + stay - entropy), [*rules, limit])
         if not _solved(problem, PRECISE):
             if not _solved(problem, ROUGH):
                 raise RuntimeError(f"Clarabel ended on {self.network.name} with status {problem.status}")

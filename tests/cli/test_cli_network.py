@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from blocc.cli.design import build_network_app
+from blocc.cli.network import build_network_app
 from blocc.transport import FillRules, read_network, write_network
 
 NET = "<NUMBER OF LINKS> 2\n<END OF METADATA>\n1 2 900 3 6 ;\n2 1 900 3 6 ;\n"
@@ -51,7 +51,7 @@ def test_describe_with_rules(pair: Path) -> None:
     assert facts["cost_range"] == [6.0, 6.0]
     assert facts["time_range"] == [3.0, 3.0]
     assert facts["alternative_time_range"] == [4.5, 4.5]
-    assert "Dropped: demand 2" in facts["notes"]
+    assert "Dropped: demand 2 within a node (1 row holds it)." in facts["assumptions"]
 
 
 def test_validate() -> None:
@@ -115,5 +115,5 @@ def test_convert_with_demand_from_omx(pair: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["describe", "validate", "convert"])
 def test_every_rule_is_an_option_of_every_command(command: str) -> None:
     shown = re.sub(r"\x1b\[[0-9;]*m", "", network(command, "--help").output)
-    for name in (*(rule.name for rule in fields(FillRules)), "demand_omx", "matrix", "mapping"):
+    for name in (*(rule.name for rule in fields(FillRules)), "demand_omx", "matrix", "mapping", "coordinates"):
         assert f"--{name.replace('_', '-')}" in shown

@@ -13,6 +13,7 @@ from blocc.errors import ProblemError
 from blocc.transport.network.checked_rows import PLACE, NetworkError
 from blocc.transport.network.files import read_network
 from blocc.transport.network.network import TransportNetwork
+from transport_reference import random_network
 
 Row = dict[str, Any]
 
@@ -45,7 +46,17 @@ def changed(rows: list[Row], number: int, **figures: Any) -> list[Row]:
         ({"nodes": changed(NODES, 2, id=1)}, "nodes row 2: id 1 is a duplicate of nodes row 1"),
         ({"nodes": changed(NODES, 2, id="")}, "nodes row 2: id '' is not an id"),
         ({"nodes": changed(NODES, 2, id=[1])}, "nodes row 2: id [1] is not an id"),
-        ({"links": [*LINKS, LINKS[0]]}, "links row 4: from 1 to 2 repeats links row 1"),
+        ({"links": [*LINKS, LINKS[0]]}, "links row 4: from 1 to 2 repeats links row 1; give each link_id of its own"),
+        ({"links": changed(LINKS, 1, min_capacity=2, max_capacity=1)}, "row 1: min_capacity 2 is above max_capacity"),
+        ({"links": changed(LINKS, 1, existing_capacity=-1)}, "links row 1: existing_capacity -1 is below 0"),
+        ({"links": changed(LINKS, 1, length="far")}, "links row 1: length 'far' is not a finite number"),
+        ({"links": changed(LINKS, 1, geometry=[[0, 0]])}, "links row 1: geometry [[0, 0]] is not a line"),
+        ({"nodes": changed(NODES, 1, through="perhaps")}, "nodes row 1: through 'perhaps' must be true or false"),
+        ({"markets": changed(MARKETS, 1, demand=1e300)}, "markets row 1: demand 1e+300 is beyond 1e+12"),
+        (
+            {"nodes": changed(NODES, 2, through=0)},
+            "'c' cannot be reached from the origin over the candidate links (paths",
+        ),
         ({"links": changed(LINKS, 2, to=2)}, "links row 2: to 2 makes a link from a node to itself"),
         ({"markets": [*MARKETS, MARKETS[1]]}, "markets row 3: origin 1 to 'c' repeats markets row 2"),
         ({"markets": changed(MARKETS, 1, destination=1)}, "markets row 1: destination 1 makes a market from a node"),
@@ -139,6 +150,54 @@ def test_derived_figures() -> None:
 def test_links_without_time_are_links() -> None:
     network = build(links=changed(LINKS, 3, time=0))
     assert network.free_flow_times == pytest.approx([1.0, 1.0])
+
+
+def test_free_paths_cost_nothing() -> None:
+    network = build(links=[{**row, "time": 0} for row in LINKS])
+    assert network.free_flow_times.tolist() == [0.0, 0.0]
+
+
+def test_of_parallel_links_the_cheapest_counts() -> None:
+    slow, fast = {**LINKS[0], "link_id": "local", "time": 3}, {**LINKS[0], "link_id": "express", "time": 0.25}
+    network = build(links=[slow, fast, {**LINKS[1], "link_id": "express"}, LINKS[2]])
+    assert network.link_ids == ("local", "express", "express", 4)
+    assert network.free_flow_times.tolist() == [0.25, 0.75]
+    assert network.path_costs(network.time, np.array([True, False, True, True])).tolist() == [3.0, 3.5]
+    assert network.reverse.tolist() == [-1, 2, 1, -1]
+
+
+def brute_force(network: TransportNetwork, start: int, end: int) -> float:
+    """The cheapest path by trying all that visit no node twice."""
+    best = math.inf
+
+    def walk(node: int, seen: tuple[int, ...], cost: float) -> None:
+        nonlocal best
+        if node == end:
+            best = min(best, cost)
+            return
+        if node != start and not network.through[node]:
+            return
+        for a in np.flatnonzero(network.tail == node).tolist():
+            if network.head[a] not in seen:
+                walk(int(network.head[a]), (*seen, int(network.head[a])), cost + float(network.time[a]))
+
+    walk(start, (start,), 0.0)
+    return best
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_paths_begin_and_end_at_nodes_they_do_not_pass(seed: int) -> None:
+    drawn = random_network(seed, n_nodes=6)
+    through = np.random.default_rng(seed).random(6) < 0.5
+    nodes = [{**row, "through": bool(value)} for row, value in zip(drawn.node_rows(), through, strict=True)]
+    network = TransportNetwork.from_tables(nodes, drawn.link_rows(), drawn.market_rows(), drop_unreachable=True)
+    assert network.through.tolist() == through.tolist()
+    ends = zip(network.origin.tolist(), network.destination.tolist(), strict=True)
+    assert network.free_flow_times == pytest.approx([brute_force(network, *pair) for pair in ends])
+    lost = drawn.n_markets - network.n_markets
+    pairs = zip(drawn.origin.tolist(), drawn.destination.tolist(), strict=True)
+    assert lost == sum(math.isinf(brute_force(network, *pair)) for pair in pairs)
+    assert (f"Dropped: {lost} markets" in " ".join(network.assumptions)) == (lost > 0)
 
 
 def test_rows_build_the_same_network_again() -> None:

@@ -16,19 +16,22 @@ from hypothesis import strategies as st
 from blocc.errors import BloccError, OptionError
 from blocc.transport.network import files
 from blocc.transport.network.files import BUILT_IN, read_network, write_network
-from blocc.transport.network.network import TransportNetwork
+from blocc.transport.network.network import OPTIONAL_LINK_COLUMNS, TransportNetwork, Units
 from blocc.transport.network.readers import raw as text
 from blocc.transport.network.readers.rules import FillRules
 from transport_reference import random_network
 
+NAMES = ("link_ids", "zone_ids", "units", "assumptions")
 ARRAYS = ("coordinates", "tail", "head", "time", "cost", "origin", "destination", "demand", "revenue")
 
 
 def assert_same(one: TransportNetwork, other: TransportNetwork) -> None:
-    for field in ("name", "nodes", "labels", "geographic", "start_range", "notes"):
+    for field in ("name", "nodes", "labels", "geographic", "start_range", "notes", *NAMES):
         assert getattr(one, field) == getattr(other, field), field
-    for field in (*ARRAYS, "alternative_time"):
-        assert np.array_equal(getattr(one, field), getattr(other, field)), field
+    for field in (*ARRAYS, "alternative_time", "through", *OPTIONAL_LINK_COLUMNS):
+        np.testing.assert_array_equal(getattr(one, field), getattr(other, field), field)
+    for line, again in zip(one.geometry, other.geometry, strict=True):
+        np.testing.assert_array_equal(line, again)
 
 
 # --- the built-in networks -----------------------------------------------------------------------------------------
@@ -169,6 +172,32 @@ def test_round_trips_of_odd_names(seed: int, name: str, label: str, tmp_path: Pa
     assert_same(read_network(write_network(network, tmp_path / "n")), network)
 
 
+def test_everything_that_is_optional_comes_back(tmp_path: Path) -> None:
+    nodes = [{"id": k, "x": k, "y": 0.0, "zone_id": f"z{k}", "through": k != 2} for k in (1, 2, 3)]
+    links = [
+        {"from": 1, "to": 2, "time": 1.0, "cost": 1.0, "link_id": "old", "length": 2.5, "existing_capacity": 4.0},
+        {"from": 1, "to": 2, "time": 0.5, "cost": 1.0, "link_id": "new", "min_capacity": 1.0, "max_capacity": 9.0},
+        {"from": 1, "to": 3, "time": 0.5, "cost": 1.0, "geometry": [[1, 0], [2, 0.125], [3, 0]], "max_capacity": 0.0},
+    ]
+    figures = {"demand": 1.0, "revenue": 1.0, "alternative_time": 1.0}
+    network = TransportNetwork.from_tables(
+        nodes,
+        links,
+        [{"origin": 1, "destination": k, **figures} for k in (2, 3)],
+        crs="EPSG:25832",
+        units=Units("min", 0.1, "km", "EUR"),
+        assumptions=("Filled in: something, with a comma.", "Not used: anything."),
+    )
+    assert network.link_ids == ("old", "new", 3)
+    np.testing.assert_array_equal(network.max_capacity, [np.inf, 9.0, 0.0])
+    for target in ("all.json", "all"):
+        again = read_network(write_network(network, tmp_path / target), name=network.name)
+        assert again.crs == "EPSG:25832"
+        # Reading says once more what it sees; what was known before comes first.
+        assert again.assumptions[:2] == network.assumptions
+        assert_same(replace(again, assumptions=network.assumptions), network)
+
+
 def test_writing_elsewhere_is_refused(tmp_path: Path) -> None:
     network = read_network("three")
     with pytest.raises(OptionError, match=r"end the name in \.json"):
@@ -205,7 +234,8 @@ def test_rules_apply_to_every_format() -> None:
     assert scaled.start_range == (6, 30)
     assert scaled.geographic
     assert scaled.name == "n"
-    assert "Times were multiplied by 3." in scaled.notes
+    assert scaled.assumptions == ("Times were multiplied by 3.", "Demand was multiplied by 2.")
+    assert scaled.units.time_factor == 3
     assert not read_network("seville", rules=FillRules(geographic=False)).geographic
 
 

@@ -88,9 +88,16 @@ def test_gmns(tmp_path: Path) -> None:
     assert network.demand.tolist() == [7, 3]
     assert network.revenue.tolist() == [1.25, 1.25]
     assert network.alternative_time.tolist() == [0.75, 0.75]
-    assert "Dropped: demand 4 within a node (1 row holds it)." in network.notes
-    assert "Filled in: time of 4 links" in network.notes
-    assert "2 * length" in network.notes
+    assert network.assumptions == (
+        "Dropped: demand 4 within a node (1 row holds it).",
+        "Filled in: time of 4 links, length over free_speed, in the unit that these two make.",
+        "Filled in: cost of 4 links, 2 * length.",
+        "Filled in: revenue of 2 markets, 1 + 0.5 * time of the shortest path.",
+        "Filled in: alternative_time of 2 markets, 1.5 * time of the shortest path.",
+    )
+    assert network.length.tolist() == [5, 5, 4, 6]
+    assert network.link_ids == (1, 1, 2, 3)
+    assert network.zone_ids == (1, 2, None)
 
 
 def test_gmns_with_byte_order_mark_and_windows_lines(tmp_path: Path) -> None:
@@ -117,7 +124,7 @@ def test_first_node_of_a_zone_takes_its_demand(tmp_path: Path) -> None:
     write(tmp_path, node=NODE.replace("30,,1,0,", "30,,1,0,2"), link=LINK, demand=DEMAND)
     network = read_network(tmp_path, rules=RULES)
     assert network.destination[0] == 1
-    assert "1 zones have several nodes" in network.notes
+    assert "Demand of 1 zones with several nodes in node.csv: the first node takes it." in network.assumptions
 
 
 @pytest.mark.parametrize(
@@ -134,9 +141,13 @@ def test_first_node_of_a_zone_takes_its_demand(tmp_path: Path) -> None:
         ({"link": "from_node_id,length\n"}, "link.csv line 1: missing column to_node_id; found: from_node_id, length"),
         ({"link": LINK + "\n4,10,99,1,1,1\n"}, "link.csv line 6: to '99' is not the id of a node"),
         (
-            {"link": LINK + "4,20,10,1,1,1\n"},
+            {"link": LINK + "1,20,10,1,1,1\n"},
             "link.csv line 5: from '20' to '10' repeats link.csv line 2 (the way back",
         ),
+        ({"link": LINK.replace(",6,6", ",6,6e13")}, "link.csv line 4: free_speed '6e13' is beyond 1e+12"),
+        ({"node": NODE.replace("name", "through")}, "node.csv line 2: through 'North' must be true or false"),
+        ({"demand": DEMAND.replace("7", "1e300")}, "demand.csv line 2: demand '1e300' is beyond 1e+12"),
+        ({"config": "time_factor\n0\n"}, "config.csv: time_factor must be a number above 0, got '0'"),
         ({"link": LINK + "4,30,30,1,1,1\n"}, "link.csv line 5: to '30' makes a link from a node to itself"),
         ({"link": LINK + "4,30,20,2,1,1\n"}, "link.csv line 5: directed '2' must be 1 or true"),
         ({"link": LINK + "4,30,20,1,,1\n"}, "link.csv line 5: time None is missing: give it, or length and free_speed"),
@@ -234,8 +245,30 @@ def test_tntp(tmp_path: Path) -> None:
     assert network.demand.tolist() == [10, 20, 10, 15.5]
     assert network.free_flow_times == pytest.approx([6, 4, 6, 4])
     assert network.revenue == pytest.approx([4, 3, 4, 3])
-    assert "Dropped: demand 5 within a node (2 rows hold it)." in network.notes
-    assert "Ignored: <FIRST THRU NODE> 4" in network.notes
+    assert network.through.tolist() == [False, False, False, True]
+    assert network.assumptions[:3] == (
+        "Not used: capacity, b, power, speed, toll, link type of Cross_net.tntp (capacities of roads that exist do not "
+        "limit a design, times do not grow with the flow, nobody pays a toll).",
+        "Paths do not pass the 3 nodes below number 4 (<FIRST THRU NODE>).",
+        "Dropped: demand 5 within a node (2 rows hold it).",
+    )
+
+
+def test_tntp_paths_do_not_pass_zones(tmp_path: Path) -> None:
+    """A short cut through zone 2, which only those who start or end there may use; alternative times know that."""
+    more = "\t1\t2\t1\t1\t1\t0\t0\t0\t0\t1;\n\t2\t3\t1\t1\t1\t0\t0\t0\t0\t1;\n"
+    net = NET.replace("LINKS> 6", "LINKS> 8") + more
+    network = read_network(tntp(tmp_path, net=net, node=COORDINATES), rules=RULES)
+    assert network.free_flow_times == pytest.approx([1, 4, 6, 4])
+    assert network.alternative_time == pytest.approx([1.5, 6, 9, 6])
+    open_to_all = tntp(tmp_path, net=net.replace("<FIRST THRU NODE> 4", "<FIRST THRU NODE> 1"), node=COORDINATES)
+    assert read_network(open_to_all, rules=RULES).free_flow_times == pytest.approx([1, 2, 5, 4])
+
+
+def test_tntp_factors_are_named(tmp_path: Path) -> None:
+    path = tntp(tmp_path, net="<TOLL FACTOR> 0.02\n<DISTANCE FACTOR> 0\n" + NET)
+    told = [line for line in read_network(path, rules=RULES).assumptions if "FACTOR" in line]
+    assert told == ["Not used: <TOLL FACTOR> 0.02; a link costs its time alone."]
 
 
 def test_tntp_by_folder_and_by_stem(tmp_path: Path) -> None:
@@ -248,7 +281,8 @@ def test_tntp_without_coordinates_stands_on_a_circle(tmp_path: Path) -> None:
     network = read_network(tntp(tmp_path), rules=RULES)
     assert np.linalg.norm(network.coordinates, axis=1) == pytest.approx(1)
     assert len({tuple(place) for place in network.coordinates.round(6)}) == 4
-    assert "There was no Cross_node.tntp" in network.notes
+    circle = "Invented: coordinates, on a circle in the order of the numbers, since there is no Cross_node.tntp."
+    assert circle in network.assumptions
     uncounted = tntp(tmp_path, net=NET.replace("<NUMBER OF NODES> 4", ""))
     assert read_network(uncounted, rules=RULES).nodes == (1, 2, 3, 4)
 
@@ -262,7 +296,6 @@ def test_tntp_without_coordinates_stands_on_a_circle(tmp_path: Path) -> None:
             {"net": NET.replace("\t4\t3\t9000", "\t4\t7\t9000")},
             "Cross_net.tntp line 15: to '7' is not the id of a node",
         ),
-        ({"net": NET.replace("\t4\t3\t9000", "\t4\t2\t9000")}, "Cross_net.tntp line 15: from '4' to '2' repeats"),
         ({"net": NET.replace("9000\t3\t6", "9000\t3\t-6")}, "Cross_net.tntp line 12: time '-6' is below 0"),
         ({"net": NET.replace("LINKS> 6", "LINKS> 7")}, "<NUMBER OF LINKS> says 7, but there are 6"),
         ({"net": NET.replace("NODES> 4", "NODES> 99999999999")}, "more than 2,000,000 rows"),
@@ -313,8 +346,7 @@ def test_omx_demand_for_a_network(tmp_path: Path) -> None:
     network = read_network(write(tmp_path, node=NODE, link=LINK), rules=RULES, demand_omx=path)
     assert [network.nodes[network.origin[0]], network.nodes[network.destination[0]]] == [10, 20]  # zones 1 and 2
     assert network.demand.tolist() == [2.0]
-    assert "Demand: trips.omx AM." in network.notes
-    assert "Dropped: demand 4 within a node" in network.notes
+    assert network.assumptions[:2] == ("Demand: trips.omx AM.", "Dropped: demand 4 within a node (1 row holds it).")
 
 
 def test_omx_keeps_the_other_figures_of_known_markets(tmp_path: Path) -> None:
@@ -329,10 +361,10 @@ def test_omx_keeps_the_other_figures_of_known_markets(tmp_path: Path) -> None:
     ("matrices", "lookups", "options", "message"),
     [
         ({}, {}, {}, "t.omx has no matrix"),
-        ({"AM": np.eye(2), "PM": np.eye(2)}, {}, {}, "t.omx has several: AM, PM; choose one with matrix"),
+        ({"AM": np.eye(2), "PM": np.eye(2)}, {}, {}, "t.omx has several: AM, PM; choose one with matrix=NAME"),
         ({"AM": np.eye(2)}, {}, {"matrix": "am"}, "t.omx has no matrix 'am'; it has: AM"),
         ({"AM": np.eye(2)}, {}, {"mapping": "taz"}, "t.omx has no mapping 'taz'; it has: none"),
-        ({"AM": np.eye(2)}, {"a": [1, 2], "b": [3, 4]}, {}, "t.omx has several: a, b; choose one with mapping"),
+        ({"AM": np.eye(2)}, {"a": [1, 2], "b": [3, 4]}, {}, "t.omx has several: a, b; choose one with mapping=NAME"),
         ({"AM": np.eye(2)}, {"a": [1, 2, 3]}, {}, "mapping must have 2 entries"),
         ({"AM": np.ones((2, 3))}, {}, {}, "must be square, got the shape (2, 3)"),
         ({"AM": np.array([[b"a"]])}, {}, {}, "must hold numbers"),
@@ -381,7 +413,10 @@ def test_omx_without_h5py_says_what_to_install(tmp_path: Path, monkeypatch: pyte
         ({"cost_per_length": -1}, "cost_per_length must be a finite number not below 0, got -1"),
         ({"time_factor": 0}, "time_factor must be a finite number above 0, got 0"),
         ({"demand_factor": float("nan")}, "demand_factor must be"),
-        ({"alternative_factor": None}, "alternative_factor must be"),
+        ({"alternative_factor": -1}, "alternative_factor must be"),
+        ({"time_unit": "days"}, "time_unit must be h, min or s, got 'days'"),
+        ({"length_unit": ""}, "length_unit must be a text, got ''"),
+        ({"drop_unreachable": None}, "drop_unreachable must be True, False or False, got None"),
         ({"revenue_flat": "2"}, "revenue_flat must be"),
         ({"revenue_per_time": True}, "revenue_per_time must be"),
         ({"geographic": "yes"}, "geographic must be True, False or None"),
@@ -395,6 +430,19 @@ def test_rules_are_checked(options: dict[str, Any], message: str) -> None:
 def test_rules_that_overflow() -> None:
     with pytest.raises(ProblemError, match="the rules make time overflow"):
         read_network("three", rules=FillRules(time_factor=1e308))
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"cost_per_length": 1}, "cost_per_length fills in what a file leaves out, but every link has its cost"),
+        ({"revenue_per_time": 1}, "revenue_per_time fills in .* every market has its revenue"),
+        ({"alternative_factor": 1.5}, "alternative_factor fills in .* every market has its alternative_time"),
+    ],
+)
+def test_rules_without_a_use_are_refused(rule: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProblemError, match=words):
+        read_network("three", rules=FillRules(**rule))
 
 
 def test_costs_add_up(tmp_path: Path) -> None:

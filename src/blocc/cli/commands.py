@@ -30,7 +30,8 @@ from blocc.cli.common import (
     print_json,
 )
 from blocc.cli.compare import compare_command
-from blocc.cli.design import build_network_app, design_command
+from blocc.cli.design import design_command
+from blocc.cli.network import build_network_app
 from blocc.cli.studies import report_command, sweep_command
 from blocc.cli.svm import svm_command
 from blocc.errors import InputError

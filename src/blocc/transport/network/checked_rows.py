@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc._lib.files import shown
 from blocc.errors import ProblemError
 
@@ -16,6 +16,9 @@ from blocc.errors import ProblemError
 PLACE = "(place)"
 SHOWN = 20
 LONGEST_INTEGER = 30
+#: No figure of a network is larger than this; sums of such figures, and products of two, keep all their digits.
+LARGEST = 1e12
+TRUE, FALSE = ("1", "true", "yes", "t", "y"), ("0", "false", "no", "f", "n")
 
 
 class NetworkError(ProblemError):
@@ -78,18 +81,30 @@ class Table:
         return positions
 
     def distinct(
-        self, columns: tuple[str, str], first: Int[NDArray, "rows"], second: Int[NDArray, "rows"], *, both: str
+        self,
+        columns: tuple[str, str],
+        first: Int[NDArray, "rows"],
+        second: Int[NDArray, "rows"],
+        *,
+        both: str,
+        told_apart_by: str = "",
     ) -> None:
-        """Complain about pairs that occur twice and about pairs of equal nodes (``both`` says what such a pair is)."""
-        seen: dict[tuple[int, int], int] = {}
+        """Complain about pairs that occur twice and about pairs of equal nodes (``both`` says what such a pair is).
+
+        :param told_apart_by: a column; rows of one pair are different where they differ in it
+        """
+        seen: dict[tuple[Any, ...], int] = {}
         for row, pair in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
             if -1 in pair:
                 continue
+            own = (*pair, identifier(self.data[row].get(told_apart_by)))
             if pair[0] == pair[1]:
                 self.complain(row, columns[1], f"makes {both}; remove the row")
-            elif pair in seen:
-                self.complain(row, columns[0], f"to {self.data[row][columns[1]]!r} repeats {self.places[seen[pair]]}")
-            seen.setdefault(pair, row)
+            elif own in seen:
+                hint = f"; give each {told_apart_by} of its own if both exist" if told_apart_by else ""
+                again = f"to {self.data[row][columns[1]]!r} repeats {self.places[seen[own]]}{hint}"
+                self.complain(row, columns[0], again)
+            seen.setdefault(own, row)
 
     def numbers(self, columns: Sequence[str], least: float | None = None) -> Float[NDArray, "rows columns"]:
         """Columns of finite numbers, not below ``least``."""
@@ -111,7 +126,35 @@ class Table:
             return 0.0
         if least is not None and number < least:
             self.complain(row, column, f"is below {least:g}")
+        if abs(number) > LARGEST:
+            self.complain(row, column, f"is beyond {LARGEST:g}; choose a larger unit")
         return number
+
+    def optional(self, column: str, default: float, least: float | None = None) -> Float[NDArray, "rows"]:
+        """A column of numbers that may be missing, as a whole or in some rows."""
+        blank = [is_blank(record.get(column)) for record in self.data]
+        return np.array([default if blank[row] else self.number(row, column, least) for row in range(len(blank))])
+
+    def values(self, column: str, read: Callable[[Any], Any], what: str) -> list[Any]:
+        """A column of anything that ``read`` understands (None where it does not); None where a cell is empty."""
+        found = []
+        for row, record in enumerate(self.data):
+            blank = is_blank(record.get(column))
+            found.append(None if blank else read(record[column]))
+            if not blank and found[-1] is None:
+                self.complain(row, column, what)
+        return found
+
+    def switches(self, column: str, default: bool) -> Bool[NDArray, "rows"]:
+        """A column of true and false (or 1 and 0, yes and no) that may be missing."""
+        values = np.full(len(self.data), default)
+        for row, record in enumerate(self.data):
+            word = str(record.get(column, "")).strip().lower().removesuffix(".0")
+            if word in TRUE or word in FALSE:
+                values[row] = word in TRUE
+            elif not is_blank(record.get(column)):
+                self.complain(row, column, "must be true or false")
+        return values
 
     def between(self, column: str, values: Float[NDArray, "rows"], least: float, most: float) -> None:
         """Complain about values outside a range."""

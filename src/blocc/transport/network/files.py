@@ -29,12 +29,14 @@ def read_network(
     demand_omx: str | Path | None = None,
     matrix: str | None = None,
     mapping: str | None = None,
+    coordinates: str | Path | None = None,
 ) -> TransportNetwork:
     """Read a network: a built-in one by its name, or a file or folder (see ``FORMATS``).
 
     ``rules`` fill in figures that the files leave out. ``demand_omx`` takes the demand from an OMX file instead
-    (``matrix`` and ``mapping`` say which of its arrays). A built-in name always means the built-in network; a folder
-    of the same name is ``./three``.
+    (``matrix`` and ``mapping`` say which of its arrays), ``coordinates`` the places of the nodes from a CSV file
+    (node_id, x, y). A built-in name always means the built-in network; a folder of the same name is ``./three``. What
+    was assumed on the way is in the network's ``assumptions``.
     """
     if not isinstance(source, (str, PathLike)):
         raise OptionError(f"source must be a built-in name or a path, got {type(source).__name__}; otherwise {FORMATS}")
@@ -47,6 +49,8 @@ def read_network(
         raw.name = name or raw.name
         if demand_omx is not None:
             raw.set_demand(read_omx(demand_omx, matrix, mapping), keep_zero=False)
+        if coordinates is not None:
+            raw.set_coordinates(Path(coordinates))
         return complete(raw, rules)
     except RecursionError as error:
         raise BloccError(f"{source} nests values too deep: {error}") from None

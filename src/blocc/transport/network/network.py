@@ -7,24 +7,58 @@ passenger unit; cost is per unit of capacity, revenue per passenger.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc._lib.files import shown
 from blocc._lib.tables import table_rows
 from blocc.errors import ProblemError
-from blocc.transport.network.checked_rows import Table, raise_if_any
+from blocc.transport.network.checked_rows import Table, identifier, raise_if_any
+from blocc.transport.network.line_geometry import Line, line_of
+from blocc.transport.network.paths import cheapest_costs, opposite_links
 
 NodeId = int | str
 
 LINK_COLUMNS = ("time", "cost")
 MARKET_COLUMNS = ("demand", "revenue", "alternative_time")
+#: Hours in the units of time that are known by name.
+HOURS = {
+    **dict.fromkeys(("h", "hour", "hours"), 1.0),
+    **dict.fromkeys(("min", "minute", "minutes"), 1.0 / 60.0),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0 / 3600.0),
+}
+#: Columns of links that may be missing, with what stands there then.
+OPTIONAL_LINK_COLUMNS = {
+    "length": np.nan,
+    "existing_capacity": 0.0,
+    "min_capacity": 0.0,
+    "max_capacity": np.inf,
+}
+
+
+def _empty() -> NDArray:
+    return np.zeros(0)
+
+
+class Units(NamedTuple):
+    """What figures are counted in, for people; empty where nobody said."""
+
+    time: str = ""  #: of the times in the files, before ``time_factor`` made disutilities of them
+    time_factor: float = 1.0  #: the disutility of one such unit
+    length: str = ""
+    money: str = ""
+
+    @property
+    def hours(self) -> float:
+        """Hours in one unit of disutility; NaN where the unit of time is not known."""
+        return HOURS.get(self.time.strip().lower(), np.nan) / self.time_factor
+
+
+NO_UNITS = Units()
 
 
 class Sizes(NamedTuple):
@@ -59,6 +93,29 @@ class TransportNetwork:
     labels: tuple[str, ...] = ()  #: names of the nodes for people; empty: their ids
     start_range: tuple[float, float] | None = None  #: random starts draw each capacity uniformly from here
     notes: str = ""
+    # Of what follows, an empty value stands for the usual one.
+    through: Bool[NDArray, "nodes"] = field(
+        default_factory=_empty
+    )  #: False: paths begin and end there, but do not pass
+    length: Float[NDArray, "links"] = field(default_factory=_empty)  #: NaN where it is not known
+    existing_capacity: Float[NDArray, "links"] = field(default_factory=_empty)  #: what a link has today
+    min_capacity: Float[NDArray, "links"] = field(default_factory=_empty)  #: the least a design may give a link
+    max_capacity: Float[NDArray, "links"] = field(default_factory=_empty)  #: the most; 0 forbids a link
+    link_ids: tuple[NodeId, ...] = ()  #: names of the links, which tell parallel ones apart; empty: 1, 2, ...
+    zone_ids: tuple[NodeId | None, ...] = ()  #: zones of the nodes; empty: there are none
+    geometry: tuple[Line | None, ...] = ()  #: the line of each link; empty or None: straight from node to node
+    crs: str = ""  #: coordinate reference system, such as EPSG:25832; empty where nobody said
+    units: Units = NO_UNITS
+    #: What was filled in, multiplied, dropped, invented or left unused while the network was read: sentences.
+    assumptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        usual: dict[str, Any] = {name: np.full(self.n_links, value) for name, value in OPTIONAL_LINK_COLUMNS.items()}
+        usual |= {"through": np.ones(self.n_nodes, dtype=bool), "link_ids": tuple(range(1, self.n_links + 1))}
+        usual |= {"zone_ids": (None,) * self.n_nodes, "geometry": (None,) * self.n_links}
+        for name, value in usual.items():
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, value)
 
     @classmethod
     def from_tables(
@@ -70,12 +127,17 @@ class TransportNetwork:
         name: str = "network",
         start_range: Sequence[Any] | None = None,
         notes: str = "",
+        crs: str = "",
+        units: Units = NO_UNITS,
+        assumptions: Sequence[str] = (),
+        drop_unreachable: bool = False,
     ) -> TransportNetwork:
         """Build a network out of rows, and name every row that is wrong.
 
-        A node has ``id`` and either ``x`` and ``y`` or ``lon`` and ``lat`` (and perhaps a ``name``); a link ``from``,
-        ``to``, ``time`` and ``cost``; a market ``origin``, ``destination``, ``demand``, ``revenue`` and
-        ``alternative_time``.
+        A node has ``id`` and either ``x`` and ``y`` or ``lon`` and ``lat`` (perhaps also ``name``, ``zone_id`` and
+        ``through``); a link ``from``, ``to``, ``time`` and ``cost`` (perhaps also ``link_id``, ``length``,
+        ``geometry``, ``existing_capacity``, ``min_capacity`` and ``max_capacity``); a market ``origin``,
+        ``destination``, ``demand``, ``revenue`` and ``alternative_time``.
         """
         node_table, link_table, market_table = Table("nodes", nodes), Table("links", links), Table("markets", markets)
         geographic = any("lon" in row or "lat" in row for row in node_table.data)
@@ -87,9 +149,16 @@ class TransportNetwork:
         index = {identifier: position for position, identifier in enumerate(ids)}
         ends = [link_table.references(column, index) for column in ("from", "to")]
         pairs = [market_table.references(column, index) for column in ("origin", "destination")]
-        link_table.distinct(("from", "to"), *ends, both="a link from a node to itself")
+        link_table.distinct(("from", "to"), *ends, both="a link from a node to itself", told_apart_by="link_id")
         market_table.distinct(("origin", "destination"), *pairs, both="a market from a node to itself")
         link_numbers = link_table.numbers(LINK_COLUMNS, least=0.0)
+        more = {name: link_table.optional(name, usual, 0.0) for name, usual in OPTIONAL_LINK_COLUMNS.items()}
+        for row in np.flatnonzero(more["min_capacity"] > more["max_capacity"]):
+            link_table.complain(int(row), "min_capacity", "is above max_capacity")
+        through = node_table.switches("through", True)
+        geometry = link_table.values(
+            "geometry", line_of, 'is not a line: give points [[x, y], ...] or "LINESTRING (...)"'
+        )
         market_numbers = market_table.numbers(MARKET_COLUMNS, least=0.0)
         for table, least in ((node_table, 2), (link_table, 1), (market_table, 1)):
             table.at_least(least)
@@ -104,11 +173,31 @@ class TransportNetwork:
             labels=tuple(str(row.get("name") or key) for key, row in zip(ids, node_table.data, strict=True)),
             start_range=_range(start_range),
             notes=notes,
+            through=through,
+            link_ids=_names(row.get("link_id") for row in link_table.data),
+            zone_ids=tuple(identifier(row.get("zone_id")) for row in node_table.data),
+            geometry=tuple(geometry),
+            crs=crs,
+            units=units,
+            assumptions=tuple(assumptions),
+            **more,
         )
-        for row in np.flatnonzero(np.isinf(network.free_flow_times)):
-            market_table.complain(int(row), "destination", "cannot be reached from the origin over the candidate links")
+        unreachable = np.isinf(network.free_flow_times)
+        if drop_unreachable and unreachable.any() and not unreachable.all():
+            return network._without(unreachable)
+        around = "" if through.all() else " (paths do not pass nodes that are not through)"
+        for row in np.flatnonzero(unreachable):
+            what = f"cannot be reached from the origin over the candidate links{around}"
+            market_table.complain(int(row), "destination", what)
         raise_if_any(name, (market_table,))
         return network
+
+    def _without(self, unreachable: Bool[NDArray, "markets"]) -> TransportNetwork:
+        columns = ("origin", "destination", *MARKET_COLUMNS)
+        kept = {column: getattr(self, column)[~unreachable] for column in columns}
+        count, demand = int(unreachable.sum()), float(self.demand[unreachable].sum())
+        note = f"Dropped: {count} markets with demand {demand:.6g}, which no path over the candidate links serves."
+        return replace(self, **kept, assumptions=(*self.assumptions, note))
 
     # --- sizes --------------------------------------------------------------------------------------------------
     @property
@@ -143,20 +232,19 @@ class TransportNetwork:
     def path_costs(
         self, costs: Float[NDArray, "links"], open_links: Bool[NDArray, "links"] | None = None
     ) -> Float[NDArray, "markets"]:
-        """Cheapest cost of each market when passing link a costs ``costs[a]``; infinite where there is no path."""
+        """Cheapest cost of each market when passing link a costs ``costs[a]``; infinite where there is no path.
+
+        Paths do not pass nodes that are not ``through``.
+        """
         used = np.arange(self.n_links) if open_links is None else np.flatnonzero(open_links)
-        # A zero would mean "no link" to the sparse graph; the smallest positive number stands for it.
-        weights = np.maximum(costs[used], np.finfo(float).tiny)
-        graph = csr_array((weights, (self.tail[used], self.head[used])), shape=(self.n_nodes, self.n_nodes))
         origins, row = np.unique(self.origin, return_inverse=True)
-        distance = dijkstra(graph, indices=origins)
-        return np.asarray(distance[row, self.destination])
+        distance = cheapest_costs(self.tail[used], self.head[used], costs[used], self.through, origins)
+        return distance[row, self.destination]
 
     @cached_property
     def reverse(self) -> Int[NDArray, "links"]:
         """Index of the link in the opposite direction, -1 where there is none."""
-        position = {(int(i), int(j)): a for a, (i, j) in enumerate(zip(self.tail, self.head, strict=True))}
-        return np.array([position.get((int(j), int(i)), -1) for i, j in zip(self.tail, self.head, strict=True)])
+        return opposite_links(self.tail, self.head, self.link_ids)
 
     def random_starts(self, count: int, seed: int = 0) -> Float[NDArray, "starts links"]:
         """Capacities to start from, one row each, uniform on ``start_range`` (or on a range like the demand's)."""
@@ -174,14 +262,32 @@ class TransportNetwork:
     def node_rows(self) -> list[dict[str, Any]]:
         """The nodes as rows that :meth:`from_tables` reads."""
         keys = ("lon", "lat") if self.geographic else ("x", "y")
-        return [
-            {"id": key, **dict(zip(keys, place, strict=True)), **({} if label == str(key) else {"name": label})}
-            for key, label, place in zip(self.nodes, self.labels, self.coordinates.tolist(), strict=True)
-        ]
+        rows = []
+        for node, (key, place) in enumerate(zip(self.nodes, self.coordinates.tolist(), strict=True)):
+            row = {"id": key, **dict(zip(keys, place, strict=True))}
+            more = {"name": self.labels[node], "zone_id": self.zone_ids[node], "through": bool(self.through[node])}
+            usual = {"name": str(key), "zone_id": None, "through": True}
+            rows.append(row | {name: value for name, value in more.items() if value != usual[name]})
+        return rows
 
     def link_rows(self, **figures: Float[NDArray, "links"]) -> list[dict[str, Any]]:
         """The links as rows that :meth:`from_tables` reads; or with other figures of theirs."""
-        return self._rows({"from": self.tail, "to": self.head}, figures, LINK_COLUMNS)
+        rows = self._rows({"from": self.tail, "to": self.head}, figures, LINK_COLUMNS)
+        return rows if figures else [{**row, **more} for row, more in zip(rows, self._link_extras(), strict=True)]
+
+    def _link_extras(self) -> list[dict[str, Any]]:
+        """What the optional columns of links hold, where it is not the usual."""
+        extras: list[dict[str, Any]] = [{} for _ in range(self.n_links)]
+        if self.link_ids != tuple(range(1, self.n_links + 1)):
+            extras = [{"link_id": name} for name in self.link_ids]
+        for column, usual in OPTIONAL_LINK_COLUMNS.items():
+            for row, value in zip(extras, getattr(self, column).tolist(), strict=True):
+                if value != usual and not np.isnan(value):
+                    row[column] = value
+        for row, line in zip(extras, self.geometry, strict=True):
+            if line is not None:
+                row["geometry"] = line.tolist()
+        return extras
 
     def market_rows(self, **figures: Float[NDArray, "markets"]) -> list[dict[str, Any]]:
         """The markets as rows that :meth:`from_tables` reads; or with other figures of theirs."""
@@ -196,7 +302,8 @@ class TransportNetwork:
     def check_text(self) -> None:
         """Raise where a text holds half a character, which JSON can name and no file and no terminal takes."""
         try:
-            "\n".join([self.name, self.notes, *map(str, self.nodes), *self.labels]).encode()
+            words = (self.nodes, self.labels, self.link_ids, self.zone_ids, self.assumptions, self.units, [self.crs])
+            "\n".join([self.name, self.notes, *(str(word) for some in words for word in some)]).encode()
         except UnicodeEncodeError:
             raise ProblemError(f"network {self.name!r}: a name or a note holds half a surrogate pair") from None
 
@@ -205,6 +312,12 @@ class TransportNetwork:
             f"TransportNetwork({self.name!r}: {self.n_nodes} nodes, {self.n_links} candidate links, "
             f"{self.n_markets} markets, demand {self.demand.sum():.6g})"
         )
+
+
+def _names(values: Iterable[Any]) -> tuple[NodeId, ...]:
+    """The names that rows give; where one has none, its number."""
+    found = [identifier(value) for value in values]
+    return tuple(number if name is None else name for number, name in enumerate(found, 1))
 
 
 def _range(value: Any) -> tuple[float, float] | None:

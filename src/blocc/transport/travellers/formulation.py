@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import AnyArray, Array, Float, Int, NDArray
+from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
 from blocc.errors import ProblemError
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights
@@ -51,7 +51,8 @@ def full_problem(network: TransportNetwork, **options: Any) -> BilevelProblem:
     """
     demand = network.demand
     # Where there is no demand, nothing would say which flow is best: nobody travels.
-    flows = Box(0.0, np.where(demand > 0, np.inf, 0.0)[:, None], shape=(network.n_markets, network.n_links))
+    travels = (demand > 0)[:, None] & _may_take(network, network.origin)
+    flows = Box(0.0, np.where(travels, np.inf, 0.0))
     own_rows = _Rows(network.origin, np.arange(network.n_markets), np.ones_like(demand), lambda flow: demand @ flow)
     return _problem(network, own_rows, flows, "full formulation", **options)
 
@@ -67,7 +68,7 @@ def aggregated_problem(network: TransportNetwork, **options: Any) -> BilevelProb
     this structure.
     """
     origins, row = group_by_origin(network)
-    flows = Box.nonnegative((len(origins), network.n_links))
+    flows = Box(0.0, np.where(_may_take(network, origins), np.inf, 0.0))
     rows = _Rows(origins, row, network.demand, lambda flow: jnp.sum(flow, axis=0))
     return _problem(network, rows, flows, "aggregated by origin", **options)
 
@@ -111,6 +112,11 @@ def _problem(
         oracle=oracle,
         name=name or f"{network.name}, {label}",
     )
+
+
+def _may_take(network: TransportNetwork, begin: Int[NDArray, "rows"]) -> Bool[NDArray, "rows links"]:
+    """Whether those who begin at a node may take a link: not out of another node that paths do not pass."""
+    return network.through[network.tail] | (network.tail == begin[:, None])
 
 
 def extended_negative_entropy(share: Float[AnyArray, "*shape"]) -> Float[Array, "*shape"]:
@@ -220,7 +226,8 @@ def pack(
     home = np.eye(n_nodes, dtype=bool)[graph.origin]
     beyond = jnp.max(alternative) + 40.0
     potential = jnp.where(found.nodes | home, point.potential, beyond)
-    saved = jnp.max(potential[:, graph.head] - potential[:, graph.tail] - graph.time, axis=0)
+    saved = potential[:, graph.head] - potential[:, graph.tail] - graph.time
+    saved = jnp.max(jnp.where(_may_take(network, np.asarray(graph.origin)), saved, 0.0), axis=0)
     price = jnp.where(capacity > 0.0, point.price, jnp.maximum(saved, 0.0))
     share = jnp.where(graph.demand > 0, point.share, 0.0)[row, network.destination]
     others = np.flatnonzero(~home.ravel())  # every node but the origin, row by row

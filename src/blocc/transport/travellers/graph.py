@@ -33,6 +33,7 @@ class Graph(NamedTuple):
     alternative: Float[AnyArray, "origins nodes"]
     into: Int[AnyArray, "nodes degree"]  #: links that enter each node, filled up with the number of links
     out_of: Int[AnyArray, "nodes degree"]  #: links that leave each node, likewise
+    through: Bool[AnyArray, "nodes"]  #: False: paths begin and end there, but do not pass
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -52,7 +53,7 @@ def graph_of(network: TransportNetwork) -> Graph:
 
     figures = (spread(network.demand), spread(network.revenue), spread(network.alternative_time))
     ends = (_incident(network.head, network.n_nodes), _incident(network.tail, network.n_nodes))
-    return Graph(network.tail, network.head, network.time, network.cost, origins, *figures, *ends)
+    return Graph(network.tail, network.head, network.time, network.cost, origins, *figures, *ends, network.through)
 
 
 def _incident(node: Int[NDArray, "links"], n_nodes: int) -> Int[NDArray, "nodes degree"]:
@@ -97,11 +98,13 @@ def usable(
 ) -> tuple[Bool[Array, "origins nodes"], Bool[Array, "origins links"]]:
     """Nodes that each origin reaches over open links, itself excepted, and the links its passengers may take.
 
-    Nobody needs a link back into the own origin, nor one that begins where nobody can be.
+    Nobody needs a link back into the own origin, nor one that begins where nobody can be; nobody may take one out of
+    another node that paths do not pass.
     """
     home = at_origin(graph)
     before, _ = far_ends(graph)
-    passable = beside(is_open, False)[graph.into][:, :, None]
+    leaving = jnp.asarray(graph.through)[:, None] | home.T
+    passable = beside(is_open, False)[graph.into][:, :, None] & leaving[before]
 
     def spread(state: tuple[Array, Array]) -> tuple[Array, Array]:
         reached, _ = state
@@ -109,7 +112,8 @@ def usable(
         return wider, (wider != reached).any()
 
     reached, _ = lax.while_loop(lambda state: state[1], spread, (home.T, jnp.asarray(True)))
-    links = jnp.asarray(is_open)[None, :] & reached.T[:, graph.tail] & (graph.head[None, :] != graph.origin[:, None])
+    links = jnp.asarray(is_open)[None, :] & (reached & leaving).T[:, graph.tail]
+    links &= graph.head[None, :] != graph.origin[:, None]
     return reached.T & ~home, links
 
 

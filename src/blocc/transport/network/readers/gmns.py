@@ -1,29 +1,34 @@
 """Folders of CSV files in the manner of GMNS, the General Modeling Network Specification.
 
-``node.csv`` (node_id, x_coord, y_coord; optional name and zone_id), ``link.csv`` (from_node_id, to_node_id; a time, or
-length and free_speed; optional cost and directed), ``demand.csv`` (origin, destination, volume; optional revenue and
-alternative_time) and, optional, ``config.csv`` (dataset_name, crs). Other columns are ignored.
+``node.csv`` (node_id, x_coord, y_coord; optional name, zone_id, node_type and through), ``link.csv`` (from_node_id,
+to_node_id; a time, or length and free_speed; optional link_id, cost, directed, geometry or geometry_id, and the
+capacities of ``TransportNetwork``), ``demand.csv`` (origin, destination, volume; optional revenue and alternative_time)
+and, optional, ``geometry.csv`` (geometry_id, geometry) and ``config.csv`` (dataset_name, crs, long_length, currency).
+
+Paths do not pass a node whose ``through`` is false or, where it says nothing, whose ``node_type`` is centroid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from blocc._lib.tables import csv_bytes
-from blocc.transport.network.checked_rows import PLACE, identifier
-from blocc.transport.network.network import NodeId, TransportNetwork
-from blocc.transport.network.readers.raw import Complaints, Demand, RawNetwork, Row, read_csv
+from blocc.errors import ProblemError
+from blocc.transport.network.checked_rows import FALSE, PLACE, TRUE, finite, identifier, is_blank
+from blocc.transport.network.line_geometry import GEOGRAPHIC, line_of, line_text
+from blocc.transport.network.network import OPTIONAL_LINK_COLUMNS, NodeId, TransportNetwork, Units
+from blocc.transport.network.readers.raw import Complaints, Demand, RawNetwork, Row, not_used, read_csv
 
-NODE = {"id": ("node_id",), "x": ("x_coord",), "y": ("y_coord",), "name": ("name",), "zone": ("zone_id",)}
+NODE = {"id": ("node_id",), "x": ("x_coord",), "y": ("y_coord",)}
+NODE |= {name: (name,) for name in ("name", "zone_id", "node_type", "through")}
 LINK = {
     "from": ("from_node_id",),
     "to": ("to_node_id",),
     "time": ("time", "vdf_fftt", "free_flow_time", "fftt"),
-    "length": ("length",),
-    "free_speed": ("free_speed",),
-    "cost": ("cost",),
-    "directed": ("directed",),
+    **{name: (name,) for name in ("link_id", "free_speed", "cost", "directed", "geometry", "geometry_id")},
+    **{name: (name,) for name in OPTIONAL_LINK_COLUMNS},
 }
 MARKET = {
     "origin": ("o_zone_id", "origin"),
@@ -32,10 +37,15 @@ MARKET = {
     "revenue": ("revenue",),
     "alternative_time": ("alternative_time",),
 }
-CONFIG = {name: (name,) for name in ("dataset_name", "crs", "start_low", "start_high", "notes")}
-GEOGRAPHIC = ("epsg:4326", "4326", "wgs84", "wgs 84", "ogc:crs84", "crs84")
-BOTH_WAYS = ("0", "false", "no", "f", "n")
-ONE_WAY = ("", "1", "true", "yes", "t", "y")
+#: The last five are not of the specification.
+CONFIG = {
+    name: (name,)
+    for name in (
+        *("dataset_name", "crs", "long_length", "currency"),
+        *("start_low", "start_high", "time_unit", "time_factor", "notes", "assumptions"),
+    )
+}
+GEOMETRY = {"geometry_id": ("geometry_id",), "geometry": ("geometry",)}
 
 
 def read_folder(folder: Path) -> RawNetwork:
@@ -44,42 +54,99 @@ def read_folder(folder: Path) -> RawNetwork:
     link = read_csv(folder / "link.csv", LINK, ("from", "to"))
     config = _config(folder)
     name = config.get("dataset_name") or folder.resolve().name or "network"
-    zones, zone_notes = _zones(node)
-    geographic = config.get("crs", "").lower() in GEOGRAPHIC
-    names = {"x": "lon", "y": "lat"} if geographic else {}
+    zones, zone_notes = _zones(node.rows)
+    names = {"x": "lon", "y": "lat"} if config.get("crs", "").lower() in GEOGRAPHIC else {}
     starts = (config.get("start_low", ""), config.get("start_high", ""))
+    lines, line_notes = _lines(folder, link.rows)
+    assumptions = [line for line in config.get("assumptions", "").splitlines() if line]
+    assumptions += [*not_used(node.unused, "node.csv"), *not_used(link.unused, "link.csv"), *line_notes, *zone_notes]
     raw = RawNetwork(
         name=name,
-        nodes=[{names.get(key, key): value for key, value in row.items() if key != "zone"} for row in node],
-        links=_links(link, name),
+        nodes=[{names.get(key, key): value for key, value in _node(row).items()} for row in node.rows],
+        links=_links(link.rows, lines, name),
         markets=None,
         zones=zones,
         zones_from="node.csv",
         start_range=starts if any(starts) else None,
-        notes=[note for note in (config.get("notes"), *zone_notes) if note],
+        notes=config.get("notes", ""),
+        assumptions=assumptions,
+        crs=config.get("crs", ""),
+        says_coordinates=bool(config.get("crs")),
+        units=_units(config),
         demand_expected=f"demand.csv in {folder}",
     )
     if (folder / "demand.csv").is_file():
         demand = read_csv(folder / "demand.csv", MARKET, ("origin", "destination", "demand"))
-        raw.set_demand(Demand(demand), keep_zero=True)
+        raw.set_demand(Demand(demand.rows, tuple(not_used(demand.unused, "demand.csv"))), keep_zero=True)
     return raw
 
 
 def render(network: TransportNetwork) -> dict[str, bytes]:
     """The contents of the files that :func:`read_folder` reads, by name."""
     axes = ("lon", "lat") if network.geographic else ("x", "y")
+    zones = _zones_to_write(network)
     headings = {"node_id": "id", "name": "name", "x_coord": axes[0], "y_coord": axes[1]}
-    nodes = _renamed(network.node_rows(), headings)
-    numbered = [{"number": number, "directed": 1, **row} for number, row in enumerate(network.link_rows(), 1)]
-    headings = {"link_id": "number", "from_node_id": "from", "to_node_id": "to"}
-    links = _renamed(numbered, headings | {name: name for name in ("directed", "time", "cost")})
+    headings |= {"zone_id": "zone_id"} if zones else {}
+    nodes = _renamed(network.node_rows(), headings | ({} if network.through.all() else {"through": "through"}))
+    rows = network.link_rows()
+    for row, name in zip(rows, network.link_ids, strict=True):
+        row |= {"link_id": name, "directed": 1}
+        row |= {"geometry": line_text(line)} if (line := line_of(row.get("geometry"))) is not None else {}
+    headings = {"link_id": "link_id", "from_node_id": "from", "to_node_id": "to"}
+    headings |= {name: name for name in ("directed", "time", "cost")}
+    headings |= {name: name for name in (*OPTIONAL_LINK_COLUMNS, "geometry") if any(name in row for row in rows)}
+    links = _renamed(rows, headings)
+    rows = network.market_rows()
+    for row in rows:
+        row |= {end: zones.get(row[end], row[end]) for end in ("origin", "destination")}
     headings = {"o_zone_id": "origin", "d_zone_id": "destination", "volume": "demand"}
-    markets = _renamed(network.market_rows(), headings | {name: name for name in ("revenue", "alternative_time")})
-    low, high = network.start_range or ("", "")
-    crs = "EPSG:4326" if network.geographic else ""
-    config = {"dataset_name": network.name, "crs": crs, "start_low": low, "start_high": high, "notes": network.notes}
-    tables: dict[str, list[Row]] = {"node.csv": nodes, "link.csv": links, "demand.csv": markets, "config.csv": [config]}
+    markets = _renamed(rows, headings | {name: name for name in ("revenue", "alternative_time")})
+    tables = {"node.csv": nodes, "link.csv": links, "demand.csv": markets, "config.csv": [_config_row(network)]}
     return {name: csv_bytes(rows, guarded=False) for name, rows in tables.items()}
+
+
+def _config_row(network: TransportNetwork) -> Row:
+    low, high = network.start_range or ("", "")
+    units = network.units
+    crs = network.crs or ("EPSG:4326" if network.geographic else "")
+    row: dict[str, Any] = {"dataset_name": network.name, "crs": crs, "start_low": low, "start_high": high}
+    more: dict[str, Any] = {"long_length": units.length, "currency": units.money, "time_unit": units.time}
+    more |= {"time_factor": units.time_factor if units.time_factor != 1.0 else ""}
+    more |= {"assumptions": "\n".join(network.assumptions)}
+    return {**row, "notes": network.notes, **{name: value for name, value in more.items() if value}}
+
+
+def _zones_to_write(network: TransportNetwork) -> dict[NodeId, NodeId]:
+    """The zone of each node, where demand can be told by zones: the first node of a zone takes its demand."""
+    first: dict[NodeId, NodeId] = {}
+    for node, zone in zip(network.nodes, network.zone_ids, strict=True):
+        if zone is not None:
+            first.setdefault(zone, node)
+    ends = {network.nodes[i] for i in {*network.origin.tolist(), *network.destination.tolist()}}
+    zones = {node: zone for zone, node in first.items()}
+    return zones if ends <= zones.keys() else {}
+
+
+def _node(row: Mapping[str, str]) -> Row:
+    """A node without its type, which only says whether paths pass it."""
+    through = row.get("through", "")
+    if is_blank(through) and row.get("node_type", "").lower() == "centroid":
+        through = "false"
+    return {**{key: value for key, value in row.items() if key != "node_type"}, "through": through}
+
+
+def _lines(folder: Path, links: Iterable[Mapping[str, str]]) -> tuple[dict[str, Any], list[str]]:
+    """Lines by their text and by their id, and a note about texts that are no lines."""
+    path = folder / "geometry.csv"
+    rows = read_csv(path, GEOMETRY, ("geometry_id", "geometry")).rows if path.is_file() else []
+    texts = {row["geometry_id"]: row["geometry"] for row in rows}
+    for row in links:
+        if text := row.get("geometry", ""):
+            texts[text] = text
+    lines = {key: line_of(text) for key, text in texts.items()}
+    wrong = sum(line is None for line in lines.values())
+    note = f"Not used: the geometry of {wrong} links, which is not a LINESTRING; they are drawn straight."
+    return lines, [note] if wrong else []
 
 
 def _renamed(rows: Iterable[Row], headings: Mapping[str, str]) -> list[Row]:
@@ -90,23 +157,31 @@ def _renamed(rows: Iterable[Row], headings: Mapping[str, str]) -> list[Row]:
 def _config(folder: Path) -> Mapping[str, str]:
     """The one row of config.csv; empty where the folder has none."""
     path = folder / "config.csv"
-    rows = read_csv(path, CONFIG, ()) if path.is_file() else []
+    rows = read_csv(path, CONFIG, ()).rows if path.is_file() else []
     return rows[0] if rows else {}
 
 
-def _links(records: list[dict[str, str]], name: str) -> list[Row]:
+def _units(config: Mapping[str, str]) -> Units:
+    factor = finite(config.get("time_factor") or 1.0) or 0.0
+    if factor <= 0:
+        raise ProblemError(f"config.csv: time_factor must be a number above 0, got {config['time_factor']!r:.60}")
+    return Units(config.get("time_unit", ""), factor, config.get("long_length", ""), config.get("currency", ""))
+
+
+def _links(records: list[dict[str, str]], lines: Mapping[str, Any], name: str) -> list[Row]:
     """One row for each direction."""
     complaints = Complaints(name)
     rows: list[Row] = []
     for record in records:
-        row = {key: value for key, value in record.items() if key != "directed"}
-        rows.append(row)
+        row: dict[str, Any] = {key: value for key, value in record.items() if key not in ("directed", "geometry_id")}
+        line = lines.get(record.get("geometry") or record.get("geometry_id", ""))
+        rows.append({**row, "geometry": line})
         place = row[PLACE]
         directed = record.get("directed", "").lower().removesuffix(".0")
-        if directed in BOTH_WAYS:
-            back = f"{place} (the way back: directed is {record['directed']})"
-            rows.append({**row, "from": row["to"], "to": row["from"], PLACE: back})
-        elif directed not in ONE_WAY:
+        if directed in FALSE:
+            back = {"from": row["to"], "to": row["from"], "geometry": None if line is None else line[::-1]}
+            rows.append({**row, **back, PLACE: f"{place} (the way back: directed is {record['directed']})"})
+        elif directed and directed not in TRUE:
             complaints.add(place, f"directed {record['directed']!r} must be 1 or true (one way), or 0 or false (both)")
     complaints.raise_if_any()
     return rows
@@ -117,7 +192,7 @@ def _zones(nodes: Iterable[Mapping[str, str]]) -> tuple[dict[NodeId, NodeId] | N
     zones: dict[NodeId, NodeId] = {}
     shared: set[NodeId] = set()
     for row in nodes:
-        zone, node = identifier(row.get("zone")), identifier(row["id"])
+        zone, node = identifier(row.get("zone_id")), identifier(row["id"])
         if zone is None or node is None:
             continue
         if zone in zones and zones[zone] != node:
@@ -125,5 +200,5 @@ def _zones(nodes: Iterable[Mapping[str, str]]) -> tuple[dict[NodeId, NodeId] | N
         zones.setdefault(zone, node)
     if not zones:
         return None, ()
-    note = f"{len(shared)} zones have several nodes in node.csv; the first of them takes the zone's demand."
+    note = f"Demand of {len(shared)} zones with several nodes in node.csv: the first node takes it."
     return zones, (note,) if shared else ()

@@ -1,7 +1,8 @@
 """The format of this package: one JSON document, one row on each line.
 
 ``{"format": "blocc-network", "version": 1, "name": ..., "units": ..., "start_range": [low, high], "notes": ...,
-"nodes": [...], "links": [...], "markets": [...]}``; rows are those of ``TransportNetwork.from_tables``.
+"crs": ..., "unit_names": {...}, "assumptions": [...], "nodes": [...], "links": [...], "markets": [...]}``; rows are
+those of ``TransportNetwork.from_tables``.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import json
 from typing import Any
 
 from blocc.errors import ProblemError
-from blocc.transport.network.checked_rows import PLACE
-from blocc.transport.network.network import TransportNetwork
+from blocc.transport.network.checked_rows import PLACE, finite
+from blocc.transport.network.network import NO_UNITS, TransportNetwork, Units
 from blocc.transport.network.readers.raw import RawNetwork
 
 FORMAT = "blocc-network"
@@ -38,14 +39,17 @@ def parse(text: str, source: str) -> RawNetwork:
             f"{source} has version {document.get('version')!r} of the format; this blocc reads {VERSION}"
         )
     tables = {table: _rows(document, table, source) for table in TABLES}
-    notes = _text(document, "notes", "", source)
     return RawNetwork(
         name=_text(document, "name", source, source),
         nodes=tables["nodes"],
         links=tables["links"],
         markets=tables["markets"],
         start_range=document.get("start_range"),
-        notes=[notes] if notes else [],
+        notes=_text(document, "notes", "", source),
+        assumptions=_texts(document, "assumptions", source),
+        crs=_text(document, "crs", "", source),
+        says_coordinates=True,
+        units=_units(document.get("unit_names", {}), source),
         demand_expected=f'"markets" in {source}',
     )
 
@@ -55,8 +59,9 @@ def render(network: TransportNetwork) -> bytes:
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": network.name, "units": UNITS}
     if network.start_range is not None:
         head["start_range"] = list(network.start_range)
-    if network.notes:
-        head["notes"] = network.notes
+    named = {name: value for name, value in network.units._asdict().items() if value != getattr(NO_UNITS, name)}
+    more = {"notes": network.notes, "crs": network.crs, "unit_names": named, "assumptions": list(network.assumptions)}
+    head |= {key: value for key, value in more.items() if value}
     parts = [f"{_json(key)}: {_json(value)}" for key, value in head.items()]
     for table, rows in zip(TABLES, (network.node_rows(), network.link_rows(), network.market_rows()), strict=True):
         parts.append(f"{_json(table)}: [\n  " + ",\n  ".join(map(_json, rows)) + "\n]")
@@ -83,3 +88,21 @@ def _text(document: dict[str, Any], key: str, default: str, source: str) -> str:
     if not isinstance(value, str):
         raise ProblemError(f'{source}: "{key}" must be a text, got {value!r:.60}')
     return value
+
+
+def _texts(document: dict[str, Any], key: str, source: str) -> list[str]:
+    value = document.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
+        raise ProblemError(f'{source}: "{key}" must be a list of texts, got {value!r:.60}')
+    return value
+
+
+def _units(value: Any, source: str) -> Units:
+    """The names of units, and the disutility of a unit of time."""
+    known = isinstance(value, dict) and set(value) <= set(Units._fields)
+    factor = finite(value.get("time_factor", 1.0)) if known else None
+    texts = known and all(isinstance(text, str) for name, text in value.items() if name != "time_factor")
+    if not texts or factor is None or factor <= 0:
+        expected = ", ".join(Units._fields)
+        raise ProblemError(f'{source}: "unit_names" must be an object with some of {expected}, got {value!r:.60}')
+    return Units(**{**value, "time_factor": factor})

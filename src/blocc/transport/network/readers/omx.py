@@ -64,7 +64,7 @@ def _pick(h5py: Any, stream: Any, group: str, wanted: str | None, what: str, fil
     if not names:
         return None, ""
     if wanted is None and len(names) > 1:
-        raise OptionError(f"{file} has several: {known}; choose one with {what}")
+        raise OptionError(f"{file} has several: {known}; choose one with {what}=NAME")
     name = names[0] if wanted is None else wanted
     links = (folder.get(name, getlink=True), stream.get(group, getlink=True))
     if not all(isinstance(link, h5py.HardLink) for link in links):  # a soft link may lead on to an external one

@@ -15,11 +15,25 @@ from blocc._lib.files import read_limited
 from blocc._lib.tables import csv_records
 from blocc.errors import BloccError, ProblemError
 from blocc.transport.network.checked_rows import PLACE, NetworkError, Table, finite, identifier, raise_if_any
-from blocc.transport.network.network import NodeId
+from blocc.transport.network.network import NO_UNITS, NodeId, Units
 
 MAX_BYTES = 200 * 1024 * 1024
 MAX_ROWS = 2_000_000
 MAX_COMPLAINTS = 1000
+#: Headings of a file of coordinates.
+COORDINATES = {
+    "id": ("node_id", "id", "node"),
+    "x": ("x_coord", "x", "lon", "longitude"),
+    "y": ("y_coord", "y", "lat", "latitude"),
+}
+#: How the sentence about coordinates begins that no file has.
+INVENTED = "Invented: coordinates"
+#: Figures that many files have and the model has no place for, by the beginning of their headings, and why.
+_NOT_IN_THE_MODEL = {
+    ("capacity", "lanes"): "capacities of roads that exist do not limit a design",
+    ("b", "power", "vdf", "bpr", "alpha", "beta"): "times do not grow with the flow",
+    ("toll",): "nobody pays a toll",
+}
 
 
 class Complaints:
@@ -60,8 +74,15 @@ def check_rows(count: int, what: str) -> None:
         raise ProblemError(f"{what}: more than {MAX_ROWS:,} rows; choose a part of the network")
 
 
-def read_csv(path: Path, columns: Mapping[str, tuple[str, ...]], required: Iterable[str]) -> list[dict[str, str]]:
-    """Rows of a CSV file, with their places.
+class CsvTable(NamedTuple):
+    """Rows of a CSV file, with their places, and the headings of columns with text in them that are not among them."""
+
+    rows: list[dict[str, str]]
+    unused: list[str]
+
+
+def read_csv(path: Path, columns: Mapping[str, tuple[str, ...]], required: Iterable[str]) -> CsvTable:
+    """Read a CSV file.
 
     :param columns: which headings (any of several) hold what the model calls by one name
     """
@@ -73,15 +94,18 @@ def read_csv(path: Path, columns: Mapping[str, tuple[str, ...]], required: Itera
     header = [heading.strip().lower() for heading in first[1]]
     found = _positions(path.name, header, columns, required)
     rows: list[dict[str, str]] = []
+    unused = set(range(len(header))) - set(found.values())
+    filled: set[int] = set()
     for line, cells in records:
         place = f"{path.name} line {line}"
         if len(cells) != len(header):
             complaints.add(place, f"has {len(cells)} cells, but the header names {len(header)} columns")
             continue
         rows.append({PLACE: place, **{name: cells[position].strip() for name, position in found.items()}})
+        filled.update(position for position in unused if cells[position].strip())
         check_rows(len(rows), path.name)
     complaints.raise_if_any()
-    return rows
+    return CsvTable(rows, [header[position] for position in sorted(filled) if header[position]])
 
 
 def _positions(
@@ -105,6 +129,19 @@ def _positions(
     return found
 
 
+def not_used(columns: Sequence[str], file: str) -> list[str]:
+    """A sentence about columns that are not read, and what that means; none where there are none."""
+    if not columns:
+        return []
+    because = [
+        why
+        for words, why in _NOT_IN_THE_MODEL.items()
+        if any(column == word or column.startswith((word + "_", word + " ")) for column in columns for word in words)
+    ]
+    reasons = f" ({', '.join(because)})" if because else ""
+    return [f"Not used: {', '.join(columns)} of {file}{reasons}."]
+
+
 Row = Mapping[str, Any]
 
 
@@ -112,7 +149,7 @@ class Demand(NamedTuple):
     """Rows of origin, destination and demand (perhaps also revenue and alternative_time)."""
 
     rows: Sequence[Row]
-    notes: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
 
 
 @dataclass
@@ -130,7 +167,11 @@ class RawNetwork:
     zones: Mapping[NodeId, NodeId] | None = None  #: node of each zone; None: demand names nodes
     zones_from: str = "the nodes"  #: the file that has the zones
     start_range: Any = None
-    notes: list[str] = field(default_factory=list)
+    notes: str = ""
+    assumptions: list[str] = field(default_factory=list)
+    crs: str = ""
+    says_coordinates: bool = False  #: whether the file itself says if they are longitude and latitude
+    units: Units = NO_UNITS
     demand_expected: str = "a table of markets"  #: where the demand would have been found
 
     def set_demand(self, demand: Demand, *, keep_zero: bool) -> None:
@@ -150,10 +191,28 @@ class RawNetwork:
             elif amount != 0 or keep_zero:
                 kept.append({**known.get((origin, destination), {}), **row})
         self.markets = kept
-        self.notes.extend(demand.notes)
+        self.assumptions.extend(demand.assumptions)
         if within:
             rows_are = "1 row holds" if count == 1 else f"{count} rows hold"
-            self.notes.append(f"Dropped: demand {within:.6g} within a node ({rows_are} it).")
+            self.assumptions.append(f"Dropped: demand {within:.6g} within a node ({rows_are} it).")
+
+    def set_coordinates(self, path: Path) -> None:
+        """Take the coordinates of all nodes from a CSV file with node_id, and x and y (or longitude and latitude)."""
+        rows = read_csv(path, COORDINATES, ("id", "x", "y")).rows
+        table = Table("nodes", self.nodes)
+        found = {identifier(row["id"]): row for row in rows}
+        placed: list[Row] = []
+        for position, node in enumerate(self.nodes):
+            place = found.get(identifier(node.get("id")))
+            if place is None:
+                table.complain(position, "id", f"has no row in {path.name}")
+                continue
+            rest = {key: value for key, value in node.items() if key not in ("x", "y", "lon", "lat", PLACE)}
+            placed.append({**rest, "x": place["x"], "y": place["y"], PLACE: place[PLACE]})
+        raise_if_any(self.name, (table,))
+        self.nodes, self.crs, self.says_coordinates = placed, "", False
+        self.assumptions = [line for line in self.assumptions if not line.startswith(INVENTED)]
+        self.assumptions.append(f"Coordinates: {path.name}.")
 
     def _at_nodes(self, demand: Demand) -> list[Row]:
         zones = self.zones or {}

@@ -11,9 +11,13 @@ import numpy as np
 
 from blocc._lib.arrays import Bool, NDArray
 from blocc.errors import OptionError, ProblemError
-from blocc.transport.network.checked_rows import NetworkError, Table, is_blank
-from blocc.transport.network.network import TransportNetwork
+from blocc.transport.network.checked_rows import LARGEST, NetworkError, Table, finite, identifier, is_blank
+from blocc.transport.network.line_geometry import looks_geographic
+from blocc.transport.network.network import HOURS, TransportNetwork, Units
 from blocc.transport.network.readers.raw import RawNetwork, Row, check_rows
+
+#: Time on the existing network over that of the shortest path, where nobody says.
+ALTERNATIVE_FACTOR = 1.5
 
 
 @dataclass(frozen=True)
@@ -29,23 +33,36 @@ class FillRules:
     cost_per_time: float | None = None  #: ... and for a unit of time; with both, their sum
     revenue_flat: float | None = None  #: revenue of one passenger, whatever the way ...
     revenue_per_time: float | None = None  #: ... and for a unit of time on the shortest path; with both, their sum
-    alternative_factor: float = 1.5  #: time on the existing network over that of the shortest path
-    geographic: bool | None = None  #: coordinates are longitude and latitude; None: as the file says, else plane
+    alternative_factor: float | None = None  #: time on the existing network over the shortest path's; None: 1.5
+    geographic: bool | None = None  #: coordinates are longitude and latitude; None: as the file says, or as they look
+    drop_unreachable: bool = False  #: leave out markets that no path serves, in place of refusing the network
+    time_unit: str | None = None  #: of the times in the file: h, min or s
+    length_unit: str | None = None
+    money_unit: str | None = None
 
     def __post_init__(self) -> None:
         for rule in fields(self):
             value = getattr(self, rule.name)
-            if rule.name == "geographic":
-                if value not in (None, True, False):
-                    raise OptionError(f"geographic must be True, False or None, got {value!r}")
+            if rule.name in ("geographic", "drop_unreachable"):
+                if value not in (rule.default, True, False):
+                    raise OptionError(f"{rule.name} must be True, False or {rule.default}, got {value!r}")
                 continue
             if value is None and rule.default is None:
+                continue
+            if rule.name.endswith("_unit"):
+                self._check_unit(rule.name, value)
                 continue
             number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
             least_is_open = rule.name in ("time_factor", "demand_factor")
             if not number or not math.isfinite(value) or value < 0 or (least_is_open and value == 0):
                 bound = "above 0" if least_is_open else "not below 0"
                 raise OptionError(f"{rule.name} must be a finite number {bound}, got {value!r}")
+
+    @staticmethod
+    def _check_unit(name: str, value: object) -> None:
+        known = not name.startswith("time") or str(value).strip().lower() in HOURS
+        if not isinstance(value, str) or not value.strip() or not known:
+            raise OptionError(f"{name} must be {'h, min or s' if not known else 'a text'}, got {value!r}")
 
 
 def complete(raw: RawNetwork, rules: FillRules | None = None) -> TransportNetwork:
@@ -62,8 +79,8 @@ def complete(raw: RawNetwork, rules: FillRules | None = None) -> TransportNetwor
     with np.errstate(over="ignore", invalid="ignore"):
         filled = filling.filled(network)
     for name in ("time", "cost", "demand", "revenue", "alternative_time"):
-        if not np.isfinite(getattr(filled, name)).all():
-            raise ProblemError(f"network {raw.name!r}: the rules make {name} overflow; choose another unit")
+        if not (getattr(filled, name) <= LARGEST).all():  # what overflows is not below either
+            raise ProblemError(f"network {raw.name!r}: the rules make {name} overflow {LARGEST:g}; choose another unit")
     filled.check_text()
     return filled
 
@@ -79,6 +96,8 @@ class _Filling:
         self.no_revenue = self._missing(raw.markets or (), "revenue")
         self.no_alternative = self._missing(raw.markets or (), "alternative_time")
         self.length = np.zeros(len(raw.links))
+        self.assumptions: list[str] = []
+        self.geographic = self._is_geographic()
 
     @staticmethod
     def _missing(rows: Sequence[Row], column: str) -> Bool[NDArray, "rows"]:
@@ -100,13 +119,25 @@ class _Filling:
                 markets,
                 name=raw.name,
                 start_range=raw.start_range,
-                notes="\n".join(raw.notes),
+                notes=raw.notes,
+                crs=raw.crs if self.rules.geographic is None else "EPSG:4326" if self.rules.geographic else "",
+                drop_unreachable=self.rules.drop_unreachable,
             )
         except NetworkError as error:
             raise NetworkError(raw.name, [*complaints, *error.complaints]) from None
         if complaints:
             raise NetworkError(raw.name, complaints)
+        self._forget_dropped(network)
         return network
+
+    def _forget_dropped(self, network: TransportNetwork) -> None:
+        """Keep what is known about the markets that are left, where some were dropped."""
+        if network.n_markets == len(self.no_revenue):
+            return
+        row = {(identifier(m["origin"]), identifier(m["destination"])): k for k, m in enumerate(self.raw.markets or ())}
+        ends = zip(network.origin.tolist(), network.destination.tolist(), strict=True)
+        kept = [row[network.nodes[i], network.nodes[j]] for i, j in ends]
+        self.no_revenue, self.no_alternative = self.no_revenue[kept], self.no_alternative[kept]
 
     def filled(self, network: TransportNetwork) -> TransportNetwork:
         """The factors and the rules applied to a checked network."""
@@ -115,9 +146,8 @@ class _Filling:
         shortest = network.free_flow_times * rules.time_factor
         cost = (rules.cost_per_length or 0.0) * self.length + (rules.cost_per_time or 0.0) * time
         revenue = (rules.revenue_flat or 0.0) + (rules.revenue_per_time or 0.0) * shortest
-        alternative = np.where(
-            self.no_alternative, rules.alternative_factor * shortest, network.alternative_time * rules.time_factor
-        )
+        usual = self.alternative_factor * shortest
+        alternative = np.where(self.no_alternative, usual, network.alternative_time * rules.time_factor)
         starts = network.start_range
         return replace(
             network,
@@ -127,14 +157,37 @@ class _Filling:
             revenue=np.where(self.no_revenue, revenue, network.revenue),
             alternative_time=alternative,
             start_range=None if starts is None else (starts[0] * rules.demand_factor, starts[1] * rules.demand_factor),
-            notes="\n".join(line for line in (network.notes, *self._notes()) if line),
+            units=self._units(),
+            assumptions=(*self.raw.assumptions, *network.assumptions, *self.assumptions, *self._sentences(network)),
         )
+
+    @property
+    def alternative_factor(self) -> float:
+        """Of the rules, or the usual one."""
+        return ALTERNATIVE_FACTOR if self.rules.alternative_factor is None else self.rules.alternative_factor
+
+    def _units(self) -> Units:
+        """The units that the file and the rules name."""
+        units, rules = self.raw.units, self.rules
+        given = {"time": rules.time_unit, "length": rules.length_unit, "money": rules.money_unit}
+        named = {name: unit.strip() for name, unit in given.items() if unit is not None}
+        return units._replace(time_factor=units.time_factor * rules.time_factor, **named)
+
+    def _is_geographic(self) -> bool | None:
+        """Whether coordinates are longitude and latitude, if the rules say so or they look so; None: as in the file."""
+        if self.rules.geographic is not None or self.raw.says_coordinates:
+            return self.rules.geographic
+        places = [[finite(row.get(axis)) for axis in ("x", "y")] for row in self.raw.nodes]
+        if any(None in place for place in places) or not looks_geographic(np.array(places, dtype=float)):
+            return None
+        self.assumptions.append("Coordinates look like longitude and latitude, and were taken as such.")
+        return True
 
     def _node(self, row: Row) -> Row:
         """The node with its coordinates under the names that say what they are."""
-        if self.rules.geographic is None:
+        if self.geographic is None:
             return row
-        names = {"x": "lon", "y": "lat"} if self.rules.geographic else {"lon": "x", "lat": "y"}
+        names = {"x": "lon", "y": "lat"} if self.geographic else {"lon": "x", "lat": "y"}
         return {names.get(key, key): value for key, value in row.items()}
 
     def _link(self, row: int, record: dict[str, Any]) -> dict[str, Any]:
@@ -156,9 +209,19 @@ class _Filling:
         return record
 
     def _rules_missing(self) -> list[str]:
-        """Complaints about figures that are neither in the file nor in the rules."""
+        """Complaints about figures that are neither in the file nor in the rules, and about rules without a use."""
         rules, raw = self.rules, self.raw
         lines = []
+        for table, column, missing, names in (
+            ("link", "cost", self.no_cost, ("cost_per_length", "cost_per_time")),
+            ("market", "revenue", self.no_revenue, ("revenue_flat", "revenue_per_time")),
+            ("market", "alternative_time", self.no_alternative, ("alternative_factor",)),
+        ):
+            given = [name for name in names if getattr(rules, name) is not None]
+            if given and not missing.any():
+                lines.append(
+                    f"{given[0]} fills in what a file leaves out, but every {table} has its {column}; leave it out"
+                )
         for table, column, missing, names in (
             ("links", "cost", self.no_cost, ("cost_per_length", "cost_per_time")),
             ("markets", "revenue", self.no_revenue, ("revenue_flat", "revenue_per_time")),
@@ -170,23 +233,26 @@ class _Filling:
                 lines.append(f"{place}: {count}, from here on; give {names[0]} or {names[1]}")
         return lines
 
-    def _notes(self) -> list[str]:
-        """What was filled, for the people who read the network later."""
+    def _sentences(self, network: TransportNetwork) -> list[str]:
+        """What was multiplied and filled in, for the people who read the network later."""
         rules, lines = self.rules, []
 
         def note(missing: Bool[NDArray, "rows"], what: str, how: str) -> None:
             if missing.any():
                 lines.append(f"Filled in: {what} of {int(missing.sum())} {how}.")
 
+        parallel = network.n_links - len(set(zip(network.tail.tolist(), network.head.tolist(), strict=True)))
+        if parallel:
+            lines.append(f"Parallel links: {parallel} beside another from the same node to the same node.")
         if rules.time_factor != 1:
             lines.append(f"Times were multiplied by {rules.time_factor:g}.")
         if rules.demand_factor != 1:
             lines.append(f"Demand was multiplied by {rules.demand_factor:g}.")
-        note(self.no_time, "time", "links, length over free_speed")
+        note(self.no_time, "time", "links, length over free_speed, in the unit that these two make")
         note(self.no_cost, "cost", f"links, {_sum(rules.cost_per_length, 'length', rules.cost_per_time, 'time')}")
         shortest = "time of the shortest path"
         note(self.no_revenue, "revenue", f"markets, {_sum(rules.revenue_flat, '', rules.revenue_per_time, shortest)}")
-        note(self.no_alternative, "alternative_time", f"markets, {rules.alternative_factor:g} * {shortest}")
+        note(self.no_alternative, "alternative_time", f"markets, {self.alternative_factor:g} * {shortest}")
         return lines
 
 

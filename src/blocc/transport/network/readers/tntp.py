@@ -3,8 +3,8 @@
 ``NAME_net.tntp`` has the links, ``NAME_trips.tntp`` the demand and ``NAME_node.tntp`` (optional) the coordinates;
 without it the nodes are placed on a circle, in the order of their numbers. Zones are the nodes with the lowest numbers.
 
-``<FIRST THRU NODE>`` is ignored: paths may also pass through zones. Free flow times of zero, which connectors of zones
-have, are kept.
+``<FIRST THRU NODE>`` is the lowest number of a node that paths may pass. Free flow times of zero, which connectors of
+zones have, are kept. Links have no names of their own; their numbers in the file tell parallel ones apart.
 """
 
 from __future__ import annotations
@@ -17,11 +17,23 @@ from pathlib import Path
 
 from blocc.errors import ProblemError
 from blocc.transport.network.checked_rows import PLACE, finite, identifier
-from blocc.transport.network.readers.raw import Complaints, Demand, RawNetwork, Row, check_rows, read_text
+from blocc.transport.network.readers.raw import (
+    INVENTED,
+    Complaints,
+    Demand,
+    RawNetwork,
+    Row,
+    check_rows,
+    not_used,
+    read_text,
+)
 
 SUFFIX = "_net.tntp"
 #: Columns of a line of the network file; the format fixes their order.
 COLUMNS = ("init node", "term node", "capacity", "length", "free flow time")
+MORE_COLUMNS = ("b", "power", "speed", "toll", "link type")
+#: Metadata that would change what a link costs.
+FACTORS = ("TOLL FACTOR", "DISTANCE FACTOR")
 
 _TAG = re.compile(r"<([^>]*)>(.*)")
 _ORIGIN = re.compile(r"origin\b\s*(.*)", flags=re.IGNORECASE)
@@ -31,21 +43,27 @@ def read_tntp(net: Path) -> RawNetwork:
     """The raw network of a ``NAME_net.tntp`` file and of the files beside it."""
     name = net.name[: -len(SUFFIX)] or "network"
     trips, node = (net.with_name(f"{net.name[: -len(SUFFIX)]}_{what}.tntp") for what in ("trips", "node"))
-    links, tags = _links(net, name)
-    notes = []
+    links, tags, width = _links(net, name)
+    assumptions = not_used(["capacity", *MORE_COLUMNS[: width - len(COLUMNS)]], net.name)
     if node.is_file():
         nodes = _nodes(node, name)
     else:
         nodes = _circle(net, tags, links)
-        notes.append(f"There was no {node.name}: the nodes stand on a circle in the order of their numbers.")
-    if (_count(tags, "FIRST THRU NODE") or 0) > 1:
-        notes.append(f"Ignored: <FIRST THRU NODE> {tags['FIRST THRU NODE']}; paths may pass through zones.")
+        assumptions.append(f"{INVENTED}, on a circle in the order of the numbers, since there is no {node.name}.")
+    first = _count(tags, "FIRST THRU NODE") or 0
+    if first > 1:
+        nodes = [{**row, "through": not _is_below(row["id"], first)} for row in nodes]
+        closed = sum(not row["through"] for row in nodes)
+        assumptions.append(f"Paths do not pass the {closed} nodes below number {first} (<FIRST THRU NODE>).")
+    for tag in FACTORS:
+        if finite(tags.get(tag, "")):
+            assumptions.append(f"Not used: <{tag}> {tags[tag]}; a link costs its time alone.")
     raw = RawNetwork(
         name=name,
         nodes=nodes,
         links=links,
         markets=None,
-        notes=notes,
+        assumptions=assumptions,
         demand_expected=f"{trips.name} beside {net.name}",
     )
     if trips.is_file():
@@ -73,7 +91,13 @@ def _count(tags: dict[str, str], tag: str) -> int | None:
     return int(number) if number is not None and number >= 0 else None
 
 
-def _links(net: Path, name: str) -> tuple[list[Row], dict[str, str]]:
+def _is_below(identity: object, first: int) -> bool:
+    number = identifier(identity)
+    return isinstance(number, int) and number < first
+
+
+def _links(net: Path, name: str) -> tuple[list[Row], dict[str, str], int]:
+    """The links, the metadata, and how many columns a link has."""
     complaints = Complaints(name)
     rows: list[Row] = []
     tags: dict[str, str] = {}
@@ -91,13 +115,14 @@ def _links(net: Path, name: str) -> tuple[list[Row], dict[str, str]]:
         if len(cells) != width:  # a figure left out would move the others into wrong columns
             complaints.add(place, f"has {len(cells)} figures, but the first link has {width}")
             continue
-        rows.append({"from": cells[0], "to": cells[1], "length": cells[3], "time": cells[4], PLACE: place})
+        figures = {"from": cells[0], "to": cells[1], "length": cells[3], "time": cells[4]}
+        rows.append({"link_id": len(rows) + 1, **figures, PLACE: place})
         check_rows(len(rows), net.name)
     complaints.raise_if_any()
     promised = _count(tags, "NUMBER OF LINKS")
     if promised is not None and promised != len(rows):
         raise ProblemError(f"{net.name}: <NUMBER OF LINKS> says {promised}, but there are {len(rows)}; is it complete?")
-    return rows, tags
+    return rows, tags, width
 
 
 def _nodes(path: Path, name: str) -> list[Row]:
