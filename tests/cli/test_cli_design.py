@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from blocc.cli import design as cli_design
 from blocc.report.transport.design_tables import read_design_json
 from blocc.transport import Design, DesignModel, design_network, read_network, write_network
 from browser import needs_browser, visit
+from transport_designs import fake_design, one_market
 
 FILES = {"design.json", "links.csv", "markets.csv", "design.geojson", "report.html"}
 
@@ -66,7 +68,7 @@ def test_checkpoint_and_resume(tmp_path: Path, quick: list[Design]) -> None:
     np.testing.assert_array_equal(quick[0].capacity, quick[1].capacity)
     other = blocc("design", "three", "--starts", 1, "--seed", 5, "--resume", file)
     assert other.exit_code == 2
-    assert "seed=0" in other.output
+    assert "--seed 0" in other.output
 
 
 # --- what it writes ------------------------------------------------------------------------------------------------
@@ -196,29 +198,52 @@ def test_time_limit_has_its_own_code(quick: list[Design]) -> None:
     assert blocc("design", "three", "--time-limit", 1e-3).exit_code == 8
 
 
+def test_lack_of_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (MemoryError("Unable to allocate 37 GiB"), RuntimeError("RESOURCE_EXHAUSTED: Out of memory\nat")):
+
+        def fail(*_: Any, error: Exception = error, **__: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(cli_design, "design_network", fail)
+        outcome = blocc("design", "three")
+        assert outcome.exit_code == 10
+        assert outcome.stderr.startswith("blocc: out of memory (")
+        assert outcome.stderr.count("\n") == 1
+
+
+def test_nothing_built_says_why(tmp_path: Path, quick: list[Design], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the work, and with the answer."""
+    made = fake_design(replace(one_market(), cost=np.array([7.0])), build=False)
+    monkeypatch.setattr(cli_design, "design_network", lambda *_, **__: made)
+    monkeypatch.setattr(cli_design.NetworkSource, "read", lambda self: made.network)
+    outcome = blocc("design", "three")
+    assert "blocc: No market can pay for any path: a to b comes closest" in outcome.stderr
+    assert "why nothing is built" in outcome.stdout
+
+
 # --- bad input -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("options", "word"),
     [
         (["--gamma", "big"], "--gamma"),
-        (["--gamma", "-1"], "gamma"),
-        (["--starts", "0"], "starts"),
+        (["--gamma", "-1"], "--gamma must be"),
+        (["--starts", "0"], "--starts must be"),
         (["--starts", "many"], "--starts"),
-        (["--seed", "-1"], "seed"),
-        (["--budget", "-1"], "budget"),
+        (["--seed", "-1"], "--seed must be"),
+        (["--budget", "-1"], "--budget must be"),
         (["--budget", "lots"], "--budget"),
-        (["--budget", "nan"], "budget"),
+        (["--budget", "nan"], "--budget must be"),
         (["--max-capacity", "much"], "--max-capacity"),
         (["--max-capacity", "true"], "--max-capacity"),
-        (["--max-capacity", "-1"], "max_capacity"),
-        (["--max-capacity", "[1, 2]"], "max_capacity"),
-        (["--max-capacity", '[1, "x", 1, 1, 1, 1]'], "max_capacity"),
-        (["--method", "magic"], "method"),
-        (["--preset", "x"], "preset"),
-        (["--time-limit", "-1"], "time_limit"),
-        (["--max-iterations", "0"], "max_iterations"),
-        (["--symmetric", "--method", "pgd"], "pgd"),
-        (["--matrix", "AM"], "matrix"),
+        (["--max-capacity", "-1"], "--max-capacity must"),
+        (["--max-capacity", "[1, 2]"], "--max-capacity must"),
+        (["--max-capacity", '[1, "x", 1, 1, 1, 1]'], "--max-capacity must"),
+        (["--method", "magic"], "--method must be"),
+        (["--preset", "x"], "--preset must be"),
+        (["--time-limit", "-1"], "--time-limit must be"),
+        (["--max-iterations", "0"], "--max-iterations must be"),
+        (["--symmetric", "--method", "pgd"], "use --method 'prices'"),
+        (["--matrix", "AM"], "give --demand-omx too"),
     ],
     ids=" ".join,
 )

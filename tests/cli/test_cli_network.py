@@ -45,6 +45,15 @@ def test_describe_as_json() -> None:
     assert facts["demand"] == pytest.approx(104.4)
 
 
+def test_describe_free_paths(tmp_path: Path) -> None:
+    (tmp_path / "free_net.tntp").write_text(NET.replace("3 6 ;", "3 0 ;"))
+    (tmp_path / "free_trips.tntp").write_text(TRIPS)
+    rules = ("--cost-per-length", 2, "--revenue-flat", 1)
+    shown = network("describe", tmp_path / "free_net.tntp", *rules).output
+    assert "shortest path range" in shown
+    assert "e-30" not in shown
+
+
 def test_describe_with_rules(pair: Path) -> None:
     options = ("--cost-per-length", 2, "--revenue-flat", 1, "--time-factor", 0.5, "--json")
     facts = json.loads(network("describe", pair, *options).output)
@@ -78,7 +87,55 @@ def test_bad_input_is_one_sentence_and_exit_code_2(command: str, pair: Path) -> 
     assert network(command, pair, "--cost-per-time", -1).exit_code == 2
     unfilled = network(command, pair)
     assert unfilled.exit_code == 2
-    assert "give cost_per_length or cost_per_time" in unfilled.output
+    assert "give --cost-per-length or --cost-per-time" in unfilled.output
+
+
+def test_validate_says_loudly_what_is_not_used(pair: Path) -> None:
+    shown = network("validate", pair, "--cost-per-length", 100, "--revenue-flat", 1, "--time-factor", 0.1)
+    assert shown.exit_code == 0
+    lines = shown.output.splitlines()
+    assert lines[0] == "ok: pair, 2 nodes, 2 links, 1 markets"
+    assert lines[1].startswith("  NOT USED: capacity of pair_net.tntp (capacities of roads")
+    assert (
+        "  Invented: coordinates, on a circle in the order of the numbers, since there is no pair_node.tntp." in lines
+    )
+    assert "  Times were multiplied by 0.1." in lines
+    assert "  Filled in: cost of 2 links, 100 * length." in lines
+    assert lines[-1].startswith("  WARNING: No market can pay for any path: 1 to 2 comes closest")
+    assert "by a factor of 300 at least" in lines[-1]
+
+
+def test_rules_without_a_use_are_refused() -> None:
+    shown = network("validate", "three", "--cost-per-length", 2)
+    assert shown.exit_code == 2
+    assert "--cost-per-length fills in what a file leaves out, but every link has its cost" in shown.output
+
+
+def test_coordinates_from_another_file(pair: Path, tmp_path: Path) -> None:
+    (tmp_path / "places.csv").write_text("node_id,x_coord,y_coord\n1,-5.9871,37.3912\n2,-5.9812,37.3955\n")
+    rules = ("--cost-per-length", 2, "--revenue-flat", 1, "--coordinates", tmp_path / "places.csv")
+    assert network("convert", pair, tmp_path / "placed.json", *rules).exit_code == 0
+    placed = read_network(tmp_path / "placed.json")
+    assert placed.geographic
+    assert placed.coordinates.tolist() == [[-5.9871, 37.3912], [-5.9812, 37.3955]]
+    assert "Coordinates look like longitude and latitude, and were taken as such." in placed.assumptions
+    assert not any(line.startswith("Invented") for line in placed.assumptions)
+    assert network("convert", pair, tmp_path / "plane.json", *rules, "--plane").exit_code == 0
+    assert not read_network(tmp_path / "plane.json").geographic
+    (tmp_path / "places.csv").write_text("id,x,y\n1,0,0\n")
+    missing = network("validate", pair, *rules)
+    assert missing.exit_code == 2
+    assert "pair_net.tntp node 2: id 2 has no row in places.csv" in missing.output
+
+
+def test_unreachable_markets_are_dropped_on_request(tmp_path: Path) -> None:
+    (tmp_path / "one_net.tntp").write_text(NET.replace("LINKS> 2", "LINKS> 1").replace("2 1 900 3 6 ;\n", ""))
+    (tmp_path / "one_trips.tntp").write_text("Origin 1\n 2 : 5.0;\nOrigin 2\n 1 : 3.0;\n")
+    rules = (tmp_path / "one_net.tntp", "--cost-per-length", 0.1, "--revenue-flat", 1)
+    assert network("validate", *rules).exit_code == 2
+    shown = network("validate", *rules, "--drop-unreachable")
+    assert shown.exit_code == 0
+    assert "Dropped: 1 markets with demand 3, which no path over the candidate links serves." in shown.output
 
 
 def test_convert(pair: Path, tmp_path: Path) -> None:

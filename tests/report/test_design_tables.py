@@ -5,29 +5,43 @@ from __future__ import annotations
 import csv
 import json
 import os
+import sqlite3
+import struct
+import zipfile
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from blocc.errors import BloccError
 from blocc.report.transport.design_tables import read_design_json, write_design
-from blocc.result import History, Status
+from blocc.result import Certificate, History, Status
 from blocc.transport.design.design_result import Design
+from blocc.transport.network.network import Units
 from transport_designs import fake_design, geographic_network, one_market, small_network
 
 NAMES = [
     "design.json",
+    "summary.csv",
     "links.csv",
     "markets.csv",
+    "columns.csv",
+    "design.xlsx",
     "design.geojson",
+    "design.gpkg",
     "report.html",
     "map.png",
     "demand.png",
     "convergence.png",
     "report.pdf",
 ]
+
+
+ASSUMED = ("Filled in: cost of 10 links, 2 * length.", "Not used: capacity, toll of link.csv.")
 
 
 def strict(path: Path) -> Any:
@@ -42,7 +56,8 @@ def strict(path: Path) -> Any:
 @pytest.fixture(scope="module")
 def design() -> Design:
     """North to East has no passenger, and the link from Centre to East is not built."""
-    made = fake_design(settings={"tolerance": 1e-5, "x0": np.array([1.0, np.nan]), "solver": object()})
+    network = replace(small_network(), assumptions=ASSUMED, units=Units("min", 0.1, "km", "EUR"))
+    made = fake_design(network, settings={"tolerance": 1e-5, "x0": np.array([1.0, np.nan]), "solver": object()})
     made.follower.travel_time[2] = np.nan
     made.follower.path_cost[2] = np.inf
     return made
@@ -74,6 +89,11 @@ def test_summary(design: Design, folder: Path) -> None:
     assert summary["demand"] == 29.0
     assert summary["served"] == pytest.approx(float(design.network.demand @ design.follower.share))
     assert summary["certificate"]["stationarity"] == 2e-9
+    assert summary["assumptions"] == list(ASSUMED)
+    assert summary["units"] == {"time": "min", "time_factor": 0.1, "length": "km", "money": "EUR"}
+    assert (summary["withheld"], summary["hints"]) == ("", [])
+    assert summary["indicators"]["passengers"] == pytest.approx(summary["served"])
+    assert [check["verdict"] for check in summary["checks"]] == ["pass"] * 4 + ["no limit", "pass"]
     assert summary["settings"]["x0"] == [1.0, None]
     assert "object" in summary["settings"]["solver"]
     assert [row["status"] for row in document["starts"]] == ["converged", "stalled", "stalled", "stalled"]
@@ -103,6 +123,103 @@ def test_markets(folder: Path) -> None:
     assert document["markets"][2]["path_cost"] is None
 
 
+def test_summary_in_a_table(folder: Path) -> None:
+    with (folder / "summary.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    found = {row["name"]: row for row in rows}
+    assert found["status"]["value"] == "converged"
+    assert found["utility"]["unit"] == "EUR"
+    assert float(found["capacities: gain left"]["value"]) < float(found["capacities: gain left"]["limit"])
+    assert found["capacities: gain left"]["verdict"] == "pass"
+    assert [row["name"] for row in rows if row["kind"] == "assumption"] == list(ASSUMED)
+
+
+def test_every_column_is_explained(folder: Path) -> None:
+    with (folder / "columns.csv").open(encoding="utf-8", newline="") as stream:
+        told = [(row["file"], row["column"]) for row in csv.DictReader(stream)]
+    for file in ("links.csv", "markets.csv"):
+        with (folder / file).open(encoding="utf-8", newline="") as stream:
+            assert [name for where, name in told if where == file] == next(csv.reader(stream))
+    assert "EUR per unit of capacity" in (folder / "columns.csv").read_text(encoding="utf-8")
+
+
+def test_workbook_is_the_tables_again(folder: Path) -> None:
+    """Read with the standard library alone: sheets are XML in a ZIP archive."""
+    space = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+    with zipfile.ZipFile(folder / "design.xlsx") as archive:
+        assert archive.testzip() is None
+        book = ElementTree.fromstring(archive.read("xl/workbook.xml"))
+        names = [sheet.attrib["name"] for sheet in book.iter(f"{space}sheet")]
+        sheets = [archive.read(f"xl/worksheets/sheet{k}.xml") for k in range(1, 5)]
+    assert names == ["summary", "links", "markets", "columns"]
+    for name, sheet in zip(names, sheets, strict=True):
+        cells = [
+            ["".join(cell.itertext()) for cell in row.iter(f"{space}c")]
+            for row in ElementTree.fromstring(sheet).iter(f"{space}row")
+        ]
+        with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as stream:
+            assert cells == list(csv.reader(stream))
+
+
+def test_geopackage(design: Design, folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "design.gpkg")) as file:
+        assert file.execute("PRAGMA application_id").fetchone() == (0x47504B47,)
+        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert file.execute("PRAGMA foreign_key_check").fetchall() == []
+        layers = file.execute("SELECT table_name, data_type, srs_id FROM gpkg_contents").fetchall()
+        assert layers == [("nodes", "features", -1), ("links", "features", -1), ("assumptions", "attributes", None)]
+        rows = file.execute("SELECT geom, capacity, length, link_id FROM links ORDER BY fid").fetchall()
+        assert [row[1] for row in rows] == design.capacity.tolist()
+        assert [row[3] for row in rows] == [str(k) for k in range(1, 11)]
+        assert rows[0][2] is None
+        blob = rows[1][0]
+        assert struct.unpack("<2sBBiBII4d", blob) == (b"GP", 0, 1, -1, 1, 2, 2, 0.0, 1.0, 0.0, 2.0)
+        assert [row[0] for row in file.execute("SELECT sentence FROM assumptions")] == list(ASSUMED)
+        assert file.execute("SELECT id, name, zone_id FROM nodes").fetchone() == ("1", "North", None)
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_lines_and_reference_system_reach_the_gis(tmp_path: Path) -> None:
+    plain = small_network()
+    bent = np.array([[0.0, 2.0], [0.25, 1.5], [0.0, 1.0]])
+    network = replace(plain, geometry=(bent, *plain.geometry[1:]), crs="EPSG:25832")
+    write_design(fake_design(network), tmp_path)
+    document = strict(tmp_path / "design.geojson")
+    assert document["features"][4]["geometry"]["coordinates"] == bent.tolist()
+    assert document["crs"]["properties"]["name"] == "urn:ogc:def:crs:EPSG::25832"
+    with closing(sqlite3.connect(tmp_path / "design.gpkg")) as file:
+        assert file.execute("SELECT srs_id FROM gpkg_geometry_columns").fetchall() == [(25832,), (25832,)]
+        (blob,) = file.execute("SELECT geom FROM links").fetchone()
+    assert struct.unpack("<6d", blob[-48:]) == tuple(bent.ravel())
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_what_is_not_the_travellers_own_is_left_out(tmp_path: Path) -> None:
+    failed = Certificate(1.3e3, 3e-10, 1e-9, 4e-6, 2e-5, np.nan)
+    design = fake_design(status=Status.TIME_LIMIT, certificate=failed, lower_level_error=130.0)
+    write_design(design, tmp_path)
+    document = strict(tmp_path / "design.json")
+    assert "solved only to 1.3e+02" in document["summary"]["withheld"]
+    assert document["summary"]["served"] is None
+    assert document["summary"]["indicators"] is None
+    verdicts = {check["name"]: (check["verdict"], check["limit"]) for check in document["summary"]["checks"]}
+    assert verdicts["travellers: stationarity"] == ("FAIL", pytest.approx(1e-5))
+    assert verdicts["capacities: gain left"][0] == "not measured"
+    for row in document["links"]:
+        assert (row["flow"], row["price"], row["utilisation"]) == (None, None, None)
+        assert row["capacity"] is not None
+    for row in document["markets"]:
+        assert {row[name] for name in ("share", "served", "time", "path_cost", "revenue", "consumer_surplus")} == {None}
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Not certified" in page
+    assert '<tr class="failed"><td class="text">FAIL</td>' in page
+    assert "so prices are not theirs" in page
+    words = repr(design)
+    assert "NOT CERTIFIED: The travellers' answer" in words
+    assert "FAIL          travellers: stationarity" in words
+    assert "time saved" not in words
+
+
 @pytest.mark.parametrize("part", ["links", "markets"])
 def test_csv_is_the_json_again(folder: Path, part: str) -> None:
     expected = strict(folder / "design.json")[part]
@@ -120,7 +237,9 @@ def test_geojson_of_a_plane(design: Design, folder: Path) -> None:
     network = design.network
     nodes, links = document["features"][: network.n_nodes], document["features"][network.n_nodes :]
     assert [node["geometry"]["coordinates"] for node in nodes] == network.coordinates.tolist()
-    assert nodes[0]["properties"] == {"kind": "node", "id": 1, "name": "North"}
+    assert nodes[0]["properties"] == {"kind": "node", "id": 1, "name": "North", "zone_id": None}
+    assert document["assumptions"] == list(ASSUMED)
+    assert "crs" not in document
     assert [link["properties"]["capacity"] for link in links] == design.capacity.tolist()
     for k, link in enumerate(links):
         assert link["type"] == "Feature"
@@ -146,7 +265,7 @@ def test_geojson_of_the_earth(tmp_path: Path) -> None:
 def test_rewriting_replaces(design: Design, tmp_path: Path) -> None:
     (tmp_path / "links.csv").write_text("old")
     write_design(design, tmp_path)
-    assert (tmp_path / "links.csv").read_text().startswith("from,to,capacity")
+    assert (tmp_path / "links.csv").read_text().startswith("link_id,from,to,length,capacity")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from blocc.report.progress import ProgressLine, format_row
+from blocc.report.progress import DesignProgress, ProgressLine, format_row
 from blocc.result import HistoryRow
 
 ROW = HistoryRow(
@@ -102,3 +102,35 @@ def test_a_closed_stream_does_not_end_the_run() -> None:
     clock.now += 1.0
     line(1, ROW)
     line.close()
+
+
+def design_lines(live: bool, limit: float | None = None) -> list[str]:
+    """Three starts of 20 s each, with one evaluation every second."""
+    stream, clock = Terminal(live), Clock()
+    line = DesignProgress(3, limit, stream, clock)
+    for second in range(1, 61):
+        clock.now += 1.0
+        evaluations = (second - 1) % 20 + 1
+        line(second, ROW._replace(time=float(second), upper_value=-10.0 - second, evaluations=evaluations))
+    return stream.getvalue().replace("\r", "\n").splitlines()
+
+
+def test_design_off_a_terminal() -> None:
+    lines = [" ".join(line.split()) for line in design_lines(live=False)]
+    assert lines == [
+        "start 1 of 3 utility 20 best 20 gamma 16 10 s, time left not known yet",
+        "start 1 of 3 utility 30 best 30 gamma 16 20 s, time left not known yet",
+        "start 1 of 3 ended after 21 s",
+        "start 2 of 3 utility 40 best 40 gamma 16 30 s, about 33 s left",
+        "start 2 of 3 utility 50 best 50 gamma 16 40 s, about 23 s left",
+        "start 2 of 3 ended after 41 s",
+        "start 3 of 3 utility 60 best 60 gamma 16 50 s, about 11.5 s left",
+        "start 3 of 3 utility 70 best 70 gamma 16 60 s, about 1.5 s left",
+    ]
+
+
+def test_design_on_a_terminal_and_with_a_limit() -> None:
+    lines = design_lines(live=True, limit=100.0)
+    assert "about 99 s left" in lines[1]
+    assert not any("ended" in line for line in lines)
+    assert "start 3 of 3" in lines[-1]

@@ -36,7 +36,7 @@ def test_travellers_do_not_pass_centroids(seed: int) -> None:
 
 def test_a_design_and_its_proof() -> None:
     """One express beside a local line; the way through the centroid is shorter than both and may not be taken."""
-    nodes = [{"id": k, "x": x, "y": 0} for x, k in enumerate("ab")] + [{"id": "zone", "x": 0.5, "y": 0, "through": False}]
+    nodes = [{"id": k, "x": x, "y": 0, "through": k != "zone"} for x, k in enumerate(("a", "b", "zone"))]
     links = [
         {"link_id": "local", "from": "a", "to": "b", "time": 2.0, "cost": 0.5},
         {"link_id": "express", "from": "a", "to": "b", "time": 1.0, "cost": 1.2},

@@ -81,6 +81,7 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
     7  a function is not finite
     8  time limit
     9  the penalty is open: gamma, given by hand, is too small
+   10  out of memory
   130  interrupted or stopped
     1  an unexpected error inside blocc"""
 

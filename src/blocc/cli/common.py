@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
+from typer.models import ArgumentInfo
 
 from blocc._lib.files import plain
 from blocc.errors import BloccError, InputError
@@ -21,6 +23,8 @@ from blocc.report.figure import new_figure
 from blocc.result import Status
 
 BAD_INPUT = 2
+OUT_OF_MEMORY = 10
+LESS_MEMORY = "take a smaller problem, or a machine with more memory"
 EXIT_CODES: dict[Status, int] = {
     Status.CONVERGED: 0,
     Status.STALLED: 3,
@@ -53,6 +57,18 @@ _NOT_NEGATIVE = ("intercept_weight", "seed", "top")
 def flag(name: str) -> str:
     """What a parameter is called on the command line."""
     return "--" + name.replace("_", "-")
+
+
+def with_flags(sentence: str, names: Iterable[str]) -> str:
+    """A sentence about Python's arguments with the options of a command in their place.
+
+    An argument is one where it has an underscore, is given a value (``name=``) or begins the sentence.
+    """
+    for name in sorted(names, key=len, reverse=True):
+        sentence = re.sub(rf"(?<![\w-]){name}=", f"{flag(name)} ", sentence)
+        anywhere = rf"(?<![\w-]){name}(?![\w-])" if "_" in name else rf"^{name}(?= )"
+        sentence = re.sub(anywhere, flag(name), sentence)
+    return sentence
 
 
 def parse_number(name: str, text: str | None, *words: str) -> float | str | None:
@@ -128,7 +144,8 @@ def make_app(about: str, *commands: Callable[..., None], bare: Iterable[str] = (
 def as_command(command: Callable[..., None]) -> Callable[..., None]:
     """What typer takes: every parameter that is a dataclass becomes a parameter for each of its fields.
 
-    An error that the user can mend becomes one sentence and exit code 2.
+    An error that the user can mend becomes one sentence, in which options have their names on the command line, and
+    exit code 2; a lack of memory likewise, with a code of its own.
     """
     groups: dict[str, type] = {}
     parameters: list[inspect.Parameter] = []
@@ -139,6 +156,8 @@ def as_command(command: Callable[..., None]) -> Callable[..., None]:
             members = list(inspect.signature(parameter.annotation, eval_str=True).parameters.values())
         parameters += [member.replace(kind=inspect.Parameter.KEYWORD_ONLY) for member in members]
 
+    names = [parameter.name for parameter in parameters if not _is_argument(parameter)]
+
     @functools.wraps(command)
     def run(**given: Any) -> None:
         try:
@@ -146,9 +165,19 @@ def as_command(command: Callable[..., None]) -> Callable[..., None]:
                 given[name] = group(**{field: given.pop(field) for field in inspect.signature(group).parameters})
             command(**given)
         except BloccError as error:
-            print(f"blocc: {error}", file=sys.stderr)
+            print(f"blocc: {with_flags(str(error), names)}", file=sys.stderr)
             raise typer.Exit(BAD_INPUT) from None
+        except (MemoryError, RuntimeError) as error:  # XLA reports a lack of memory by an error of its own
+            if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            print(f"blocc: out of memory ({str(error).splitlines()[0]:.200}); {LESS_MEMORY}", file=sys.stderr)
+            raise typer.Exit(OUT_OF_MEMORY) from None
 
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
+
+
+def _is_argument(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter has no name on the command line."""
+    return any(isinstance(part, ArgumentInfo) for part in getattr(parameter.annotation, "__metadata__", ()))

@@ -14,9 +14,10 @@ import typer
 from blocc.cli.common import EXIT_CODES, Checkpoint, Quiet, Resume, parse_number, present
 from blocc.cli.network import NetworkSource
 from blocc.errors import OptionError
-from blocc.report.progress import ProgressLine
+from blocc.report.progress import DesignProgress
 from blocc.report.transport.design_tables import design_document, write_design
 from blocc.transport import DesignOptions, design_network
+from blocc.transport.network.plausibility import doubts
 
 _STARTS = "Random starts; the best design is kept. Default: 5, or 1 with --preset paper."
 _LIMIT = "The most a link may have: a number, or a JSON list with one for each link."
@@ -62,8 +63,12 @@ def design_command(
     Ctrl-C keeps the best design so far. The exit code says how it ended; blocc --help lists them.
     """
     network, options = source.read(), arguments.options
-    with ProgressLine() as line:
-        report = None if quiet or not sys.stderr.isatty() else line
+    if not quiet:
+        for doubt in doubts(network):
+            print(f"blocc: {doubt}", file=sys.stderr)
+    starts = DesignOptions.from_names(options).starts or 1
+    with DesignProgress(starts, arguments.time_limit) as line:
+        report = None if quiet else line
         design = design_network(network, report=report, checkpoint=checkpoint, resume=resume, **options)
     written = [] if out is None else write_design(design, out)
     document = partial(design_document, design)

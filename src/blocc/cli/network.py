@@ -13,8 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.cli.common import BAD_INPUT, make_app, print_json
+from blocc.cli.common import BAD_INPUT, make_app, print_json, with_flags
 from blocc.transport import BUILT_IN, FillRules, NetworkError, TransportNetwork, read_network, write_network
+from blocc.transport.network.plausibility import doubts
+from blocc.transport.network.readers.raw import NOT_USED
 
 _ABOUT = """Look at transport networks, check them, and convert them between formats.
 
@@ -25,7 +27,8 @@ link.csv, demand.csv) or a TNTP file (NAME_net.tntp, with NAME_trips.tntp and NA
 
   blocc network describe seville
   blocc network validate study/
-  blocc network convert SiouxFalls_net.tntp sioux.json --cost-per-length 2 --revenue-per-time 1
+  blocc network convert SiouxFalls_net.tntp sioux.json --time-factor 0.1 --cost-per-time 1 --revenue-flat 2
+  blocc network validate Anaheim_net.tntp --coordinates nodes.csv --cost-per-length 1 --revenue-per-time 1
   blocc network convert study/ study.json --demand-omx trips.omx --matrix AM"""
 
 _SOURCE = f"{', '.join(BUILT_IN)}, or a .json file, a folder of GMNS files, a *_net.tntp file."
@@ -96,15 +99,18 @@ def describe_command(
 def validate_command(source: NetworkSource) -> None:
     """Check every row of a network; print "ok", or everything that is wrong and where.
 
+    Also says what was assumed, what the files hold and no design uses, and why none could earn anything.
+
     Exit code 0: ok; 2: something is wrong.
     """
     try:
         found = source.read()
     except NetworkError as error:  # the message shows the first complaints, this command all of them
-        print("\n".join(error.complaints))
+        print(with_flags("\n".join(error.complaints), set(vars(source)) - {"network"}))
         print(f"{error.name}: {len(error.complaints)} wrong", file=sys.stderr)
         raise typer.Exit(BAD_INPUT) from None
     print(f"ok: {found.name}, {found.n_nodes} nodes, {found.n_links} links, {found.n_markets} markets")
+    _print_remarks(found)
 
 
 def convert_command(
@@ -117,8 +123,15 @@ def convert_command(
     """Read a network in any format, fill in what is missing, and write it complete."""
     network = source.read(name)
     print(f"written: {write_network(network, target)}")
+    _print_remarks(network)
+
+
+def _print_remarks(network: TransportNetwork) -> None:
+    """What was assumed; what the files have and nobody uses, loudly; and whether a design can earn anything."""
     for line in network.assumptions:
-        print(f"  {line}")
+        print(f"  {line.replace(NOT_USED, NOT_USED.upper(), 1)}")
+    for line in doubts(network):
+        print(f"  WARNING: {line}")
 
 
 # --- what a user sees ----------------------------------------------------------------------------------------------
@@ -144,6 +157,7 @@ def describe(network: TransportNetwork) -> dict[str, Any]:
         "geographic": network.geographic,
         **network.sizes._asdict(),
         "notes": network.notes,
+        "doubts": doubts(network),
         "assumptions": list(network.assumptions),
     }
 

@@ -83,11 +83,14 @@ def duration(seconds: float) -> str:
     return f"{number(seconds / 60, 3)} min" if seconds < 7200 else f"{number(seconds / 3600, 3)} h"
 
 
+def visible(text: str) -> str:
+    """Text with spaces for control and format characters: they show nothing, and a PDF cannot hold all of them."""
+    return "".join(letter if unicodedata.category(letter)[0] != "C" else " " for letter in text)
+
+
 def shortened(text: str, most: int = 28) -> str:
     """A label that fits: the middle goes, since names often differ at their end ("Station 12", "Station 13")."""
-    # Control and format characters show nothing, and the pictures' PDF cannot hold all of them.
-    visible = "".join(letter if unicodedata.category(letter)[0] != "C" else " " for letter in text)
-    text = " ".join(visible.split())
+    text = " ".join(visible(text).split())
     if len(text) <= most:
         return text
     tail = max((most - 1) // 3, 1)

@@ -11,6 +11,7 @@ from io import TextIOBase
 from types import TracebackType
 from typing import TextIO
 
+from blocc.report.format import duration
 from blocc.result import HistoryRow
 
 
@@ -56,7 +57,7 @@ class ProgressLine:
         if now < self._next:
             return
         self._next = now + (self.interval if self._live else self.log_interval)
-        text = format_row(iteration, row)
+        text = self.words(iteration, row)
         if not self._live:
             self._write(text.strip() + "\n")
             return
@@ -64,6 +65,10 @@ class ProgressLine:
         text = text[: shutil.get_terminal_size().columns - 1]
         self._write("\r" + text.ljust(self._shown))
         self._shown = len(text)
+
+    def words(self, iteration: int, row: HistoryRow) -> str:
+        """What the line says about an iteration."""
+        return format_row(iteration, row)
 
     def close(self) -> None:
         """Wipe the live line, so that whatever is printed next starts on a clean one."""
@@ -85,3 +90,45 @@ class ProgressLine:
             self._stream.flush()
         except (OSError, ValueError):  # the terminal is gone: a run must not die of its progress line
             self._next = float("inf")
+
+
+class DesignProgress(ProgressLine):
+    """The same for a design: which start of how many, the utility, and the time so far and left.
+
+    The time left is that of the starts that remain, as long as those before on average, or what a time limit leaves.
+
+    :param starts: how many there are
+    :param time_limit: seconds, if the run has a limit
+    """
+
+    def __init__(
+        self,
+        starts: int,
+        time_limit: float | None = None,
+        stream: TextIO | TextIOBase | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(stream, clock)
+        self._starts, self._limit = starts, math.inf if time_limit is None else time_limit
+        self._start, self._began, self._evaluations = 1, 0.0, 0
+        self._best = -math.inf  # utility of all starts so far
+
+    def __call__(self, iteration: int, row: HistoryRow) -> None:
+        """Report one iteration; evaluations are counted anew by every start."""
+        if row.evaluations < self._evaluations:
+            if not self._live:
+                self._write(f"start {self._start} of {self._starts} ended after {duration(row.time)}\n")
+            self._start, self._began = self._start + 1, row.time
+        self._evaluations = row.evaluations
+        self._best = max(self._best, -row.upper_value)
+        super().__call__(iteration, row)
+
+    def words(self, iteration: int, row: HistoryRow) -> str:
+        """What the line says about an iteration."""
+        left = self._limit - row.time
+        if self._start > 1:
+            mean = self._began / (self._start - 1)
+            left = min(left, max(mean * (self._starts - self._start + 1) - (row.time - self._began), 0.0))
+        about = f"about {duration(left)} left" if math.isfinite(left) else "time left not known yet"
+        utility = f"utility {-row.upper_value:.6g}  best {self._best:.6g}"
+        return f"start {self._start} of {self._starts}  {utility}  gamma {row.gamma:.4g}  {duration(row.time)}, {about}"

@@ -28,7 +28,7 @@ from blocc.report.transport.design_geometry import (
     link_widths,
     utilisation_colour,
 )
-from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages, link_rows
+from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages, link_rows, shown_answer
 from blocc.transport.design.design_result import Design
 
 Figure = dict[str, Any]  #: ``{"data", "layout"}``
@@ -119,23 +119,26 @@ def plotly_text(text: str) -> str:
 # --- parts of the map ----------------------------------------------------------------------------------------------
 def _link_traces(design: Design, frame: geometry.Frame) -> list[dict[str, Any]]:
     network, widths = design.network, link_widths(design.capacity)
-    used = np.clip(np.nan_to_num(design.utilisation, posinf=0.0, neginf=0.0), 0.0, 1.0)
+    used = np.round(_SHADES * np.clip(np.nan_to_num(shown_answer(design).utilisation, nan=-1.0, posinf=0.0), -1.0, 1.0))
     groups: dict[tuple[float, int], list[NDArray]] = {}
     for a in np.flatnonzero(design.built):
         curve = geometry.link_curve(
             frame, int(network.tail[a]), int(network.head[a]), float(widths[a] / 2 + geometry.GAP)
         )
-        groups.setdefault((round(2.0 * widths[a]) / 2.0, round(used[a] * _SHADES)), []).append(curve)
+        groups.setdefault((round(2.0 * widths[a]) / 2.0, int(used[a])), []).append(curve)
     # Thin links on top of wide ones: none hides another.
     return [
-        {**_lines(curves), "line": {"width": width, "color": utilisation_colour(shade / _SHADES)}}
+        {
+            **_lines(curves),
+            "line": {"width": width, "color": utilisation_colour(shade / _SHADES if shade >= 0 else math.nan)},
+        }
         for (width, shade), curves in sorted(groups.items(), key=lambda item: -item[0][0])
     ]
 
 
 def _hover_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
     """Invisible points along every link: plotly.js answers near points, not near lines."""
-    network, widths = design.network, link_widths(design.capacity)
+    network, widths, used = design.network, link_widths(design.capacity), shown_answer(design).utilisation
     curves: list[NDArray] = []
     text: list[str] = []
     colour: list[str] = []
@@ -147,7 +150,7 @@ def _hover_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
         curves.append(curve)
         names = [shortened(network.labels[node], 60) for node in ends]
         text += [_text("link", *names, bool(design.built[a]), figures)] * len(curve)
-        colour += [utilisation_colour(float(design.utilisation[a])) if design.built[a] else FAINT] * len(curve)
+        colour += [utilisation_colour(float(used[a])) if design.built[a] else FAINT] * len(curve)
     x, y = np.concatenate(curves).T
     points = {"x": _numbers(x), "y": _numbers(y), "text": text, "hoverlabel": {"bordercolor": colour}}
     return {**_styles()["map"]["hover"], **points}
@@ -170,7 +173,7 @@ def _node_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
         "text": [plotly_text(label) if place else "" for label, place in zip(labels, places, strict=True)],
         "textposition": [_position(place or "right") for place in places],
         "textfont": {"size": (11 if not dense else 8) if inside else letter, "color": INK},
-        "customdata": [_node_text(design, node) for node in range(len(labels))],
+        "customdata": _node_texts(design),
         "marker": {"size": size, "color": "#ffffff", "line": {"color": INK, "width": 1.4}},
     }
 
@@ -181,14 +184,19 @@ def _position(place: str) -> str:
     return f"{vertical} {'right' if 'right' in place else 'left' if 'left' in place else 'center'}"
 
 
-def _node_text(design: Design, node: int) -> str:
+def _node_texts(design: Design) -> list[str]:
+    """What the map says about each node: how many depart and arrive, and how many want to."""
     network = design.network
-    served = network.demand * design.follower.share
+    amounts = (network.demand * shown_answer(design).share, network.demand)
     sums = [
-        (np.nansum(served[there]), network.demand[there].sum())
-        for there in (network.origin == node, network.destination == node)
+        [np.bincount(ends, amount, minlength=network.n_nodes) for amount in amounts]
+        for ends in (network.origin, network.destination)
     ]
-    return _text("node", shortened(network.labels[node], 60), shortened(str(network.nodes[node]), 60), *sums)
+    names = zip(network.labels, map(str, network.nodes), strict=True)
+    return [
+        _text("node", shortened(label, 60), shortened(key, 60), *((served[k], wanted[k]) for served, wanted in sums))
+        for k, (label, key) in enumerate(names)
+    ]
 
 
 def _lines(curves: list[NDArray]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from blocc.report.figure import (
     new_figure,
     style_axes,
 )
-from blocc.report.format import number, percent, shortened
+from blocc.report.format import number, percent, shortened, visible
 from blocc.report.transport import design_geometry as geometry
 from blocc.report.transport.design_geometry import (
     DEMAND_SCALE,
@@ -30,13 +31,15 @@ from blocc.report.transport.design_geometry import (
     link_widths,
     width_samples,
 )
-from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages, totals
+from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages, shown_answer, totals
 from blocc.transport.design.design_result import Design
+from blocc.transport.design.design_text import design_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_WIDE, _LONG = 120, 46  # characters of a line and lines of a page of text
 _POINT = 0.75  # a point of matplotlib for each pixel of the map's usual size
 
 
@@ -119,8 +122,24 @@ def plot_convergence(design: Design, path: str | Path | None = None) -> Figure:
     return keep_figure(figure, path)
 
 
+def plot_words(design: Design) -> list[Figure]:
+    """Pages of text: the figures, the certificate with its verdicts, and what was assumed."""
+    lines: list[str] = []
+    for line in design_text(design).splitlines()[1:]:
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        lines += textwrap.wrap(visible(line), _WIDE, subsequent_indent=indent) or [""]
+    pages = []
+    for start in range(0, len(lines), _LONG):
+        figure = new_figure(11.0, 8.0)
+        _title(figure, design, "figures and assumptions" + ("" if start == 0 else ", continued"))
+        words: dict[str, Any] = {"family": "monospace", "fontsize": 8.5, "color": INK, "va": "top", "parse_math": False}
+        figure.text(0.02, 0.89, "\n".join(lines[start : start + _LONG]), linespacing=1.35, **words)
+        pages.append(figure)
+    return pages
+
+
 def picture_files(design: Design) -> dict[str, bytes]:
-    """The three pictures as PNG files, and a PDF with one on each page, by the names of the files."""
+    """The three pictures as PNG files, and a PDF with figures, certificate and assumptions and one picture a page."""
     figures = {"map": plot_map(design), "demand": plot_demand(design), "convergence": plot_convergence(design)}
     from matplotlib.backends.backend_pdf import PdfPages  # where matplotlib is missing, the figures have said so
 
@@ -128,7 +147,7 @@ def picture_files(design: Design) -> dict[str, bytes]:
     buffer = io.BytesIO()
     about = {"Title": shortened(design.network.name, 200), "Creator": f"blocc {__version__}"}
     with PdfPages(buffer, metadata=about) as pages:
-        for figure in figures.values():
+        for figure in (*plot_words(design), *figures.values()):
             pages.savefig(figure)
     return {**files, "report.pdf": buffer.getvalue()}
 
@@ -143,7 +162,8 @@ def _draw_links(axes: Axes, design: Design, frame: geometry.Frame, scale: Any) -
     # Thin links on top of wide ones: none hides another.
     order: list[int] = [a for a in np.argsort(-widths, kind="stable").tolist() if built[a]]
     curves = [geometry.link_curve(frame, *ends[a], float(widths[a] / 2 + geometry.GAP)) for a in order]
-    colours = scale(np.clip(design.utilisation[order], 0.0, 1.0))
+    used = np.ma.masked_invalid(np.clip(shown_answer(design).utilisation[order], 0.0, 1.0))
+    colours = scale.with_extremes(bad=geometry.UNKNOWN)(used)
     axes.add_collection(
         LineCollection(curves, linewidths=_POINT * widths[order], colors=colours, capstyle="butt", zorder=2)
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
-from blocc.report.figure import BLUE, ORANGE
+from blocc.report.figure import BLUE, FAINT, ORANGE
 from blocc.report.format import shortened
 from blocc.transport.design.design_result import Design
 from blocc.transport.network.network import TransportNetwork
@@ -184,11 +184,15 @@ UTILISATION_SCALE = (
 DEMAND_SCALE = ("#fdf3d3", "#fec488", "#fd9668", "#f4695c", "#db476a", "#b5367a", "#8e2a81", "#681c81", "#400f74")
 EXACT, PENALISED = BLUE, ORANGE  #: at the travellers' own answer yg, and at the penalised one yF
 
+UNKNOWN = FAINT  #: a built link of which nobody knows how much is used
+
 THINNEST, WIDEST = 1.5, 10.0  # of a link, in pixels
 
 
 def utilisation_colour(utilisation: float) -> str:
-    """Colour of a link that is used to this part of its capacity (beyond 0 and 1: as there)."""
+    """Colour of a link that is used to this part of its capacity (beyond 0 and 1: as there); grey where it is NaN."""
+    if np.isnan(utilisation):
+        return UNKNOWN
     channels = np.array([[int(colour[k : k + 2], 16) for k in (1, 3, 5)] for colour in UTILISATION_SCALE])
     position = np.nan_to_num(utilisation, posinf=0.0, neginf=0.0) * (len(channels) - 1)
     mixed = [np.interp(position, np.arange(len(channels)), channel) for channel in channels.T]

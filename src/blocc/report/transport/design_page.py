@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,27 @@ from blocc.report.format import aligned, decimals, number, percent, sort_key
 from blocc.report.page import Cell, PageTable, render, write_html
 from blocc.report.transport.design_charts import convergence_figure, demand_figure, map_figure
 from blocc.report.transport.design_geometry import labels_inside, map_labels, width_samples
-from blocc.report.transport.design_series import demand_matrices, market_rows, totals
+from blocc.report.transport.design_series import demand_matrices, hints, market_rows, shown_answer, totals
 from blocc.result import Status
+from blocc.transport.design.checks import certificate_checks, withheld
 from blocc.transport.design.design_result import Design
 
 MOST_MARKETS = 500
 MOST_LINKS = 20
+_MEANINGS = {
+    "travellers: stationarity": "How far the flows are from the travellers’ own optimum. At 0 nobody gains by "
+    "another route or mode.",
+    "travellers: feasibility": "The largest overload of a link, or the largest number of passengers lost or invented "
+    "at a station.",
+    "travellers: complementarity": "Only full links may have a price. This is the largest price found on a link with "
+    "room left (or the room left on a link with a price, if that is smaller).",
+    "penalty gap": "The method optimises a penalised utility. This is how much that still differs from the true one.",
+    "distance of yF to y": "How far the penalised answer yF is from what travellers really do, yg. It shrinks as gamma "
+    "grows.",
+    "capacities: gain left": "How much a descent that began at these capacities still gained, in units of utility. "
+    "At 0 no small change of the links that are built helps.",
+    "operator's own limits": "The largest violation of a constraint that the operator has besides the capacities.",
+}
 _FAILURES = (Status.INFEASIBLE, Status.UNBOUNDED, Status.NOT_CONVEX, Status.NOT_FINITE)
 
 
@@ -29,10 +45,7 @@ def write_report(design: Design, path: str | Path) -> Path:
 
 def report_page(design: Design) -> str:
     """The page as text."""
-    network = design.network
-    wanted = design.settings.get("tolerance")
-    known = isinstance(wanted, (int, float)) and not isinstance(wanted, bool)
-    tolerance = number(wanted) if known else "not recorded"
+    network, missing = design.network, withheld(design)
     seconds = {f"seconds: {name}": number(value) for name, value in design.seconds.items()}
     return render(
         "design.html.j2",
@@ -48,11 +61,11 @@ def report_page(design: Design) -> str:
         left_out=demand_matrices(design).left_out,
         convergence=convergence_figure(design),
         links=_links_table(design),
-        priced=int((design.follower.price > 0).sum()),
+        priced=int((shown_answer(design).price > 0).sum()),
         markets=_markets_table(design),
-        tolerance=tolerance,
-        utility_tolerance=f"{tolerance} × (1 + |utility|)" if known else tolerance,
-        gamma_fixed=not isinstance(design.settings.get("gamma", "auto"), str),
+        withheld=missing,
+        hints=hints(design),
+        checks=[(check, _MEANINGS[check.name]) for check in certificate_checks(design)],
         what_if=_what_if_table(design),
         starts=_starts_table(design),
         versions={**design.versions, **seconds},
@@ -75,29 +88,49 @@ def _figures(design: Design) -> list[tuple[str, str, str]]:
     sums, compiled = totals(design), design.seconds.get("compile")
     served = percent(sums["served"] / sums["demand"]) if sums["demand"] else "–"
     compiling = "" if compiled is None else f"and {number(compiled, 3)} s to compile"
+    money = design.network.units.money
+    certified = "not certified" if withheld(design) else ""
     return [
-        ("Operator’s utility", number(design.utility, 5), "revenue less cost"),
-        ("Revenue", number(design.follower.revenue, 5), "paid by passengers"),
-        ("Construction cost", number(design.follower.construction_cost, 5), "of all capacities"),
+        ("Operator’s utility", number(design.utility, 5), certified or f"revenue less cost {money}"),
+        ("Revenue", number(design.follower.revenue, 5), certified or f"paid by passengers {money}"),
+        ("Construction cost", number(design.follower.construction_cost, 5), f"of all capacities {money}"),
         ("Links built", number(int(design.built.sum())), f"of {design.network.n_links:,} candidates"),
         ("Demand served", served, f"{number(sums['served'])} of {number(sums['demand'])}"),
+        *([] if certified else _indicators(design)),
         ("Gamma", number(design.gamma), "weight of the penalty"),
         ("Time", f"{number(design.seconds.get('run'), 3)} s", compiling),
+    ]
+
+
+def _indicators(design: Design) -> list[tuple[str, str, str]]:
+    found = design.indicators
+    saved = ("Passenger time saved", number(found.passenger_time_saved), "disutility, against the existing network")
+    if math.isfinite(found.passenger_hours_saved):
+        saved = ("Passenger-hours saved", number(found.passenger_hours_saved), "against the existing network")
+    return [
+        ("Passengers", number(found.passengers), "on the new network"),
+        saved,
+        ("Consumer surplus", number(found.consumer_surplus), "of the logit, in disutility"),
+        ("Revenue over cost", number(found.revenue_cost_ratio), "1: construction is just paid"),
     ]
 
 
 # --- tables --------------------------------------------------------------------------------------------------------
 def _links_table(design: Design) -> PageTable:
     """The links with the largest prices."""
-    network, follower = design.network, design.follower
-    order = [int(a) for a in np.argsort(-np.nan_to_num(follower.price), kind="stable") if follower.price[a] > 0]
-    columns = (follower.price, design.capacity, follower.flow, design.utilisation, network.cost)
+    network, found = design.network, shown_answer(design)
+    order = [int(a) for a in np.argsort(-np.nan_to_num(found.price), kind="stable") if found.price[a] > 0]
+    columns = (found.price, design.capacity, found.flow, found.utilisation, network.length, network.cost)
+    ends = (network.tail, network.head)
     rows = [
-        (network.labels[network.tail[a]], network.labels[network.head[a]], *(column[a] for column in columns))
+        (network.link_ids[a], *(network.labels[end[a]] for end in ends), *(column[a] for column in columns))
         for a in order[:MOST_LINKS]
     ]
-    kinds = {"From": "text", "To": "text", "Price": "", "Capacity": "", "Flow": "", "Used": "percent"}
-    return _table("links", {**kinds, "Cost per unit": ""}, rows)
+    words, units = dict.fromkeys(("Link", "From", "To"), "text"), network.units
+    kinds = {**words, "Price": "", "Capacity": "", "Flow": "", "Used": "percent"}
+    return _table(
+        "links", {**kinds, _with_unit("Length", units.length): "", _with_unit("Cost per unit", units.money): ""}, rows
+    )
 
 
 def _markets_table(design: Design) -> PageTable:
@@ -110,7 +143,11 @@ def _markets_table(design: Design) -> PageTable:
         rows.append((*names, *(every[k][field] for field in fields)))
     kinds = {"Origin": "text", "Destination": "text", "Demand": "", "Served": "", "Share": "percent"}
     times = {"Travel time": "", "Existing network": "", "Time with prices": ""}
-    return _table("markets", {**kinds, **times, "Revenue": ""}, rows)
+    return _table("markets", {**kinds, **times, _with_unit("Revenue", network.units.money): ""}, rows)
+
+
+def _with_unit(title: str, unit: str) -> str:
+    return f"{title} ({unit})" if unit else title
 
 
 def _what_if_table(design: Design) -> PageTable:

@@ -7,35 +7,87 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.tables import table_rows
+from blocc.report.transport.design_columns import LINK_FIELDS, MARKET_FIELDS
+from blocc.transport.design.checks import certificate_checks, withheld
 from blocc.transport.design.design_result import Design
+from blocc.transport.design.indicators import consumer_surplus, indicators, time_saved
+from blocc.transport.network.plausibility import doubts
 
-LINK_FIELDS = ("from", "to", "capacity", "flow", "price", "utilisation", "time", "cost")
-MARKET_FIELDS = (
-    *("origin", "destination", "demand", "share", "served"),
-    *("time", "alternative_time", "path_cost", "revenue", "revenue_per_passenger"),
-)
+
+class Shown(NamedTuple):
+    """What a design says about its travellers; NaN throughout where their answer is not certified."""
+
+    flow: Float[NDArray, "links"]
+    price: Float[NDArray, "links"]
+    utilisation: Float[NDArray, "links"]
+    share: Float[NDArray, "markets"]
+    time: Float[NDArray, "markets"]
+    path_cost: Float[NDArray, "markets"]
+    time_saved: Float[NDArray, "markets"]
+    consumer_surplus: Float[NDArray, "markets"]
+
+
+def shown_answer(design: Design) -> Shown:
+    """The travellers' answer as far as it may be shown."""
+    follower = design.follower
+    links = (follower.flow, follower.price, design.utilisation)
+    markets = (follower.share, follower.travel_time, follower.path_cost, time_saved(design), consumer_surplus(design))
+    figures = Shown(*links, *markets)
+    return Shown(*(np.full_like(part, np.nan) for part in figures)) if withheld(design) else figures
 
 
 def link_rows(design: Design) -> list[dict[str, Any]]:
     """Every candidate link; capacity 0 means that it is not built."""
-    network, follower = design.network, design.follower
-    columns = (design.capacity, follower.flow, follower.price, design.utilisation, network.time, network.cost)
-    return network.link_rows(**dict(zip(LINK_FIELDS[2:], columns, strict=True)))
+    network, found = design.network, shown_answer(design)
+    names = [network.link_ids, *([network.nodes[i] for i in ends] for ends in (network.tail, network.head))]
+    capacities = (design.capacity, network.existing_capacity)
+    figures = (network.length, *capacities, found.flow, found.price, found.utilisation, network.time, network.cost)
+    return table_rows(dict(zip(LINK_FIELDS, (*names, *figures), strict=True)))
 
 
 def market_rows(design: Design) -> list[dict[str, Any]]:
     """Every market; ``time`` is that of its passengers, ``revenue`` what all of them pay."""
-    network, follower = design.network, design.follower
-    served = network.demand * follower.share
-    times = (follower.travel_time, network.alternative_time, follower.path_cost)
-    columns = (network.demand, follower.share, served, *times, served * network.revenue, network.revenue)
-    return network.market_rows(**dict(zip(MARKET_FIELDS[2:], columns, strict=True)))
+    network, found = design.network, shown_answer(design)
+    served = network.demand * found.share
+    ends = (network.origin, network.destination)
+    names = [[values[i] for i in end] for values in (network.nodes, network.zone_ids) for end in ends]
+    times = (found.time, network.alternative_time, found.path_cost, found.time_saved, found.consumer_surplus)
+    figures = (network.demand, found.share, served, *times, served * network.revenue, network.revenue)
+    return table_rows(dict(zip(MARKET_FIELDS, (*names, *figures), strict=True)))
+
+
+def summary_rows(design: Design) -> list[dict[str, Any]]:
+    """The design in a table: its figures, the certificate with its verdicts, and what was assumed."""
+    money, disutility = design.network.units.money or "money", "passengers x disutility"
+    follower, found = design.follower, {} if withheld(design) else indicators(design)._asdict()
+    units = {"passengers": "passengers per period", "passenger_time_saved": disutility, "consumer_surplus": disutility}
+    rows: list[dict[str, Any]] = [
+        {"kind": "result", "name": "status", "value": design.status.value},
+        {"kind": "result", "name": "message", "value": design.message},
+    ]
+    figures = {"utility": design.utility, "revenue": follower.revenue, "construction_cost": follower.construction_cost}
+    rows += [{"kind": "figure", "name": name, "value": value, "unit": money} for name, value in figures.items()]
+    rows.append({"kind": "figure", "name": "links_built", "value": int(design.built.sum())})
+    rows += [{"kind": "figure", "name": name, "value": found[name], "unit": units.get(name, "")} for name in found]
+    for check in certificate_checks(design):
+        row = {"kind": "certificate", "name": check.name, "value": check.value}
+        rows.append({**row, "limit": check.limit, "verdict": check.verdict})
+    sentences = {"withheld": [withheld(design)], "hint": hints(design), "assumption": design.network.assumptions}
+    rows += [{"kind": kind, "name": line} for kind, lines in sentences.items() for line in lines if line]
+    return rows
+
+
+def hints(design: Design) -> list[str]:
+    """Why nothing is built, where nothing is."""
+    return [] if design.built.any() else doubts(design.network)
 
 
 def totals(design: Design) -> dict[str, float]:
-    """Demand of all markets, and the part of it that travels on the new network."""
+    """Demand of all markets, and the part of it that travels on the new network (NaN where that is not certified)."""
     demand = design.network.demand
-    return {"demand": float(demand.sum()), "served": float(np.nansum(demand * design.follower.share))}
+    served = np.nan if withheld(design) else float(np.nansum(demand * design.follower.share))
+    return {"demand": float(demand.sum()), "served": served}
 
 
 MOST_NODES = 100  # in a heat map: more could be told apart neither on paper nor on a screen
@@ -66,7 +118,7 @@ def demand_matrices(design: Design) -> DemandMatrices:
     demand = np.full((len(shown), len(shown)), np.nan)
     served = demand.copy()
     demand[row[kept], column[kept]] = network.demand[kept]
-    served[row[kept], column[kept]] = (network.demand * design.follower.share)[kept]
+    served[row[kept], column[kept]] = (network.demand * shown_answer(design).share)[kept]
     return DemandMatrices([network.labels[i] for i in shown], demand, served, len(used) - len(shown))
 
 

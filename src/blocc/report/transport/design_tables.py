@@ -1,7 +1,8 @@
-"""A design on disk: JSON, CSV and GeoJSON for other programs, a page and pictures for people.
+"""A design on disk: JSON, tables and maps for other programs, a page and pictures for people.
 
 Every file is plain data. In JSON what is not finite is null (a time where nobody travels, a path cost where there is
-no path), in CSV an empty cell.
+no path), in tables an empty cell. Where the travellers' answer is not certified, whatever follows from it is left out
+in the same way, and a sentence says so.
 """
 
 from __future__ import annotations
@@ -13,9 +14,14 @@ from typing import Any
 from blocc._lib.files import json_bytes, parse_json, plain, read_limited
 from blocc._lib.tables import csv_bytes
 from blocc.report.storage import StorageError, check_format, write_files
-from blocc.report.transport.design_series import LINK_FIELDS, MARKET_FIELDS, link_rows, market_rows, totals
+from blocc.report.transport.design_columns import LINK_FIELDS, MARKET_FIELDS, column_rows
+from blocc.report.transport.design_gis import geojson, geopackage_bytes
+from blocc.report.transport.design_series import hints, link_rows, market_rows, summary_rows, totals
+from blocc.report.workbook import workbook_bytes
 from blocc.result import History
+from blocc.transport.design.checks import certificate_checks, withheld
 from blocc.transport.design.design_result import Design
+from blocc.transport.design.indicators import indicators
 
 FORMAT = "blocc-design"
 VERSION = 1
@@ -30,19 +36,24 @@ _PARTS: dict[str, type] = {
 def write_design(design: Design, folder: str | Path) -> list[Path]:
     """Write everything about a design into ``folder`` (created where missing) and return the paths.
 
-    ``design.json`` holds it all, ``links.csv`` and ``markets.csv`` its tables, ``design.geojson`` the network for a
-    GIS, ``report.html`` the interactive page, ``map.png``, ``demand.png``, ``convergence.png`` and ``report.pdf`` the
-    pictures. Each file appears complete or not at all; needs ``blocc[plot]``.
+    ``design.json`` holds it all, ``links.csv`` and ``markets.csv`` its tables, ``summary.csv`` its figures, certificate
+    and assumptions, ``columns.csv`` what the columns mean, ``design.xlsx`` all of these in one workbook,
+    ``design.geojson`` and ``design.gpkg`` the network for a GIS, ``report.html`` the interactive page, ``map.png``,
+    ``demand.png``, ``convergence.png`` and ``report.pdf`` the pictures. Each file appears complete or not at all; needs
+    ``blocc[plot]``.
     """
     from blocc.report.transport.design_figures import picture_files
     from blocc.report.transport.design_page import report_page
 
     # Everything is made before anything is written: a failure leaves the old files of a folder together.
+    tables = {"summary": summary_rows(design), "links": link_rows(design), "markets": market_rows(design)}
+    tables["columns"] = column_rows(design.network.units)
     files = {
         "design.json": json_bytes(design_document(design)),
-        "links.csv": csv_bytes(link_rows(design), LINK_FIELDS),
-        "markets.csv": csv_bytes(market_rows(design), MARKET_FIELDS),
+        **{f"{name}.csv": csv_bytes(rows) for name, rows in tables.items()},
+        "design.xlsx": workbook_bytes(tables),
         "design.geojson": json_bytes(geojson(design), indent=None),
+        "design.gpkg": geopackage_bytes(design),
         "report.html": report_page(design).encode(errors="replace"),
         **picture_files(design),
     }
@@ -65,7 +76,13 @@ def design_document(design: Design) -> dict[str, Any]:
             "gamma": design.gamma,
             "links_built": int(design.built.sum()),
             **totals(design),
+            "indicators": None if withheld(design) else indicators(design)._asdict(),
             "certificate": asdict(design.certificate),
+            "checks": [{**check._asdict(), "verdict": check.verdict} for check in certificate_checks(design)],
+            "withheld": withheld(design),
+            "hints": hints(design),
+            "assumptions": list(design.network.assumptions),
+            "units": design.network.units._asdict(),
             "utility_penalised": design.penalised.utility,
             "seconds": design.seconds,
             "settings": design.settings,
@@ -78,24 +95,6 @@ def design_document(design: Design) -> dict[str, Any]:
         "history": {name: getattr(design.history, name) for name in History.columns},
     }
     return dict(plain(document))
-
-
-def geojson(design: Design) -> dict[str, Any]:
-    """The network as GeoJSON (RFC 7946): nodes as points, all candidate links as lines, their figures as properties.
-
-    RFC 7946 knows longitude and latitude alone. A network on a plane keeps its own x and y, and says so in the
-    top-level member ``"coordinates": "planar"``.
-    """
-    network = design.network
-    places = network.coordinates.tolist()
-    features: list[dict[str, Any]] = [
-        _feature("Point", place, {"kind": "node", "id": identifier, "name": label})
-        for identifier, label, place in zip(network.nodes, network.labels, places, strict=True)
-    ]
-    for row, i, j in zip(link_rows(design), network.tail, network.head, strict=True):
-        features.append(_feature("LineString", [places[i], places[j]], {"kind": "link", **row}))
-    planar = {} if network.geographic else {"coordinates": "planar"}
-    return {"type": "FeatureCollection", "name": network.name, **planar, "features": plain(features)}
 
 
 def read_design_json(path: str | Path) -> dict[str, Any]:
@@ -112,7 +111,3 @@ def read_design_json(path: str | Path) -> dict[str, Any]:
             if missing:
                 raise StorageError(f"{source} is damaged: row {position} of {name!r} has no {', '.join(missing)}")
     return document
-
-
-def _feature(kind: str, coordinates: Any, properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "Feature", "geometry": {"type": kind, "coordinates": coordinates}, "properties": properties}

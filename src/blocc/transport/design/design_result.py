@@ -9,6 +9,8 @@ import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.result import Certificate, History, Status
+from blocc.transport.design.design_text import design_text
+from blocc.transport.design.indicators import Indicators, indicators
 from blocc.transport.network.network import TransportNetwork
 
 
@@ -17,7 +19,7 @@ class Assignment(NamedTuple):
 
     flow: Float[NDArray, "links"]  #: passengers on each link
     #: Multiplier of each link's capacity: what one more unit would save the travellers. For a link that is not built,
-    #: the first unit; NaN where that would lead to places nobody reaches yet.
+    #: what they save per unit when ``Design.price_unit`` is added, on the links that promise most; else NaN.
     price: Float[NDArray, "links"]
     share: Float[NDArray, "markets"]  #: of each market, between 0 (nobody takes the new network) and 1
     path_cost: Float[NDArray, "markets"]  #: cheapest time of each, prices included; infinite where there is no path
@@ -66,6 +68,8 @@ class Design:
     seconds: dict[str, float]  #: ``compile`` and ``run``
     settings: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    lower_level_error: float = 0.0  #: largest residual of the travellers' answer, relative to the answer's size
+    price_unit: float = 0.0  #: capacity with which prices of links that are not built were measured; 0: none was
 
     @property
     def success(self) -> bool:
@@ -88,22 +92,10 @@ class Design:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.built, self.follower.flow / self.capacity, np.nan)
 
+    @property
+    def indicators(self) -> Indicators:
+        """Passengers, time saved, consumer surplus, and revenue over cost."""
+        return indicators(self)
+
     def __repr__(self) -> str:
-        served, count = float(self.network.demand @ self.follower.share), len(self.starts)
-        total = float(self.network.demand.sum())
-        lines = [
-            f"{self.network.name}: {self.status.value}",
-            f"  {self.message}",
-            f"  utility      {self.utility:.6f}   (revenue {self.follower.revenue:.6f}, "
-            f"construction {self.follower.construction_cost:.6f}; at yF: {self.penalised.utility:.6f})",
-            f"  links built  {int(self.built.sum())} of {self.network.n_links}, "
-            f"capacity {self.capacity.sum():.6g} in all",
-            f"  demand       {served:.6g} of {total:.6g} travel on the new network "
-            f"({served / total if total else 0.0:.1%})",
-            f"  gamma        {self.gamma:g}",
-            "  certificate",
-            *("    " + line for line in str(self.certificate).splitlines()),
-            f"  {count} {'start' if count == 1 else 'starts'}, {sum(s.evaluations for s in self.starts)} evaluations, "
-            f"{self.seconds.get('run', 0.0):.3g} s (and {self.seconds.get('compile', 0.0):.3g} s to compile)",
-        ]
-        return "\n".join(lines)
+        return design_text(self)

@@ -28,6 +28,8 @@ COORDINATES = {
 }
 #: How the sentence about coordinates begins that no file has.
 INVENTED = "Invented: coordinates"
+#: How a sentence begins about what a file holds and nobody uses.
+NOT_USED = "Not used:"
 #: Figures that many files have and the model has no place for, by the beginning of their headings, and why.
 _NOT_IN_THE_MODEL = {
     ("capacity", "lanes"): "capacities of roads that exist do not limit a design",
@@ -139,7 +141,7 @@ def not_used(columns: Sequence[str], file: str) -> list[str]:
         if any(column == word or column.startswith((word + "_", word + " ")) for column in columns for word in words)
     ]
     reasons = f" ({', '.join(because)})" if because else ""
-    return [f"Not used: {', '.join(columns)} of {file}{reasons}."]
+    return [f"{NOT_USED} {', '.join(columns)} of {file}{reasons}."]
 
 
 Row = Mapping[str, Any]
