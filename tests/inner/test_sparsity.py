@@ -13,7 +13,8 @@ from jax import lax
 
 from blocc._lib.precision import double_precision
 from blocc.inner.colouring import Coloured, SparseRows, columns_coloured
-from blocc.inner.sparsity import TooDense, jacobian_pattern
+from blocc.inner.dependencies import TooDense
+from blocc.inner.sparsity import jacobian_pattern
 
 SIZE = 12
 _rng = np.random.default_rng(0)

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from jax import lax
 
 from blocc._lib.arrays import Array, Float, Int, NDArray
-from blocc.inner.sparsity import TooDense
+from blocc.inner.dependencies import TooDense
 
 #: Sweeps that are computed at a time.
 _TOGETHER = 16

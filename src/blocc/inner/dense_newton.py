@@ -11,7 +11,7 @@ from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 
 from blocc._lib.arrays import Array, Float
-from blocc.inner.newton_system import Bounds, PrimalDual, Residual, Rows, Scaled
+from blocc.inner.newton_system import Bounds, Change, PrimalDual, Residual, Rows, Scaled
 
 
 class DenseRows(NamedTuple):
@@ -52,8 +52,8 @@ class DenseNewton(NamedTuple):
     scaled_equality: Array  #: L^-1 E'
     bounds: Bounds
 
-    def solve(self, p: PrimalDual, r: Residual) -> tuple[Array, Array]:
-        """The changes of y and of the multipliers of the equalities."""
+    def solve(self, p: PrimalDual, r: Residual) -> Change:
+        """Newton's step, by elimination down to y and the multipliers of the equalities."""
         free, (below, above) = self.bounds.free, self.bounds.distances(p.y)
         rhs = -r.stationarity + self.jacobian.transposed_times(
             r.slack / p.slack - p.inequality / p.slack * r.inequality
@@ -62,7 +62,9 @@ class DenseNewton(NamedTuple):
         dy, d_equality = self._once(rhs, -r.equality)
         # One step of iterative refinement: the factors lose digits when the products s mu differ by many orders.
         again = self._once(rhs - self.matrix @ dy - self.equality.T @ d_equality, -r.equality - self.equality @ dy)
-        return (dy + again[0]) * free, d_equality + again[1]
+        dy = (dy + again[0]) * free
+        d_slack = -r.inequality - self.jacobian.times(dy)
+        return Change(dy, d_slack, -(r.slack + p.inequality * d_slack) / p.slack, d_equality + again[1])
 
     def _once(self, top: Array, bottom: Array) -> tuple[Array, Array]:
         if bottom.shape[0] == 0:
@@ -86,20 +88,20 @@ class DenseMatrices:
 
     def factorise(self, proximal: Array, scaled: Scaled, bounds: Bounds, p: PrimalDual) -> DenseNewton:
         """Factor Newton's matrix at ``p``, shifted by at least ``proximal``."""
-        n = p.y.shape[0]
+        identity = jnp.eye(p.y.shape[0])
         below, above = bounds.distances(p.y)
         hessian = jax.jacfwd(scaled.gradient)(p.y, p.inequality, p.equality)
         jacobian = dense_jacobian(scaled.inequality, p.y) * bounds.free
         matrix = 0.5 * (hessian + hessian.T) * bounds.free * bounds.free[:, None]
         # Convexity is tested where the method stands, by a factor that exists only without negative curvature.
         allowed = 1e-7 * (scaled.objective_scale + jnp.max(jnp.abs(matrix)))
-        concave = ~jnp.isfinite(jnp.linalg.cholesky(matrix + allowed * jnp.eye(n))).all() & jnp.isfinite(matrix).all()
+        concave = ~jnp.isfinite(_lower_factor(matrix + allowed * identity)).all() & jnp.isfinite(matrix).all()
         matrix = matrix + jacobian.T @ ((p.inequality / p.slack)[:, None] * jacobian)
         matrix = matrix + jnp.diag(p.lower / below + p.upper / above + (1.0 - bounds.free))
         size = 1.0 + jnp.max(jnp.abs(jnp.diag(matrix)))
 
         def factor(shift: Array) -> Array:
-            return jnp.linalg.cholesky(matrix + shift * jnp.eye(n))
+            return _lower_factor(matrix + shift * identity)
 
         # The smallest shift at which the factor exists; in a convex problem the first one nearly always does.
         def failed(pair: tuple[Array, Array]) -> Array:
@@ -109,13 +111,20 @@ class DenseMatrices:
             failed, lambda pair: (pair[0] * 100.0, factor(pair[0] * 100.0)), (proximal, factor(proximal))
         )
         equality = _array(scaled.equality_matrix) * bounds.free
-        half = solve_triangular(lower, equality.T, lower=True)
-        schur = half.T @ half
-        # Dependent rows leave the Schur complement singular; the shift is relative to its largest entry.
-        shift_schur = 1e-14 * (1e-2 + jnp.max(jnp.abs(jnp.diag(schur)), initial=0.0))
-        schur_factor = jnp.linalg.cholesky(schur + shift_schur * jnp.eye(schur.shape[0]))
-        shifted = matrix + shift * jnp.eye(n)
+        half, schur_factor = equality.T, equality @ equality.T
+        if equality.shape[0]:
+            half = solve_triangular(lower, equality.T, lower=True)
+            schur = half.T @ half
+            # Dependent rows leave the Schur complement singular; the shift is relative to its largest entry.
+            shift_schur = 1e-14 * (1e-2 + jnp.max(jnp.abs(jnp.diag(schur))))
+            schur_factor = jnp.linalg.cholesky(schur + shift_schur * jnp.eye(schur.shape[0]))
+        shifted = matrix + shift * identity
         return DenseNewton(DenseRows(jacobian), concave, equality, shifted, lower, schur_factor, half, bounds)
+
+
+def _lower_factor(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Cholesky's factor of a matrix that is symmetric already: nothing has to be compiled to make it so."""
+    return lax.linalg.cholesky(matrix, symmetrize_input=False)
 
 
 def _array(rows: Rows) -> Array:

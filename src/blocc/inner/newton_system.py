@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray
 from blocc.inner.mehrotra import longest_step
-from blocc.lagrangian import Weights, objective
+from blocc.lagrangian import Weights, objective, objective_with_gradient
 from blocc.problem import FlatProblem
 
 
@@ -55,6 +55,15 @@ class Rows(Protocol):
         ...
 
 
+class Change(NamedTuple):
+    """A step of y, of the slacks and of the multipliers of the constraints."""
+
+    y: Array
+    slack: Array
+    inequality: Array
+    equality: Array
+
+
 class Newton(Protocol):
     """Factors of Newton's matrix at one point; :func:`direction` solves with them for any right-hand side."""
 
@@ -68,8 +77,8 @@ class Newton(Protocol):
         """Whether the Hessian of the Lagrangian itself has a negative eigenvalue."""
         ...
 
-    def solve(self, p: PrimalDual, r: Residual) -> tuple[Array, Array]:
-        """The changes of y and of the multipliers of the equalities."""
+    def solve(self, p: PrimalDual, r: Residual) -> Change:
+        """Newton's step."""
         ...
 
 
@@ -93,6 +102,7 @@ class Scaled(NamedTuple):
     """The problem at one x, in the scaling of the solver: functions of y only, and what is known at the start."""
 
     gradient: Callable[[Array, Array, Array], Array]  #: of the Lagrangian in y
+    slopes: Callable[[Array], tuple[Array, Array]]  #: objective and its gradient
     objective: Callable[[Array], Array]
     inequality: Callable[[Array], Array]
     equality: Callable[[Array], Array]
@@ -133,8 +143,8 @@ class Bounds:
 
     def distances(self, y: Array) -> tuple[Array, Array]:
         """Distance to the lower and to the upper bound, 1 where there is none."""
-        below = jnp.where(self.has_lower > 0, y - jnp.where(self.has_lower > 0, self.lower, 0.0), 1.0)
-        above = jnp.where(self.has_upper > 0, jnp.where(self.has_upper > 0, self.upper, 0.0) - y, 1.0)
+        ends = ((self.has_lower > 0, self.lower, 1.0), (self.has_upper > 0, self.upper, -1.0))
+        below, above = (_distance(there, bound, y, sign) for there, bound, sign in ends)
         return below, above
 
     def push_inside(self, y: Array) -> Array:
@@ -143,6 +153,15 @@ class Bounds:
         width = jnp.where(both, jnp.where(both, self.upper, 1.0) - jnp.where(both, self.lower, 0.0), jnp.inf)
         margin = jnp.where(self.free > 0, jnp.minimum(1e-2, 1e-2 * width), 0.0)
         return jnp.clip(y, self.lower + margin, self.upper - margin)
+
+
+def _distance(there: NDArray, bound: AnyArray, y: Array, sign: float) -> Array:
+    """``sign (y - bound)``, 1 where there is no bound; what is not there at all is not compiled either."""
+    if there.all():
+        return sign * (y - bound)
+    if not there.any():
+        return jnp.ones_like(y)
+    return jnp.where(there, sign * (y - jnp.where(there, bound, 0.0)), 1.0)
 
 
 def scale(flat: FlatProblem, x: Array, w: Weights, start: Array, matrices: Matrices) -> Scaled:
@@ -155,13 +174,13 @@ def scale(flat: FlatProblem, x: Array, w: Weights, start: Array, matrices: Matri
     def raw_equality(y: Array) -> Array:
         return jnp.concatenate([flat.equality(x, y), flat.y_set.equality_flat(y)])
 
-    def raw_objective(y: Array) -> Array:
-        return objective(flat, x, y, w)
+    def raw_slopes(y: Array) -> tuple[Array, Array]:
+        return objective_with_gradient(flat, x, y, w)
 
     def factor(size: Array) -> Array:
         return limit / jnp.maximum(limit, jnp.where(jnp.isfinite(size), size, 0.0))
 
-    value, gradient = jax.value_and_grad(raw_objective)(start)
+    value, gradient = raw_slopes(start)
     base = jnp.where(jnp.isfinite(value), value, 0.0)  # a constant in the objective must not loosen relative tolerances
     objective_scale = factor(jnp.max(jnp.abs(gradient), initial=0.0))
     row, jacobian = raw_inequality(start), matrices.inequality_rows(raw_inequality, start)
@@ -171,13 +190,21 @@ def scale(flat: FlatProblem, x: Array, w: Weights, start: Array, matrices: Matri
     matrix = matrix.scaled(equality_scale)
     offset = raw_equality(start) * equality_scale - matrix.times(start)
 
-    def lagrangian(y: Array, inequality: Array, equality: Array) -> Array:
-        value = objective_scale * (raw_objective(y) - base) + jnp.dot(equality, matrix.times(y))
-        return value + (jnp.dot(inequality * inequality_scale, raw_inequality(y)) if row.shape[0] else 0.0)
+    def slopes(y: Array) -> tuple[Array, Array]:
+        value, gradient = raw_slopes(y)
+        return objective_scale * (value - base), objective_scale * gradient
+
+    def lagrangian_gradient(y: Array, inequality: Array, equality: Array) -> Array:
+        total = slopes(y)[1] + matrix.transposed_times(equality)
+        if row.shape[0] == 0:
+            return total
+        _, pull = jax.vjp(raw_inequality, y)
+        return total + pull(inequality * inequality_scale)[0]
 
     return Scaled(
-        gradient=jax.grad(lagrangian),
-        objective=lambda y: objective_scale * (raw_objective(y) - base),
+        gradient=lagrangian_gradient,
+        slopes=slopes,
+        objective=lambda y: objective_scale * (objective(flat, x, y, w) - base),
         inequality=lambda y: inequality_scale * raw_inequality(y),
         equality=lambda y: matrix.times(y) + offset,
         equality_matrix=matrix,
@@ -224,7 +251,7 @@ class Measured(NamedTuple):
 
 def measure(scaled: Scaled, bounds: Bounds, p: PrimalDual) -> Measured:
     """Objective, constraints and KKT conditions at ``p``."""
-    value, gradient = jax.value_and_grad(scaled.objective)(p.y)
+    value, gradient = scaled.slopes(p.y)
     constraint, pull = jax.vjp(scaled.inequality, p.y)
     return _measured(scaled, bounds, p, value, gradient, constraint, pull(p.inequality)[0])
 
@@ -276,15 +303,11 @@ def step_to_boundary(bounds: Bounds, p: PrimalDual, d: PrimalDual, fraction: Arr
 
 
 def direction(newton: Newton, bounds: Bounds, p: PrimalDual, r: Residual) -> PrimalDual:
-    """Newton's direction for the residual ``r``, by elimination down to y and the equality multipliers."""
+    """Newton's direction for the residual ``r``."""
     below, above = bounds.distances(p.y)
-    dy, d_equality = newton.solve(p, r)
-    d_slack = -r.inequality - newton.jacobian.times(dy)
+    change = newton.solve(p, r)
     return PrimalDual(
-        dy,
-        d_slack,
-        -(r.slack + p.inequality * d_slack) / p.slack,
-        d_equality,
-        -(r.lower + bounds.has_lower * p.lower * dy) / below,
-        -(r.upper - bounds.has_upper * p.upper * dy) / above,
+        *change,
+        -(r.lower + bounds.has_lower * p.lower * change.y) / below,
+        -(r.upper - bounds.has_upper * p.upper * change.y) / above,
     )

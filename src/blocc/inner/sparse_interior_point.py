@@ -2,12 +2,14 @@
 
 Its rules are those of :mod:`blocc.inner.interior_point`. Which entries its matrices have is read from the program of
 the follower's functions (:mod:`blocc.inner.sparsity`), few directional derivatives recover them
-(:mod:`blocc.inner.colouring`), and SciPy factors the whole KKT matrix (:mod:`blocc.inner.sparse_newton`).
+(:mod:`blocc.inner.colouring`), and QDLDL factors the whole KKT matrix (:mod:`blocc.inner.sparse_factor`). One more
+system with such a matrix gives the derivative of f(x, y(x)) (:mod:`blocc.inner.sparse_adjoint`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +19,16 @@ import scipy.sparse as sp
 from blocc._lib.arrays import Array
 from blocc._lib.precision import double_precision
 from blocc.errors import ProblemError
+from blocc.inner.dependencies import TooDense
 from blocc.inner.interior_point import InteriorPoint
+from blocc.inner.kkt_pattern import SparseKKT
 from blocc.inner.newton_system import Matrices
-from blocc.inner.sparse_newton import SparseKKT, SparseMatrices
-from blocc.inner.sparsity import TooDense, jacobian_pattern
-from blocc.lagrangian import leader_value, weights
+from blocc.inner.protocol import Adjoint, InnerSolution
+from blocc.inner.sparse_adjoint import adjoint
+from blocc.inner.sparse_factor import Factoriser
+from blocc.inner.sparse_newton import SparseMatrices
+from blocc.inner.sparsity import jacobian_pattern
+from blocc.lagrangian import Weights, leader_value, weights
 from blocc.problem import FlatProblem
 
 #: Entries of the factor for each variable and row, and sweeps for all matrices at one point, up to which a follower
@@ -35,10 +42,26 @@ _MOST_FOR_EACH, _MOST = 200, 1_000_000
 class SparseInteriorPoint(InteriorPoint):
     """Options of the sparse interior-point oracle; the defaults need no tuning.
 
-    They mean the same as those of :class:`~blocc.InteriorPoint`. It is for followers in which every variable meets few
+    They mean the same as those of :class:`~blocc.InteriorPoint`, but a warm start is pushed further back: among many
+    rows some change from slack to held with every x. It is for followers in which every variable meets few
     others, in the constraints and in the second derivatives of both objectives; a few rows may use all of them. Which
     ones meet must not depend on the problem's ``data``: index arrays and sparse matrices belong into the functions.
     """
+
+    warm_margin: float = 1e-1
+
+    differentiates = True
+    #: Products of slacks and prices are asked to be smaller still, and rounding in long sums sets in.
+    finest = 1e-10
+
+    def differentiate(
+        self, flat: FlatProblem, x: Array, solution: InnerSolution, weights: Weights, tolerance: Array
+    ) -> Adjoint:
+        """The derivative of f(x, y(x)) by one more system."""
+        matrices = self._matrices(flat)
+        assert isinstance(matrices, SparseMatrices)
+        found = adjoint(flat, x, jnp.asarray(solution.y), solution.warm.point, weights, matrices, self.proximal)
+        return found._replace(warm=solution.warm)
 
     def _matrices(self, flat: FlatProblem) -> Matrices:
         pattern = sparse_pattern(flat)
@@ -47,12 +70,18 @@ class SparseInteriorPoint(InteriorPoint):
                 "inner='sparse-interior-point' needs a follower in which every variable meets few others; here the "
                 "matrices of its second derivatives and constraints, or their factors, are too full. Use inner='pdhg'"
             )
-        return SparseMatrices(pattern)
+        return SparseMatrices(pattern, flat.once(_factoriser))
+
+
+def _factoriser(flat: FlatProblem) -> Factoriser:
+    pattern = sparse_pattern(flat)
+    assert pattern is not None
+    return Factoriser(pattern)
 
 
 def is_sparse(flat: FlatProblem) -> bool:
-    """Whether the sparse method is worth it: few sweeps, and factors with few entries."""
-    pattern = sparse_pattern(flat)
+    """Whether the sparse method can be used and is worth it: few sweeps, and factors with few entries."""
+    pattern = sparse_pattern(flat) if find_spec("qdldl") is not None else None
     return (
         pattern is not None and pattern.sweeps <= _SPARSE_SWEEPS and pattern.fill <= _SPARSE_FILL * sum(pattern.sizes)
     )

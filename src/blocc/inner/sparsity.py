@@ -1,59 +1,25 @@
 """Which entries of a Jacobian can differ from zero: read from the program of a function, operation by operation.
 
-Every array in the program of the directional derivative carries a Boolean matrix: its entries by the variables they
-depend on. Operations that move entries move its rows, sums add them up, and products with known zeros drop them. What
-is not known in detail is taken to depend on everything that goes in: the pattern may have too many entries, never too
-few.
+Every array in the program of the directional derivative carries the variables that its entries depend on. What single
+operations do to them is told in :mod:`blocc.inner.dependencies`; here calls, branches and loops are followed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 import scipy.sparse as sp
 from jax.extend.core import ClosedJaxpr, Literal
 
-from blocc._lib.arrays import Array, NDArray
+from blocc._lib.arrays import Array
+from blocc.inner.dependencies import Known, Operations
 
-#: Linear operations whose output entries depend on the input entries at the same place.
-_ELEMENTWISE = frozenset(
-    ("add", "add_any", "convert_element_type", "copy", "div", "mul", "neg", "reduce_precision", "select_n", "sub")
-)
-#: Operations that move entries, and how many of their first inputs are moved (None: all); other inputs say where.
-_MOVES: dict[str, int | None] = {
-    "broadcast_in_dim": 1,
-    "concatenate": None,
-    "dynamic_slice": 1,
-    "dynamic_update_slice": 2,
-    "expand_dims": 1,
-    "gather": 1,
-    "optimization_barrier": None,
-    "pad": 2,
-    "reshape": 1,
-    "rev": 1,
-    "slice": 1,
-    "split": 1,
-    "squeeze": 1,
-    "transpose": 1,
-}
-_SCATTERS = {"scatter", "scatter-add", "scatter-sub", "scatter-mul"}
 #: Longest loop that is followed step by step.
 _UNROLLED = 64
-
-
-class TooDense(Exception):
-    """A matrix of dependencies has more entries than are wanted."""
-
-
-class _Known(NamedTuple):
-    """What is known of an array: its numbers, or which variables its entries depend on (None: on none)."""
-
-    value: NDArray | None
-    pattern: sp.csr_array | None
 
 
 def jacobian_pattern(function: Callable[[Array], Array], size: int, limit: int) -> sp.csr_array:
@@ -69,7 +35,7 @@ def jacobian_pattern(function: Callable[[Array], Array], size: int, limit: int) 
 
     vector = jax.ShapeDtypeStruct((size,), np.float64)
     program = jax.make_jaxpr(derivative)(vector, vector)
-    inputs = [_Known(None, None), _Known(None, sp.eye_array(size, dtype=bool, format="csr"))]
+    inputs = [Known(None, None), Known(None, sp.eye_array(size, dtype=bool, format="csr"))]
     with jax.ensure_compile_time_eval():
         found = _Tracer(size, limit).run(program, inputs)[0].pattern
     return sp.csr_array((program.out_avals[0].shape[0], size), dtype=bool) if found is None else found
@@ -83,26 +49,26 @@ class _Tracer:
     """Follows a program with ``size`` variables; no pattern may have more than ``limit`` entries."""
 
     def __init__(self, size: int, limit: int) -> None:
-        self.size, self.limit = size, limit
+        self.operations = Operations(size, limit)
 
-    def run(self, program: ClosedJaxpr, inputs: Sequence[_Known]) -> list[_Known]:
+    def run(self, program: ClosedJaxpr, inputs: Sequence[Known]) -> list[Known]:
         inner = program.jaxpr
-        known: dict[Any, _Known] = dict(zip(inner.invars, inputs, strict=True))
+        known: dict[Any, Known] = dict(zip(inner.invars, inputs, strict=True))
         for variable, constant in zip(inner.constvars, program.consts, strict=True):
             numbers = None if isinstance(constant, jax.core.Tracer) else np.asarray(constant)
-            known[variable] = _Known(numbers, None)
+            known[variable] = Known(numbers, None)
 
-        def read(atom: Any) -> _Known:
-            return _Known(np.asarray(atom.val), None) if isinstance(atom, Literal) else known[atom]
+        def read(atom: Any) -> Known:
+            return Known(np.asarray(atom.val), None) if isinstance(atom, Literal) else known[atom]
 
         for equation in inner.eqns:
             given = [read(atom) for atom in equation.invars]
             for variable, found in zip(equation.outvars, self.apply(equation, given), strict=True):
                 smooth = np.issubdtype(variable.aval.dtype, np.floating)
-                known[variable] = found if smooth else _Known(found.value, None)
+                known[variable] = found if smooth else Known(found.value, None)
         return [read(atom) for atom in inner.outvars]
 
-    def apply(self, equation: Any, given: list[_Known]) -> list[_Known]:
+    def apply(self, equation: Any, given: list[Known]) -> list[Known]:
         """What is known of the outputs of one operation."""
         name, count = equation.primitive.name, len(equation.outvars)
         inner = self._inner(equation)
@@ -113,30 +79,16 @@ class _Tracer:
         if name in ("cond", "scan", "while"):
             return self._controlled(name, equation, given)
         if all(each.pattern is None for each in given):
-            return [_Known(None, None)] * count
-        moved = _MOVES.get(name, 0)
-        places = given[moved:] if moved else []
-        if name in _ELEMENTWISE:
-            return [_Known(None, self._elementwise(equation, given))]
-        if name in _MOVES and all(each.value is not None for each in places):
-            return self._moved(equation, given, len(given) if moved is None else moved)
-        if name == "reduce_sum":
-            return [_Known(None, self._reduced(equation, given[0]))]
-        if name == "cumsum":
-            return [_Known(None, self._cumulated(equation, given[0]))]
-        if name == "dot_general":
-            return [_Known(None, self._product(equation, given))]
-        if name in _SCATTERS and given[1].value is not None:
-            return [_Known(None, self._scattered(equation, given))]
-        return self._everything(equation, given)
+            return [Known(None, None)] * count
+        return self.operations.apply(equation, given)
 
-    def _controlled(self, name: str, equation: Any, given: list[_Known]) -> list[_Known]:
+    def _controlled(self, name: str, equation: Any, given: list[Known]) -> list[Known]:
         """Branches and loops; what another version of JAX tells in other words counts as dense."""
         try:
             return list(getattr(self, "_" + name)(equation, given))
         except (_NotFollowedError, KeyError):
             known = all(each.pattern is None for each in given)
-            return [_Known(None, None)] * len(equation.outvars) if known else self._everything(equation, given)
+            return [Known(None, None)] * len(equation.outvars) if known else self.operations.everything(equation, given)
 
     def _inner(self, equation: Any) -> ClosedJaxpr | None:
         """The program that an operation merely calls."""
@@ -149,191 +101,39 @@ class _Tracer:
                 return closed if len(closed.jaxpr.invars) == len(equation.invars) else None
         return None
 
-    def _computed(self, equation: Any, given: list[_Known]) -> list[_Known]:
+    def _computed(self, equation: Any, given: list[Known]) -> list[Known]:
         values = [each.value for each in given]
         try:
             found = equation.primitive.bind(*values, **equation.params)
         except Exception:  # an operation that needs more than its numbers: nothing is known of the result
-            return [_Known(None, None)] * len(equation.outvars)
+            return [Known(None, None)] * len(equation.outvars)
         outputs = found if equation.primitive.multiple_results else [found]
-        return [_Known(np.asarray(output), None) for output in outputs]
+        return [Known(np.asarray(output), None) for output in outputs]
 
-    def _pattern(self, known: _Known, rows: int) -> sp.csr_array:
-        return sp.csr_array((rows, self.size), dtype=bool) if known.pattern is None else known.pattern
-
-    def _checked(self, pattern: sp.csr_array, rows: NDArray) -> sp.csr_array:
-        """The given rows, where they are not too many entries; a negative number stands for an empty row."""
-        lengths = np.diff(pattern.indptr)
-        empty = (rows < 0) | (rows >= pattern.shape[0])
-        if pattern.shape[0] == 0 or empty.all():
-            return sp.csr_array((rows.size, self.size), dtype=bool)
-        total = int(np.where(empty, 0, lengths[np.where(empty, 0, rows)]).sum())
-        if total > self.limit:
-            raise TooDense
-        if not empty.any():
-            return pattern[rows]
-        keep = np.flatnonzero(~empty)
-        choice = sp.csr_array((np.ones(keep.size, dtype=bool), (keep, rows[keep])), shape=(rows.size, pattern.shape[0]))
-        return self._sums(choice, pattern)
-
-    def _sums(self, operator: sp.csr_array, pattern: sp.csr_array) -> sp.csr_array:
-        """The union of rows of ``pattern`` that each row of ``operator`` names."""
-        lengths = np.diff(pattern.indptr)
-        if float((operator.astype(np.int64) @ lengths).sum()) > 4.0 * self.limit:
-            raise TooDense
-        found = sp.csr_array(operator.astype(bool) @ pattern)
-        return self._limited(found)
-
-    def _limited(self, pattern: sp.csr_array) -> sp.csr_array:
-        if pattern.nnz > self.limit:
-            raise TooDense
-        return pattern
-
-    def _union(self, patterns: list[sp.csr_array]) -> sp.csr_array:
-        found = patterns[0]
-        for other in patterns[1:]:
-            found = found if other.nnz == 0 else other if found.nnz == 0 else sp.csr_array(found + other)
-        return self._limited(found)
-
-    def _elementwise(self, equation: Any, given: list[_Known]) -> sp.csr_array:
-        name, shape = equation.primitive.name, equation.outvars[0].aval.shape
-        choice = given[0].value if name == "select_n" else None
-        first = 1 if name == "select_n" else 0
-        patterns = []
-        for place, part in enumerate(given[first:]):
-            if part.pattern is None:
-                continue
-            pattern, own = part.pattern, equation.invars[first + place].aval.shape
-            if own != shape:  # sides of length one are repeated, and so are numbers
-                numbers = np.arange(math.prod(own)).reshape(own)
-                pattern = self._checked(pattern, np.broadcast_to(numbers, shape).ravel())
-            if choice is not None:
-                pattern = self._masked(pattern, np.broadcast_to(choice.astype(int) == place, shape))
-            if name == "mul" and (other := given[1 - place].value) is not None:
-                pattern = self._masked(pattern, np.broadcast_to(other != 0, shape))
-            patterns.append(pattern)
-        return self._union(patterns) if patterns else sp.csr_array((math.prod(shape), self.size), dtype=bool)
-
-    def _masked(self, pattern: sp.csr_array, kept: NDArray) -> sp.csr_array:
-        return pattern if kept.all() else self._checked(pattern, np.where(kept.ravel(), np.arange(kept.size), -1))
-
-    def _moved(self, equation: Any, given: list[_Known], moved: int) -> list[_Known]:
-        """Apply the operation to the numbers of the entries instead of the entries."""
-        sizes = [math.prod(variable.aval.shape) for variable in equation.invars[:moved]]
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        numbers = [
-            np.arange(start, start + size, dtype=np.int64).reshape(variable.aval.shape)
-            for start, size, variable in zip(starts[:-1], sizes, equation.invars[:moved], strict=True)
-        ]
-        pieces = [self._pattern(each, size) for each, size in zip(given[:moved], sizes, strict=True)]
-        stacked = pieces[0] if moved == 1 else sp.csr_array(sp.vstack(pieces, format="csr", dtype=bool))
-        outputs = _move(equation, numbers, [each.value for each in given[moved:]])
-        return [_Known(None, self._checked(stacked, np.asarray(output).ravel())) for output in outputs]
-
-    def _reduced(self, equation: Any, operand: _Known) -> sp.csr_array:
-        shape, axes = equation.invars[0].aval.shape, equation.params["axes"]
-        kept = tuple(1 if axis in axes else length for axis, length in enumerate(shape))
-        output = np.broadcast_to(np.arange(math.prod(kept)).reshape(kept), shape).ravel()
-        return self._sums(_operator(output, np.arange(output.size), (math.prod(kept), output.size)), operand.pattern)
-
-    def _cumulated(self, equation: Any, operand: _Known) -> sp.csr_array:
-        shape, axis = equation.invars[0].aval.shape, equation.params["axis"]
-        length, total = shape[axis], math.prod(shape)
-        if total * (length + 1) / 2 > self.limit:
-            raise TooDense
-        numbers = np.moveaxis(np.arange(total).reshape(shape), axis, 0).reshape(length, -1)
-        later, earlier = np.tril_indices(length)
-        if equation.params.get("reverse"):
-            later, earlier = earlier, later
-        return self._sums(_operator(numbers[later].ravel(), numbers[earlier].ravel(), (total, total)), operand.pattern)
-
-    def _product(self, equation: Any, given: list[_Known]) -> sp.csr_array:
-        """``dot_general``: each side is a linear operation on the other, with the zeros of what is known."""
-        contracted, batched = equation.params["dimension_numbers"]
-        shapes = [variable.aval.shape for variable in equation.invars]
-        arranged, frees = [], []
-        for side in (0, 1):
-            free = [axis for axis in range(len(shapes[side])) if axis not in (*contracted[side], *batched[side])]
-            numbers = np.arange(math.prod(shapes[side])).reshape(shapes[side])
-            lengths = [
-                math.prod(shapes[side][axis] for axis in axes) for axes in (batched[side], free, contracted[side])
-            ]
-            arranged.append(numbers.transpose([*batched[side], *free, *contracted[side]]).reshape(lengths))
-            frees.append(lengths[1])
-        batch, _, inner = arranged[0].shape
-        rows = math.prod(equation.outvars[0].aval.shape)
-        output = np.arange(rows).reshape(batch, frees[0], frees[1])
-        patterns = []
-        for side in (0, 1):
-            if given[side].pattern is None:
-                continue
-            mine, other = arranged[side], arranged[1 - side]
-            factor = given[1 - side].value
-            entries = np.ones(other.shape, dtype=bool) if factor is None else (factor.ravel()[other] != 0)
-            if int(entries.sum()) * frees[side] > 4 * self.limit:
-                raise TooDense
-            b, o, k = np.nonzero(entries)
-            out = output if side == 0 else output.transpose(0, 2, 1)
-            operator = _operator(out[b, :, o].ravel(), mine[b, :, k].ravel(), (rows, mine.size))
-            patterns.append(self._sums(operator, given[side].pattern))
-        assert inner == arranged[1].shape[2]
-        return self._union(patterns)
-
-    def _scattered(self, equation: Any, given: list[_Known]) -> sp.csr_array:
-        operand, indices, updates = given
-        assert indices.value is not None
-        at = indices.value
-        total, count = (math.prod(equation.invars[place].aval.shape) for place in (0, 2))
-        params = {name: equation.params[name] for name in ("dimension_numbers", "mode")}
-        zeros = np.zeros(equation.invars[0].aval.shape)
-
-        def add(values: Any) -> Any:
-            return jax.lax.scatter_add(zeros, at, values, **params)
-
-        # The transposed operation brings to each update the number of the entry that it goes to; 0 is nowhere.
-        _, pull = jax.vjp(add, np.zeros(equation.invars[2].aval.shape))
-        target = np.asarray(pull(np.arange(1.0, total + 1.0).reshape(zeros.shape))[0]).ravel().astype(int) - 1
-        inside = target >= 0
-        operator = _operator(target[inside], np.flatnonzero(inside), (total, count))
-        return self._union([self._pattern(operand, total), self._sums(operator, self._pattern(updates, count))])
-
-    def _everything(self, equation: Any, given: list[_Known]) -> list[_Known]:
-        """Every entry of every output depends on all that any input depends on."""
-        columns = np.unique(np.concatenate([each.pattern.indices for each in given if each.pattern is not None]))
-        outputs = []
-        for variable in equation.outvars:
-            rows = math.prod(variable.aval.shape)
-            if rows * columns.size > self.limit:
-                raise TooDense
-            starts = np.arange(rows + 1) * columns.size
-            entries = (np.ones(rows * columns.size, dtype=bool), np.tile(columns, rows), starts)
-            outputs.append(_Known(None, sp.csr_array(entries, shape=(rows, self.size))))
-        return outputs
-
-    def _cond(self, equation: Any, given: list[_Known]) -> list[_Known]:
+    def _cond(self, equation: Any, given: list[Known]) -> list[Known]:
         branches = equation.params["branches"]
         choice = given[0].value
         if choice is not None:
             return self.run(branches[int(np.clip(int(choice), 0, len(branches) - 1))], given[1:])
         return self._either([self.run(branch, given[1:]) for branch in branches])
 
-    def _either(self, cases: list[list[_Known]]) -> list[_Known]:
+    def _either(self, cases: list[list[Known]]) -> list[Known]:
         joined = []
         for several in zip(*cases, strict=True):
             patterns = [each.pattern for each in several if each.pattern is not None]
-            joined.append(_Known(None, self._union(patterns) if patterns else None))
+            joined.append(Known(None, self.operations.union(patterns) if patterns else None))
         return joined
 
-    def _scan(self, equation: Any, given: list[_Known]) -> list[_Known]:
+    def _scan(self, equation: Any, given: list[Known]) -> list[Known]:
         p = equation.params
         n_consts, n_carry, length = p["num_consts"], p["num_carry"], p["length"]
         if length > _UNROLLED:
             raise _NotFollowedError
         consts, carry, over = given[:n_consts], given[n_consts : n_consts + n_carry], given[n_consts + n_carry :]
-        stacked: list[list[_Known]] = [[] for _ in equation.outvars[n_carry:]]
+        stacked: list[list[Known]] = [[] for _ in equation.outvars[n_carry:]]
         for step in range(length)[:: -1 if p["reverse"] else 1]:
             slices = [
-                _Known(None if e.value is None else e.value[step], self._step(e.pattern, step, length)) for e in over
+                Known(None if e.value is None else e.value[step], self._step(e.pattern, step, length)) for e in over
             ]
             found = self.run(p["jaxpr"], [*consts, *carry, *slices])
             carry = found[:n_carry]
@@ -343,9 +143,9 @@ class _Tracer:
         for rows, variable in zip(stacked, equation.outvars[n_carry:], strict=True):
             ordered = rows[::-1] if p["reverse"] else rows
             size = math.prod(variable.aval.shape[1:])
-            pieces = [self._pattern(row, size) for row in ordered]
+            pieces = [self.operations.pattern(row, size) for row in ordered]
             pattern = sp.csr_array(sp.vstack(pieces, format="csr", dtype=bool)) if pieces else None
-            outputs.append(_Known(None, pattern))
+            outputs.append(Known(None, pattern))
         return [*carry, *outputs]
 
     def _step(self, pattern: sp.csr_array | None, step: int, length: int) -> sp.csr_array | None:
@@ -354,47 +154,15 @@ class _Tracer:
         size = pattern.shape[0] // length
         return pattern[step * size : (step + 1) * size]
 
-    def _while(self, equation: Any, given: list[_Known]) -> list[_Known]:
+    def _while(self, equation: Any, given: list[Known]) -> list[Known]:
         """Repeat the body until no entry gains a dependency; no number that changes is known."""
         p = equation.params
         n_cond, n_body = p["cond_nconsts"], p["body_nconsts"]
-        consts, carry = given[n_cond : n_cond + n_body], [_Known(None, e.pattern) for e in given[n_cond + n_body :]]
+        consts, carry = given[n_cond : n_cond + n_body], [Known(None, e.pattern) for e in given[n_cond + n_body :]]
         for _ in range(_UNROLLED):
             new = self._either([carry, self.run(p["body_jaxpr"], [*consts, *carry])])
             count = [[0 if e.pattern is None else e.pattern.nnz for e in each] for each in (carry, new)]
             carry = new
             if count[0] == count[1]:
                 return carry
-        return self._everything(equation, given)
-
-
-def _operator(rows: NDArray, columns: NDArray, shape: tuple[int, int]) -> sp.csr_array:
-    return sp.csr_array((np.ones(rows.size, dtype=bool), (rows, columns)), shape=shape)
-
-
-def _move(equation: Any, numbers: list[NDArray], places: list[Any]) -> Sequence[Any]:
-    """The operation on arrays of whole numbers: in NumPy where it is simple, which spares a compilation."""
-    name, p, shape = equation.primitive.name, equation.params, equation.outvars[0].aval.shape
-    simple: dict[str, Callable[[], Any]] = {
-        "reshape": lambda: numbers[0].reshape(shape),
-        "squeeze": lambda: numbers[0].reshape(shape),
-        "expand_dims": lambda: numbers[0].reshape(shape),
-        "transpose": lambda: numbers[0].transpose(p["permutation"]),
-        "rev": lambda: np.flip(numbers[0], p["dimensions"]),
-        "concatenate": lambda: np.concatenate(numbers, p["dimension"]),
-        "slice": lambda: numbers[0][
-            tuple(map(slice, p["start_indices"], p["limit_indices"], p["strides"] or (1,) * len(shape)))
-        ],
-    }
-    if name == "broadcast_in_dim":
-        lengths = np.ones(len(shape), dtype=int)
-        lengths[list(p["broadcast_dimensions"])] = numbers[0].shape
-        return [np.broadcast_to(numbers[0].reshape(lengths), shape)]
-    if (name == "reshape" and p.get("dimensions") is None) or (name in simple and name != "reshape"):
-        return [simple[name]()]
-    if name == "optimization_barrier":
-        return numbers
-    if name == "gather":
-        p = {**p, "fill_value": -1}
-    found = equation.primitive.bind(*numbers, *places, **p)
-    return found if equation.primitive.multiple_results else [found]
+        return self.operations.everything(equation, given)
