@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from pathlib import Path
 
@@ -140,6 +141,20 @@ def test_cells_of_a_network(folder: Path) -> None:
         assert row["utility"] == pytest.approx(row["revenue"] - row["construction_cost"])
         assert 0 < row["links_built"] <= 6
         assert len(row["x"]) == read_network("three").n_links
+
+
+def test_rules_and_factors_of_a_network(folder: Path) -> None:
+    """Twice the demand earns twice as much; and a rule fills in what the files leave out, in every cell."""
+    document = json.loads(write_network(read_network("three"), folder / "net.json").read_text())
+    document["links"] = [{name: row[name] for name in ("from", "to", "time")} for row in document["links"]]
+    (folder / "net.json").write_text(json.dumps(document))
+    options = "[options]\nstarts = 1\ncost_per_time = 1.0\n[grid]\ndemand_factor = [1.0, 2.0]"
+    found = plan(folder, f'problem = "network:net.json"\n{options}')
+    once, twice = rows_of(found)
+    assert once["outcome"] == twice["outcome"] == "converged"
+    assert twice["utility"] == pytest.approx(2 * once["utility"], rel=1e-3)
+    with pytest.raises(BloccError, match="6 of 6 links have no cost"):
+        plan(folder, 'problem = "network:net.json"\n[options]\nstarts = 1')
 
 
 def test_a_network_without_a_budget_builds_nothing(folder: Path) -> None:

@@ -11,13 +11,15 @@ import hashlib
 import json
 import math
 import warnings
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from blocc._lib.arrays import Bool, NDArray
+from blocc._lib.files import plain
 from blocc.errors import InputError
 from blocc.problem import BilevelProblem
 from blocc.problems.loading import load_problem, parse_x0, split_name
@@ -27,9 +29,9 @@ from blocc.solve import solve
 from blocc.svm.data.samples import LabelledData, expand_data, proportional_sizes, read_samples, split_indices
 from blocc.transport.design.design_network import design_network
 from blocc.transport.design.model import DesignModel
-from blocc.transport.network.files import read_network
-from blocc.transport.network.network import TransportNetwork
-from blocc.transport.network.readers import native
+from blocc.transport.network.checked_rows import PLACE
+from blocc.transport.network.files import read_network, read_raw
+from blocc.transport.network.readers.rules import FillRules
 
 TOY = "toy"
 #: Parameters that begin so are arguments of the function that builds the problem.
@@ -68,9 +70,10 @@ def solve_cell(
 
 
 def design_cell(*, problem: str, sha256: str, seed: int, **options: Any) -> dict[str, Any]:
-    """Design a network once; the seed draws its starts."""
-    model = cached_model(problem, sha256)
-    design = design_network(model.network, seed=seed, model=model, **options)
+    """Design a network once, as the fill rules among the options complete it; the seed draws its starts."""
+    rules, given = split_rules(options)
+    model = cached_model(problem, sha256, json.dumps(rules, sort_keys=True))
+    design = design_network(model.network, seed=seed, model=model, **given)
     _go_on_unless_interrupted(design.status)
     network, follower = design.network, design.follower
     return {
@@ -147,11 +150,10 @@ def cached_problem(problem: str, sha256: str | None, arguments: str = "{}") -> B
 
 
 @functools.lru_cache(maxsize=4)
-def cached_model(problem: str, sha256: str) -> DesignModel:
-    """The compiled functions of a network."""
-    network = read_network(problem)
-    _compare(sha256, network_hash(network), problem)
-    return DesignModel(network)
+def cached_model(problem: str, sha256: str, rules: str = "{}") -> DesignModel:
+    """The compiled functions of a network, completed by these rules (JSON)."""
+    _compare(sha256, network_hash(problem), problem)
+    return DesignModel(read_network(problem, rules=FillRules(**json.loads(rules))))
 
 
 @functools.lru_cache(maxsize=4)
@@ -160,6 +162,13 @@ def cached_samples(problem: str, sha256: str) -> LabelledData:
     samples = read_samples(problem)
     _compare(sha256, samples_hash(samples), problem)
     return samples
+
+
+def split_rules(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fill rules among the options of a design, and the others."""
+    names = {rule.name for rule in fields(FillRules)}
+    rules = {name: value for name, value in options.items() if name in names}
+    return rules, {name: value for name, value in options.items() if name not in names}
 
 
 def split_sizes(n: int, train: int | None, validation: int | None) -> tuple[int, int]:
@@ -182,9 +191,13 @@ def file_hash(file: Path) -> str:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error
 
 
-def network_hash(network: TransportNetwork) -> str:
-    """SHA-256 of everything a network holds, whatever files it came from."""
-    return hashlib.sha256(native.render(network)).hexdigest()
+def network_hash(source: str) -> str:
+    """SHA-256 of everything that the files of a network hold."""
+    raw = read_raw(source)
+    tables = (raw.nodes, raw.links, raw.markets or ())
+    rows = [[{key: value for key, value in row.items() if key != PLACE} for row in table] for table in tables]
+    held = (raw.name, rows, raw.start_range, raw.units, raw.crs, raw.notes, raw.assumptions)
+    return hashlib.sha256(json.dumps(plain(held), sort_keys=True).encode()).hexdigest()
 
 
 def samples_hash(samples: LabelledData) -> str:

@@ -23,6 +23,8 @@ from blocc.svm.data.samples import read_samples
 from blocc.transport.design.options import DesignOptions
 from blocc.transport.network import files as transport_files
 from blocc.transport.network.files import read_network
+from blocc.transport.network.network import TransportNetwork
+from blocc.transport.network.readers.rules import FillRules
 
 PROBLEMS = "FILE.py, FILE.py:NAME, toy, three, nine, seville, network:PATH or svm:DATA"
 
@@ -141,17 +143,23 @@ class NetworkTarget(Target):
     function = f"{_CELLS}:design_cell"
     columns = sweep_cells.DESIGN_COLUMNS
     shown = ("utility", "links_built", "distance", "seconds")
-    options = tuple(option.name for option in fields(DesignOptions) if option.name != "seed")
+    options = tuple(
+        option.name for part in (DesignOptions, FillRules) for option in fields(part) if option.name != "seed"
+    )
 
     def __init__(self, problem: str) -> None:
-        self.network = read_network(problem)
-        self.fixed = {"problem": problem, "sha256": sweep_cells.network_hash(self.network)}
+        self.fixed = {"problem": problem, "sha256": sweep_cells.network_hash(problem)}
+        self._networks: dict[str, TransportNetwork] = {}
 
     def check(self, options: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-        """Check options as ``design_network`` does."""
+        """Check options as ``design_network`` does, and fill rules on the network itself."""
         _refuse_arguments(arguments)
-        _check_switches(options, ("symmetric",))
-        DesignOptions.from_names(options).capacity_set(self.network)
+        _check_switches(options, ("symmetric", "drop_unreachable"))
+        rules, given = sweep_cells.split_rules(options)
+        key = json.dumps(rules, sort_keys=True)
+        if key not in self._networks:
+            self._networks[key] = read_network(self.fixed["problem"], rules=FillRules(**rules))
+        DesignOptions.from_names(given).capacity_set(self._networks[key])
 
 
 class SamplesTarget(Target):

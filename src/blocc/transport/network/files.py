@@ -45,7 +45,7 @@ def read_network(
     if demand_omx is None and (matrix is not None or mapping is not None):
         raise OptionError("matrix and mapping choose arrays of an OMX file: give demand_omx too")
     try:
-        raw = _raw(source)
+        raw = read_raw(source)
         raw.name = name or raw.name
         if demand_omx is not None:
             raw.set_demand(read_omx(demand_omx, matrix, mapping), keep_zero=False)
@@ -74,7 +74,8 @@ def write_network(network: TransportNetwork, path: str | Path) -> Path:
     return target
 
 
-def _raw(source: str | Path) -> RawNetwork:
+def read_raw(source: str | Path) -> RawNetwork:
+    """What the files of a network hold, as it is."""
     if isinstance(source, str) and source in BUILT_IN:
         text = files("blocc.transport.network").joinpath("data", f"{source}.json").read_text("utf-8")
         return native.parse(text, source)
