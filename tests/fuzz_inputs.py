@@ -23,6 +23,7 @@ import numpy as np
 
 from blocc import BilevelProblem, Box, Product, Reals
 from blocc.cli.studies import read_report_settings
+from blocc.executors.work import Outcome
 from blocc.lagrangian import Multipliers
 from blocc.problems.loading import parse_x0
 from blocc.report.storage import digest, load_result, save_result
@@ -32,7 +33,7 @@ from blocc.result import Certificate, History, HistoryRow, Result, Status
 from blocc.resume.file import Identity, array_digest, pack, read_checkpoint
 from blocc.resume.fingerprint import Fingerprint
 from blocc.resume.recording import Entry, HistoryState, Kept, Recorded
-from blocc.studies.compute import Outcome, encode
+from blocc.studies.compute import encode
 from blocc.studies.store import Store
 from blocc.studies.study import Study
 from blocc.studies.sweep import read_sweep

@@ -20,7 +20,7 @@ def quick_rows(item: Item) -> Rows:
         for index, batch in enumerate(study.batches()):
             outcome = compute_batch(study.to_json(), index, __version__)
             assert outcome.error is None, outcome.error
-            for cell, row in zip(batch, outcome.rows, strict=True):
+            for cell, row in zip(batch, outcome.value, strict=True):
                 rows.append({**cell.parameters, **decode(row), "status": "done", "error": None})
         found[study.name] = rows
     return found

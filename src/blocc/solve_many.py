@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray, PyTree
+from blocc._lib.compiled import compile_seconds
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
+from blocc.executors.work import Executor
+from blocc.inner.choice import suited
 from blocc.multi_result import MultiResult
 from blocc.options import OptionNumbers, Options, make_options
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.problem import BilevelProblem
-from blocc.run.phases import Phases
-from blocc.run.places import Places
 from blocc.run.progress import Files, closing_report, make_report, with_remark
 from blocc.run.single import Callback, Report
-from blocc.run.variants import solve_batch
+from blocc.run.starts import Starts
 from blocc.sets import ConvexSet
 from blocc.solve import check_arguments, start_in
 
@@ -44,40 +44,66 @@ def solve_many(
     checkpoint: str | Path | None = None,
     resume: str | Path | None = None,
     checkpoint_seconds: float = 5.0,
+    executor: str | Executor | Any = None,
     **numbers: Unpack[OptionNumbers],
 ) -> MultiResult:
     """Solve from many starts at once: those in ``x0s``, or ``starts`` random points of X drawn with ``seed``.
 
     Every start gets what :func:`solve` would give it, for less: compiled code is shared, many starts descend in one
-    compiled loop, and a start that ends where another one did is not judged again. Returns every result, the best one
-    and the places where they ended (``basins``). Random starts come from several scales along directions in which X has
-    no end. ``time_limit`` is for all starts together; the other arguments, and the options by name, are those of
-    :func:`solve`.
+    compiled loop, a start that ends where another one did is not judged again, and one that has stalled at a value
+    clearly worse than another's is given up before anything dear is tried. Returns every result, the best one, the
+    places where they ended (``basins``) and what was spared (``counts``). Random starts come from several scales along
+    directions in which X has no end. ``time_limit`` is for all starts together; the other arguments, and the options
+    by name, are those of :func:`solve`.
+
+    ``executor`` says who computes the starts that do not run in the compiled loop: ``"processes"`` (as many as there
+    are cores), ``"dask"``, an executor of :mod:`blocc.executors`, or a Dask client or cluster. The results are the same;
+    a start whose worker dies is computed again. ``callback`` and checkpoints need the starts to run in this process.
     """
+    request = StopRequest()  # what the user waits for begins here
     settings = make_options(preset, dict(numbers), options)
     check_arguments(problem, callback)
+    files = Files(checkpoint, resume, checkpoint_seconds)
+    computing = _executor(executor, callback, files)
+    given, problem = problem, suited(problem, settings.inner)
     with double_precision():
         points = _starts(problem, x0s, starts, settings.seed)
-    recording = Files(checkpoint, resume, checkpoint_seconds).recording(problem, settings, points)
-    request, report = StopRequest(), make_report(progress)
+    recording = files.recording(problem, settings, points)
+    report, begun, compiled = make_report(progress), time.perf_counter(), compile_seconds()
+    many = Starts(problem, settings, request, recording, callback, report)
     with (
         double_precision(),
         single_blas_thread(problem.flat.n_y),
-        interruptible(request),
         closing_report(report),
         closing(recording),
     ):
-        known: dict[Any, tuple[BilevelProblem, Places]] = {}
-        begun: list[float] = []
+        with interruptible(request):
+            results = many.together(points)
+            if computing is None:
+                many.here(points, results)
+        if computing is not None:
+            many.elsewhere(computing, points, results, given)
+    compiling = compile_seconds() - compiled
+    seconds = {"compile": compiling, "run": time.perf_counter() - begun - compiling}
+    return MultiResult(tuple(with_remark(result, recording) for result in results if result is not None), seconds)
 
-        def phases(target: BilevelProblem) -> Phases:
-            # Problems that stand in for the given one are made anew for each start, on the same functions.
-            key = id(target.shared), *(leaf.tobytes() for leaf in jax.tree.leaves(target.data))
-            _, places = known.setdefault(key, (target, Places()))
-            return Phases(target, settings, callback, report, recording, request, places, begun)
 
-        found = solve_batch(problem, settings, phases, points)
-    return replace(found, results=tuple(with_remark(result, recording) for result in found.results))
+def _executor(given: Any, callback: Callback | None, files: Files) -> Executor | None:
+    """Who computes, checked; None for this process."""
+    if given is None or given == "serial":
+        return None
+    if isinstance(given, str):
+        from blocc.executors.choice import make_executor
+
+        given = make_executor(given)
+    elif not isinstance(given, Executor):  # a Dask cluster, or its client
+        from blocc.executors.cluster import DaskExecutor
+
+        given = DaskExecutor(scheduler=given)
+    for name, unfit in (("callback", callback is not None), ("checkpoint and resume", files.wanted)):
+        if unfit:
+            raise OptionError(f"{name} needs starts that run in this process: leave out executor")
+    return given
 
 
 def _starts(

@@ -19,7 +19,7 @@ import dask  # noqa: E402
 
 import study_functions  # noqa: E402
 from blocc import OptionError  # noqa: E402
-from blocc.studies.cluster import DaskExecutor  # noqa: E402
+from blocc.executors.cluster import DaskExecutor  # noqa: E402
 from blocc.studies.engine import run_study  # noqa: E402
 from blocc.studies.study import Study, StudyError  # noqa: E402
 

@@ -13,7 +13,8 @@ import pytest
 
 from blocc._lib.version import __version__
 from blocc.errors import OptionError
-from blocc.studies import cluster
+from blocc.executors import cluster
+from blocc.studies import compute
 from blocc.studies.engine import Progress, rows_of, run_study
 from blocc.studies.store import Store
 from blocc.studies.study import Row, Study, StudyError, computed
@@ -271,7 +272,7 @@ def test_another_version_on_the_workers(tmp_path: Path, scheduler: str, monkeypa
 def test_a_worker_that_joins_late_with_another_version(
     tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "__version__", "99.0")
+    monkeypatch.setattr(compute, "__version__", "99.0")
     monkeypatch.setattr(cluster, "_check_workers", lambda *_: None)
     with pytest.raises(StudyError, match=r"started by blocc 99.0, but process .* has blocc"):
         run_study(PICKY, tmp_path / "store.sqlite", executor="dask", scheduler=scheduler)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from blocc.studies.cluster import DaskExecutor
+from blocc.executors.cluster import DaskExecutor
 from blocc.studies.engine import Progress, rows_of, run_study
 from blocc.studies.store import Store
 from blocc.studies.study import Row, Study, StudyError, computed

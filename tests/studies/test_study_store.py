@@ -14,7 +14,8 @@ import pytest
 
 from blocc._lib.version import __version__
 from blocc.errors import BloccError
-from blocc.studies.compute import Outcome, compute_batch
+from blocc.executors.work import Outcome
+from blocc.studies.compute import compute_batch
 from blocc.studies.engine import rows_of, run_study
 from blocc.studies.store import DONE, FAILED, Store
 from blocc.studies.study import Study, StudyError

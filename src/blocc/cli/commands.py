@@ -35,6 +35,7 @@ from blocc.cli.network import build_network_app
 from blocc.cli.studies import report_command, sweep_command
 from blocc.cli.svm import svm_command
 from blocc.errors import InputError
+from blocc.executors.choice import make_executor
 from blocc.judge.verification import WORDS, Verification, readable
 from blocc.judge.verify import verify
 from blocc.multi_result import MultiResult
@@ -103,6 +104,7 @@ def solve_command(
     max_iterations: Annotated[int | None, typer.Option(help="Most outer iterations.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds; the best point so far is kept.")] = None,
     starts: Annotated[int | None, typer.Option(help="Solve from this many random starts and report the best.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes for the starts. Default: this one.")] = None,
     seed: Seed = 0,
     preset: Annotated[str, typer.Option(help="default, or paper: the published algorithms.")] = "default",
     save: Annotated[Path | None, typer.Option(help="Keep the result as PATH.json and PATH.npz.")] = None,
@@ -132,7 +134,8 @@ def solve_command(
     if starts is None:
         found: Result | MultiResult = solve(target, None if x0 is None else parse_x0(x0, target), **options)
     elif x0 is None:
-        found = solve_many(target, starts=starts, **options)
+        executor = None if workers is None else make_executor("processes", workers)
+        found = solve_many(target, starts=starts, executor=executor, **options)
     else:
         raise InputError("give either --x0 (one start) or --starts (random starts), not both")
     result = found.best if isinstance(found, MultiResult) else found

@@ -13,6 +13,7 @@ import typer
 from blocc._lib.files import json_bytes, parse_json, read_limited
 from blocc.cli.common import Quiet, check_folder
 from blocc.errors import InputError
+from blocc.executors.choice import NAMES, make_executor
 from blocc.report.format import value_text
 from blocc.report.storage import write_files
 from blocc.report.study.study_page import state_of, write_page
@@ -20,7 +21,6 @@ from blocc.report.study.study_progress import StudyProgress, clock
 from blocc.report.study.study_tables import print_table, study_files
 from blocc.report.study.study_views import Report, read_report, seconds_of, summary_rows
 from blocc.studies.engine import run_study
-from blocc.studies.executors import NAMES, make_executor
 from blocc.studies.study import Study
 from blocc.studies.sweep import read_sweep
 

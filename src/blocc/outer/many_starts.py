@@ -6,6 +6,7 @@ closed are finished off at the full tolerance, the others go on with a larger ga
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from blocc._lib.arrays import Array, Bool, Float, Int, NDArray
+from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
 from blocc.inner.protocol import InnerOracle
 from blocc.outer import spectral
 from blocc.outer.continuation import FACTOR, LARGEST_GAMMA
@@ -23,6 +24,8 @@ from blocc.penalty import Evaluation, cold_pair, evaluate, evaluation_shapes, no
 from blocc.problem import FlatProblem
 
 _ROUNDS = 30
+#: Evaluations of every start before the first look at the clock.
+_PACE = 64
 
 
 class BatchOutcome(NamedTuple):
@@ -39,29 +42,32 @@ class _Lane(NamedTuple):
     search: spectral.SpectralState
     accepted: Evaluation  #: at the current point
     warm: Any
-    evaluations: Int[Array, "*starts"]
+    evaluations: Int[AnyArray, "*starts"]
 
 
 class _Round(NamedTuple):
     """The numbers of one start during one round."""
 
-    gamma: Float[Array, "*starts"]
-    tolerance: Float[Array, "*starts"]
-    accuracy: Float[Array, "*starts"]  #: of the inner solutions
-    limit: Int[Array, "*starts"]  #: evaluations
+    gamma: Float[AnyArray, "*starts"]
+    tolerance: Float[AnyArray, "*starts"]
+    accuracy: Float[AnyArray, "*starts"]  #: of the inner solutions
+    limit: Int[AnyArray, "*starts"]  #: evaluations of the round until the next look at the clock
+    fresh: Bool[AnyArray, "*starts"]  #: the round begins
 
 
 def _round(flat: FlatProblem, oracle: InnerOracle, count: int, lanes: _Lane, numbers: _Round) -> _Lane:
-    """Run each of ``count`` starts at its gamma until it is stationary, stuck or out of iterations."""
+    """Run each of ``count`` starts at its gamma until it is stationary, stuck or at its limit."""
     leader = no_leader(flat)
 
     def one(lane: _Lane, at: _Round) -> _Lane:
+        gamma, accuracy = jnp.asarray(at.gamma), jnp.asarray(at.accuracy)
+
         def running(lane: _Lane) -> Array:
             search = lane.search
             return (search.stationarity > at.tolerance) & ~search.failed & (lane.evaluations < at.limit)
 
         def step(lane: _Lane) -> _Lane:
-            found = evaluate(flat, oracle, spectral.trial(lane.search), at.gamma, leader, lane.warm, at.accuracy)
+            found = evaluate(flat, oracle, spectral.trial(lane.search), gamma, leader, lane.warm, accuracy)
             search = spectral.advance(flat, lane.search, found.value, found.gradient, found.usable)
             light = found._replace(warm=())
             accepted = jax.tree.map(lambda new, old: jnp.where(search.accepted, new, old), light, lane.accepted)
@@ -69,7 +75,8 @@ def _round(flat: FlatProblem, oracle: InnerOracle, count: int, lanes: _Lane, num
             return _Lane(search, accepted, warm, lane.evaluations + 1)
 
         fresh = lane._replace(search=spectral.start(lane.search.x), evaluations=jnp.asarray(0))
-        return lax.while_loop(running, step, fresh)
+        begun = jax.tree.map(lambda new, old: jnp.where(at.fresh, new, old), fresh, lane)
+        return lax.while_loop(running, step, begun)
 
     return jax.vmap(one)(lanes, numbers)
 
@@ -96,7 +103,7 @@ def minimise(
     gamma: float | None,
     first_gamma: float,
 ) -> BatchOutcome:
-    """Run all starts; ``gamma=None`` means continuation. A stop from outside ends the batch after the round it met."""
+    """Run all starts; ``gamma=None`` means continuation. A stop from outside ends it within about a second."""
     count, none = len(starts), np.zeros(len(starts), dtype=bool)
     gammas = np.full(count, first_gamma if gamma is None else gamma)
     begun = _Progress(
@@ -107,7 +114,11 @@ def minimise(
     now = _Progress(now.lanes, gammas, final, done, evaluations, scale, int(now.rounds))
     stopped: StopReason | None = None
     while now.rounds < _ROUNDS and not now.done.all() and stopped is None:
-        now = _one_round(flat, oracle, tolerances, now, fixed=gamma is not None)
+        lanes, stopped = _descend(flat, oracle, tolerances, monitor, now)
+        if stopped is not None:  # in the middle of a round, which a continued run begins again
+            now = now._replace(lanes=lanes, evaluations=_spent(now, lanes))
+            break
+        now = _next(tolerances, now, lanes, fixed=gamma is not None)
         try:
             _report(monitor, now)
             monitor.check_time()
@@ -119,25 +130,41 @@ def minimise(
     return BatchOutcome(ends, now.evaluations, stopped)
 
 
-def _one_round(
-    flat: FlatProblem, oracle: InnerOracle, tolerances: Tolerances, now: _Progress, fixed: bool
-) -> _Progress:
-    """All unfinished starts at their gamma, and which of them go on with a larger one."""
-    count = len(now.gamma)
+def _descend(
+    flat: FlatProblem, oracle: InnerOracle, tolerances: Tolerances, monitor: Monitor, now: _Progress
+) -> tuple[_Lane, StopReason | None]:
+    """All unfinished starts at their gamma, with a look at the clock about every second."""
     wanted = np.where(
         now.final, tolerances.tolerance, np.maximum(tolerances.tolerance, 0.01 / np.maximum(now.gamma, 1.0))
     )
     wanted = wanted * now.scale
-    numbers = _Round(
-        jnp.asarray(now.gamma),
-        jnp.asarray(np.minimum(wanted, np.sqrt(wanted / flat.n_x))),
-        jnp.asarray([tolerances.inner(gamma) for gamma in now.gamma]),
-        jnp.asarray(np.where(now.done, 0, 4 * tolerances.max_iterations)),  # a finished start does nothing
-    )
-    moved = flat.program(_round, oracle, count)(now.lanes, numbers)
-    # Lanes that were done keep their state: their loop did not run, but their search was restarted.
-    lanes = _choose(now.done, now.lanes, moved) if now.done.any() else moved
-    found = _unstacked(lanes.accepted, count)
+    tolerance = np.minimum(wanted, np.sqrt(wanted / flat.n_x))
+    accuracy = np.asarray([tolerances.inner(gamma) for gamma in now.gamma])
+    program = flat.program(_round, oracle, len(now.gamma))
+    lanes, fresh, limit, pace, most = now.lanes, ~now.done, 0, _PACE, 4 * tolerances.max_iterations
+    while True:
+        limit, begun = min(limit + pace, most), time.perf_counter()
+        # A finished start does nothing.
+        lanes = program(lanes, _Round(now.gamma, tolerance, accuracy, np.where(now.done, 0, limit), fresh))
+        measure, failed, spent = jax.device_get((lanes.search.stationarity, lanes.search.failed, lanes.evaluations))
+        if limit == most or not (~now.done & (measure > tolerance) & ~failed & (spent >= limit)).any():
+            return lanes, None
+        try:
+            monitor.check_time()
+        except Stop as stop:
+            return lanes, stop.reason
+        fresh = np.zeros_like(fresh)
+        took = time.perf_counter() - begun
+        pace = 2 * pace if took < 0.25 else max(1, pace // 2) if took > 1.0 else pace
+
+
+def _spent(now: _Progress, moved: _Lane) -> Int[NDArray, " starts"]:
+    return now.evaluations + np.where(now.done, 0, np.asarray(moved.evaluations))
+
+
+def _next(tolerances: Tolerances, now: _Progress, lanes: _Lane, fixed: bool) -> _Progress:
+    """After a round: which starts are done, and which go on with a larger gamma."""
+    found = _unstacked(lanes.accepted, len(now.gamma))
     exact = np.array([bool(e.usable) and tolerances.exact(e) for e in found])
     failed = np.asarray(~lanes.accepted.usable)
     done = now.done | failed | now.final & (exact | fixed) | (now.gamma >= LARGEST_GAMMA)
@@ -146,7 +173,7 @@ def _one_round(
         np.where(~done & ~exact, now.gamma * FACTOR, now.gamma),
         np.where(done, now.final, exact),
         done,
-        now.evaluations + np.where(now.done, 0, np.asarray(moved.evaluations)),
+        _spent(now, lanes),
         np.array([tolerances.scale(e) if e.usable else 1.0 for e in found]),
         now.rounds + 1,
     )
@@ -155,20 +182,12 @@ def _one_round(
 def _start(flat: FlatProblem, oracle: InnerOracle, starts: Float[NDArray, "starts n_x"]) -> _Lane:
     """All lanes before their first evaluation."""
     count = len(starts)
-    cold = cold_pair(flat, oracle)
-    shapes = evaluation_shapes(flat, oracle)
-    blank = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), shapes)
-    warm = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), cold)
-    return _Lane(jax.vmap(spectral.start)(jnp.asarray(starts)), blank, warm, jnp.zeros(count, dtype=int))
-
-
-def _choose(mask: Bool[NDArray, " starts"], chosen: _Lane, otherwise: _Lane) -> _Lane:
-    """Lane by lane: ``chosen`` where the mask is set."""
-
-    def pick(a: Array, b: Array) -> Array:
-        return jnp.where(jnp.asarray(mask).reshape(-1, *([1] * (a.ndim - 1))), a, b)
-
-    return jax.tree.map(pick, chosen, otherwise)
+    blank = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), evaluation_shapes(flat, oracle))
+    search, warm = jax.tree.map(
+        lambda leaf: np.broadcast_to(leaf, (count, *np.shape(leaf))),
+        (spectral.start(starts[0]), cold_pair(flat, oracle)),
+    )
+    return _Lane(search._replace(x=starts), blank, warm, np.zeros(count, dtype=int))
 
 
 def _unstacked(stacked: Evaluation, count: int) -> list[Evaluation]:

@@ -24,6 +24,8 @@ _NEARLY = 0.05  #: stationarity from which a few steps on the derivative of f(x,
 _BY_VALUE = (Status.STALLED, "Reached by a descent of f(x, y(x)) itself.")
 #: Random members of X, and points around x, that are tried where neither f nor y changes around x.
 _LEAVES = 12
+#: Attempts that cost as much as the descent before them, or more.
+DEAR = ("value", "fitting", "own")
 
 
 class Attempts:

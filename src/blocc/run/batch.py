@@ -7,14 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 
-from blocc.multi_result import MultiResult
+from blocc.multi_result import near
 from blocc.outer import continuation, many_starts
 from blocc.outer.monitor import Stop, StopReason
 from blocc.outer.tolerances import Endpoint
-from blocc.penalty import Evaluation, Leader, no_leader
+from blocc.penalty import Leader, no_leader
 from blocc.result import Result
 from blocc.run import conclude
 from blocc.run.single import Run, reason_of
@@ -26,34 +25,51 @@ class BatchRun(Run):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.ends: list[Endpoint] = []
-        self._minimal: set[tuple[bytes, float]] = set()  #: ends beside which no lower point was found
+        self.same: list[int] = []  #: for every start the first one that ended where it did
 
-    def many(self, points: np.ndarray) -> MultiResult:
-        """Solve from every row of ``points``, in one batch as far as it goes."""
-        leader = jax.device_get(no_leader(self.problem.flat))
-        try:
-            ends, evaluations, stopped = self._batch(points, leader)
-        except (Stop, KeyboardInterrupt) as stop:  # before the first round was over
-            reason = reason_of(stop)
-            results = tuple(self._lane(self.stopped(reason, None, x, leader, best_of_all=False)) for x in points)
-            return MultiResult(results, self.seconds())
+    def many(self, points: np.ndarray) -> list[Result]:
+        """Solve from every row of ``points``, in one batch as far as it goes.
+
+        :raises Stop: where the run is stopped before the batch has begun
+        """
+        leader = no_leader(self.problem.flat)
+        ends, evaluations, stopped = self._batch(points, leader)
         if stopped is not None:
             self.recording.close()
         finish = self._finish if stopped is None else partial(self._finish_stopped, stopped)
         seconds = {name: value / len(points) for name, value in self.seconds().items()}
-        results = tuple(self._lane(finish(end, x, leader)) for end, x in zip(ends, points, strict=True))
-        # What the batch did together is shared out; starts that were finished alone have figures of their own.
-        results = tuple(
-            r if r.seconds else replace(r, seconds=seconds, counts={**r.counts, "evaluations": int(n)})
-            for r, n in zip(results, evaluations, strict=True)
-        )
-        return MultiResult(results, self.seconds())
+        self.same = self._places(ends)
+        results: list[Result] = []
+        for index, (end, x) in enumerate(zip(ends, points, strict=True)):
+            first = self.same[index]
+            if first == index:
+                result = finish(end, x, leader)
+                assert self.end is not None
+                self.ends.append(self.end)
+            else:
+                result = replace(results[first], seconds={})
+                self.ends.append(self.ends[first])
+            # What the batch did together is shared out; starts that were finished alone have figures of their own.
+            counts = {**result.counts, "evaluations": int(evaluations[index])}
+            results.append(result if result.seconds else replace(result, seconds=seconds, counts=counts))
+        return results
 
-    def _lane(self, result: Result) -> Result:
-        """Remember where the start of this result ended."""
-        assert self.end is not None
-        self.ends.append(self.end)
-        return result
+    def _places(self, ends: list[Endpoint]) -> list[int]:
+        """For every lane the first one that ended where it did, both of them finished; published steps are kept."""
+        same: list[int] = []
+        firsts: list[int] = []
+        for index, end in enumerate(ends):
+            done = self.options.outer != "pgd" and self._done(end)
+            at = (other for other in firsts if near(np.asarray(end.evaluation.x), np.asarray(ends[other].evaluation.x)))
+            same.append(next(at, index) if done else index)
+            firsts += [index] if done and same[index] == index else []
+        return same
+
+    def _done(self, end: Endpoint) -> bool:
+        """Whether a lane has nothing left to do for its gamma, or for a growing one."""
+        fixed = not isinstance(self.options.gamma, str)
+        usable = bool(end.evaluation.usable) and self.tolerances.stationary(end)
+        return usable and (fixed or self.tolerances.exact(end.evaluation))
 
     def _alone(self, x: np.ndarray) -> Result:
         """A start that the batch could not begin."""
@@ -88,22 +104,21 @@ class BatchRun(Run):
 
     def _finish_stopped(self, reason: StopReason, end: Endpoint, x: np.ndarray, leader: Leader) -> Result:
         """A lane of a batch that was stopped: finished ones are judged, the others say why they are not."""
-        done = bool(end.evaluation.usable) and self.tolerances.stationary(end) and self.tolerances.exact(end.evaluation)
-        status, message = self.status_at(end) if done else conclude.STOPPED[reason]
+        done = self._done(end) and self.tolerances.exact(end.evaluation)
+        status, message = self.status_at(end) if done else conclude.stopped(reason, self.monitor)
         return replace(self.conclude_at(end, status, message), seconds={})
 
     def _finish(self, end: Endpoint, x: np.ndarray, leader: Leader) -> Result:
         """Turn one lane of the batch into a result; what the batch left undone is finished alone."""
         evaluation = end.evaluation
-        settled = bool(evaluation.usable) and self.tolerances.stationary(end)
         fixed = not isinstance(self.options.gamma, str)
         if self.options.outer == "pgd":
             return replace(self.conclude_at(end, *self.status_at(end)), seconds={})
         if not evaluation.usable:
             return self._alone(x)
         try:
-            if settled and (fixed or self.tolerances.exact(evaluation)):
-                lower = self._escape(end, leader)
+            if self._done(end):
+                lower = continuation.leave(self.evaluator, end, leader, self.tolerances)
                 if lower is None:
                     return replace(self.conclude_at(end, *self.status_at(end)), seconds={})
                 evaluation = lower
@@ -112,18 +127,6 @@ class BatchRun(Run):
             self.recording.close()
             return self._finish_stopped(reason_of(stop), end, x, leader)
         return replace(self.conclude_at(last, *self.status_at(last)), seconds={})
-
-    def _escape(self, end: Endpoint, leader: Leader) -> Evaluation | None:
-        """A lower point next to the end of a lane; starts that ended in the same place are probed once."""
-        e = end.evaluation
-        size = 1e-4 * (1.0 + float(np.max(np.abs(e.x), initial=0.0)))
-        key = (np.round(e.x / size).tobytes(), float(e.gamma))
-        if key in self._minimal:
-            return None
-        lower = continuation.leave(self.evaluator, end, leader, self.tolerances)
-        if lower is None:
-            self._minimal.add(key)
-        return lower
 
     def _again(self) -> Run:
         """A fresh run of the same settings, on the same compiled functions and the same clock."""

@@ -20,16 +20,17 @@ from blocc.judge.balance import Units
 from blocc.judge.derivatives import LARGEST, size_of
 from blocc.judge.probe import DISTANCES, Value
 from blocc.judge.verdict import Judge, Verdict
+from blocc.multi_result import joined
 from blocc.options import Options
 from blocc.outer.monitor import Stop, StopRequest
 from blocc.problem import BilevelProblem
 from blocc.result import History, HistoryRow, Result, Status
 from blocc.resume.recording import Recording
 from blocc.run import conclude
-from blocc.run.attempts import Attempts
+from blocc.run.attempts import DEAR, Attempts
 from blocc.run.batch import BatchRun
 from blocc.run.phase import ENDED, OPEN, Phase
-from blocc.run.places import Places
+from blocc.run.places import Descent, Places
 from blocc.run.single import Callback, Report, Run, reason_of
 from blocc.run.units import Scaling, first_units, scaling_of
 from blocc.run.value_descent import LARGEST_DIMENSION
@@ -37,6 +38,8 @@ from blocc.run.value_descent import LARGEST_DIMENSION
 R = TypeVar("R", bound=Run)
 
 _MOST_PHASES = 8
+#: Starts of a batch that was stopped whose certificates are measured: the best ones, because the time is over.
+_MEASURED = 16
 #: Evaluations of one phase of a small problem: beyond it a descent of f(x, y(x)) itself is the better way.
 _BUDGET = 1500
 _VIOLATED = 1e-3  #: violations of the leader's constraints, relative to their rows, beyond which nothing is close
@@ -55,11 +58,9 @@ class Phases:
         recording: Recording,
         request: StopRequest,
         places: Places | None = None,
-        begun: list[float] | None = None,
     ) -> None:
-        """``places`` and ``begun``, the start of the clock, are shared by the starts of one call."""
+        """``request`` and ``places`` are shared by the starts of one call."""
         self.places = Places() if places is None else places
-        self.begun = [] if begun is None else begun
         self.problem, self.flat, self.options, self.recording = problem, problem.flat, options, recording
         self.callback, self.report, self.request = callback, report, request
         self.automatic = isinstance(options.gamma, str) and options.outer != "pgd"
@@ -67,22 +68,32 @@ class Phases:
         self.runs: list[Run] = []
         self.rows: list[HistoryRow] = []  #: of all phases
         self.attempts = Attempts(problem, options, self._phase)
+        self.told: Descent | None = None  #: the start as it was followed, here or elsewhere
+        self._early: Result | None = None  #: before anything dear was tried
 
     # --- one start ----------------------------------------------------------------------------------------------
     def single(self, x: np.ndarray) -> Result:
-        """From one start to a judged result."""
-        units = first_units(self.problem, x) if self.automatic else None
-        first = self._phase(units, x)
-        if first.result.status not in OPEN:
-            return self._finished(first)
-        end = self.problem.x_set.ravel(first.result.x)
-        if (known := self.places.find(end)) is not None:  # another start has ended here, and this was judged
-            return replace(known, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
-        result = self._finished(self._onward(self._judged(first, x), x))
-        if result.status in OPEN:
-            self.places.add(end, result)
-            self.places.add(self.problem.x_set.ravel(result.x), result)
+        """From one start to a judged result, with what is known of other starts."""
+        result = None if self.told is None else self.places.settle(self.told)
+        if result is None:
+            self.told = self._follow(x)
+            result = self.places.settle(self.told)
+        assert result is not None
         return result
+
+    def _follow(self, x: np.ndarray) -> Descent:
+        """One start, until it ends or what is known of other starts makes the rest needless."""
+        units = first_units(self.problem, x) if self.automatic else None
+        phase = self._phase(units, x)
+        if phase.result.status not in OPEN:
+            return Descent(self._finished(phase))
+        end = joined(phase.result.x)
+        first = replace(phase.result, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
+        if self.places.known(end):
+            return Descent(first, end)
+        last = self._onward(self._judged(phase, x), x)
+        given_up = self._early is not None and self.places.hopeless(self._early)
+        return Descent(first, end, self._early, None if given_up else self._finished(last))
 
     def _onward(self, best: Phase, start: np.ndarray) -> Phase:
         """Further phases while the judge objects to the best one and something is left to try."""
@@ -93,7 +104,12 @@ class Phases:
             phase: Phase | None = None
             try:
                 while phase is None and plan:
-                    phase = self.attempts.attempt(plan.pop(0), best)
+                    kind = plan.pop(0)
+                    if kind in DEAR and self._early is None:
+                        self._early = self._finished(best)
+                        if self.places.hopeless(self._early):
+                            return best
+                    phase = self.attempts.attempt(kind, best)
             except (Stop, KeyboardInterrupt) as stop:
                 return self._stopped(best, stop)
             if phase is None:
@@ -128,30 +144,25 @@ class Phases:
         found = run.many(points if scaling is None else scaling.inward(points))
         results: list[Result] = []
         unsettled: list[int] = []
-        for index, (result, end, start) in enumerate(zip(found.results, run.ends, points, strict=True)):
+        leading = np.argsort([result.upper_value for result in found])[:_MEASURED]
+        for index, (result, end, start) in enumerate(zip(found, run.ends, points, strict=True)):
+            if run.same[index] < index:  # ended where that one did, which is judged for both
+                judged = results[run.same[index]]
+                results.append(replace(judged, counts={**result.counts, "merged": 1}, seconds=result.seconds))
+                unsettled += [index] if run.same[index] in unsettled else []
+                continue
             phase = Phase(run, scaling, result if scaling is None else scaling.restore(result), end)
-            judged = self._lane(phase, start)
-            if judged.verdict is not None and not self._settled(judged):
+            if result.status in ENDED and index not in leading:
+                results.append(phase.result)
+                continue
+            phase = self._judged(phase, start)
+            if phase.verdict is not None and not self._settled(phase):
                 unsettled.append(index)
-            results.append(self._shared(self._finished(judged), phase))
+            told = phase.result
+            results.append(
+                replace(self._finished(phase), counts=told.counts, seconds=told.seconds, history=told.history)
+            )
         return results, unsettled
-
-    def _lane(self, phase: Phase, start: np.ndarray) -> Phase:
-        """One start of a batch, judged; places that were probed before are not probed again."""
-        x = self.problem.x_set.ravel(phase.result.x)
-        known = self.places.find(x) is not None
-        judged = self._judged(phase, start, probes=not known)
-        if known and judged.verdict is not None and not judged.success(self.problem):
-            judged = self._judged(phase, start)
-        if judged.verdict is not None and self._settled(judged):
-            self.places.add(x, self._finished(judged))
-        return judged
-
-    @staticmethod
-    def _shared(finished: Result, lane: Phase) -> Result:
-        """With the lane's own share of what the batch did together."""
-        told = lane.result
-        return replace(finished, counts=told.counts, seconds=told.seconds, history=told.history)
 
     def _phase(self, units: Units | None, x: np.ndarray) -> Phase:
         """One run from ``x`` in the given units."""
@@ -163,18 +174,15 @@ class Phases:
         return phase
 
     def _run(self, kind: type[R], units: Units | None) -> tuple[R, Scaling | None]:
-        """A run that has not begun, on the clock of the first."""
+        """A run that has not begun, on the clock of the call."""
         scaling = scaling_of(self.problem, units)
         target = self.problem if scaling is None else scaling.problem
         callback = self.callback if scaling is None else scaling.callback(self.callback)
         report = self.report if scaling is None else scaling.report(self.report)
         run = kind(target, self.options, callback, report, self.recording)
-        run.monitor.request = self.request
+        run.monitor.request, run.monitor.started = self.request, self.request.started - self.recording.earlier
         if self.automatic and self.flat.n_x <= LARGEST_DIMENSION and size_of(self.flat) <= LARGEST:
             run.monitor.budget = _BUDGET
-        if not self.begun:
-            self.begun.append(run.monitor.started)
-        run.monitor.started = self.begun[0]
         self.runs.append(run)
         return run, scaling
 
@@ -230,7 +238,7 @@ class Phases:
     def _stopped(self, phase: Phase, stop: BaseException) -> Phase:
         """What was found so far, with the status that says why there is no more."""
         self.recording.close()
-        status, message = conclude.STOPPED[reason_of(stop)]
+        status, message = conclude.stopped(reason_of(stop), phase.run.monitor)
         return replace(phase, result=replace(phase.result, status=status, message=message), verdict=None)
 
     # --- what next? ---------------------------------------------------------------------------------------------

@@ -6,15 +6,12 @@ Their answers are judged like any other, and returned as answers of the problem 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from blocc._lib.arrays import Float, NDArray
-from blocc._lib.compiled import compile_seconds
 from blocc.inner.choice import choose_oracles
 from blocc.judge.failures import NO_ROOM
-from blocc.multi_result import MultiResult
 from blocc.options import Options
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
@@ -48,26 +45,21 @@ def solve_single(problem: BilevelProblem, options: Options, phases: MakePhases, 
     return plain if not kinks_of(problem) else replace(plain, message=f"{plain.message} {_advice(problem)}")
 
 
-def solve_batch(
+def solve_together(
     problem: BilevelProblem, options: Options, phases: MakePhases, starts: Float[NDArray, "starts n_x"]
-) -> MultiResult:
-    """Many starts: in one compiled loop where there are many and it applies, and one by one what that leaves open."""
-    begun, compiled = time.perf_counter(), compile_seconds()
+) -> list[Result | None]:
+    """Many starts in one compiled loop where there are many and it applies; None for those that it leaves open."""
     rounded = _order(problem, options)[0]
-    together = phases(smoothed(problem) if rounded else problem)
     automatic = isinstance(options.gamma, str) and options.outer != "pgd"
-    results: list[Result | None] = [None] * len(starts)
-    if together.batches and (len(starts) >= _WORTH_A_BATCH or not automatic):
-        found, unsettled = together.many(starts)
-        results = [restated(problem, result, kinks_of(problem)) for result in found] if rounded else list(found)
-        for index in unsettled if automatic else ():
-            results[index] = None
-    judged = [
-        solve_single(problem, options, phases, start) if result is None else result
-        for result, start in zip(results, starts, strict=True)
-    ]
-    compiling = compile_seconds() - compiled
-    return MultiResult(tuple(judged), {"compile": compiling, "run": time.perf_counter() - begun - compiling})
+    none: list[Result | None] = [None] * len(starts)
+    if automatic and len(starts) < _WORTH_A_BATCH:
+        return none
+    together = phases(smoothed(problem) if rounded else problem)
+    if not together.batches:
+        return none
+    found, unsettled = together.many(starts)
+    results = [restated(problem, result, kinks_of(problem)) for result in found] if rounded else found
+    return [None if automatic and index in unsettled else result for index, result in enumerate(results)]
 
 
 def _order(problem: BilevelProblem, options: Options) -> tuple[bool, ...]:

@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import socket
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,28 +20,30 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.version import __version__
-from blocc.studies.study import RESERVED, Cell, Row, Study, StudyError
+from blocc.executors.work import Call, Outcome, explain, worker_name
+from blocc.studies.study import RESERVED, Cell, Row, Study, StudyError, resolve
 
-_TAIL = 4000  #: characters kept of a traceback; its end says most
 _MARK = "$float"  #: of a number that JSON cannot hold
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of one batch.
+class Batches:
+    """The batches of a study as work for an executor; the value of an outcome holds encoded rows, one for each cell."""
 
-    :param index: of the batch, in ``study.batches()``
-    :param rows: encoded, one for each cell; none where the batch failed
-    :param error: why it failed; the first line is a summary, the end of the traceback follows
-    :param attempts: how often the batch was begun, workers that died included
-    """
+    study: Study
 
-    index: int
-    rows: tuple[str, ...]
-    error: str | None
-    seconds: float
-    worker: str
-    attempts: int = 1
+    @property
+    def name(self) -> str:
+        """That of the study."""
+        return self.study.name
+
+    def check(self) -> Call:
+        """Workers must find the study's function."""
+        return resolve, self.study.function
+
+    def call(self, index: int) -> Call:
+        """One batch, by its place in ``study.batches()``."""
+        return compute_batch, self.study.to_json(), index, __version__
 
 
 @lru_cache(maxsize=4)
@@ -85,21 +84,6 @@ def _checked(cell: Cell, row: Row) -> str:
         if columns[name] != cell.parameters[name]:
             raise ValueError(f"a row must not have a column {name!r} that differs from the parameter of that name")
     return text
-
-
-def explain(error: BaseException) -> str:
-    """An error as text: a summary in the first line, then the end of its traceback."""
-    summary = traceback.format_exception_only(error)[-1].strip()
-    # The first frame is the engine's own, and says nothing.
-    frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
-    trace = "".join(traceback.format_tb(frames)).rstrip()
-    text = f"{summary}\n{trace[-_TAIL:]}" if trace else summary
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")  # texts in files may not hold every character
-
-
-def worker_name() -> str:
-    """Who computes here: the process and its machine."""
-    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 # --- rows as text ----------------------------------------------------------------------------------------------------

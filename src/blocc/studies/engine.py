@@ -15,10 +15,11 @@ from typing import Any
 
 from blocc._lib.version import __version__
 from blocc.errors import OptionError
-from blocc.studies.compute import worker_name
-from blocc.studies.executors import Executor, make_executor
+from blocc.executors.choice import make_executor
+from blocc.executors.work import Executor, ExecutorError, worker_name
+from blocc.studies.compute import Batches
 from blocc.studies.store import DONE, FAILED, Store
-from blocc.studies.study import Cell, Row, Study, resolve
+from blocc.studies.study import Cell, Row, Study, StudyError, resolve
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ def run_study(
     :param on_progress: called at the start and after each batch
     :raises StudyError: where the store or all workers refuse; what is recorded stays recorded
     """
-    chosen = make_executor(executor, workers, scheduler) if isinstance(executor, str) else executor
+    with _telling():
+        chosen = make_executor(executor, workers, scheduler) if isinstance(executor, str) else executor
     study = Study.from_json(study.to_json())  # tuples become lists here, not only for workers far away
     if study.function.startswith("__main__:") and chosen.name != "serial":
         raise OptionError(
@@ -119,7 +121,7 @@ def _compute(
     tell()
     if not waiting:
         return
-    with closing(executor.run(study, waiting)) as outcomes:
+    with _telling(), closing(executor.run(Batches(study), waiting)) as outcomes:
         for outcome in outcomes:
             batch: Sequence[Cell] = batches[outcome.index]
             store.record(study, batch, outcome)
@@ -153,6 +155,15 @@ class _Clock:
             seconds = self._seconds / self._cells * left / max(1, workers)
         elapsed = time.monotonic() - self._started
         return Progress(statuses.count(DONE), statuses.count(FAILED), self._total, elapsed, seconds)
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """What keeps an executor from computing, in terms of the study."""
+    try:
+        yield
+    except ExecutorError as error:
+        raise StudyError(f"{error}. Finished cells are kept: the same command goes on where it stopped") from error
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from typing import Any
 
 from blocc._lib.files import shown
 from blocc._lib.version import __version__
-from blocc.studies.compute import Outcome, decode
+from blocc.executors.work import Outcome
+from blocc.studies.compute import decode
 from blocc.studies.locking import exclusive
 from blocc.studies.study import Cell, Study, StudyError, canonical
 
@@ -237,7 +238,7 @@ class Store(AbstractContextManager["Store"]):
     def record(self, study: Study, batch: Sequence[Cell], outcome: Outcome) -> None:
         """Keep what became of a batch: all of its cells, or, where this fails, none."""
         status = DONE if outcome.error is None else FAILED
-        rows: Sequence[str | None] = outcome.rows if outcome.error is None else [None] * len(batch)
+        rows: Sequence[str | None] = outcome.value if outcome.error is None else [None] * len(batch)
         ending = (outcome.seconds / len(batch), outcome.worker, outcome.attempts, time.time())
         values = [
             (study.name, cell.key, __version__, canonical(dict(cell.parameters)), status, row, outcome.error, *ending)

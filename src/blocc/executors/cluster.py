@@ -1,7 +1,7 @@
-"""Batches on a Dask cluster: one that is running already, or one of processes on this machine.
+"""Work on a Dask cluster: one that is running already, or one of processes on this machine.
 
-Dask repeats what a worker was doing when it died. At most one batch for each thread of the cluster is handed out at a
-time: a worker that dies then takes nothing with it but its own batch, and Ctrl-C leaves nothing behind on a cluster
+Dask repeats what a worker was doing when it died. At most one piece for each thread of the cluster is handed out at a
+time: a worker that dies then takes nothing with it but its own piece, and Ctrl-C leaves nothing behind on a cluster
 that others use, too. Every wait has an end, because a scheduler that is gone sends no more messages.
 
 A scheduler without TLS authenticates nobody: every program that can connect to it can run any code on its workers.
@@ -13,7 +13,7 @@ import logging
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version as installed_version
@@ -22,11 +22,9 @@ from typing import Any
 from blocc._lib.threads import call_within
 from blocc._lib.version import __version__
 from blocc.errors import OptionError
-from blocc.studies.compute import Outcome, compute_batch
-from blocc.studies.executors import ONE_THREAD
-from blocc.studies.study import Study, StudyError, resolve
+from blocc.executors.processes import ONE_THREAD
+from blocc.executors.work import Call, ExecutorError, Outcome, Work
 
-_KEPT = "Finished cells are kept: the same command goes on where it stopped"
 _ANSWER = 30.0  #: seconds for the scheduler to answer
 _LOOK = 1.0  #: seconds between two looks at whether the cluster is alive
 _logger = logging.getLogger(__name__)
@@ -64,19 +62,19 @@ class DaskExecutor:
         self._patience = patience
         self._security = security
 
-    def run(self, study: Study, batches: Sequence[int]) -> Generator[Outcome, None, None]:
-        """Compute these batches, in the order in which workers come to them."""
-        with self._connected(len(batches)) as client:
-            _check_workers(client, study, self._patience)
-            work = _Submissions(client, study, batches, self._patience)
+    def run(self, work: Work, indices: Sequence[int]) -> Generator[Outcome, None, None]:
+        """Compute these pieces, in the order in which workers come to them."""
+        with self._connected(len(indices)) as client:
+            _check_workers(client, work, self._patience)
+            submitted = _Submissions(client, work, indices, self._patience)
             try:
-                while work.unfinished:
-                    outcome = work.next_outcome()
-                    self.workers = work.threads
+                while submitted.unfinished:
+                    outcome = submitted.next_outcome()
+                    self.workers = submitted.threads
                     if outcome is not None:
                         yield outcome
             finally:
-                work.cancel()
+                submitted.cancel()
 
     @contextmanager
     def _connected(self, most: int) -> Iterator[Any]:
@@ -108,7 +106,7 @@ class DaskExecutor:
                         security=self._security,
                     )
                 except (RuntimeError, OSError) as error:
-                    raise StudyError(
+                    raise ExecutorError(
                         f"a Dask cluster cannot start on this machine ({error}). In a script, it must be started below "
                         "if __name__ == '__main__', because each worker imports the script"
                     ) from error
@@ -116,7 +114,7 @@ class DaskExecutor:
             try:
                 client = distributed.Client(address, timeout=_ANSWER, set_as_default=False, security=self._security)
             except (OSError, ValueError, TypeError) as error:
-                raise StudyError(f"no Dask scheduler answers at {address}: {error}") from error
+                raise ExecutorError(f"no Dask scheduler answers at {address}: {error}") from error
             stack.callback(_close_quietly, client.close, _ANSWER)
             _warn_without_authentication(client)
             yield client
@@ -127,7 +125,7 @@ def _distributed() -> Any:
     try:
         import distributed
     except ModuleNotFoundError as error:
-        raise StudyError("executor='dask' needs Dask: pip install 'blocc[cluster]'") from error
+        raise ExecutorError("executor='dask' needs Dask: pip install 'blocc[cluster]'") from error
     return distributed
 
 
@@ -151,49 +149,48 @@ def _close_quietly(close: Any, timeout: float) -> None:
         close(timeout=timeout)
 
 
-def _check_workers(client: Any, study: Study, patience: float) -> None:
-    """See that the workers have the same package and find the function, before any work is given to them."""
+def _check_workers(client: Any, work: Work, patience: float) -> None:
+    """See that the workers have the same package and what the work needs, before any work is given to them."""
     try:
         client.wait_for_workers(1, timeout=patience)
         # A function of the standard library: it also runs where another blocc is installed, or none.
-        for worker, found in _ask_all(client, installed_version, "blocc").items():
+        for worker, found in _ask_all(client, (installed_version, "blocc")).items():
             if isinstance(found, str) and found != __version__:
-                raise StudyError(
+                raise ExecutorError(
                     f"the Dask worker at {worker} has blocc {found}, but this program is blocc {__version__}: "
                     "install the same version everywhere"
                 )
-        for worker, answer in _ask_all(client, resolve, study.function).items():
+        for worker, answer in _ask_all(client, work.check()).items():
             if isinstance(answer, BaseException):
-                raise StudyError(f"the Dask worker at {worker} refuses: {answer}")
+                raise ExecutorError(f"the Dask worker at {worker} refuses: {answer}")
     except TimeoutError as error:
-        raise StudyError(f"no Dask worker has come within {patience:.0f} s") from error
+        raise ExecutorError(f"no Dask worker has come within {patience:.0f} s") from error
     except (OSError, CancelledError) as error:
-        raise StudyError(f"the Dask scheduler is gone ({error}). {_KEPT}") from error
+        raise ExecutorError(f"the Dask scheduler is gone ({error})") from error
 
 
-def _ask_all(client: Any, function: Callable[[str], Any], argument: str) -> dict[str, Any]:
+def _ask_all(client: Any, call: Call) -> dict[str, Any]:
     """What each worker answers, or the exception it raises; Dask would wait without end for one that is stuck."""
     try:
-        return call_within(2 * _ANSWER, lambda: client.run(function, argument, on_error="return"))
+        return call_within(2 * _ANSWER, lambda: client.run(*call, on_error="return"))
     except TimeoutError:
-        raise StudyError(f"a Dask worker has not answered for {2 * _ANSWER:.0f} s") from None
+        raise ExecutorError(f"a Dask worker has not answered for {2 * _ANSWER:.0f} s") from None
 
 
 class _Submissions:
-    """The batches that were submitted, and those that wait."""
+    """The pieces that were submitted, and those that wait."""
 
-    def __init__(self, client: Any, study: Study, batches: Sequence[int], patience: float) -> None:
+    def __init__(self, client: Any, work: Work, indices: Sequence[int], patience: float) -> None:
         self._client = client
         self._address = getattr(client.scheduler, "address", "an unknown address")  # the client forgets it at the end
-        self._study = study
-        self._definition = study.to_json()
-        self._waiting = deque(batches)
+        self._work = work
+        self._waiting = deque(indices)
         self._running: dict[Any, int] = {}
         self._finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._patience = patience
         self._seen = self._looked = time.monotonic()
         self.threads = 1
-        self.unfinished = len(batches)
+        self.unfinished = len(indices)
         self._look()
 
     def _look(self) -> None:
@@ -207,21 +204,27 @@ class _Submissions:
         if self.threads:
             self._seen = self._looked
         elif self._looked - self._seen > self._patience:
-            raise StudyError(f"the cluster has had no worker for {self._patience:.0f} s. {_KEPT}")
+            raise ExecutorError(f"the cluster has had no worker for {self._patience:.0f} s")
 
-    def _lost(self, error: BaseException) -> StudyError:
+    def _lost(self, error: BaseException) -> ExecutorError:
         what = str(error).partition("\n")[0] or type(error).__name__
-        return StudyError(f"the connection to the Dask scheduler at {self._address} is lost ({what}). {_KEPT}")
+        return ExecutorError(f"the connection to the Dask scheduler at {self._address} is lost ({what})")
 
     def next_outcome(self) -> Outcome | None:
         """Hand out what there is room for, and wait a moment for news; an outcome, if that is what they are."""
         while self._waiting and len(self._running) < max(1, self.threads):
+            if (call := self._work.call(self._waiting[0])) is None:
+                self.unfinished -= len(self._waiting)
+                self._waiting.clear()
+                break
             index = self._waiting.popleft()
             # A name no other task on the cluster has; Dask would otherwise hand out an old result.
-            key = f"blocc-{self._study.name}-{index}-{time.time_ns()}"
-            future = self._client.submit(compute_batch, self._definition, index, __version__, key=key, pure=False)
+            key = f"blocc-{self._work.name}-{index}-{time.time_ns()}"
+            future = self._client.submit(*call, key=key, pure=False)
             self._running[future] = index
             future.add_done_callback(self._finished.put)
+        if not self._running:
+            return None
         try:
             future = self._finished.get(timeout=_LOOK)
         except queue.Empty:
@@ -243,15 +246,15 @@ class _Submissions:
         except _distributed().KilledWorker as error:
             deaths = error.allowed_failures + 1
             last = str(getattr(error.last_worker, "address", error.last_worker))
-            reason = f"the worker died {deaths} times while it computed this batch (the last time: {last})"
-            return Outcome(index, (), reason, 0.0, last, deaths)
+            reason = f"the worker died {deaths} times while it computed this (the last time: {last})"
+            return Outcome(index, None, reason, 0.0, last, deaths)
         except TimeoutError:  # a worker died with the outcome before it could be fetched: it is computed again
             future.add_done_callback(self._finished.put)
             return None
         except (OSError, CancelledError) as error:
             raise self._lost(error) from error
-        except Exception as error:  # what a batch raises is an outcome; this is the worker that refuses
-            raise StudyError(f"a Dask worker cannot compute: {error}. {_KEPT}") from error
+        except Exception as error:  # what the work raises is an outcome; this is the worker that refuses
+            raise ExecutorError(f"a Dask worker cannot compute: {error}") from error
 
     def cancel(self) -> None:
         """Leave nothing on the cluster."""

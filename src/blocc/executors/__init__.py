@@ -1,0 +1,1 @@
+"""Who computes: this process, processes of this machine, or a cluster."""

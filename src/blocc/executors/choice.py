@@ -1,0 +1,30 @@
+"""The executor that is asked for by name."""
+
+from __future__ import annotations
+
+from blocc.errors import OptionError
+from blocc.executors.processes import ProcessExecutor, SerialExecutor
+from blocc.executors.work import Executor
+
+NAMES = ("serial", "processes", "dask")
+
+
+def make_executor(name: str, workers: int | None = None, scheduler: str | None = None) -> Executor:
+    """The executor of that name, with its options checked."""
+    if name not in NAMES:
+        raise OptionError(f"executor must be one of {', '.join(NAMES)}, got {name!r}")
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise OptionError(f"workers must be a whole number of at least 1, got {workers!r}")
+    if scheduler is not None and name != "dask":
+        raise OptionError(f"scheduler is an option of executor='dask', but executor is {name!r}")
+    if name == "serial":
+        if workers not in (None, 1):
+            raise OptionError(f"executor='serial' has one worker, got workers={workers}")
+        return SerialExecutor()
+    if name == "processes":
+        return ProcessExecutor(workers)
+    from blocc.executors.cluster import DaskExecutor
+
+    if scheduler is not None and workers is not None:
+        raise OptionError("give workers or scheduler, not both: an existing cluster brings its own workers")
+    return DaskExecutor(workers, scheduler)

@@ -1,0 +1,273 @@
+"""Many starts of one problem: what they share, and who computes them: here one by one, or elsewhere.
+
+Elsewhere a start is followed with the places that were known when it was handed out. Here the starts are settled in
+their order, each with all that is known of those before it. So it makes no difference who computed them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from importlib.machinery import PathFinder
+from typing import Any
+
+import jax
+import numpy as np
+
+from blocc._lib.arrays import Float, NDArray, PyTree
+from blocc._lib.compiled import clock
+from blocc._lib.precision import double_precision
+from blocc._lib.threads import single_blas_thread
+from blocc._lib.version import __version__
+from blocc.executors.work import Call, Executor, ExecutorError, Outcome, explain, worker_name
+from blocc.inner.choice import suited
+from blocc.lagrangian import Multipliers
+from blocc.options import Options
+from blocc.outer.monitor import Stop, StopReason, StopRequest
+from blocc.problem import BilevelProblem
+from blocc.result import Certificate, History, Result, Status
+from blocc.resume.recording import Recording
+from blocc.run import conclude
+from blocc.run.phases import Phases
+from blocc.run.places import Descent, Places
+from blocc.run.single import Callback, Report
+from blocc.run.variants import MakePhases, solve_single, solve_together
+
+_STOPPED = {
+    StopReason.TIME_LIMIT: Status.TIME_LIMIT,
+    StopReason.CALLBACK: Status.STOPPED,
+    StopReason.INTERRUPTED: Status.INTERRUPTED,
+}
+
+
+class Starts:
+    """Starts of one call: their settings, and where they have ended so far."""
+
+    def __init__(
+        self,
+        problem: BilevelProblem,
+        options: Options,
+        request: StopRequest,
+        recording: Recording | None = None,
+        callback: Callback | None = None,
+        report: Report | None = None,
+    ) -> None:
+        self.problem, self.options, self.request = problem, options, request
+        self.recording = Recording() if recording is None else recording
+        self.callback, self.report = callback, report
+        self.places: defaultdict[int, Places] = defaultdict(Places)  #: by variant of the problem, in their order
+
+    def together(self, points: Float[NDArray, "starts n_x"]) -> list[Result | None]:
+        """The starts in one compiled loop, as far as that applies and serves."""
+        try:
+            return solve_together(self.problem, self.options, self._phases(), points)
+        except Stop as stop:
+            self.request.reason = stop.reason
+        except KeyboardInterrupt:
+            self.request.reason = StopReason.INTERRUPTED
+        return [None] * len(points)
+
+    def here(self, points: Float[NDArray, "starts n_x"], results: list[Result | None]) -> None:
+        """Fill the gaps in ``results``, one start after the other."""
+        for index, (x, result) in enumerate(zip(points, results, strict=True)):
+            if result is None:
+                results[index] = self._settled(index, x, ())
+
+    def elsewhere(
+        self,
+        executor: Executor,
+        points: Float[NDArray, "starts n_x"],
+        results: list[Result | None],
+        given: BilevelProblem,
+    ) -> None:
+        """The same with starts that an executor has followed; ``given`` is the problem as the user wrote it."""
+        open_ones = [index for index, result in enumerate(results) if result is None]
+        outcomes: dict[int, Outcome] = {}
+        waiting = iter(open_ones)
+        due = next(waiting, None)
+        try:
+            with closing(executor.run(_Work(self, given, points), open_ones)) as arriving:
+                for outcome in arriving:
+                    outcomes[outcome.index] = outcome
+                    while due is not None and due in outcomes:
+                        results[due] = self._told(due, points[due], outcomes)
+                        due = next(waiting, None)
+        except KeyboardInterrupt:
+            self.request.reason = StopReason.INTERRUPTED
+        except ExecutorError:
+            if not outcomes:
+                raise
+        for index in [] if due is None else [due, *waiting]:
+            results[index] = self._told(index, points[index], outcomes)
+
+    def left(self) -> float | None:
+        """Seconds that are left, at least 0; None where there is no limit."""
+        if self.request.reason is not None:
+            return 0.0
+        if self.options.time_limit is None:
+            return None
+        return max(0.0, self.options.time_limit - (clock() - self.request.started))
+
+    def follow(self, x: Float[NDArray, "n_x"]) -> list[Descent]:
+        """One start, as it was followed in every variant of the problem that was tried."""
+        made: list[Phases] = []
+        solve_single(self.problem, self.options, self._phases(made=made), x)
+        return [phases.told for phases in made if phases.told is not None]
+
+    def _phases(self, told: Sequence[Descent] = (), made: list[Phases] | None = None) -> MakePhases:
+        """For one start: the phases of one variant of the problem after the other."""
+        variants = itertools.count()
+
+        def phases(target: BilevelProblem) -> Phases:
+            variant = next(variants)
+            known = self.places[variant]
+            new = Phases(target, self.options, self.callback, self.report, self.recording, self.request, known)
+            new.told = told[variant] if variant < len(told) else None
+            if made is not None:
+                made.append(new)
+            return new
+
+        return phases
+
+    def _told(self, index: int, x: Float[NDArray, "n_x"], outcomes: dict[int, Outcome]) -> Result:
+        """A start that was followed elsewhere, if it was."""
+        outcome = outcomes.get(index)
+        if outcome is None or outcome.error is None:
+            return self._settled(index, x, () if outcome is None else outcome.value)
+        return self._without_answer(x, Status.STALLED, outcome.error.partition("\n")[0])
+
+    def _settled(self, index: int, x: Float[NDArray, "n_x"], told: Sequence[Descent]) -> Result:
+        """The result of one start; of one that was never begun, because the call was stopped, nothing but that."""
+        if index > 0 and not told and self.left() == 0.0:
+            status = _STOPPED[self.request.reason or StopReason.TIME_LIMIT]
+            return self._without_answer(x, status, "The call was stopped before this start was begun.")
+        return solve_single(self.problem, self.options, self._phases(told), x)
+
+    def _without_answer(self, x: Float[NDArray, "n_x"], status: Status, message: str) -> Result:
+        problem, flat = self.problem, self.problem.flat
+        y: PyTree = jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan), problem.y_set.template)
+        nothing = (np.full(size, np.nan) for size in (flat.n_inequality, flat.n_equality))
+        prices = map(problem.unravel_multipliers, ("inequality", "equality"), nothing)
+        return Result(
+            x=jax.tree.map(np.asarray, problem.x_set.unravel(x)),
+            y=y,
+            y_penalty=y,
+            multipliers=Multipliers(*prices),
+            upper_value=np.nan,
+            lower_value=np.nan,
+            upper_value_penalty=np.nan,
+            gamma=np.nan,
+            status=status,
+            message=message,
+            certificate=Certificate(np.inf, np.inf, np.inf, np.inf, np.inf, np.inf),
+            history=History([]),
+            counts={"evaluations": 0, "inner_iterations": 0, "fallbacks": 0},
+            seconds={"compile": 0.0, "run": 0.0},
+            name=problem.name,
+            settings=self.options.described(),
+            versions=conclude.versions(),
+        )
+
+
+# --- elsewhere -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Packed:
+    """What is the same for all starts of one call."""
+
+    problem: bytes
+    version: str
+
+
+class _Work:
+    """Starts as work for an executor."""
+
+    name = "start"
+
+    def __init__(self, starts: Starts, given: BilevelProblem, points: Float[NDArray, "starts n_x"]) -> None:
+        self._starts, self._points = starts, points
+        self._packed = _Packed(_packed(given, starts.options), __version__)
+
+    def check(self) -> Call:
+        """Workers must be able to build the problem."""
+        return _check, self._packed
+
+    def call(self, index: int) -> Call | None:
+        """One start, unless the time is over."""
+        left = self._starts.left()
+        if left == 0.0:
+            return None
+        known = {variant: places.light() for variant, places in self._starts.places.items()}
+        return _follow, self._packed, index, self._points[index], left, known
+
+
+def _packed(problem: BilevelProblem, options: Options) -> bytes:
+    """A problem and options as bytes: functions that no module holds travel by value."""
+    try:
+        import cloudpickle
+    except ModuleNotFoundError as error:
+        raise ExecutorError("executor needs cloudpickle: pip install 'blocc[cluster]'") from error
+    parts = {field.name: getattr(problem, field.name) for field in fields(problem)}
+    modules = {sys.modules.get(getattr(part, "__module__", "")) for part in parts.values()}
+    unknown = [module for module in modules if module is not None and not _importable(module.__name__)]
+    for module in unknown:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        packed: bytes = cloudpickle.dumps((type(problem), parts, options, problem.digests()))
+    except Exception as error:  # whatever cannot be pickled says so in its own words
+        raise ExecutorError(f"the problem cannot be sent to workers: {type(error).__name__}: {error}") from error
+    finally:
+        for module in unknown:
+            cloudpickle.unregister_pickle_by_value(module)
+    return packed
+
+
+def _importable(module: str) -> bool:
+    """Whether a worker finds a module by its name; those of problem files were made by hand."""
+    top = module.partition(".")[0]
+    return top in ("__main__", *sys.builtin_module_names) or PathFinder.find_spec(top) is not None
+
+
+@lru_cache(maxsize=2)
+def _unpacked(packed: _Packed) -> tuple[BilevelProblem, Options]:
+    import cloudpickle
+
+    if packed.version != __version__:
+        raise ExecutorError(f"the starts are of blocc {packed.version}, but {worker_name()} has blocc {__version__}")
+    kind, parts, options, digests = cloudpickle.loads(packed.problem)
+    problem: BilevelProblem = kind(**parts)
+    if different := [name for name, digest in problem.digests().items() if digest != digests.get(name)]:
+        raise ExecutorError(
+            f"{' and '.join(different)} of the problem computes something else on {worker_name()}: has it another JAX, "
+            "or is a module changed?"
+        )
+    return suited(problem, options.inner), options
+
+
+def _check(packed: _Packed) -> None:
+    """Raise what keeps this worker from the work."""
+    _unpacked(packed)
+
+
+def _follow(
+    packed: _Packed, index: int, x: Float[NDArray, "n_x"], left: float | None, known: dict[int, Places]
+) -> Outcome:
+    """One start, on a worker: as it was followed, or why it was not."""
+    begun = time.perf_counter()
+    request = StopRequest()
+    problem, options = _unpacked(packed)
+    value: Any = None
+    failure: str | None = None
+    try:
+        with double_precision(), single_blas_thread(problem.flat.n_y):
+            starts = Starts(problem, replace(options, time_limit=left), request)
+            starts.places.update(known)
+            value = starts.follow(x)
+    except Exception as error:
+        failure = explain(error)
+    return Outcome(index, value, failure, time.perf_counter() - begun, worker_name())
