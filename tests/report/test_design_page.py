@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ import pytest
 from blocc.errors import BloccError
 from blocc.report.page import environment
 from blocc.report.transport.design_charts import convergence_figure, demand_figure, map_figure
-from blocc.report.transport.design_geometry import UTILISATION_SCALE
+from blocc.report.transport.design_geometry import UTILISATION_SCALE, link_offsets, link_widths
 from blocc.report.transport.design_page import report_page, write_report
 from blocc.result import Status
 from blocc.transport.design.design_result import Design
+from blocc.transport.network.network import TransportNetwork
 from browser import Page, needs_browser, visit
 from transport_designs import fake_design, geographic_network, large_network, one_market, small_network
 
@@ -66,6 +68,25 @@ def test_map_says_what_the_design_says(design: Design, text: str) -> None:
     drawn = [trace for trace in traces if trace["mode"] == "lines"]
     assert sum(trace["x"].count(None) for trace in drawn[1:]) == int(design.built.sum())
     assert max(trace["line"]["width"] for trace in drawn) == 10.0
+
+
+def test_parallel_links_run_beside_each_other() -> None:
+    plain = small_network()
+    links = [*plain.link_rows(), {**plain.link_rows()[0], "link_id": "express", "time": 0.5}]
+    network = TransportNetwork.from_tables(plain.node_rows(), links, plain.market_rows())
+    design = fake_design(plain)
+    design = replace(
+        design,
+        network=network,
+        capacity=np.append(design.capacity, 5.0),
+        follower=design.follower._replace(flow=np.append(design.follower.flow, 5.0), price=np.zeros(11)),
+    )
+    offsets, widths = link_offsets(design), link_widths(design.capacity)
+    assert offsets[10] - widths[10] / 2 >= offsets[0] + widths[0] / 2
+    (hover,) = [trace for trace in map_figure(design)["data"] if trace["mode"] == "markers" and "text" in trace]
+    assert any("North → Centre (express)" in words for words in hover["text"])
+    assert any("North → Centre (1)" in words for words in hover["text"])
+    assert any("<b>Centre → North</b>" in words for words in hover["text"])
 
 
 def test_plotly_knows_every_attribute(design: Design) -> None:

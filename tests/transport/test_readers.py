@@ -100,6 +100,63 @@ def test_gmns(tmp_path: Path) -> None:
     assert network.zone_ids == (1, 2, None)
 
 
+def test_gmns_in_full(tmp_path: Path) -> None:
+    """Centroids, lines, parallel links, units and a reference system; and what is left unused is told."""
+    node = "node_id,x_coord,y_coord,zone_id,node_type,ctrl_type\n1,500000,4100000,a,centroid,\n"
+    node += "2,500900,4100100,b,,signal\n3,501800,4100000,c,CENTROID,\n"
+    link = "link_id,from_node_id,to_node_id,directed,length,free_speed,lanes,toll,geometry,geometry_id\n"
+    link += 'old,1,2,0,1,20,2,,"LINESTRING (500000 4100000, 500500 4100200, 500900 4100100)",\n'
+    link += "new,1,2,1,1,40,1,1.5,,\nside,2,3,0,1,20,,,,g7\n"
+    write(
+        tmp_path,
+        node=node,
+        link=link,
+        demand="o_zone_id,d_zone_id,volume,purpose\na,c,7,work\n",
+        geometry='geometry_id,geometry\ng7,"linestring(500900 4100100, 501800 4100000)"\ng8,POINT (1 1)\n',
+        config="dataset_name,crs,long_length,speed,currency\nTown,EPSG:25830,km,kph,EUR\n",
+    )
+    network = read_network(tmp_path, rules=RULES)
+    assert network.through.tolist() == [False, True, False]
+    assert network.zone_ids == ("a", "b", "c")
+    assert network.link_ids == ("old", "old", "new", "side", "side")
+    assert (network.crs, network.geographic) == ("EPSG:25830", False)
+    assert network.units == ("h", 1.0, "km", "EUR")
+    first, back = network.geometry[:2]
+    assert first is not None
+    assert back is not None
+    assert first[1].tolist() == [500500, 4100200]
+    assert np.array_equal(back, first[::-1])
+    assert [line is None for line in network.geometry] == [False, False, True, False, False]
+    assert network.free_flow_times == pytest.approx([1 / 40 + 1 / 20])
+    assert network.assumptions[:5] == (
+        "Not used: ctrl_type of node.csv.",
+        "Not used: lanes, toll of link.csv (capacities of roads that exist do not limit a design, nobody pays a toll).",
+        "Not used: the geometry of 1 links, which is not a LINESTRING; they are drawn straight.",
+        "Not used: purpose of demand.csv.",
+        "Parallel links: 1 beside another from the same node to the same node.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("places", "geographic"),
+    [
+        ([(-5.9871, 37.3912), (-5.9812, 37.3955)], True),
+        ([(13.40512, 52.52017), (13.71234, 52.31415)], True),
+        ([(0.12345, 0.54321), (1.98765, 0.12345)], False),  # begins at the origin, as a plane does
+        ([(10, 50), (11, 51)], False),  # no decimals
+        ([(500123.4567, 4100.1234), (500999.1234, 4101.4321)], False),
+    ],
+)
+def test_longitudes_and_latitudes_are_recognised(places: Any, geographic: bool, tmp_path: Path) -> None:
+    node = "".join(f"{k},{x},{y}\n" for k, (x, y) in enumerate(places, 1))
+    link, demand = "from_node_id,to_node_id,time,cost\n1,2,1,1\n", "origin,destination,demand,revenue\n1,2,1,1\n"
+    write(tmp_path, node="node_id,x_coord,y_coord\n" + node, link=link, demand=demand)
+    network = read_network(tmp_path)
+    assert network.geographic == geographic
+    assert any("look like longitude" in line for line in network.assumptions) == geographic
+    assert not read_network(tmp_path, rules=FillRules(geographic=False)).geographic
+
+
 def test_gmns_with_byte_order_mark_and_windows_lines(tmp_path: Path) -> None:
     for name, content in (("node", NODE), ("link", LINK), ("demand", DEMAND)):
         write(tmp_path, **{name: "\ufeff" + content.replace("\n", "\r\n") + "\r\n"})

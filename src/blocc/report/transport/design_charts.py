@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -73,8 +74,7 @@ def demand_figure(design: Design) -> Figure:
         {**style[name], **shared, "z": [_numbers(row) for row in values]}
         for name, values in (("demand", matrices.demand), ("served", matrices.served))
     ]
-    titles = ("Demand", matrices.demand, "x"), ("Served by the new network", matrices.served, "x2")
-    headings = [_heading(f"{title}: {number(np.nansum(values))}", x) for title, values, x in titles]
+    headings = [_heading(title, axis) for title, axis in zip(matrices.titles, ("x", "x2"), strict=True)]
     axes = {"xaxis": across, "yaxis": down, "xaxis2": across, "yaxis2": down}
     return _figure("demand", data, {**axes, "annotations": [*headings, _bar_title("demand")]})
 
@@ -118,13 +118,11 @@ def plotly_text(text: str) -> str:
 
 # --- parts of the map ----------------------------------------------------------------------------------------------
 def _link_traces(design: Design, frame: geometry.Frame) -> list[dict[str, Any]]:
-    network, widths = design.network, link_widths(design.capacity)
+    network, widths, offsets = design.network, link_widths(design.capacity), geometry.link_offsets(design)
     used = np.round(_SHADES * np.clip(np.nan_to_num(shown_answer(design).utilisation, nan=-1.0, posinf=0.0), -1.0, 1.0))
     groups: dict[tuple[float, int], list[NDArray]] = {}
     for a in np.flatnonzero(design.built):
-        curve = geometry.link_curve(
-            frame, int(network.tail[a]), int(network.head[a]), float(widths[a] / 2 + geometry.GAP)
-        )
+        curve = geometry.link_curve(frame, int(network.tail[a]), int(network.head[a]), float(offsets[a]))
         groups.setdefault((round(2.0 * widths[a]) / 2.0, int(used[a])), []).append(curve)
     # Thin links on top of wide ones: none hides another.
     return [
@@ -138,18 +136,22 @@ def _link_traces(design: Design, frame: geometry.Frame) -> list[dict[str, Any]]:
 
 def _hover_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
     """Invisible points along every link: plotly.js answers near points, not near lines."""
-    network, widths, used = design.network, link_widths(design.capacity), shown_answer(design).utilisation
+    network, offsets, used = design.network, geometry.link_offsets(design), shown_answer(design).utilisation
+    ends_of = list(zip(network.tail.tolist(), network.head.tolist(), strict=True))
+    count = Counter(ends_of)
+    twins = {a for a, pair in enumerate(ends_of) if count[pair] > 1}
     curves: list[NDArray] = []
     text: list[str] = []
     colour: list[str] = []
     for a, figures in enumerate(link_rows(design)):
         ends = int(network.tail[a]), int(network.head[a])
         # Directions that are not built share a line; their points stand apart, so that either can be asked.
-        offset = max(float(widths[a] / 2 + geometry.GAP), 4.0)
+        offset = max(float(offsets[a]), 4.0)
         curve = geometry.link_curve(frame, *ends, offset, geometry.curve_count(frame, *ends, spacing=24.0))[5:-5]
         curves.append(curve)
         names = [shortened(network.labels[node], 60) for node in ends]
-        text += [_text("link", *names, bool(design.built[a]), figures)] * len(curve)
+        parallel = network.link_ids[a] if a in twins else ""
+        text += [_text("link", *names, bool(design.built[a]), figures, parallel)] * len(curve)
         colour += [utilisation_colour(float(used[a])) if design.built[a] else FAINT] * len(curve)
     x, y = np.concatenate(curves).T
     points = {"x": _numbers(x), "y": _numbers(y), "text": text, "hoverlabel": {"bordercolor": colour}}

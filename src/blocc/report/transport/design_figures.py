@@ -77,10 +77,7 @@ def plot_demand(design: Design, path: str | Path | None = None) -> Figure:
     names = [shortened(label, 18) for label in matrices.labels]
     ticks = np.arange(0, len(names), max(1, int(np.ceil(len(names) / 34))))
     upright = max(len(name) for name in names) <= 3
-    for axes, values, title in (
-        (panels[0], matrices.demand, f"Demand: {number(np.nansum(matrices.demand))}"),
-        (panels[1], matrices.served, f"Served by the new network: {number(np.nansum(matrices.served))}"),
-    ):
+    for axes, values, title in zip(panels, (matrices.demand, matrices.served), matrices.titles, strict=True):
         image = axes.imshow(values, cmap=scale, vmin=0.0, vmax=largest, interpolation="nearest")
         style_axes(axes, title, x="destination", grid="none")
         axes.set_xticks(ticks, [names[k] for k in ticks], rotation=0 if upright else 90, fontsize=8, parse_math=False)
@@ -161,7 +158,8 @@ def _draw_links(axes: Axes, design: Design, frame: geometry.Frame, scale: Any) -
     axes.add_collection(LineCollection(candidates, colors=FAINT, linewidths=0.8, linestyles=(0, (1, 2.4)), zorder=1))
     # Thin links on top of wide ones: none hides another.
     order: list[int] = [a for a in np.argsort(-widths, kind="stable").tolist() if built[a]]
-    curves = [geometry.link_curve(frame, *ends[a], float(widths[a] / 2 + geometry.GAP)) for a in order]
+    offsets = geometry.link_offsets(design)
+    curves = [geometry.link_curve(frame, *ends[a], float(offsets[a])) for a in order]
     used = np.ma.masked_invalid(np.clip(shown_answer(design).utilisation[order], 0.0, 1.0))
     colours = scale.with_extremes(bad=geometry.UNKNOWN)(used)
     axes.add_collection(

@@ -212,6 +212,17 @@ def link_widths(capacity: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
     return np.where(built, np.maximum(widest * np.where(built, capacity, 0.0) / largest, THINNEST), 0.0)
 
 
+def link_offsets(design: Design) -> Float[NDArray, "links"]:
+    """How many pixels each link runs to the right of the straight line; parallel links run beside each other."""
+    network, widths = design.network, link_widths(design.capacity)
+    used: dict[tuple[int, int], float] = {}
+    offsets = np.zeros(network.n_links)
+    for a, ends in enumerate(zip(network.tail.tolist(), network.head.tolist(), strict=True)):
+        inner = used.get(ends, GAP)
+        offsets[a], used[ends] = inner + widths[a] / 2, inner + max(widths[a], 2.0) + 2.0 * GAP
+    return offsets
+
+
 def width_samples(capacity: Float[NDArray, "links"]) -> list[tuple[float, float]]:
     """Widths with their capacities, for a legend; none where nothing is built."""
     largest, widest = float(capacity.max(initial=0.0)), float(link_widths(capacity).max(initial=0.0))

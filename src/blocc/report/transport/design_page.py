@@ -21,6 +21,7 @@ from blocc.transport.design.design_result import Design
 
 MOST_MARKETS = 500
 MOST_LINKS = 20
+LEAST_PRICE = 1e-6  #: what is smaller is rounding
 _MEANINGS = {
     "travellers: stationarity": "How far the flows are from the travellers’ own optimum. At 0 nobody gains by "
     "another route or mode.",
@@ -61,7 +62,7 @@ def report_page(design: Design) -> str:
         left_out=demand_matrices(design).left_out,
         convergence=convergence_figure(design),
         links=_links_table(design),
-        priced=int((shown_answer(design).price > 0).sum()),
+        priced=int((shown_answer(design).price > LEAST_PRICE).sum()),
         markets=_markets_table(design),
         withheld=missing,
         hints=hints(design),
@@ -119,7 +120,7 @@ def _indicators(design: Design) -> list[tuple[str, str, str]]:
 def _links_table(design: Design) -> PageTable:
     """The links with the largest prices."""
     network, found = design.network, shown_answer(design)
-    order = [int(a) for a in np.argsort(-np.nan_to_num(found.price), kind="stable") if found.price[a] > 0]
+    order = [int(a) for a in np.argsort(-np.nan_to_num(found.price), kind="stable") if found.price[a] > LEAST_PRICE]
     columns = (found.price, design.capacity, found.flow, found.utilisation, network.length, network.cost)
     ends = (network.tail, network.head)
     rows = [

@@ -8,6 +8,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.tables import table_rows
+from blocc.report.format import number
 from blocc.report.transport.design_columns import LINK_FIELDS, MARKET_FIELDS
 from blocc.transport.design.checks import certificate_checks, withheld
 from blocc.transport.design.design_result import Design
@@ -61,7 +62,8 @@ def summary_rows(design: Design) -> list[dict[str, Any]]:
     """The design in a table: its figures, the certificate with its verdicts, and what was assumed."""
     money, disutility = design.network.units.money or "money", "passengers x disutility"
     follower, found = design.follower, {} if withheld(design) else indicators(design)._asdict()
-    units = {"passengers": "passengers per period", "passenger_time_saved": disutility, "consumer_surplus": disutility}
+    units = {"passengers": "passengers per period", "passenger_hours_saved": "passenger-hours"}
+    units |= dict.fromkeys(("passenger_time_saved", "consumer_surplus"), disutility)
     rows: list[dict[str, Any]] = [
         {"kind": "result", "name": "status", "value": design.status.value},
         {"kind": "result", "name": "message", "value": design.message},
@@ -101,6 +103,12 @@ class DemandMatrices(NamedTuple):
     demand: Float[NDArray, "shown shown"]
     served: Float[NDArray, "shown shown"]
     left_out: int  #: nodes with little demand that are not shown
+
+    @property
+    def titles(self) -> tuple[str, str]:
+        """Words above the two tables."""
+        served = np.nansum(self.served) if np.isfinite(self.served).any() else np.nan
+        return f"Demand: {number(np.nansum(self.demand))}", f"Served by the new network: {number(served)}"
 
 
 def demand_matrices(design: Design) -> DemandMatrices:

@@ -56,8 +56,9 @@ def _travellers(design: Design) -> list[str]:
 def _certificate(design: Design) -> list[str]:
     lines = []
     for row in certificate_checks(design):
-        limit = "" if row.limit is None else f"   limit {row.limit:.1e}"
-        lines.append(f"    {row.verdict:<13} {row.name:<28} {row.value:.1e}{limit}")
+        value = "-" if math.isnan(row.value) else f"{row.value:.1e}"
+        limit = "" if row.limit is None else f"limit {row.limit:.1e}"
+        lines.append(f"    {row.verdict:<13} {row.name:<28} {value:<9} {limit}".rstrip())
     return lines
 
 

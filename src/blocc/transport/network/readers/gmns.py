@@ -37,14 +37,15 @@ MARKET = {
     "revenue": ("revenue",),
     "alternative_time": ("alternative_time",),
 }
-#: The last five are not of the specification.
+#: The last six are not of the specification.
 CONFIG = {
     name: (name,)
     for name in (
-        *("dataset_name", "crs", "long_length", "currency"),
+        *("dataset_name", "crs", "long_length", "speed", "currency"),
         *("start_low", "start_high", "time_unit", "time_factor", "notes", "assumptions"),
     )
 }
+PER_HOUR = ("kph", "km/h", "kmh", "kmph", "mph", "mi/h", "mile/h", "miles/h")
 GEOMETRY = {"geometry_id": ("geometry_id",), "geometry": ("geometry",)}
 
 
@@ -72,7 +73,7 @@ def read_folder(folder: Path) -> RawNetwork:
         assumptions=assumptions,
         crs=config.get("crs", ""),
         says_coordinates=bool(config.get("crs")),
-        units=_units(config),
+        units=_units(config, all(is_blank(row.get("time")) for row in link.rows)),
         demand_expected=f"demand.csv in {folder}",
     )
     if (folder / "demand.csv").is_file():
@@ -161,11 +162,13 @@ def _config(folder: Path) -> Mapping[str, str]:
     return rows[0] if rows else {}
 
 
-def _units(config: Mapping[str, str]) -> Units:
+def _units(config: Mapping[str, str], is_by_speed: bool) -> Units:
+    """The units that a folder names; where all times are lengths over speeds, the speed tells that of time."""
     factor = finite(config.get("time_factor") or 1.0) or 0.0
     if factor <= 0:
         raise ProblemError(f"config.csv: time_factor must be a number above 0, got {config['time_factor']!r:.60}")
-    return Units(config.get("time_unit", ""), factor, config.get("long_length", ""), config.get("currency", ""))
+    times = config.get("time_unit", "") or ("h" if is_by_speed and config.get("speed", "").lower() in PER_HOUR else "")
+    return Units(times, factor, config.get("long_length", ""), config.get("currency", ""))
 
 
 def _links(records: list[dict[str, str]], lines: Mapping[str, Any], name: str) -> list[Row]:
