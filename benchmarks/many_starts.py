@@ -1,12 +1,12 @@
 """Many starts: ``solve_many`` beside a loop of ``solve`` over the same starts, in the same run.
 
-    python benchmarks/many_starts.py [--problem toll pricing toy] [--workers 0]
+    python benchmarks/many_starts.py [--problem toll pricing toy] [--starts N] [--workers 0]
 
 Three problems. *toll*: tolls on two arcs of a little network, two groups of travellers who take their cheapest ways (a
 linear program, with a little curvature), 16 starts. *pricing*: two prices, four customers who buy what is worth most to
 them, 8 and 30 starts. *toy*: the toy of the paper with gamma on automatic, 40 starts, where ``solve_many`` uses one
-compiled loop (and compiles it). Each line gives CPU seconds, how many starts converged, how many ended at revenue 0, and
-the best value. Two starts are solved before the clock runs, and leave their compiled code to both. With
+compiled loop (and compiles it). Each line gives CPU seconds, how many starts converged, how many ended at revenue 0,
+and the best value. Two starts are solved before the clock runs, and leave their compiled code to both. With
 ``--workers N``, ``solve_many`` runs once more on N worker processes: each of them compiles for itself.
 """
 
@@ -104,12 +104,13 @@ def compare(problem, count, workers, seed=0):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--problem", nargs="+", choices=("toll", "pricing", "toy"), default=("toll", "pricing", "toy"))
+    parser.add_argument("--starts", type=int, nargs="+", help="how many starts (default: as above)")
     parser.add_argument("--workers", type=int, default=0, help="worker processes of one more run (default none)")
     options = parser.parse_args()
     cases = {"toll": (toll(), (16,)), "pricing": (pricing(), (8, 30)), "toy": (toy_problem(), (40,))}
     for name in options.problem:
         problem, counts = cases[name]
-        for count in counts:
+        for count in options.starts or counts:
             compare(problem, count, options.workers)
 
 

@@ -57,8 +57,8 @@ def solve_many(
     by name, are those of :func:`solve`.
 
     ``executor`` says who computes the starts that do not run in the compiled loop: ``"processes"`` (as many as there
-    are cores), ``"dask"``, an executor of :mod:`blocc.executors`, or a Dask client or cluster. The results are the same;
-    a start whose worker dies is computed again. ``callback`` and checkpoints need the starts to run in this process.
+    are cores), ``"dask"``, an executor of :mod:`blocc.executors`, or a Dask client or cluster. The results are the
+    same; a start whose worker dies is computed again. ``callback`` and checkpoints are for starts in this process.
     """
     request = StopRequest()  # what the user waits for begins here
     settings = make_options(preset, dict(numbers), options)

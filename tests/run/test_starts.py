@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,13 @@ import jax
 import numpy as np
 import pytest
 
-from blocc import BilevelProblem, Box, MultiResult, OptionError, Status, solve_many
+from blocc import BilevelProblem, Box, MultiResult, OptionError, Options, Status, solve_many
+from blocc._lib.version import __version__
 from blocc.executors.processes import ProcessExecutor
 from blocc.executors.work import ExecutorError, Outcome, Work, begin
+from blocc.problems.loading import load_problem
 from blocc.result import Result
+from blocc.run import starts
 from blocc.run.places import Descent, Places
 
 STARTS = np.array([0.5, 9.5, 1.0])
@@ -165,6 +169,21 @@ def test_impossible_arguments(problem: BilevelProblem) -> None:
     )
     with pytest.raises(ExecutorError, match="cannot be sent to workers"):
         solve_many(unsendable, [0.5], executor=Backwards())
+
+
+def test_functions_of_problem_files_travel_by_value(tmp_path: Path) -> None:
+    (tmp_path / "fare.py").write_text(
+        "from blocc import BilevelProblem, Box\nPRICE = 3.0\n\ndef upper(x, y):\n    return -PRICE * x * y\n\n"
+        "problem = BilevelProblem(upper=upper, lower=lambda x, y: (y - x) ** 2, x_set=Box(0, 1), y_set=Box(0, 1))\n"
+    )
+    given = load_problem(str(tmp_path / "fare.py"))
+    packed = starts._packed(given, Options(inner="pdhg"))
+    del sys.modules["blocc_problem_fare"]  # as on a worker
+    problem, options = starts._unpacked(starts._Packed(packed, __version__))
+    assert problem.digests() == given.digests()
+    assert options.inner == "pdhg"
+    with pytest.raises(ExecutorError, match=r"the starts are of blocc 99.0, but process"):
+        starts._unpacked(starts._Packed(packed, "99.0"))
 
 
 # --- what is known of other starts -----------------------------------------------------------------------------------
