@@ -110,7 +110,9 @@ def test_jax_settings_are_left_alone() -> None:
         f"{name_of(path)}:{node.lineno}"
         for path in MODULES
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("config.update")
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith("config.update")
+        and name_of(path) != "_lib/compilation_cache.py"  # set because the user asks for it
     ]
     assert wrong == []
 

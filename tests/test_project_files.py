@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import blocc
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -23,7 +25,7 @@ def test_cited_software(citation: dict[str, Any]) -> None:
     assert {"cff-version", "message", "title", "authors"} <= set(citation)
     assert citation["cff-version"] == "1.2.0"
     assert citation["type"] == "software"
-    assert str(citation["version"]) == project["version"]
+    assert str(citation["version"]) == project["version"] == blocc.__version__
     assert citation["license"] == project["license"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -200,6 +201,19 @@ def test_time_limit_returns_the_best_so_far(toy: BilevelProblem) -> None:
     result = solve(toy, 0.3, time_limit=1e-6)
     assert result.status is Status.TIME_LIMIT
     assert np.isfinite(result.upper_value)
+
+
+def test_time_limit_counts_compilation_and_says_so() -> None:
+    fresh = BilevelProblem(
+        upper=lambda x, y: (x - 1.0) ** 2 + y**2, lower=lambda x, y: (y - x) ** 2, x_set=Box(-2.0, 2.0), y_set=Reals()
+    )
+    result = solve(fresh, time_limit=1e-3)
+    assert result.status is Status.TIME_LIMIT
+    told = re.search(r"Of (\S+) s, (\S+) s were compilation\.", result.message)
+    assert told is not None
+    assert 0.0 < float(told[2]) <= float(told[1])
+    assert float(told[2]) <= 1.01 * result.seconds["compile"]
+    assert "compilation" not in solve(fresh, time_limit=1e-3).message  # all is compiled now
 
 
 def test_ctrl_c_returns_the_best_so_far(toy: BilevelProblem) -> None:

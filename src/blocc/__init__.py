@@ -6,21 +6,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from blocc._lib.compilation_cache import cache_compilations
 from blocc._lib.version import __version__
-from blocc.derivatives.lower_level import LowerLevel, lower_level
-from blocc.derivatives.sensitivity import Sensitivity
-from blocc.derivatives.solve_differentiable import DifferentiableAnswer, solve_differentiable
 from blocc.errors import BloccError, OptionError, ProblemError, SensitivityError
-from blocc.global_search.solve_global import solve_global
 from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerOracle
-from blocc.inner.sparse_interior_point import SparseInteriorPoint
-from blocc.judge.check import check
-from blocc.judge.verify import verify
-from blocc.methods.compare import compare
 from blocc.multi_result import MultiResult
 from blocc.options import Options
 from blocc.outer.monitor import State
@@ -31,6 +27,16 @@ from blocc.simple_sets import AffineSubspace, Ball, Halfspace, Simplex
 from blocc.solve import solve
 from blocc.solve_many import solve_many
 from blocc.terms import L1, GroupL2
+
+if TYPE_CHECKING:
+    from blocc.derivatives.lower_level import LowerLevel, lower_level
+    from blocc.derivatives.sensitivity import Sensitivity
+    from blocc.derivatives.solve_differentiable import DifferentiableAnswer, solve_differentiable
+    from blocc.global_search.solve_global import solve_global
+    from blocc.inner.sparse_interior_point import SparseInteriorPoint
+    from blocc.judge.check import check
+    from blocc.judge.verify import verify
+    from blocc.methods.compare import compare
 
 __all__ = [
     "L1",
@@ -65,6 +71,7 @@ __all__ = [
     "State",
     "Status",
     "__version__",
+    "cache_compilations",
     "check",
     "compare",
     "lower_level",
@@ -74,3 +81,28 @@ __all__ = [
     "solve_many",
     "verify",
 ]
+
+#: Names that are loaded when they are first asked for: whoever solves a problem need not wait for the rest.
+_LATER = {
+    "LowerLevel": "blocc.derivatives.lower_level",
+    "lower_level": "blocc.derivatives.lower_level",
+    "Sensitivity": "blocc.derivatives.sensitivity",
+    "DifferentiableAnswer": "blocc.derivatives.solve_differentiable",
+    "solve_differentiable": "blocc.derivatives.solve_differentiable",
+    "solve_global": "blocc.global_search.solve_global",
+    "SparseInteriorPoint": "blocc.inner.sparse_interior_point",
+    "check": "blocc.judge.check",
+    "verify": "blocc.judge.verify",
+    "compare": "blocc.methods.compare",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'blocc' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_LATER[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,7 +10,8 @@ A leader's constraint ``G(x, y) <= 0`` enters through f: f is then the augmented
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,13 +40,12 @@ class Multipliers(NamedTuple):
 
 def weights(flat: FlatProblem, upper: float = 0.0, lower: float = 1.0) -> Weights:
     """Weights without any leader's multiplier yet."""
-    as_float = lambda value: jnp.asarray(value, dtype=jnp.float64)  # noqa: E731
-    return Weights(as_float(upper), as_float(lower), jnp.zeros(flat.n_upper_inequality), as_float(1.0))
+    return Weights(np.asarray(upper), np.asarray(lower), np.zeros(flat.n_upper_inequality), np.asarray(1.0))
 
 
 def zero_multipliers(flat: FlatProblem) -> Multipliers:
     """No price on any constraint."""
-    return Multipliers(jnp.zeros(flat.n_inequality), jnp.zeros(flat.n_equality))
+    return Multipliers(np.zeros(flat.n_inequality), np.zeros(flat.n_equality))
 
 
 def leader_value(
@@ -70,6 +70,33 @@ def objective(flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "
     zero = jnp.zeros((), dtype=y.dtype)
     upper = lax.cond(w.upper == 0.0, lambda: zero, lambda: w.upper * leader_value(flat, x, y, w))
     return upper + w.lower * flat.lower(x, y)
+
+
+def objective_with_gradient(
+    flat: FlatProblem,
+    x: Float[AnyArray, "n_x"],
+    y: Float[AnyArray, "n_y"],
+    w: Weights,
+    argnums: int | tuple[int, ...] = 1,
+) -> tuple[Float[Array, ""], Any]:
+    """The same with its gradient in y, or in (x, y) for ``argnums=(0, 1)``.
+
+    Less to compile than the derivative of :func:`objective`, which leads through the choice whether f is evaluated.
+    """
+
+    def slopes(function: Callable[[Array, Array], Array]) -> tuple[Array, Any]:
+        return jax.value_and_grad(function, argnums=argnums)(jnp.asarray(x), jnp.asarray(y))
+
+    lower = slopes(lambda a, b: w.lower * flat.lower(a, b))
+    if isinstance(w.upper, np.ndarray) and not w.upper.any():
+        return lower
+    upper = lax.cond(
+        w.upper == 0.0,
+        lambda: jax.tree.map(jnp.zeros_like, lower),
+        lambda: slopes(lambda a, b: w.upper * leader_value(flat, a, b, w)),
+    )
+    value, gradient = jax.tree.map(lambda one, other: one + other, upper, lower)
+    return value, gradient
 
 
 def lagrangian(
@@ -130,13 +157,12 @@ def expand(
 ) -> Expansion:
     """Value and first derivatives together: less to compile than each for itself."""
 
-    def value(x: Array, y: Array) -> tuple[Array, tuple[Array, Array, Array]]:
-        parts = objective(flat, x, y, w), flat.inequality(x, y), flat.equality(x, y)
-        total = parts[0] + jnp.dot(multipliers.inequality, parts[1]) + jnp.dot(multipliers.equality, parts[2])
-        return total, parts
-
-    (total, parts), gradients = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)(x, y)
-    return Expansion(total, *parts, *(exactly(gradient) for gradient in gradients))
+    value, slopes = objective_with_gradient(flat, x, y, w, (0, 1))
+    rows, pull = jax.vjp(lambda a, b: (flat.inequality(a, b), flat.equality(a, b)), jnp.asarray(x), jnp.asarray(y))
+    total = value + jnp.dot(multipliers.inequality, rows[0]) + jnp.dot(multipliers.equality, rows[1])
+    priced = pull((jnp.asarray(multipliers.inequality), jnp.asarray(multipliers.equality)))
+    gradients = [exactly(slope + price) for slope, price in zip(slopes, priced, strict=True)]
+    return Expansion(total, value, *rows, *gradients)
 
 
 def residuals(
@@ -189,7 +215,6 @@ def figures(
     flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "n_y"], multipliers: Multipliers
 ) -> Figures:
     """Values and residuals of the follower's problem at one point, compiled once for each problem."""
-    numbers = (jnp.asarray(part, dtype=jnp.float64) for part in (x, y, *multipliers))
-    at_x, at_y, *prices = numbers
+    at_x, at_y, *prices = (np.asarray(part, dtype=np.float64) for part in (x, y, *multipliers))
     found: Figures = jax.device_get(flat.program(_figures)(at_x, at_y, Multipliers(*prices)))
     return found

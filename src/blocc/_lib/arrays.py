@@ -1,12 +1,13 @@
 """Types of arrays, with their shapes: ``Float[Array, "n_y"]`` is a vector of floats with an entry for each of y.
 
-They come from jaxtyping. Where it is not installed the shapes are dropped and nothing else changes, so that the
-numerics need NumPy, SciPy and JAX alone. The tests install jaxtyping's import hook, which checks every annotation.
+They come from jaxtyping, for type checkers and where it is loaded already: the tests install its import hook, which
+checks every annotation. Elsewhere the shapes are dropped and nothing else changes, so that the numerics need NumPy,
+SciPy and JAX alone, and no program waits for jaxtyping.
 """
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+import sys
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,7 +20,7 @@ AnyArray = jax.Array | np.ndarray
 #: Nested containers of arrays; only a problem knows which.
 PyTree = Any
 
-if TYPE_CHECKING or find_spec("jaxtyping") is not None:
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
     from jaxtyping import Bool, Float, Int
 else:
 

@@ -5,14 +5,16 @@ Results report compile and run seconds apart, so functions are lowered and compi
 
 from __future__ import annotations
 
+import gc
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, Generic, TypeVar
 
 import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from blocc._lib.precision import double_precision
 
@@ -20,26 +22,54 @@ R = TypeVar("R")
 
 # XLA's fusion emitters for CPUs more than double the compile time of the interior-point loop and make it no faster. Its
 # YNNPACK reductions return wrong sums when padded slices of 3e4 numbers or more are fused into them (jaxlib 0.10.2).
-_OPTIONS: dict[str, str | bool] = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_experimental_ynn_fusion_type": ""}
+_OPTIONS: dict[str, str | bool | int] = {
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_experimental_ynn_fusion_type": "",
+}
+
+# Where no array is larger than this, vector instructions gain nothing: at its lowest level of optimisation LLVM is done
+# in a third of the time, and the program is at most twice as slow, which thousands of calls would not make up for.
+_SMALL = 512
+_FOR_SMALL: dict[str, str | bool | int] = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
 
 _SMALL_PROGRAMS = ("/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration")
 
 _thread = threading.local()
 
 
-@cache
-def _compiler_options() -> dict[str, str | bool]:
-    """Those of the options above that this version of XLA knows."""
-    if jax.default_backend() != "cpu":
-        return {}
-    known: dict[str, str | bool] = {}
-    for name, value in _OPTIONS.items():
+_unknown: set[str] = set()  #: options that this version of XLA does not know
+
+
+def _compiled(traced: jax.stages.Traced, quickly: bool) -> jax.stages.Compiled:
+    """Compiled with those of the options above that fit and that XLA knows; it names the ones that it does not."""
+    lowered, wanted = traced.lower(), {}
+    if jax.default_backend() == "cpu":
+        wanted = {**_OPTIONS, **(_FOR_SMALL if quickly or _largest_array(traced.jaxpr) <= _SMALL else {})}
+    while True:
+        options = {name: value for name, value in wanted.items() if name not in _unknown}
         try:
-            jax.jit(lambda number: number + 1.0).lower(1.0).compile(compiler_options={name: value})
-        except jax.errors.JaxRuntimeError:
-            continue
-        known[name] = value
-    return known
+            return lowered.compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError as error:
+            refused = {name for name in options if name in str(error)}
+            if not refused:
+                raise
+            _unknown.update(refused)
+
+
+def _largest_array(program: ClosedJaxpr | Jaxpr) -> int:
+    """Numbers in the largest array that a program is given or computes."""
+    inner: Any = getattr(program, "jaxpr", program)
+    found = [math.prod(atom.aval.shape) for atom in (*inner.constvars, *inner.invars)]
+    for equation in inner.eqns:
+        found += [math.prod(getattr(atom.aval, "shape", ())) for atom in equation.outvars]
+        parts = [
+            part for value in equation.params.values() for part in (value if isinstance(value, tuple) else (value,))
+        ]
+        found += [_largest_array(part) for part in parts if isinstance(part, (ClosedJaxpr, Jaxpr))]
+    return max(found, default=0)
 
 
 def _count_small_programs(event: str, duration_secs: float, **_: Any) -> None:
@@ -56,9 +86,14 @@ def compile_seconds() -> float:
     return getattr(_thread, "seconds", 0.0)
 
 
+def counted_compile_seconds() -> float:
+    """Those of them that :func:`clock` counts: all, or none."""
+    return 0.0 if getattr(_thread, "leaves_out", False) else compile_seconds()
+
+
 def clock() -> float:
     """Seconds on the clock of histories and time limits: a difference is how long something took."""
-    return time.perf_counter() - (compile_seconds() if getattr(_thread, "leaves_out", False) else 0.0)
+    return time.perf_counter() - compile_seconds() + counted_compile_seconds()
 
 
 @contextmanager
@@ -72,14 +107,27 @@ def clock_without_compilation() -> Iterator[None]:
         _thread.leaves_out = before
 
 
-def compile_ahead(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], float]:
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Tracing makes hundreds of thousands of objects that live on; looking through all of them takes a fifth of it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def compile_ahead(
+    function: Callable[..., Any], *arguments: Any, quickly: bool = False
+) -> tuple[Callable[..., Any], float]:
     """Compile ``function`` for arguments like these, in double precision; returns it and the seconds it took."""
-    options = _compiler_options()
     begun, outer = time.perf_counter(), getattr(_thread, "compiling", False)
     _thread.compiling = True
     try:
-        with double_precision():
-            compiled = jax.jit(function).lower(*arguments).compile(compiler_options=options)
+        with double_precision(), _without_garbage_collection():
+            compiled = _compiled(jax.jit(function).trace(*arguments), quickly)
     finally:
         _thread.compiling = outer
         seconds = time.perf_counter() - begun
@@ -91,11 +139,11 @@ def compile_ahead(function: Callable[..., Any], *arguments: Any) -> tuple[Callab
 class Program(Generic[R]):
     """A function that is compiled, in double precision, for the first arguments it is called with.
 
-    Later arguments must have the same structure, shapes and dtypes.
+    Later arguments must have the same structure, shapes and dtypes. With ``quickly`` it is optimised less.
     """
 
-    def __init__(self, function: Callable[..., R]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[..., R], quickly: bool = False) -> None:
+        self._function, self._quickly = function, quickly
         self._compiled: Callable[..., R] | None = None
         self._lock = threading.Lock()
 
@@ -108,7 +156,7 @@ class Program(Generic[R]):
         if self._compiled is None:
             with self._lock:
                 if self._compiled is None:
-                    self._compiled, _ = compile_ahead(self._function, *arguments)
+                    self._compiled, _ = compile_ahead(self._function, *arguments, quickly=self._quickly)
         return self._compiled(*arguments)
 
 

@@ -40,7 +40,7 @@ def is_traced(*trees: PyTree) -> bool:
 
     Also True wherever JAX is recording operations instead of computing: plain numbers become stand-ins there.
     """
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in (*jax.tree.leaves(trees), jnp.asarray(0.0)))
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in (*jax.tree.leaves(trees), jax.device_put(np.zeros(()))))
 
 
 def tracer() -> str:

@@ -1,10 +1,5 @@
-"""The version of the package, as installed."""
+"""The version of the package: written here, and not looked up, because programs that only import should not wait."""
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
-try:
-    __version__ = version("blocc")
-except PackageNotFoundError:  # run from a source tree that was never installed
-    __version__ = "0.1.0+source"
+__version__ = "0.1.0"  #: that of pyproject.toml

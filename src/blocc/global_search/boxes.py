@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
@@ -130,7 +129,7 @@ class BoxSearch:
 
     def _ask(self, x: NDArray) -> Answered | None:
         """The follower's exact answer, and what the leader gets from it."""
-        leader = jax.device_get(no_leader(self.evaluator.flat))
+        leader = no_leader(self.evaluator.flat)
         found = self.evaluator(x, _GAMMA, leader, _ACCURACY)
         if not found.usable or lower_residual(found) > _ACCURATE:
             return None

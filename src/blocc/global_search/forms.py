@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy
 
 from blocc._lib.arrays import Array, Float, NDArray
 from blocc.global_search.degree import degree_of
@@ -205,7 +205,7 @@ def substituted(constraints: Constraints, follower: Follower) -> tuple[Quadratic
     size = float(np.abs(whole).max()) / float(np.abs(follower.coupling).max())
     exact = float((whole[n_x:, :n_x] * follower.coupling).sum() / (follower.coupling**2).sum())
     worst = lambda weight: -float(np.linalg.eigvalsh(whole - weight * change)[0])  # noqa: E731
-    searched = float(minimize_scalar(worst, bounds=(-4.0 * size, 4.0 * size), method="bounded").x)
+    searched = float(scipy.optimize.minimize_scalar(worst, bounds=(-4.0 * size, 4.0 * size), method="bounded").x)
     weight = min((0.0, exact, searched), key=lambda at: -least_curvature(_clean(whole - at * change)))
     slope = objective.linear.copy()
     slope[0, n_x:] -= weight * follower.linear

@@ -13,7 +13,7 @@ import time
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog
+import scipy
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.global_search.forms import (
@@ -163,7 +163,7 @@ class Relaxation:
             seconds = self.deadline - time.perf_counter()
             if seconds <= 0.0:
                 break
-            found = linprog(
+            found = scipy.optimize.linprog(
                 self.cost if cost is None else cost,
                 A_ub=np.concatenate([self.above, self._tangent_rows, chords]),
                 b_ub=np.concatenate([self.above_right, self._tangent_right, chords_right]),
@@ -229,7 +229,7 @@ class Relaxation:
         most = np.where(np.isfinite(limits.high), 0.0, 1.0)
         least[self.heights.start :] = most[self.heights.start :] = 0.0
         straight = self._wide(np.concatenate([self.squares, self.concave]), np.zeros(0))[0]
-        found = linprog(
+        found = scipy.optimize.linprog(
             cost,
             A_ub=self.above,
             b_ub=np.zeros(len(self.above)),

@@ -6,7 +6,7 @@ Nothing is proven by it: the leaf is solved on its own.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linprog, minimize
+import scipy
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.global_search.forms import Constraints, Follower
@@ -22,12 +22,14 @@ def reply_at(c: Constraints, follower: Follower, x: Float[NDArray, "n_x"]) -> Fl
     equalities, equal = c.equalities[:, n_x:], c.equal - c.equalities[:, :n_x] @ x
     curved = bool(follower.hessian.any())
     cost = np.zeros(c.n_y) if curved else slope
-    found = linprog(cost, A_ub=rows, b_ub=right, A_eq=equalities, b_eq=equal, bounds=(None, None), method="highs")
+    found = scipy.optimize.linprog(
+        cost, A_ub=rows, b_ub=right, A_eq=equalities, b_eq=equal, bounds=(None, None), method="highs"
+    )
     if found.status != 0 or not curved:
         return np.asarray(found.x) if found.status == 0 else None
     if c.n_y > _LARGEST:
         return None
-    ended = minimize(
+    ended = scipy.optimize.minimize(
         lambda y: slope @ y + 0.5 * y @ follower.hessian @ y,
         np.asarray(found.x),
         jac=lambda y: slope + follower.hessian @ y,

@@ -11,10 +11,11 @@ the lower level is merely convex.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array
@@ -87,16 +88,14 @@ class InteriorPoint(InnerOracle):
     def cold(self, flat: FlatProblem) -> Warm:
         """No information: the method starts in the middle of Y."""
         n_c, n_e = flat.follower_rows
-        zero = lambda size: jnp.zeros(size, dtype=jnp.float64)  # noqa: E731
-        point = PrimalDual(
-            jnp.asarray(flat.y_set.interior_flat()), zero(n_c), zero(n_c), zero(n_e), zero(flat.n_y), zero(flat.n_y)
-        )
-        return Warm(point, jnp.asarray(False))
+        nothing = [np.zeros(size) for size in (n_c, n_c, n_e, flat.n_y, flat.n_y)]
+        point: Any = (flat.y_set.interior_flat(), *nothing)
+        return Warm(PrimalDual(*point), _flag(False))
 
     def begin_at(self, flat: FlatProblem, y: AnyArray) -> Warm:
         """A start at ``y``, with nothing known about the multipliers."""
-        cold = self.cold(flat)
-        return Warm(cold.point._replace(y=jnp.asarray(y)), jnp.asarray(True))
+        at: Any = y
+        return Warm(self.cold(flat).point._replace(y=at), _flag(True))
 
     def solve(self, flat: FlatProblem, x: Array, weights: Weights, warm: Warm, tolerance: Array) -> InnerSolution:
         """Solve the lower level at ``x`` with the given weights to ``tolerance`` (relative KKT residual)."""
@@ -164,6 +163,10 @@ class InteriorPoint(InnerOracle):
             choose(jnp.ones_like(y), jnp.maximum(old.lower * scaled.objective_scale, margin)) * bounds.has_lower,
             choose(jnp.ones_like(y), jnp.maximum(old.upper * scaled.objective_scale, margin)) * bounds.has_upper,
         )
+
+
+def _flag(known: bool) -> Any:
+    return np.asarray(known)
 
 
 def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _State, tolerance: Array) -> _State:
@@ -245,7 +248,7 @@ def _search(scaled: Scaled, bounds: Bounds, state: _State, pair: PrimalDual, lon
     def attempt(trial: _Trial) -> _Trial:
         count = trial.tried + 1
         step = jnp.where(trial.tried == 0, longest[0], jnp.where(trial.tried == 1, longest[1], 0.5 * trial.step))
-        point = move(p, jax.tree.map(lambda leaf: leaf[jnp.minimum(trial.tried, 1)], pair), step)
+        point = move(p, jax.tree.map(lambda leaf: jnp.where(trial.tried == 0, leaf[0], leaf[1]), pair), step)
         found = measure(scaled, bounds, point)
         return _Trial(count, step, acceptable(found, step), point, found)
 

@@ -142,7 +142,7 @@ class _Checker:
     def _solve(self) -> Evaluation:
         monitor = Monitor(self.problem.x_set.unravel)
         self.function = Evaluator(self.flat, choose_oracles(self.problem, "auto"), monitor)
-        leader = jax.device_get(no_leader(self.flat))
+        leader = no_leader(self.flat)
         found = self.function(self.x, 1.0, leader, 1e-10)
         gamma = 1.0
         while (

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.linalg import null_space
+import scipy
 
 from blocc._lib.arrays import AnyArray, Array
 from blocc.problem import FlatProblem
@@ -87,7 +87,7 @@ def jensen(flat: FlatProblem, x: AnyArray, y: AnyArray, gamma: float = 1.0, seed
     offsets[1:count:4] = generator.uniform(size=(towards, 1)) * (members - y)
     local = _local(flat, x, y)
     offsets = np.concatenate([_tangent(local, offsets), _inside(local, size, generator, y.size)[:count]])
-    arguments = (jnp.asarray(part, jnp.float64) for part in (x, gamma, y + offsets))
+    arguments = (np.asarray(part, np.float64) for part in (x, gamma, y + offsets))
     found = jax.device_get(flat.program(_all_excesses)(*arguments))
     lower, inequality, equality, penalised, feasible = found
 
@@ -139,7 +139,7 @@ def _around(flat: FlatProblem, x: Array, y: Array) -> _Local:
 
 
 def _local(flat: FlatProblem, x: AnyArray, y: AnyArray) -> _Local:
-    found = jax.device_get(flat.program(_around)(jnp.asarray(x), jnp.asarray(y)))
+    found = jax.device_get(flat.program(_around)(np.asarray(x), np.asarray(y)))
     local = _Local(*(part if np.isfinite(part).all() else part[:0] for part in found))
     if flat.y_set.is_box and flat.n_y <= _DENSE and len(local.slack) == len(local.inequality):
         low, high = flat.y_set.bounds_flat()
@@ -196,7 +196,7 @@ def _down(local: _Local) -> np.ndarray | None:
     bend = local.hessian
     if len(bend) == 0:
         return None
-    free = null_space(local.equality) if len(local.equality) else np.eye(len(bend))
+    free = scipy.linalg.null_space(local.equality) if len(local.equality) else np.eye(len(bend))
     if free.shape[1] == 0:
         return None
     values, vectors = np.linalg.eigh(free.T @ (0.5 * (bend + bend.T)) @ free)

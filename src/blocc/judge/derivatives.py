@@ -102,7 +102,6 @@ def local(
     """Derivatives at (x, y), with ``mu`` and ``nu`` (default: zero) as weights of the constraints' Hessian."""
     n_inequality, n_equality = flat.follower_rows
     prices = [
-        jnp.zeros(size) if given is None else jnp.asarray(given)
-        for given, size in ((mu, n_inequality), (nu, n_equality))
+        np.zeros(size) if given is None else np.asarray(given) for given, size in ((mu, n_inequality), (nu, n_equality))
     ]
-    return jax.device_get(flat.program(_local)(jnp.asarray(x), jnp.asarray(y), *prices))
+    return jax.device_get(flat.program(_local)(np.asarray(x), np.asarray(y), *prices))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import numpy as np
-from scipy.optimize import lsq_linear, nnls
+import scipy
 
 
 def nonnegative_fit(columns: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -15,10 +15,10 @@ def nonnegative_fit(columns: np.ndarray, target: np.ndarray) -> np.ndarray:
         return np.zeros(0)
     candidates = [np.zeros(count)]
     with suppress(RuntimeError):  # too many steps
-        candidates.append(nnls(columns, target, maxiter=20 * count + 100)[0])
+        candidates.append(scipy.optimize.nnls(columns, target, maxiter=20 * count + 100)[0])
     small = 1e-12 * float(np.linalg.norm(target))
     if _error(columns, target, candidates[-1]) > small:
-        candidates.append(lsq_linear(columns, target, bounds=(0.0, np.inf), method="bvls", tol=1e-15).x)
+        candidates.append(scipy.optimize.lsq_linear(columns, target, bounds=(0.0, np.inf), method="bvls", tol=1e-15).x)
     refined = [_refined(columns, target, weights) for weights in candidates]
     return min([*candidates, *refined], key=lambda weights: _error(columns, target, weights))
 

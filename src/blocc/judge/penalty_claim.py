@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -56,7 +55,7 @@ def gap_by_oracles(
     upper, lower = float(flat.upper(*at)), float(flat.lower(*at))
     for oracle in oracles:
         function = Evaluator(flat, (oracle,), Monitor(problem.x_set.unravel))
-        found = function(x, gamma, jax.device_get(no_leader(flat)), 1e-12)
+        found = function(x, gamma, no_leader(flat), 1e-12)
         if not found.usable or max(gamma, 1.0) * inner_residual(found) > wanted:  # gamma magnifies what is left over
             continue
         if not (feasible and gamma * (float(found.lower_follower) - lower) > wanted):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import minimize
+import scipy
 
 from blocc.inner.choice import general_oracles
 from blocc.lagrangian import weights
@@ -88,7 +88,7 @@ class SecondOpinion:
         best: Below | None = None
         finished = False
         for start in starts:
-            ended = minimize(
+            ended = scipy.optimize.minimize(
                 objective,
                 np.clip(start, low, high) / sizes,
                 jac=True,

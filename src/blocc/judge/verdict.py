@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from blocc.inner.choice import general_oracles
@@ -261,9 +260,9 @@ class Judge:
         """The direction in which the follower's violation grows, where it has no feasible point."""
         if self.flat.n_inequality + self.flat.n_equality == 0:
             return None
-        middle = jnp.asarray(self.flat.y_set.interior_flat())
         solve = self.flat.program(violation, general_oracles(self.flat)[0])
-        found = jax.device_get(solve(jnp.asarray(x), jnp.asarray(1e-9), middle, jnp.asarray(False)))
+        middle = self.flat.y_set.interior_flat()
+        found = jax.device_get(solve(np.asarray(x), np.asarray(1e-9), middle, np.asarray(False)))
         return np.asarray(found.gradient) if found.solved and found.value > 0.0 else None
 
     def _kink(self, here: Value, slope: Slope) -> bool:

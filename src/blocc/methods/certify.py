@@ -81,7 +81,7 @@ def certified_result(run: MethodRun, point: Iterate, stop: StopReason | None) ->
 
 def _evaluation(run: MethodRun, x: np.ndarray) -> Evaluation:
     """F_gamma at x, with gamma as small as makes it exact; the last usable one where none does."""
-    leader = jax.device_get(no_leader(run.flat))
+    leader = no_leader(run.flat)
     best: Evaluation | None = None
     for gamma in EXACT_GAMMAS:
         found = run.evaluator(x, gamma, leader, run.tolerances.inner(gamma, final=True))
@@ -98,7 +98,7 @@ def _first_finding(run: MethodRun, end: Endpoint, stop: StopReason | None) -> Fi
     if not end.evaluation.usable:
         return Finding(end, *explain_failure(run.evaluator, JensenTest(run.flat, run.options.seed), end.evaluation))
     if stop is not None:
-        return Finding(end, *conclude.STOPPED[stop])
+        return Finding(end, *conclude.stopped(stop, run.monitor))
     if run.trouble:
         return Finding(end, Status.STALLED, f"Method {run.method.name!r} could not go on: {run.trouble}.")
     if run.diverged:
@@ -111,7 +111,7 @@ def _probed(run: MethodRun, found: Finding) -> Finding:
     end, e = found.end, found.end.evaluation
     if run.tolerances.stationary(end):
         return Finding(end, Status.CONVERGED, "x is stationary for F_gamma, and y is the follower's exact answer.")
-    leader = jax.device_get(no_leader(run.flat))
+    leader = no_leader(run.flat)
     run.monitor.time_limit = run.monitor.elapsed() + PROBE_SECONDS
     try:
         tolerances = replace(run.tolerances, max_iterations=20)
@@ -137,7 +137,7 @@ def _verdict(run: MethodRun, evaluation: Evaluation) -> Verdict | None:
     """The judge's word on the method's x, with the follower's exact answer there."""
     if not evaluation.usable:
         return None
-    gamma, leader = float(evaluation.gamma), jax.device_get(no_leader(run.flat))
+    gamma, leader = float(evaluation.gamma), no_leader(run.flat)
 
     def answer(x: np.ndarray) -> np.ndarray | None:
         return answer_of(run.evaluator(x, gamma, leader, run.tolerances.inner(gamma, final=True)))

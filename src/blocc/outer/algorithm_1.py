@@ -13,6 +13,7 @@ report progress and can be stopped; ``vmap`` runs many starts in the same loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -124,33 +125,35 @@ def minimise(
     """Run every row of ``starts``; the monitor records the first start."""
     count = len(starts)
     blank = evaluation_shapes(flat, oracle)
+    number: Callable[[Any], Any] = np.asarray
     states = StartState(
-        jnp.asarray(starts),
-        jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), cold_pair(flat, oracle)),
-        jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), blank),
-        jnp.full(count, jnp.inf),
-        jnp.zeros(count, dtype=int),
-        jnp.zeros(count, dtype=bool),
+        number(starts),
+        jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count, *leaf.shape)), cold_pair(flat, oracle)),
+        jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), blank),
+        number(np.full(count, np.inf)),
+        number(np.zeros(count, dtype=int)),
+        number(np.zeros(count, dtype=bool)),
     )
     states = monitor.begin("algorithm 1", states)
     # A callback is shown every step; otherwise only the end of a chunk is looked at.
-    length = jnp.asarray(1 if monitor.callback is not None else _CHUNK)
+    length = np.asarray(1 if monitor.callback is not None else _CHUNK)
     advance = flat.program(_chunk, oracle, count)
     while True:
-        states, rows, made = advance(states, settings, length)
-        _record(monitor, states, rows, int(made[0]), float(settings.gamma))
+        states, rows, steps = advance(states, settings, length)
+        seen, made = jax.device_get((states._replace(warm=()), steps))
+        _record(monitor, seen, rows, int(made[0]), float(settings.gamma))
         monitor.keep("algorithm 1", states)
-        over = (states.stationarity <= settings.tolerance) | states.broken
-        over |= (states.iteration >= settings.max_iterations) | (made == 0)
-        if bool(np.asarray(over).all()):
-            return jax.device_get(states)
+        over = (seen.stationarity <= settings.tolerance) | seen.broken
+        over |= (seen.iteration >= settings.max_iterations) | (made == 0)
+        if over.all():
+            return seen
         monitor.check_time()
 
 
 def _record(monitor: Monitor, states: StartState, rows: _Columns, made: int, gamma: float) -> None:
     """Hand the rows of the first start to the monitor; within a chunk neither time nor x is known one by one."""
-    columns = jax.device_get(jax.tree.map(lambda column: column[0, :made], rows))
-    x, done = np.asarray(states.last.x[0]), int(states.iteration[0]) - made
+    columns = jax.tree.map(lambda column: column[0, :made], jax.device_get(rows))
+    x, done = np.asarray(states.last.x)[0], int(states.iteration[0]) - made
     for index in range(made):
         numbers = {name: float(getattr(columns, name)[index]) for name in _Columns._fields}
         monitor.append(HistoryRow(time=monitor.elapsed(), gamma=gamma, evaluations=done + index + 1, **numbers), x)

@@ -9,13 +9,13 @@ repeated from other starts, and then by the next oracle in line (:mod:`blocc.out
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import AnyArray, Float, NDArray
+from blocc._lib.arrays import AnyArray, Array, Float, NDArray
 from blocc.inner.choice import general_oracles
 from blocc.inner.elastic import Violation, violation
 from blocc.inner.protocol import InnerOracle, WarmStart
@@ -121,9 +121,9 @@ class Evaluator:
 
     def attempt(self, oracle: InnerOracle, question: recovery.Question, warm: WarmStart) -> Evaluation:
         """One evaluation by one oracle from one start."""
-        number = lambda value: jnp.asarray(value, jnp.float64)  # noqa: E731
-        x, leader = jnp.asarray(question.x), jax.tree.map(jnp.asarray, question.leader)
-        gamma, accuracy = number(question.gamma), number(max(question.tolerance, oracle.finest))
+        number = partial(np.asarray, dtype=np.float64)
+        x, gamma, leader = number(question.x), number(question.gamma), Leader(*map(number, question.leader))
+        accuracy = number(max(question.tolerance, oracle.finest))
         easier = () if self.flat.easier is None else self.flat.easier(self.flat.data)
         if np.isinf(question.gamma):
             found = self.flat.program(evaluate_exactly, oracle)(x, leader, warm, accuracy)
@@ -145,12 +145,11 @@ class Evaluator:
         self.monitor.spend()
         oracle = general_oracles(self.flat)[0]  # a problem's own oracle knows nothing of the elastic problem
         solve = self.flat.program(violation, oracle)
-        at, accuracy = jnp.asarray(x), jnp.asarray(1e-9, jnp.float64)
-        found = jax.device_get(solve(at, accuracy, jnp.asarray(self.flat.y_set.interior_flat()), jnp.asarray(False)))
+        at, accuracy = np.asarray(x), np.asarray(1e-9)
+        found = jax.device_get(solve(at, accuracy, self.flat.y_set.interior_flat(), np.asarray(False)))
         if not found.solved and oracle.begin_at(self.flat, self.flat.y_set.interior_flat()) is not None:
             # A function may have no derivative in the middle of Y.
-            beside = jnp.asarray(recovery.beside_the_middle(self.flat))
-            found = jax.device_get(solve(at, accuracy, beside, jnp.asarray(True)))
+            found = jax.device_get(solve(at, accuracy, recovery.beside_the_middle(self.flat), np.asarray(True)))
         self._violation = np.array(x), found
         return found
 
@@ -166,9 +165,14 @@ class Evaluator:
 
     @property
     def advance(self) -> Callable[..., spectral.SpectralState]:
-        """One compiled step of the spectral method's state machine over X."""
-        return self.flat.program(spectral.advance)
+        """One compiled step of the spectral method's state machine over X; its states are in NumPy."""
+        step = self.flat.program(spectral.advance)
+        return lambda *given: jax.device_get(step(*given))
 
     def leader_constraint(self, x: Float[AnyArray, "n_x"], y: Any) -> Float[NDArray, "n_upper"]:
         """The leader's own constraint G(x, y), flat."""
-        return np.asarray(self.flat.upper_inequality(jnp.asarray(x), jnp.asarray(y)))
+        return np.asarray(self.flat.program(_leader_constraint)(np.asarray(x), np.asarray(y)))
+
+
+def _leader_constraint(flat: FlatProblem, x: Float[Array, "n_x"], y: Float[Array, "n_y"]) -> Float[Array, "n_upper"]:
+    return flat.upper_inequality(x, y)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from blocc._lib.compiled import clock
+from blocc._lib.compiled import clock, counted_compile_seconds
 from blocc.penalty import Evaluation
 from blocc.result import HistoryRow
 
@@ -55,9 +55,14 @@ def inner_residual(evaluation: Evaluation) -> float:
 
 @dataclass
 class StopRequest:
-    """A request to stop, by Ctrl-C or a callback; all phases of a run, and the runs of many starts, share one."""
+    """A request to stop, by Ctrl-C or a callback, and since when there is something to stop.
+
+    All phases of a run, and the runs of many starts, share one.
+    """
 
     reason: StopReason | None = None
+    started: float = field(default_factory=clock)
+    compiled: float = field(default_factory=counted_compile_seconds)  #: seconds of compilation before that
 
 
 @dataclass
@@ -82,6 +87,10 @@ class Monitor:
     def elapsed(self) -> float:
         """Seconds since the start."""
         return clock() - self.started
+
+    def compiling(self) -> float:
+        """Those of them that were compilation."""
+        return counted_compile_seconds() - self.request.compiled
 
     @property
     def interrupted(self) -> bool:

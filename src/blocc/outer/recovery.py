@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Float, NDArray
 from blocc.inner.protocol import InnerCode, InnerOracle, WarmStart
-from blocc.penalty import Evaluation, Leader
+from blocc.penalty import Evaluation, Leader, paired
 from blocc.problem import FlatProblem
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def beside_the_middle(flat: FlatProblem) -> Float[NDArray, "n_y"]:
     """A point of Y near its middle, and off it in every coordinate by another length."""
     middle = np.asarray(flat.y_set.interior_flat())
     steps = 0.1 * (1.0 + np.abs(middle)) * (1.0 + np.arange(middle.size) % 7 / 10.0)
-    return np.asarray(flat.y_set.project_flat(jnp.asarray(middle + steps)))
+    return flat.y_set.nearest_flat(middle + steps)
 
 
 def _undecided(failed: Evaluation) -> bool:
@@ -70,17 +69,12 @@ def is_final(evaluator: Evaluator, oracle: InnerOracle, failed: Evaluation) -> b
     return concave or not _undecided(failed) or is_infeasible(evaluator, oracle, failed)
 
 
-def _pair(start: WarmStart) -> WarmStart:
-    """The same start for both inner problems."""
-    return jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), start)
-
-
 def at_the_answer(evaluator: Evaluator, oracle: InnerOracle, failed: Evaluation) -> WarmStart | None:
     """The follower's answer, where only the penalised problem failed: f may have no value in the middle of Y."""
     codes = int(failed.follower.code), int(failed.penalised.code)
     if codes != (InnerCode.CONVERGED, InnerCode.NOT_FINITE):
         return None
-    return _pair(jax.tree.map(lambda leaf: leaf[0], failed.warm))
+    return paired(jax.tree.map(lambda leaf: leaf[0], jax.device_get(failed.warm)))
 
 
 def off_center(evaluator: Evaluator, oracle: InnerOracle, failed: Evaluation) -> WarmStart | None:
@@ -88,7 +82,7 @@ def off_center(evaluator: Evaluator, oracle: InnerOracle, failed: Evaluation) ->
     if oracle != evaluator.oracles[0] or int(failed.follower.code) != InnerCode.NOT_FINITE:
         return None
     start = oracle.begin_at(evaluator.flat, beside_the_middle(evaluator.flat))
-    return None if start is None else _pair(start)
+    return None if start is None else paired(start)
 
 
 def with_slack(evaluator: Evaluator, oracle: InnerOracle, failed: Evaluation) -> WarmStart | None:
@@ -105,7 +99,7 @@ def with_slack(evaluator: Evaluator, oracle: InnerOracle, failed: Evaluation) ->
     if not found.solved or found.value >= 0.0:
         return None
     start = oracle.begin_at(flat, found.y)
-    return None if start is None else _pair(start)
+    return None if start is None else paired(start)
 
 
 #: In the order in which they are tried; each is given the failure so far.

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import minimize
+import scipy
 
 from blocc.outer import spectral
 from blocc.outer.evaluator import Evaluator
@@ -22,10 +21,12 @@ def first_step_units(first: Evaluation) -> tuple[float, float]:
     """Units of x and of the value in which SciPy's quasi-Newton methods begin with care.
 
     They begin with a full gradient step, or to the bounds where that is shorter. In these units it is at most a tenth
-    of the size of x, so that it does not leap out of the valley it was started in.
+    of the size of x, so that it does not leap out of the valley it was started in; where f(x, y(x)) itself descends and
+    evaluations are dear, it is as long as that.
     """
     unit = 0.1 * (1.0 + float(np.max(np.abs(first.x), initial=0.0)))
-    return unit, max(1.0, unit * float(np.linalg.norm(first.gradient)))
+    slope = unit * float(np.linalg.norm(first.gradient))
+    return unit, slope if np.isinf(first.gamma) and slope > 0.0 else max(1.0, slope)
 
 
 class _NoAnswer(Exception):
@@ -65,7 +66,7 @@ def quasi_newton(evaluator: Evaluator, first: Evaluation, stage: Stage) -> Endpo
 
     met_boundary = limited = False
     try:
-        ended = minimize(
+        ended = scipy.optimize.minimize(
             scaled,
             np.array(first.x, dtype=np.float64) / unit,
             jac=True,
@@ -90,7 +91,7 @@ def spectral_descent(evaluator: Evaluator, first: Evaluation, stage: Stage) -> E
     """Drive the spectral method's state machine (:mod:`blocc.outer.spectral`), one evaluation at a time."""
     gamma = float(first.gamma)
     advance = evaluator.advance
-    state = advance(spectral.start(jnp.asarray(first.x)), first.value, first.gradient, first.usable)
+    state = advance(spectral.start(np.asarray(first.x)), first.value, first.gradient, first.usable)
     best = current = first
     met_boundary = False
     for _ in range(4 * stage.max_iterations):

@@ -8,9 +8,11 @@ inside one compiled loop. An unusable evaluation (the lower level has no answer 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
 from blocc.problem import FlatProblem
@@ -35,26 +37,27 @@ class SpectralState(NamedTuple):
     accepted: Bool[Array, "*starts"]  #: whether the last evaluation became the new point
 
 
-def start(x: Float[Array, "n_x"]) -> SpectralState:
+def start(x: Float[AnyArray, "n_x"]) -> SpectralState:
     """The state before anything was evaluated; its trial point is ``x`` itself."""
-    zeros = jnp.zeros_like(x)
-    infinite = jnp.asarray(jnp.inf, dtype=x.dtype)
+    at: Any = x
+    number: Callable[[Any], Any] = np.asarray
+    zeros, infinite = number(np.zeros(x.shape)), number(np.inf)
     return SpectralState(
-        x=x,
+        x=at,
         value=infinite,
         gradient=zeros,
         direction=zeros,
-        step=jnp.ones((), x.dtype),
-        recent=jnp.full(_MEMORY, -jnp.inf, x.dtype),
-        spectral=jnp.zeros((), x.dtype),
+        step=number(1.0),
+        recent=number(np.full(_MEMORY, -np.inf)),
+        spectral=number(0.0),
         stationarity=infinite,
-        iteration=jnp.asarray(-1),
-        failed=jnp.asarray(False),
-        accepted=jnp.asarray(False),
+        iteration=number(-1),
+        failed=number(False),
+        accepted=number(False),
     )
 
 
-def trial(state: SpectralState) -> Float[Array, "n_x"]:
+def trial(state: SpectralState) -> Float[AnyArray, "n_x"]:
     """Where the machine wants the next evaluation."""
     return state.x + state.step * state.direction
 

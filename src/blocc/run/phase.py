@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 
 from blocc.judge.balance import Units
@@ -60,10 +59,7 @@ class Phase:
     @property
     def leader(self) -> Leader:
         """Multipliers of the leader's constraints at the end."""
-        if self.run.leader is not None:
-            return self.run.leader
-        found: Leader = jax.device_get(no_leader(self.run.problem.flat))
-        return found
+        return no_leader(self.run.problem.flat) if self.run.leader is None else self.run.leader
 
     def gradient(self) -> np.ndarray:
         """Of F_gamma at the end, in the user's units."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Float
@@ -73,7 +72,7 @@ class Run:
 
     def single(self, x: np.ndarray) -> Result:
         """Solve from one start."""
-        leader = jax.device_get(no_leader(self.problem.flat))
+        leader = no_leader(self.problem.flat)
         last: Endpoint | None = None
         try:
             first, trouble = self._first(x, leader)
@@ -141,15 +140,15 @@ class Run:
 
     def published(self, points: Float[AnyArray, "starts n_x"], leader: Leader) -> tuple[list[Endpoint], list[int]]:
         """Algorithm 1 from every point, and its steps. yF stays as the run left it; yg is solved again, exactly."""
-        number = lambda value: jnp.asarray(value, jnp.float64)  # noqa: E731
         gamma = float(self.options.gamma)
+        number: Callable[[Any], Any] = np.asarray
         settings = algorithm_1.Settings(
             number(gamma),
-            number(self.options.step),
-            jax.tree.map(jnp.asarray, leader),
-            number(self.options.tolerance),
+            number(float(self.options.step)),
+            leader,
+            number(float(self.options.tolerance)),
             number(self.tolerances.inner(gamma)),
-            jnp.asarray(self.options.max_iterations or 10_000),
+            number(self.options.max_iterations or 10_000),
         )
         flat, oracle = self.problem.flat, self.evaluator.oracles[0]
         states = algorithm_1.minimise(flat, oracle, self.monitor, points, settings)
@@ -186,6 +185,7 @@ class Run:
         self, reason: StopReason, last: Endpoint | None, x: np.ndarray, leader: Leader, best_of_all: bool = True
     ) -> Result:
         """The best point so far, with the status that says why there is no more."""
+        ending = conclude.stopped(reason, self.monitor)
         self.recording.close()  # the closing evaluation is no part of the run that may be continued
         self.monitor.close()
         best = self.monitor.best if best_of_all else None
@@ -195,7 +195,7 @@ class Run:
         if best is None:
             best = last.evaluation if last is not None else self.first_evaluation(x, leader)
         end = Endpoint(best, measure(self.evaluator, best), 0.0)
-        return self.conclude_at(end, *conclude.STOPPED[reason])
+        return self.conclude_at(end, *ending)
 
     def conclude_at(self, end: Endpoint, status: Status, message: str) -> Result:
         """The result of a run that ended at ``end``."""

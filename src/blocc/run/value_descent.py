@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import minimize
+import scipy
 
 from blocc.judge.probe import Ask, Value
 
@@ -70,7 +70,7 @@ def refine(
         here = rows(first.x)
         used = [inequality] if len(constraint(first)) + len(here[0]) else []
         used += [equality] if len(here[2]) else []
-        ended = minimize(
+        ended = scipy.optimize.minimize(
             value_and_gradient,
             np.zeros(first.x.size),
             jac=True,
@@ -139,7 +139,7 @@ def _quasi_newton(
     unit = 1.0
     try:
         unit = max(float(np.max(np.abs(value_and_gradient(np.zeros(first.x.size))[1]))), 1e-300)
-        minimize(
+        scipy.optimize.minimize(
             value_and_gradient,
             np.zeros(first.x.size),
             jac=True,

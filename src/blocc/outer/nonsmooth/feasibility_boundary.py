@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
+import scipy
 
 from blocc._lib.arrays import AnyArray
 from blocc.outer.evaluator import Evaluator
@@ -148,7 +148,7 @@ class _Descent:
         normals = np.reshape([cut.normal for cut in self.cuts], (-1, self.best.x.size))
         levels = np.array([cut.level for cut in self.cuts]) / unit
         room = {"type": "ineq", "fun": lambda z: levels - normals @ z, "jac": lambda z: -normals}
-        minimize(
+        scipy.optimize.minimize(
             value_and_gradient,
             np.array(self.best.x, dtype=np.float64) / unit,
             jac=True,

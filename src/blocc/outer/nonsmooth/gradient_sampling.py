@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
+import scipy
 
 from blocc._lib.arrays import AnyArray
 from blocc.outer.evaluator import Evaluator
@@ -51,7 +51,7 @@ def shortest_combination(gradients: np.ndarray, normals: np.ndarray) -> np.ndarr
     target = np.zeros(len(columns) + 1 + len(normals))
     target[len(columns)] = 1.0
     try:
-        weights, _ = nnls(np.vstack([columns, row, price]), target, maxiter=20 * len(row) + 100)
+        weights, _ = scipy.optimize.nnls(np.vstack([columns, row, price]), target, maxiter=20 * len(row) + 100)
     except RuntimeError:  # too many steps: one gradient alone claims least
         return gradients[0]
     total = float(weights[: len(gradients)].sum())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 
 from blocc.outer import spectral
@@ -69,7 +68,7 @@ def _nearest(evaluator: Evaluator, x: np.ndarray, max_iterations: int = 30) -> t
 def _descend(evaluator: Evaluator, x: np.ndarray, max_iterations: int = 200) -> tuple[np.ndarray, float]:
     """One descent. Stops as soon as the follower can meet all constraints with some slack."""
     advance = evaluator.advance
-    state = spectral.start(jnp.asarray(x))
+    state = spectral.start(np.asarray(x))
     best, smallest = x, np.inf
     for _ in range(max_iterations):
         evaluator.monitor.check_time()

@@ -8,7 +8,7 @@ that a curved one is found again.
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import null_space
+import scipy
 
 from blocc._lib.arrays import AnyArray
 from blocc.inner.choice import DENSE_FIRST
@@ -70,7 +70,7 @@ def _surfaces(evaluator: Evaluator, end: Endpoint, stage: Stage) -> list[np.ndar
     bases = []
     for edges in (around.edges, around.edges[:0]):
         rows = np.concatenate([kink, boundaries, edges])
-        bases.append(null_space(rows, rcond=1e-3) if len(rows) else np.eye(e.x.size))
+        bases.append(scipy.linalg.null_space(rows, rcond=1e-3) if len(rows) else np.eye(e.x.size))
     return bases if len(around.edges) else bases[:1] * 2
 
 
