@@ -1,8 +1,14 @@
-"""A network made ready for design: its compiled functions, and the penalty function in capacities and in prices."""
+"""A network made ready for design: the penalty function in capacities and in prices, by one of two engines.
+
+The engine on links has everything as dense arrays over origins, nodes and links, in compiled programs that also run on
+accelerators. The engine on paths keeps what is used alone, and is the one for networks of cities. Both answer the same
+questions, and what they find is judged by the same equations.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from importlib.util import find_spec
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +17,7 @@ import numpy as np
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, NDArray
 from blocc._lib.compiled import Program
 from blocc._lib.precision import double_precision
+from blocc.errors import OptionError
 from blocc.lagrangian import Multipliers, Residuals, residuals, weights
 from blocc.transport.design.prices import PricePenalty, evaluate_prices
 from blocc.transport.network.network import TransportNetwork
@@ -20,6 +27,9 @@ from blocc.transport.travellers.graph import Graph, graph_of
 
 #: Relative accuracy to which the lower level is solved.
 TOLERANCE = 1e-11
+ENGINES = ("auto", "dense", "paths")
+#: Origins times nodes times links from which the engine on paths is the faster one.
+LARGE = 100_000
 
 
 class CapacityPenalty(NamedTuple):
@@ -31,7 +41,7 @@ class CapacityPenalty(NamedTuple):
     utility_penalised: Float[AnyArray, ""]
     follower: LowerLevel
     penalised: LowerLevel
-    warm: AssignmentPoint  #: both solutions, one above the other, for the next evaluation nearby
+    warm: Any  #: what the engine's next evaluation nearby begins with
 
     @property
     def error(self) -> float:
@@ -68,27 +78,93 @@ def evaluate_capacities(
     )
 
 
-class DesignModel:
-    """The compiled functions of one network; build it once, design many times, also in several threads at once."""
+class Engine(Protocol):
+    """Evaluates the penalty function of one network."""
 
-    def __init__(self, network: TransportNetwork) -> None:
-        self.network = network
-        self.graph = graph = graph_of(network)
-        flat = structured_problem(network).flat
+    def prices(
+        self,
+        values: Float[NDArray, "links"],
+        gamma: float,
+        is_open: Bool[NDArray, "links"],
+        temperature: float,
+        cost: Float[NDArray, "links"],
+    ) -> PricePenalty:
+        """The penalty function in the prices."""
+        ...
 
+    def capacities(self, capacity: Float[NDArray, "links"], gamma: float, warm: Any) -> CapacityPenalty:
+        """The penalty function in the capacities, with both answers."""
+        ...
+
+
+class DenseEngine:
+    """Origins in rows, nodes and links in columns, one compiled program for each question."""
+
+    def __init__(self, graph: Graph) -> None:
         def penalty_of_prices(p: Any, gamma: Any, is_open: Any, temperature: Any, cost: Any) -> PricePenalty:
             return evaluate_prices(graph._replace(cost=cost), p, gamma, is_open, temperature)
+
+        self._prices = Program(penalty_of_prices)
+        self._capacities = Program(lambda x, gamma, warm: evaluate_capacities(graph, x, gamma, warm, TOLERANCE))
+        with double_precision():
+            self._cold = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), cold(graph))
+
+    def prices(
+        self,
+        values: Float[NDArray, "links"],
+        gamma: float,
+        is_open: Bool[NDArray, "links"],
+        temperature: float,
+        cost: Float[NDArray, "links"],
+    ) -> PricePenalty:
+        """The penalty function in the prices."""
+        with double_precision():
+            return jax.device_get(self._prices(values, float(gamma), is_open, temperature, cost))
+
+    def capacities(self, capacity: Float[NDArray, "links"], gamma: float, warm: Any) -> CapacityPenalty:
+        """The penalty function in the capacities; both answers, one above the other, are the next one's warm start."""
+        with double_precision():
+            return self._capacities(capacity, float(gamma), self._cold if warm is None else warm)
+
+
+def chosen_engine(network: TransportNetwork, engine: str = "auto") -> str:
+    """The engine that a network is designed with: "dense" or "paths"."""
+    if engine not in ENGINES:
+        raise OptionError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    if engine != "auto":
+        return engine
+    is_large = len(np.unique(network.origin)) * network.n_nodes * network.n_links > LARGE
+    return "paths" if is_large and find_spec("numba") is not None else "dense"
+
+
+class DesignModel:
+    """One network, ready for design; build it once, design many times, also in several threads at once.
+
+    :param engine: "dense", "paths", or "auto": by the size of the network
+    """
+
+    def __init__(self, network: TransportNetwork, engine: str = "auto") -> None:
+        self.network = network
+        self.graph = graph = graph_of(network)
+        self.engine = chosen_engine(network, engine)
+        self._engine = self._made()
+        flat = structured_problem(network).flat
 
         def lower_residuals(x: Any, found: LowerLevel) -> tuple[Residuals, Float[Array, ""]]:
             y, multipliers = pack(network, graph, found, x, graph.alternative)
             return residuals(flat, x, y, multipliers, weights(flat)), jnp.max(jnp.abs(y))
 
-        self._prices = Program(penalty_of_prices)
-        self._capacities = Program(lambda x, gamma, warm: evaluate_capacities(graph, x, gamma, warm, TOLERANCE))
         self._residuals = Program(lower_residuals)
         self._unpacked = Program(lambda x, found, alternative: pack(network, graph, found, x, alternative))
-        with double_precision():
-            self._cold = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), cold(graph))
+
+    def _made(self) -> Engine:
+        if self.engine == "dense":
+            return DenseEngine(self.graph)
+        try:
+            from blocc.transport.design.path_engine import PathEngine  # needs Numba, and takes a second to import
+        except ImportError as error:
+            raise OptionError(f"engine='paths' needs Numba ({error}): pip install 'blocc[city]'") from error
+        return PathEngine(self.network)
 
     @property
     def time_unit(self) -> float:
@@ -118,15 +194,14 @@ class DesignModel:
 
         :param cost: what the leader pays for a unit of capacity, the multipliers of limits included
         """
-        with double_precision():
-            return jax.device_get(self._prices(values, float(gamma), is_open, temperature, cost))
+        return self._engine.prices(values, float(gamma), is_open, float(temperature), cost)
 
-    def capacities(
-        self, capacity: Float[NDArray, "links"], gamma: float, warm: AssignmentPoint | None = None
-    ) -> CapacityPenalty:
-        """The penalty function in the capacities, with both answers."""
-        with double_precision():
-            return self._capacities(capacity, float(gamma), self._cold if warm is None else warm)
+    def capacities(self, capacity: Float[NDArray, "links"], gamma: float, warm: Any = None) -> CapacityPenalty:
+        """The penalty function in the capacities, with both answers.
+
+        :param warm: that of an evaluation nearby
+        """
+        return self._engine.capacities(capacity, float(gamma), warm)
 
     def lower_residuals(self, capacity: Float[NDArray, "links"], found: LowerLevel) -> tuple[Residuals, float]:
         """KKT residuals of the follower's answer from the problem's own functions, and the answer's size."""

@@ -1,4 +1,4 @@
-"""Networks made to measure: grids of any size, scaled like the Seville network."""
+"""Networks made to measure: grids of any size, scaled like Seville, and networks with the shape of cities."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
+from scipy.sparse.csgraph import dijkstra, minimum_spanning_tree
 
-from blocc._lib.arrays import Float, NDArray
+from blocc._lib.arrays import Float, Int, NDArray
 from blocc.errors import OptionError
 from blocc.transport.network.network import LINK_COLUMNS, MARKET_COLUMNS, TransportNetwork
 
@@ -79,6 +79,84 @@ def grid_network(
         name=name or f"grid {rows} x {columns}",
         notes=f"Generated: a grid of {rows} x {columns} nodes with {len(crossed)} diagonals, seed {seed}.",
     )
+
+
+def city_network(
+    zones: int,
+    junctions: int,
+    links: int,
+    *,
+    markets: int | None = None,
+    seed: int = 0,
+    name: str | None = None,
+    trip_time: float = 4.0,
+    demand: float = DEMAND,
+) -> TransportNetwork:
+    """A street network with zones, as cities publish theirs.
+
+    Every zone has a centroid, which paths do not pass, and a connector both ways to the nearest junction. The streets
+    are a tree both ways, and beyond it single directions of other streets and of diagonals, until there are ``links``
+    in all. Demand falls with the distance from the centre and between the zones; ``markets`` keeps the largest ones
+    only. Times are scaled such that the mean trip takes ``trip_time``; costs, revenues and alternative times follow
+    them as in :func:`grid_network`.
+    """
+    _whole("zones", zones, 2)
+    _whole("junctions", junctions, max(4, zones))
+    random = np.random.default_rng(seed)
+    columns = int(np.ceil(np.sqrt(junctions)))
+    places = np.stack(np.divmod(np.arange(junctions), columns)[::-1], axis=1).astype(float)
+    places += random.uniform(-0.2, 0.2, places.shape)
+    streets = _streets(junctions, columns, links - 2 * zones, random)
+    centroids = places[random.choice(junctions, zones, replace=False)] + random.uniform(-0.3, 0.3, (zones, 2))
+    nearest = zones + np.argmin(((centroids[:, None] - places[None]) ** 2).sum(axis=-1), axis=1)
+    tail = np.concatenate((zones + streets[:, 0], np.arange(zones), nearest))
+    head = np.concatenate((zones + streets[:, 1], nearest, np.arange(zones)))
+    everywhere = np.concatenate((centroids, places))
+    times = np.linalg.norm(everywhere[tail] - everywhere[head], axis=1) * random.uniform(0.8, 1.3, len(tail))
+    # A zone has one connector, so no path passes a centroid that does not begin or end there.
+    shortest = _shortest(zones + junctions, list(zip(tail, head, times, strict=True)))[:zones, :zones]
+    centrality = np.exp(-np.linalg.norm(centroids - places.mean(axis=0), axis=1) / columns)
+    size = random.uniform(0.5, 1.5, zones) * centrality
+    gravity = np.outer(size, size) * np.exp(-shortest / shortest.mean())
+    pairs = np.argwhere(~np.eye(zones, dtype=bool))
+    weights = gravity[pairs[:, 0], pairs[:, 1]]
+    if markets is not None:
+        _whole("markets", markets, 1, len(pairs))
+        largest = np.sort(np.argsort(-weights, kind="stable")[:markets])
+        pairs, weights = pairs[largest], weights[largest]
+    trips = shortest[pairs[:, 0], pairs[:, 1]]
+    scale = trip_time / float(np.average(trips, weights=weights))
+    times, trips = scale * times, scale * trips
+    revenue = (REVENUE_FLAT + REVENUE_PER_TIME * trips) * random.uniform(0.1, 1.9, len(pairs))
+    alternative = trips * random.uniform(1.0, 1.6, len(pairs))
+    nodes = _rows(("id", "x", "y"), zip(itertools.count(1), *everywhere.T))
+    return TransportNetwork.from_tables(
+        [row | {"through": row["id"] > zones} for row in nodes],
+        _rows(("from", "to", *LINK_COLUMNS), zip(tail + 1, head + 1, times, COST_PER_TIME * times, strict=True)),
+        _rows(
+            ("origin", "destination", *MARKET_COLUMNS),
+            zip(*(pairs.T + 1), weights * (demand / weights.mean()), revenue, alternative, strict=True),
+        ),
+        name=name or f"city of {zones} zones",
+        notes=f"Generated: {zones} zones, {junctions} junctions, {links} links, seed {seed}.",
+    )
+
+
+def _streets(junctions: int, columns: int, links: int, random: np.random.Generator) -> Int[NDArray, "links 2"]:
+    """So many directed links between junctions on a grid, the first of which are a tree in both directions."""
+    rows = -(-junctions // columns)
+    known = [(i, j) for i, j in _neighbours(rows, columns) if j < junctions]
+    crossing = _diagonals(rows, columns, (rows - 1) * (columns - 1), random)
+    diagonals = [pair for pair in crossing if max(pair) < junctions]
+    lengths = csr_array((random.uniform(1.0, 2.0, len(known)), tuple(np.array(known).T)), shape=(junctions, junctions))
+    tree = [(int(i), int(j)) for i, j in np.argwhere(minimum_spanning_tree(lengths).toarray())]
+    _whole("links less connectors", links, 2 * len(tree), 2 * (len(known) + len(diagonals)))
+    chosen = tree + [(j, i) for i, j in tree]
+    taken = set(chosen)
+    for pairs in (known, diagonals):
+        single = [pair for i, j in pairs for pair in ((i, j), (j, i)) if pair not in taken]
+        chosen += [single[k] for k in random.permutation(len(single))]
+    return np.array(chosen[:links])
 
 
 def _check_grid(rows: Any, columns: Any, **figures: Any) -> None:

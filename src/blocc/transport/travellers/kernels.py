@@ -1,0 +1,53 @@
+"""Kernels that Numba compiles, and the threads that share their work.
+
+A kernel holds no lock of Python's, so that several threads run at once, and is compiled once for all runs: what is
+compiled is kept in a file. Only large networks need any of this, so that this module is imported where they begin.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+
+from blocc._lib.arrays import Float, Int, NDArray
+
+F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
+
+#: Compile a function of numbers and arrays.
+kernel = cast(Callable[[F], F], numba.njit(nogil=True, cache=True, error_model="numpy"))
+
+
+@cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """The threads of a process: a forked one inherits the pool without its threads."""
+    return ThreadPoolExecutor(thread_count(), thread_name_prefix="blocc-kernel")
+
+
+def thread_count() -> int:
+    """How many threads this process may run at once."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def in_threads(function: Callable[[int], R], count: int) -> list[R]:
+    """``function(0)``, ..., ``function(count - 1)``, several at once."""
+    if count == 1 or thread_count() == 1:
+        return [function(i) for i in range(count)]
+    return list(_pool(os.getpid()).map(function, range(count)))
+
+
+def cuts(work: Float[NDArray, "items"] | int, parts: int) -> Int[NDArray, "bounds"]:
+    """Bounds of at most so many consecutive parts of items, each with about the same work."""
+    if isinstance(work, int):
+        return np.linspace(0, work, min(parts, max(work, 1)) + 1).astype(int)
+    total = np.concatenate(([0.0], np.cumsum(work)))
+    bounds = np.searchsorted(total, np.linspace(0.0, total[-1], parts + 1))
+    bounds[0], bounds[-1] = 0, len(work)
+    return bounds

@@ -1,0 +1,145 @@
+"""Travellers on a network without capacities, spread over nearly cheapest paths: one origin after the other.
+
+A path's weight is exp(-cost / temperature), relative to the cheapest path. The sums over all paths to a node solve a
+linear system. In the order of the cheapest costs it is almost triangular: sweeps along that order (Gauss and Seidel)
+solve it at once but for links that lead back. Memory is that of tables of origins and nodes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocc._lib.arrays import Float, NDArray
+from blocc.transport.travellers.kernels import cuts, in_threads, kernel
+from blocc.transport.travellers.shortest_paths import PARTS, Streets, settle
+
+#: Links of less weight than this carry nobody.
+_NOTHING = 1e-40
+#: Sums over paths are exact to this, relatively, or as good as after so many sweeps.
+_EXACT, _MOST_SWEEPS = 1e-13, 500
+
+
+class Market(NamedTuple):
+    """Figures of the markets at (origin, destination)."""
+
+    demand: Float[NDArray, "origins nodes"]
+    alternative: Float[NDArray, "origins nodes"]
+
+
+class PathLoad(NamedTuple):
+    """What the travellers do."""
+
+    value: float  #: their least cost
+    flow: Float[NDArray, "links"]  #: passengers on each link, the gradient of the value in the costs
+    potential: Float[NDArray, "origins nodes"]  #: cost to each destination
+    share: Float[NDArray, "origins nodes"]
+
+
+def load_paths(streets: Streets, costs: Float[NDArray, "links"], market: Market, temperature: float) -> PathLoad:
+    """Load the network when passing link a costs ``costs[a]``, infinite where it is closed."""
+    shape = market.demand.shape
+    potential, share = np.zeros(shape), np.zeros(shape)
+    bounds = cuts(shape[0], PARTS)
+    flow = np.zeros((len(bounds) - 1, len(costs)))
+
+    def part(i: int) -> float:
+        rows = slice(bounds[i], bounds[i + 1])
+        own = Market(market.demand[rows], market.alternative[rows])
+        return _load(streets.origin[rows], costs, temperature, own, streets, potential[rows], share[rows], flow[i])
+
+    gain = sum(in_threads(part, len(bounds) - 1))
+    everyone = float(np.sum(market.demand * (market.alternative - 1.0)))
+    return PathLoad(everyone - gain, flow.sum(axis=0), potential, share)
+
+
+@kernel
+def _load(origins, costs, temperature, market, streets, potential, share, flow):  # type: ignore[no-untyped-def]
+    """Fill the rows of ``potential`` and ``share``, add to ``flow``, and return what travellers gain."""
+    n_nodes, n_links = len(streets.through), len(streets.head)
+    order, keys, items = np.empty(n_nodes, np.int64), np.empty(n_links + 1), np.empty(n_links + 1, np.int64)
+    distance, link, weight = np.empty(n_nodes), np.empty(n_nodes, np.int32), np.zeros(n_links)
+    reach, source, pull = np.zeros(n_nodes), np.zeros(n_nodes), np.zeros(n_nodes)
+    behind, ahead = _room(n_nodes, n_links), _room(n_nodes, n_links)
+    gain = 0.0
+    for row in range(len(origins)):
+        origin = origins[row]
+        count = settle(origin, costs, streets, distance, link, order, keys, items)
+        nodes = order[:count]
+        _weigh(origin, costs, temperature, streets, distance, nodes, weight, behind, ahead)
+        reach[:] = 0.0
+        source[:] = 0.0
+        reach[origin] = 1.0
+        _sweep(nodes, behind, source, reach, 1)
+        for node in nodes[1:]:
+            if market.demand[row, node] == 0.0:
+                continue
+            cost = distance[node] - temperature * np.log(reach[node])
+            potential[row, node] = cost
+            better = market.alternative[row, node] - cost
+            small = np.exp(-abs(better))
+            share[row, node] = (1.0 if better > 0.0 else small) / (1.0 + small)
+            gain += market.demand[row, node] * (max(better, 0.0) + np.log1p(small))
+            source[node] = market.demand[row, node] * share[row, node] / reach[node]
+        pull[:] = 0.0
+        _sweep(nodes, ahead, source, pull, -1)
+        for i in range(count):
+            for j in range(ahead[0][i], ahead[0][i + 1]):
+                flow[ahead[3][j]] += reach[nodes[i]] * ahead[2][j] * pull[ahead[1][j]]
+    return gain
+
+
+@kernel
+def _room(n_nodes, n_links):  # type: ignore[no-untyped-def]
+    """Where the links of each node begin; the node at their other end, their weight, and which they are."""
+    return np.zeros(n_nodes + 1, np.int64), np.empty(n_links, np.int64), np.empty(n_links), np.empty(n_links, np.int64)
+
+
+@kernel
+def _weigh(origin, costs, temperature, streets, distance, nodes, weight, behind, ahead):  # type: ignore[no-untyped-def]
+    """The links that carry anybody, for each node in order: those that enter it, and those that leave it."""
+    count = 0
+    for i in range(len(nodes)):
+        node = nodes[i]
+        behind[0][i] = count
+        for position in range(streets.entering_first[node], streets.entering_first[node + 1]):
+            a = streets.entering[position]
+            tail = streets.tail[a]
+            weight[a] = 0.0
+            if node != origin and distance[tail] < np.inf and (streets.through[tail] or tail == origin):
+                weight[a] = np.exp((distance[node] - distance[tail] - costs[a]) / temperature)
+                if weight[a] > _NOTHING:
+                    behind[1][count], behind[2][count] = tail, weight[a]
+                    count += 1
+    behind[0][len(nodes)] = count
+    count = 0
+    for i in range(len(nodes)):
+        node = nodes[i]
+        ahead[0][i] = count
+        if node == origin or streets.through[node]:
+            for position in range(streets.leaving_first[node], streets.leaving_first[node + 1]):
+                a = streets.leaving[position]
+                # A closed link may lead where nobody comes; its weight is then that of another origin.
+                if weight[a] > _NOTHING and costs[a] < np.inf:
+                    ahead[1][count], ahead[2][count], ahead[3][count] = streets.head[a], weight[a], a
+                    count += 1
+    ahead[0][len(nodes)] = count
+
+
+@kernel
+def _sweep(nodes, links, source, values, direction):  # type: ignore[no-untyped-def]
+    """Solve ``values = source + (values at the far end of each link, times its weight)``, but for the first node."""
+    first, far, weight, _ = links
+    for _ in range(_MOST_SWEEPS):
+        settled = True
+        for step in range(1, len(nodes)):
+            i = step if direction > 0 else len(nodes) - step
+            new = source[nodes[i]]
+            for j in range(first[i], first[i + 1]):
+                new += weight[j] * values[far[j]]
+            if abs(new - values[nodes[i]]) > _EXACT * new:
+                settled = False
+            values[nodes[i]] = new
+        if settled:
+            break

@@ -1,0 +1,135 @@
+"""Cheapest paths from every origin, by Dijkstra's algorithm in compiled code, several origins at once.
+
+Links of infinite cost are closed. Nodes that paths do not pass are left by those alone who begin there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocc._lib.arrays import Bool, Float, Int, NDArray
+from blocc.transport.network.network import TransportNetwork
+from blocc.transport.travellers.flows import group_by_origin
+from blocc.transport.travellers.kernels import cuts, in_threads, kernel
+
+#: Origins are dealt out in so many parts, whatever the number of threads: sums are then the same on every machine.
+PARTS = 32
+
+
+class Streets(NamedTuple):
+    """The links of a network, ordered by where they begin and by where they end."""
+
+    tail: Int[NDArray, "links"]
+    head: Int[NDArray, "links"]
+    leaving_first: Int[NDArray, "nodes_and_one"]  #: where the links that leave each node begin in ``leaving``
+    leaving: Int[NDArray, "links"]
+    entering_first: Int[NDArray, "nodes_and_one"]
+    entering: Int[NDArray, "links"]
+    through: Bool[NDArray, "nodes"]
+    origin: Int[NDArray, "origins"]
+
+
+def streets_of(network: TransportNetwork) -> Streets:
+    """The network's links for compiled code."""
+    tail, head = (np.ascontiguousarray(ends, dtype=np.int64) for ends in (network.tail, network.head))
+    origins, _ = group_by_origin(network)
+    leaving, entering = (_by_node(ends, network.n_nodes) for ends in (tail, head))
+    return Streets(tail, head, *leaving, *entering, np.ascontiguousarray(network.through), origins.astype(np.int64))
+
+
+def _by_node(node: Int[NDArray, "links"], n_nodes: int) -> tuple[Int[NDArray, "bounds"], Int[NDArray, "links"]]:
+    first = np.concatenate(([0], np.cumsum(np.bincount(node, minlength=n_nodes))))
+    return first, np.argsort(node, kind="stable")
+
+
+class Trees(NamedTuple):
+    """Cheapest paths from every origin to every node."""
+
+    cost: Float[NDArray, "origins nodes"]  #: infinite where there is no path
+    link: Int[NDArray, "origins nodes"]  #: the last link of the path, -1 where there is none
+
+
+def shortest_trees(streets: Streets, costs: Float[NDArray, "links"]) -> Trees:
+    """Cheapest paths when passing link a costs ``costs[a]``, which is not negative."""
+    shape = (len(streets.origin), len(streets.through))
+    trees = Trees(np.empty(shape), np.empty(shape, dtype=np.int32))
+    bounds = cuts(shape[0], PARTS)
+
+    def part(i: int) -> None:
+        rows = slice(bounds[i], bounds[i + 1])
+        _trees(streets.origin[rows], costs, streets, trees.cost[rows], trees.link[rows])
+
+    in_threads(part, len(bounds) - 1)
+    return trees
+
+
+@kernel
+def _trees(origins, costs, streets, distance, link):  # type: ignore[no-untyped-def]
+    n_nodes, n_links = len(streets.through), len(streets.head)
+    order, keys, items = np.empty(n_nodes, np.int64), np.empty(n_links + 1), np.empty(n_links + 1, np.int64)
+    for row in range(len(origins)):
+        settle(origins[row], costs, streets, distance[row], link[row], order, keys, items)
+
+
+@kernel
+def settle(origin, costs, streets, distance, link, order, keys, items):  # type: ignore[no-untyped-def]
+    """Dijkstra's algorithm from one origin; ``order`` gets the nodes by distance, and their number is returned.
+
+    ``keys`` and ``items`` are room for a binary heap of one entry for each link and one more.
+    """
+    distance[:] = np.inf
+    link[:] = -1
+    distance[origin] = 0.0
+    keys[0], items[0] = 0.0, origin
+    size, count = 1, 0
+    while size > 0:
+        nearest, node = keys[0], items[0]
+        size -= 1
+        _sift_down(keys, items, size)
+        if nearest > distance[node]:
+            continue
+        order[count] = node
+        count += 1
+        if node != origin and not streets.through[node]:
+            continue
+        for position in range(streets.leaving_first[node], streets.leaving_first[node + 1]):
+            a = streets.leaving[position]
+            reached, far = nearest + costs[a], streets.head[a]
+            if reached < distance[far]:
+                distance[far], link[far] = reached, a
+                _sift_up(keys, items, size, reached, far)
+                size += 1
+    return count
+
+
+@kernel
+def _sift_down(keys, items, size):  # type: ignore[no-untyped-def]
+    """Move the last entry of a heap, at ``size``, to its place after the first was taken away."""
+    key, item = keys[size], items[size]
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size and keys[child + 1] < keys[child]:
+            child += 1
+        if keys[child] >= key:
+            break
+        keys[place], items[place] = keys[child], items[child]
+        place = child
+    keys[place], items[place] = key, item
+
+
+@kernel
+def _sift_up(keys, items, size, key, item):  # type: ignore[no-untyped-def]
+    """Put an entry into a heap of so many."""
+    place = size
+    while place > 0:
+        parent = (place - 1) >> 1
+        if keys[parent] <= key:
+            break
+        keys[place], items[place] = keys[parent], items[parent]
+        place = parent
+    keys[place], items[place] = key, item

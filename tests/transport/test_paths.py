@@ -1,0 +1,237 @@
+"""The engine on paths: against Dijkstra of SciPy, dense matrices, the engine on links, and Clarabel."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from blocc.errors import OptionError
+from blocc.transport import DesignModel, design_network, read_network
+from blocc.transport.design.model import chosen_engine
+from blocc.transport.network.generators import city_network, grid_network
+from blocc.transport.network.network import TransportNetwork
+from transport_compiled import load, lower_level, of_markets, six_nodes
+from transport_reference import InaccurateReference, random_network, three_nodes
+from transport_reference import solve_lower_level as solve_reference
+
+pytest.importorskip("numba")
+
+from blocc.transport.travellers.columns import Columns, cheapest_columns, price_matrix
+from blocc.transport.travellers.kernels import cuts
+from blocc.transport.travellers.path_assignment import PathTravellers
+from blocc.transport.travellers.path_loading import Market, load_paths
+from blocc.transport.travellers.shortest_paths import shortest_trees, streets_of
+
+
+@pytest.fixture(scope="module")
+def town() -> TransportNetwork:
+    """Ten zones whose centroids are not passed, and one-way streets."""
+    return city_network(10, 20, 80)
+
+
+def without_passage(network: TransportNetwork, nodes: list[int]) -> TransportNetwork:
+    through = np.ones(network.n_nodes, dtype=bool)
+    through[nodes] = False
+    return replace(network, through=through)
+
+
+# --- cheapest paths --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("seed", range(3))
+def test_cheapest_costs_are_those_of_scipy(town: TransportNetwork, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    costs, is_open = random.uniform(0.0, 1.0, town.n_links), random.uniform(size=town.n_links) < 0.9
+    trees = shortest_trees(streets_of(town), np.where(is_open, costs, np.inf))
+    row = np.searchsorted(np.unique(town.origin), town.origin)
+    found = trees.cost[row, town.destination]
+    np.testing.assert_allclose(found, town.path_costs(costs, is_open), rtol=1e-12)
+    assert np.isinf(found).any() or seed != 0
+
+
+def test_columns_are_paths(town: TransportNetwork) -> None:
+    streets, costs = streets_of(town), np.random.default_rng(1).uniform(0.1, 1.0, town.n_links)
+    trees, (_, row) = shortest_trees(streets, costs), np.unique(town.origin, return_inverse=True)
+    which = np.arange(0, town.n_markets, 2)
+    columns = cheapest_columns(streets, trees, row, town.destination, which)
+    np.testing.assert_allclose(columns.costs(costs), trees.cost[row, town.destination][which], rtol=1e-12)
+    for path, market in enumerate(which):
+        links = columns.links[columns.first[path] : columns.first[path + 1]]
+        assert (np.diff(links) > 0).all()
+        following = dict(zip(town.tail[links], town.head[links], strict=True))
+        node, passed = town.origin[market], []
+        while node != town.destination[market]:
+            node = following.pop(node)
+            passed.append(node)
+        assert not following
+        assert town.through[passed[:-1]].all()
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+def random_columns(seed: int, markets: int = 7, links: int = 12) -> tuple[Columns, np.ndarray]:
+    """Random sets of links, and which path has which as a matrix."""
+    random = np.random.default_rng(seed)
+    market = np.sort(random.integers(0, markets, 20))
+    taken = random.uniform(size=(20, links)) < 0.4
+    taken[:, 0] |= ~taken.any(axis=1)
+    first = np.concatenate(([0], np.cumsum(taken.sum(axis=1))))
+    return Columns(market, first, np.nonzero(taken)[1].astype(np.int32), markets, links), taken.astype(float)
+
+
+def test_sums_over_columns() -> None:
+    columns, taken = random_columns(0)
+    random = np.random.default_rng(1)
+    values, flow = random.uniform(size=12), random.uniform(size=20)
+    np.testing.assert_allclose(columns.costs(values), taken @ values)
+    np.testing.assert_allclose(columns.loads(flow), flow @ taken)
+    for market in range(7):
+        own = flow[columns.market == market]
+        assert columns.totals(flow)[market] == pytest.approx(own.sum())
+        assert columns.least(flow)[market] == own.min(initial=np.inf)
+    row = np.arange(7) % 3
+    by_origin = columns.flow_by_origin(flow, row, 3)
+    np.testing.assert_allclose(by_origin, [flow * (row[columns.market] == k) @ taken for k in range(3)])
+
+
+def test_joined_columns_keep_their_markets() -> None:
+    (columns, taken), (others, other_taken) = random_columns(0), random_columns(1)
+    together, order = columns.joined(others)
+    assert (np.diff(together.market) >= 0).all()
+    values = np.random.default_rng(2).uniform(size=12)
+    np.testing.assert_allclose(together.costs(values), (np.concatenate((taken, other_taken)) @ values)[order])
+    some = together.take(np.arange(0, 40, 3))
+    np.testing.assert_allclose(some.costs(values), together.costs(values)[::3])
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e9])
+def test_answers_to_prices(scale: float) -> None:
+    columns, taken = random_columns(3)
+    random = np.random.default_rng(4)
+    conductance, elasticity = random.uniform(0.1, 2.0, 20), random.uniform(0.1, 2.0, 7)
+    conductance[::3] *= scale
+    expected = np.zeros((12, 12))
+    for market in range(7):
+        own = columns.market == market
+        a, g = taken[own], conductance[own]
+        expected += a.T @ (np.diag(g) - np.outer(g, g) / (g.sum() + elasticity[market])) @ a if own.any() else 0.0
+    found = price_matrix(columns, conductance, elasticity)
+    np.testing.assert_allclose(np.tril(found), np.tril(expected), rtol=1e-9, atol=1e-6 * (scale > 1.0) + 1e-12)
+
+
+def test_cuts_cover_everything() -> None:
+    assert cuts(5, 32).tolist() == [0, 1, 2, 3, 4, 5]
+    bounds = cuts(np.array([5.0, 0.0, 1.0, 1.0, 3.0]), 2)
+    assert (bounds[0], bounds[-1]) == (0, 5)
+    assert (np.diff(bounds) >= 0).all()
+
+
+# --- without capacities ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("temperature", [0.2, 0.03, 1e-3])
+@pytest.mark.parametrize("closed", [[], [2]])
+def test_loading_is_that_of_the_engine_on_links(temperature: float, closed: list[int]) -> None:
+    network = without_passage(six_nodes(1), closed)
+    is_open = np.arange(network.n_links) % 5 != 1
+    costs = np.maximum(network.time, 0.5) + np.random.default_rng(0).uniform(0.0, 1.0, network.n_links)
+    expected = load(network, costs, temperature, is_open)
+    travellers = PathTravellers(network)
+    market = Market(travellers.at_nodes(network.demand), travellers.at_nodes(network.alternative_time))
+    found = load_paths(travellers.streets, np.where(is_open, costs, np.inf), market, temperature)
+    assert found.value == pytest.approx(float(expected.value), rel=1e-11)
+    np.testing.assert_allclose(found.flow, expected.flow, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(of_markets(network, found.share), of_markets(network, expected.share), atol=1e-10)
+
+
+# --- with capacities -------------------------------------------------------------------------------------------------
+def capacities(network: TransportNetwork, seed: int, kind: str) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    capacity = network.random_starts(1, seed)[0] * random.uniform(0.1, 0.8, network.n_links)
+    if kind == "ample":
+        return np.full(network.n_links, 10.0 * network.demand.sum())
+    if kind == "closed":
+        return np.where(random.uniform(size=network.n_links) < 0.3, 0.0, capacity)
+    if kind == "mixed":
+        return capacity * 10.0 ** random.uniform(-4, 1, network.n_links)
+    return capacity
+
+
+@pytest.mark.parametrize("kind", ["scarce", "ample", "closed", "mixed", "nothing", "centroids"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_answers_are_those_of_the_engine_on_links(kind: str, seed: int) -> None:
+    network = without_passage(six_nodes(seed), [1, 4] if kind == "centroids" else [])
+    capacity = np.zeros(network.n_links) if kind == "nothing" else capacities(network, seed, kind)
+    expected = lower_level(network, capacity)
+    found, warm = PathTravellers(network).answer(capacity, network.alternative_time)
+    check_same(network, found, expected)
+    again, _ = PathTravellers(network).answer(capacity, network.alternative_time, warm)
+    check_same(network, again, expected)
+
+
+def check_same(network: TransportNetwork, found, expected) -> None:
+    scale = 1.0 + abs(float(expected.value))
+    assert float(found.error) <= 1e-9
+    assert abs(float(found.value) - float(expected.value)) <= 1e-8 * scale
+    assert 0.0 <= float(found.value) - float(found.bound) + 1e-9 * scale <= 1e-8 * scale
+    np.testing.assert_array_equal(found.nodes, expected.nodes)
+    np.testing.assert_array_equal(found.links, expected.links)
+    shares = (of_markets(network, side.point.share) for side in (found, expected))
+    np.testing.assert_allclose(*shares, atol=1e-6)
+    load = found.point.flow.sum(axis=0)
+    np.testing.assert_allclose(network.time @ load, network.time @ expected.point.flow.sum(axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_answers_are_those_of_clarabel(seed: int) -> None:
+    network = random_network(seed, n_nodes=6, zero_demand=seed == 1)
+    capacity = np.random.default_rng(seed).uniform(0.0, 20.0, network.n_links)
+    capacity[:: 4 + seed] = 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InaccurateReference)
+        expected = solve_reference(network, capacity)
+    found, _ = PathTravellers(network).answer(capacity, network.alternative_time)
+    assert float(found.value) == pytest.approx(expected.value, rel=1e-7)
+    able = network.demand > 0
+    np.testing.assert_allclose(of_markets(network, found.point.share)[able], expected.share[able], atol=1e-4)
+
+
+def test_a_town_is_answered_and_judged(town: TransportNetwork) -> None:
+    """What the columns say satisfies the network's own equations, on the flows of the origins."""
+    model = DesignModel(town, "paths")
+    capacity = town.random_starts(1)[0] * np.random.default_rng(0).uniform(0.0, 1.0, town.n_links)
+    found = model.capacities(capacity, 10.0)
+    residuals, size = model.lower_residuals(capacity, found.follower)
+    assert max(residuals.stationarity, residuals.feasibility, residuals.complementarity) <= 1e-6 * (1.0 + size)
+    near = capacity * np.random.default_rng(1).uniform(0.95, 1.05, town.n_links)
+    warm, cold = model.capacities(near, 10.0, found.warm), model.capacities(near, 10.0)
+    assert float(warm.value) == pytest.approx(float(cold.value), rel=1e-7)
+    assert warm.error <= 1e-9
+    slope = (float(model.capacities(capacity * 1.0001, 10.0).value) - float(found.value)) / 1e-4
+    assert slope == pytest.approx(float(found.gradient @ capacity), rel=1e-2)
+
+
+# --- designs ---------------------------------------------------------------------------------------------------------
+def test_engines_are_chosen_by_size() -> None:
+    assert chosen_engine(three_nodes()) == "dense"
+    assert chosen_engine(grid_network(10, 10)) == "paths"
+    assert chosen_engine(three_nodes(), "paths") == "paths"
+    with pytest.raises(OptionError, match="engine must be one of auto, dense, paths, got 'gpu'"):
+        DesignModel(three_nodes(), "gpu")
+
+
+def test_prices_are_the_same_by_both_engines() -> None:
+    network = six_nodes(2)
+    prices, is_open = np.random.default_rng(0).uniform(0.0, 1.0, network.n_links), np.arange(network.n_links) % 7 != 3
+    dense, paths = (DesignModel(network, engine).prices(prices, 7.0, is_open, 0.05, network.cost) for engine in ENGINES)
+    assert float(paths.value) == pytest.approx(float(dense.value), rel=1e-9)
+    np.testing.assert_allclose(paths.gradient, dense.gradient, rtol=1e-7, atol=1e-8)
+
+
+ENGINES = ("dense", "paths")
+
+
+@pytest.mark.parametrize("name", ["three", pytest.param("nine", marks=pytest.mark.slow)])
+def test_designs_are_as_good_by_both_engines(name: str) -> None:
+    network = read_network(name)
+    dense, paths = (design_network(network, starts=1, model=DesignModel(network, engine)) for engine in ENGINES)
+    assert paths.success
+    assert paths.utility == pytest.approx(dense.utility, rel=1e-3)
