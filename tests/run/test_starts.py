@@ -214,3 +214,11 @@ def test_a_stalled_start_that_is_clearly_worse_is_given_up(here: MultiResult) ->
     assert light.known(np.array([2.0]))
     assert light.hopeless(stalled)
     assert not light.known(np.array([7.0]))
+
+
+@pytest.mark.slow
+def test_a_cluster_gives_the_same(here: MultiResult) -> None:
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+    settings = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+        assert_same(here, solve_many(road(), STARTS, executor=client))

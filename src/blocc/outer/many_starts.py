@@ -67,7 +67,8 @@ def _round(flat: FlatProblem, oracle: InnerOracle, count: int, lanes: _Lane, num
             return (search.stationarity > at.tolerance) & ~search.failed & (lane.evaluations < at.limit)
 
         def step(lane: _Lane) -> _Lane:
-            found = evaluate(flat, oracle, spectral.trial(lane.search), gamma, leader, lane.warm, accuracy)
+            trial = jnp.asarray(spectral.trial(lane.search))
+            found = evaluate(flat, oracle, trial, gamma, leader, lane.warm, accuracy)
             search = spectral.advance(flat, lane.search, found.value, found.gradient, found.usable)
             light = found._replace(warm=())
             accepted = jax.tree.map(lambda new, old: jnp.where(search.accepted, new, old), light, lane.accepted)

@@ -212,7 +212,7 @@ def _packed(problem: BilevelProblem, options: Options) -> bytes:
         import cloudpickle
     except ModuleNotFoundError as error:
         raise ExecutorError("executor needs cloudpickle: pip install 'blocc[cluster]'") from error
-    parts = {field.name: getattr(problem, field.name) for field in fields(problem)}
+    parts = {field.name: getattr(problem, field.name) for field in fields(problem) if field.init}
     modules = {sys.modules.get(getattr(part, "__module__", "")) for part in parts.values()}
     unknown = [module for module in modules if module is not None and not _importable(module.__name__)]
     for module in unknown:
