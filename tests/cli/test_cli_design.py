@@ -235,6 +235,8 @@ def test_nothing_built_says_why(tmp_path: Path, quick: list[Design], monkeypatch
         (["--budget", "nan"], "--budget must be"),
         (["--max-capacity", "much"], "--max-capacity"),
         (["--max-capacity", "true"], "--max-capacity"),
+        (["--min-capacity", "much"], "--min-capacity must be a number or a JSON list"),
+        (["--existing-capacity", "{}"], "--existing-capacity must be a number or a JSON list"),
         (["--max-capacity", "-1"], "--max-capacity must"),
         (["--max-capacity", "[1, 2]"], "--max-capacity must"),
         (["--max-capacity", '[1, "x", 1, 1, 1, 1]'], "--max-capacity must"),

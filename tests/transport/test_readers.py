@@ -543,8 +543,15 @@ def test_any_bytes_as_json(content: bytes, tmp_path: Path) -> None:
 
 @FUZZ
 @given(
-    table=st.sampled_from(["nodes", "links", "markets", "start_range", "name", "notes"]),
-    column=st.sampled_from(["id", "x", "name", "from", "to", "time", "cost", "origin", "demand", "revenue"]),
+    table=st.sampled_from(
+        ["nodes", "links", "markets", "start_range", "name", "notes", "crs", "unit_names", "assumptions"]
+    ),
+    column=st.sampled_from(
+        [
+            *("id", "x", "name", "zone_id", "through", "from", "to", "time", "cost", "length", "link_id", "geometry"),
+            *("existing_capacity", "min_capacity", "max_capacity", "origin", "demand", "revenue"),
+        ]
+    ),
     value=json_values,
     whole=st.booleans(),
 )
@@ -576,6 +583,14 @@ def test_any_bytes_as_tntp(name: str, data: st.DataObject, tmp_path: Path) -> No
     if data.draw(st.booleans()):
         (tmp_path / "Cross_node.tntp").unlink()
     read_or_complain(path)
+
+
+@FUZZ
+@given(content=damaged("node_id,x,y\n10,0.5,1\n20,2,3\n30,1,1\n"))
+def test_any_bytes_as_coordinates(content: bytes, tmp_path: Path) -> None:
+    write(tmp_path, node=NODE, link=LINK, demand=DEMAND)
+    (tmp_path / "places.csv").write_bytes(content)
+    read_or_complain(tmp_path, coordinates=tmp_path / "places.csv")
 
 
 @FUZZ

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from blocc.cli.common import EXIT_CODES, Checkpoint, Quiet, Resume, parse_number, present
+from blocc.cli.common import EXIT_CODES, Checkpoint, Quiet, Resume, flag, parse_number, present
 from blocc.cli.network import NetworkSource
 from blocc.errors import OptionError
 from blocc.report.progress import DesignProgress
@@ -19,8 +19,9 @@ from blocc.report.transport.design_tables import design_document, write_design
 from blocc.transport import DesignOptions, design_network
 from blocc.transport.network.plausibility import doubts
 
+_CAPACITIES = ("max_capacity", "min_capacity", "existing_capacity")
 _STARTS = "Random starts; the best design is kept. Default: 5, or 1 with --preset paper."
-_LIMIT = "The most a link may have: a number, or a JSON list with one for each link."
+_LIMIT = "a number, or a JSON list with one for each link."
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class Arguments:
     seed: Annotated[int, typer.Option(help="Seed of the starts.")] = DesignOptions.seed
     budget: Annotated[float | None, typer.Option(help="The most that construction may cost.")] = None
     symmetric: Annotated[bool, typer.Option("--symmetric", help="Same capacity in both directions.")] = False
-    max_capacity: Annotated[str | None, typer.Option(help=_LIMIT)] = None
+    max_capacity: Annotated[str | None, typer.Option(help=f"The most a link may have: {_LIMIT}")] = None
+    min_capacity: Annotated[str | None, typer.Option(help=f"The least a link must have: {_LIMIT}")] = None
+    existing_capacity: Annotated[str | None, typer.Option(help=f"What a link has today: {_LIMIT}")] = None
     method: Annotated[str, typer.Option(help="prices, or pgd: Algorithm 1.")] = DesignOptions.method
     preset: Annotated[str, typer.Option(help="default, or paper: Algorithm 1 with the published step.")] = "default"
     tolerance: Annotated[float, typer.Option(help="What the certificate may lack, relative to 1 + |utility|.")] = (
@@ -44,8 +47,9 @@ class Arguments:
     @property
     def options(self) -> dict[str, Any]:
         """The same, as ``design_network`` takes it."""
-        parsed = {"gamma": parse_number("gamma", self.gamma, "auto"), "max_capacity": _limit(self.max_capacity)}
-        return {**vars(self), **parsed}
+        capacities = {name: _limit(name, getattr(self, name)) for name in _CAPACITIES}
+        given = {**vars(self), "gamma": parse_number("gamma", self.gamma, "auto"), **capacities}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def design_command(
@@ -76,7 +80,7 @@ def design_command(
     raise typer.Exit(EXIT_CODES[design.status])
 
 
-def _limit(text: str | None) -> float | list[float] | None:
+def _limit(name: str, text: str | None) -> float | list[float] | None:
     if text is None:
         return None
     try:
@@ -84,5 +88,5 @@ def _limit(text: str | None) -> float | list[float] | None:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, (int, float, list)) or isinstance(value, bool):
-        raise OptionError(f"--max-capacity must be a number or a JSON list of numbers, got {text!r}")
+        raise OptionError(f"{flag(name)} must be a number or a JSON list of numbers, got {text!r}")
     return value
