@@ -84,7 +84,7 @@ def objective_with_gradient(
     Less to compile than the derivative of :func:`objective`, which leads through the choice whether f is evaluated.
     """
 
-    def slopes(function: Callable[[Array, Array], Array]) -> tuple[Array, Any]:
+    def slopes(function: Callable[[Array, Array], Any]) -> tuple[Array, Any]:
         return jax.value_and_grad(function, argnums=argnums)(jnp.asarray(x), jnp.asarray(y))
 
     lower = slopes(lambda a, b: w.lower * flat.lower(a, b))
