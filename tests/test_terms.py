@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from blocc import L1, BilevelProblem, Box, GroupL2, OptionError, ProblemError, Product, Reals, solve, verify
+from blocc import L1, BilevelProblem, Box, GroupL2, ProblemError, Product, Reals, solve, verify
 from blocc._lib.precision import double_precision
 from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.protocol import InnerCode
@@ -146,7 +146,8 @@ def test_one_part_of_a_product():
         ({"lower_terms": [L1(0.1)], "y_set": Ball(np.zeros(3))}, "needs a box"),
         ({"lower_terms": [GroupL2(0.1)], "y_set": Box(0.0, 1.0, shape=3)}, "needs Reals"),
         ({"lower_terms": [L1(0.1)], "y_set": Product({"w": Reals(3)})}, "name the part"),
-        ({"lower_terms": [L1(0.1)], "equality": lambda x, y: y[0]}, "without inequality, equality"),
+        ({"lower_terms": [L1(0.1)], "oracle": NewtonCG()}, "without oracle"),
+        ({"lower_terms": [Box(0.0, 1.0, shape=3)]}, "make the set y_set"),
     ],
 )
 def test_mistakes_are_named(change, message):
@@ -159,13 +160,3 @@ def test_mistakes_are_named(change, message):
     }
     with pytest.raises(ProblemError, match=message):
         BilevelProblem(**parts)
-
-
-def test_what_cannot_know_the_terms_refuses_them():
-    target = case("elastic net")
-    for call in (
-        lambda: solve(target, inner="interior-point"),
-        lambda: solve(target, method="gam"),
-    ):
-        with pytest.raises((ProblemError, OptionError), match="without lower_terms"):
-            call()

@@ -97,12 +97,17 @@ def answer_of(evaluation: Evaluation) -> Float[NDArray, "n_y"] | None:
 
 def no_leader(flat: FlatProblem) -> Leader:
     """No multiplier on the leader's constraints yet."""
-    return Leader(jnp.zeros(flat.n_upper_inequality), jnp.asarray(10.0))
+    return Leader(np.zeros(flat.n_upper_inequality), np.asarray(10.0))
+
+
+def paired(start: WarmStart) -> WarmStart:
+    """The same start for the follower's and the penalised problem, stacked, in NumPy."""
+    return jax.tree.map(lambda leaf: np.stack([leaf, leaf]), jax.device_get(start))
 
 
 def cold_pair(flat: FlatProblem, oracle: InnerOracle) -> WarmStart:
     """Warm starts without information for the follower's and the penalised problem, stacked."""
-    return jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), oracle.cold(flat))
+    return paired(oracle.cold(flat))
 
 
 def _solved(solution: InnerSolution) -> Bool[Array, ""]:
@@ -180,7 +185,7 @@ def evaluate(
     follower, penalised = (jax.tree.map(lambda leaf, i=i: leaf[i], pair.solution) for i in (0, 1))
     value = norm * penalised.value - gamma * follower.value
     gradient = norm * penalised.gradient_x - gamma * follower.gradient_x
-    weights_g = jax.tree.map(lambda leaf: leaf[0], both)
+    weights_g = Weights(np.zeros(()), np.ones(()), leader.multipliers, leader.penalty)  # f is no part of it
     below = expand(flat, x, penalised.y, follower.multipliers, weights_g)
     cross = residuals_of(flat, x, penalised.y, follower.multipliers, weights_g, below)
     excess = _excess(flat, x, follower, penalised, below)
@@ -221,7 +226,8 @@ def evaluate_exactly(
     found = oracle.solve(flat, x, weights, jax.tree.map(lambda leaf: leaf[0], warm), tolerance)
     slope = oracle.differentiate(flat, x, found, weights, tolerance)
     assert slope is not None, "only for oracles that differentiate their answers"
-    warm = jax.tree.map(lambda new, old: jnp.stack([new, old[1]]), found.warm, warm)
+    following = found.warm if slope.warm is None else slope.warm
+    warm = jax.tree.map(lambda new, old: jnp.stack([new, old[1]]), following, warm)
     found = found._replace(warm=(), iterations=found.iterations + slope.products)
     upper, lower = flat.upper(x, found.y), flat.lower(x, found.y)
     violation = jnp.max(flat.upper_inequality(x, found.y), initial=0.0)

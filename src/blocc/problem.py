@@ -19,17 +19,20 @@ import numpy as np
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray, PyTree
 from blocc._lib.checks import as_data
 from blocc._lib.compiled import Program, Store
-from blocc._lib.tracing import Traced, digest_of_arrays, trace
+from blocc._lib.tracing import Shared, Traced, digest_of_arrays, trace
 from blocc.errors import ProblemError
+from blocc.lifting import Lifted
 from blocc.sets import ConvexSet
-from blocc.terms import Term, Terms
+from blocc.terms import FlatFunction, Term, Terms
 
 if TYPE_CHECKING:
     from blocc.judge.check import CheckReport
 
 Function = Callable[..., Any]
-FlatFunction = Callable[[AnyArray, AnyArray], Array]
 R = TypeVar("R")
+
+#: Variables from which on, and numbers in the data up to which, programs for followers without constraints run briefly.
+_FEW, _MANY = 200, 10_000_000
 
 #: What a user may write.
 FUNCTIONS = ("upper", "lower", "inequality", "equality", "upper_inequality", "joint_projection")
@@ -56,6 +59,7 @@ class FlatProblem:
     n_upper_inequality: int
     joint_projection: Callable[[AnyArray, AnyArray], tuple[Array, Array]] | None = None
     prox: Callable[[AnyArray, AnyArray, AnyArray], Array] | None = None  #: of simple terms; see :meth:`backward`
+    catch: Callable[[Array, Array], Array] | None = None  #: moves what is beyond their kinks, from a point, on them
     data: PyTree = ()
     store: Store = field(default_factory=Store, repr=False)  #: what is made once for all data
     rebind: Callable[[PyTree], FlatProblem] | None = None  #: builds this problem over other data
@@ -80,11 +84,18 @@ class FlatProblem:
 
         It is compiled once for each ``function`` and ``fixed``, whatever the data.
         """
-        made = self.store.get(
-            (Program, function, *fixed),
-            lambda: Program(lambda data, *arguments: function(self.bind(data), *fixed, *arguments)),
-        )
+        made = self.store.get((Program, function, *fixed), lambda: self._make_program(function, *fixed))
         return partial(made, self.data)
+
+    def _make_program(self, function: Callable[..., R], *fixed: Hashable) -> Program[R]:
+        def over_data(data: PyTree, *arguments: Any) -> R:
+            return function(self.bind(data), *fixed, *arguments)
+
+        over_data.__name__ = function.__name__  # what JAX calls it in its logs and in its cache
+        # A few thousand products without matrices: unless the data are very large, optimising them takes longer.
+        large = self.n_y + sum(int(np.size(leaf)) for leaf in jax.tree.leaves(self.data)) > _MANY
+        matrix_free = self.n_y >= _FEW and self.n_inequality + self.n_equality == 0
+        return Program(over_data, quickly=matrix_free and not large)
 
     def once(self, make: Callable[..., R], *fixed: Hashable) -> R:
         """What ``make(flat, *fixed)`` returned for the first of the problems that differ only in their data."""
@@ -93,9 +104,8 @@ class FlatProblem:
     def project_x(self, point: Float[AnyArray, "n_x"]) -> Float[NDArray, "n_x"]:
         """The nearest member of X, in NumPy."""
         if self.x_set.is_box:
-            low, high = self.x_set.bounds_flat()
-            return np.clip(point, low, high)
-        return np.asarray(self.program(_project_x)(jnp.asarray(point)))
+            return self.x_set.nearest_flat(np.asarray(point))
+        return np.asarray(self.program(_project_x)(np.asarray(point)))
 
     @property
     def follower_rows(self) -> tuple[int, int]:
@@ -124,19 +134,6 @@ def _follower_rows(flat: FlatProblem) -> tuple[int, int]:
     return flat.n_inequality + n_set, flat.n_equality + n_affine
 
 
-class Shared:
-    """What problems that differ only in their data have in common."""
-
-    def __init__(self, traced: dict[str, Traced]) -> None:
-        self.traced = traced  #: the user's functions as they were last traced
-        self.store = Store()
-        self.successor: Shared | None = None  #: what takes its place when the functions have changed
-
-    def digests(self) -> dict[str, str]:
-        """For each function a text that changes with any operation or number in it."""
-        return {name: found.digest for name, found in self.traced.items()}
-
-
 class _Hidden:
     """Attributes of a problem that are no fields of it."""
 
@@ -163,7 +160,7 @@ class BilevelProblem(_Hidden):
     instead; :meth:`renew` looks whether they have changed.
 
     ``lower_terms`` are norms that are added to ``lower``, with weights that may depend on x (:mod:`blocc.terms`): their
-    kinks are handled exactly. They need a follower without ``inequality`` and ``equality``.
+    kinks are handled exactly.
 
     ``oracle`` may hold an inner solver that knows this problem's structure; by default blocc chooses one.
     ``joint_projection(x, y)`` may return the nearest (x, y) in both sets that satisfies ``inequality`` and
@@ -204,23 +201,31 @@ class BilevelProblem(_Hidden):
                 raise ProblemError(f"{name} must be a function of (x, y) or None, got {type(function).__name__}")
         if not isinstance(self.name, str):
             raise ProblemError(f"name must be a text, got {type(self.name).__name__}")
-        object.__setattr__(self, "_terms", Terms(self.lower_terms, self.y_set) if self.lower_terms else None)
-        if self._terms is not None and not (self.inequality is None and self.equality is None and self.oracle is None):
-            raise ProblemError(
-                "lower_terms needs a follower without inequality, equality and oracle; with them, write a norm by "
-                "further variables t of the follower's: t >= z and t >= -z for abs(z)"
-            )
+        if isinstance(self.y_set, Lifted):  # from a problem that this one is a changed copy of
+            object.__setattr__(self, "y_set", self.y_set.within)
+        if self.lower_terms:
+            terms = Terms(self.lower_terms, self.y_set)
+            object.__setattr__(self, "_terms", terms)
+            if self.oracle is not None:
+                raise ProblemError("lower_terms needs a problem without oracle: no oracle of your own knows the norms")
+            if self.inequality is not None or self.equality is not None:
+                object.__setattr__(self, "y_set", Lifted(self.y_set, terms))
         object.__setattr__(self, "shared", Shared(self._trace_all()))
 
-    def _terms_at(self, x: PyTree, y: PyTree, *data: PyTree) -> Array:
-        assert self._terms is not None
-        leaves = [jnp.ravel(leaf) for leaf in jax.tree.leaves(y)]
-        return self._terms.value(jnp.concatenate(leaves), x, *data)
+    @property
+    def lifted(self) -> BilevelProblem:
+        """The same problem as every solver can take it: norms are written by further variables that nobody sees.
 
-    def refuse_terms(self, what: str) -> None:
-        """Say that ``what`` is for followers with smooth objectives, where this one has simple terms."""
-        if self._terms is not None:
-            raise ProblemError(f"{what} needs a follower without lower_terms")
+        A follower with ``inequality`` or ``equality`` is so from the beginning. Without them the norms are left to the
+        one oracle that knows proximal operators.
+        """
+        if self._terms is None or isinstance(self.y_set, Lifted):
+            return self
+        other = copy.copy(self)
+        other.__dict__.pop("flat", None)
+        object.__setattr__(other, "y_set", Lifted(self.y_set, self._terms))
+        object.__setattr__(other, "shared", self.shared.store.get((Lifted,), lambda: Shared(self.shared.traced)))
+        return other
 
     def _trace_all(self) -> dict[str, Traced]:
         """Every function of the user, traced as it is now; a misfit is reported."""
@@ -235,7 +240,8 @@ class BilevelProblem(_Hidden):
         try:
             as_shape = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, np.float64)  # noqa: E731
             x, y = jax.tree.map(as_shape, self.x_set.template), jax.tree.map(as_shape, self.y_set.template)
-            function = self._terms_at if name == "lower_terms" else getattr(self, name)
+            norms = self._terms if name == "lower_terms" else None
+            function = getattr(self, name) if norms is None else norms.at
             traced = trace(function, *((x, y) if self.data is None else (x, y, self.data)))
             output = traced.output
         except jax.errors.JAXTypeError as error:
@@ -317,26 +323,23 @@ class BilevelProblem(_Hidden):
 
             return flat_function
 
-        terms, smooth = self._terms, scalar(self.lower)
-
-        def with_terms(x: AnyArray, y: AnyArray) -> Array:
-            assert terms is not None
-            # Their derivative in y is left to :meth:`FlatProblem.backward`.
-            return smooth(x, y) + terms.value(jax.lax.stop_gradient(jnp.asarray(y)), self.x_set.unravel(x), *last)
-
-        def prox(x: AnyArray, point: AnyArray, length: AnyArray) -> Array:
-            assert terms is not None
-            return terms.prox(jnp.asarray(point), jnp.asarray(length), self.x_set.unravel(x), *last)
+        lower, norms = scalar(self.lower), self._terms
+        simple: dict[str, Any] = {}
+        if isinstance(self.y_set, Lifted):
+            lower = self.y_set.added_to(lower, self.x_set, *last)
+        elif norms is not None:
+            simple = {"prox": norms.prox_over(self.x_set, *last), "catch": norms.catch}
+            lower = norms.added_to(lower, self.x_set, *last)
 
         def project_jointly(x: AnyArray, y: AnyArray) -> tuple[Array, Array]:
             assert self.joint_projection is not None
             new_x, new_y = self.joint_projection(self.x_set.unravel(x), self.y_set.unravel(y), *last)
             join = lambda tree: jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])  # noqa: E731
-            return join(new_x), join(new_y)
+            return join(new_x), self.y_set.lift_flat(join(new_y))
 
         return FlatProblem(
             upper=scalar(self.upper),
-            lower=smooth if terms is None else with_terms,
+            lower=lower,
             inequality=vector(self.inequality),
             equality=vector(self.equality),
             upper_inequality=vector(self.upper_inequality),
@@ -346,10 +349,10 @@ class BilevelProblem(_Hidden):
             n_equality=self._count("equality"),
             n_upper_inequality=self._count("upper_inequality"),
             joint_projection=None if self.joint_projection is None else project_jointly,
-            prox=None if terms is None else prox,
             data=data if self.data is not None else (),
             store=self.shared.store,
             rebind=None if self.data is None else self._flat_over,
+            **simple,
         )
 
     def with_data(self, data: PyTree) -> BilevelProblem:

@@ -68,6 +68,11 @@ class ConvexSet(ABC):
         """Whether the bounds describe the set completely."""
         return False
 
+    @property
+    def is_smooth(self) -> bool:
+        """Whether :meth:`inequality_flat` has derivatives all over the set."""
+        return True
+
     # --- what users call ----------------------------------------------------------------------------------------
     def ravel(self, point: PyTree, name: str = "point") -> np.ndarray:
         """Flatten a member-shaped pytree into a float64 vector, or explain why its shape does not fit."""
@@ -83,7 +88,11 @@ class ConvexSet(ABC):
             if array.shape != expected.shape:
                 raise ProblemError(f"{name} has shape {array.shape}, expected {expected.shape}")
             flat.append(array.ravel())
-        return np.concatenate(flat) if flat else np.zeros(0)
+        return np.asarray(self.lift_flat(np.concatenate(flat) if flat else np.zeros(0)))
+
+    def lift_flat(self, visible: Float[AnyArray, " visible"]) -> Any:
+        """A member from the numbers that its pytree holds: all of them, but for sets with hidden variables."""
+        return visible
 
     def unravel(self, flat: Vector) -> PyTree:
         """The inverse of :meth:`ravel`. Traceable by JAX."""
@@ -96,10 +105,16 @@ class ConvexSet(ABC):
             start += leaf.size
         return jax.tree.unflatten(structure, pieces)
 
+    def nearest_flat(self, point: Float[NDArray, " size"]) -> Float[NDArray, " size"]:
+        """The same as :meth:`project_flat` in NumPy: nothing is compiled for a box."""
+        if self.is_box:
+            return np.clip(point, *self.bounds_flat())
+        with double_precision():
+            return np.asarray(self.project_flat(jnp.asarray(point)))
+
     def project(self, point: PyTree) -> PyTree:
         """Nearest member of the set, with the structure of ``point``."""
-        with double_precision():
-            return self.unravel(np.asarray(self.project_flat(jnp.asarray(self.ravel(point)))))
+        return self.unravel(self.nearest_flat(self.ravel(point)))
 
     def contains(self, point: PyTree, tolerance: float = 1e-9) -> bool:
         """Whether ``point`` lies in the set, up to ``tolerance`` relative to its size."""
@@ -108,8 +123,7 @@ class ConvexSet(ABC):
     def distance(self, point: PyTree) -> float:
         """Euclidean distance from ``point`` to the set."""
         flat = self.ravel(point)
-        with double_precision():
-            return float(np.linalg.norm(np.asarray(self.project_flat(jnp.asarray(flat))) - flat))
+        return float(np.linalg.norm(self.nearest_flat(flat) - flat))
 
     def interior_point(self) -> PyTree:
         """A point in the (relative) interior."""
@@ -220,6 +234,10 @@ class Product(ConvexSet):
     @property
     def is_box(self) -> bool:
         return all(part.is_box for part in self._parts)
+
+    @property
+    def is_smooth(self) -> bool:
+        return all(part.is_smooth for part in self._parts)
 
     def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
         pairs = [part.bounds_flat() for part in self._parts]

@@ -16,6 +16,7 @@ from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc._lib.tracing import is_traced
 from blocc.errors import OptionError
+from blocc.inner.choice import suited
 from blocc.options import OptionNumbers, Options, make_options
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.problem import BilevelProblem
@@ -91,6 +92,7 @@ def solve(
     the solver of the lower level; ``outer``, "auto" or Algorithm 1 ("pgd") with its ``step``; ``tolerance`` and
     ``inner_tolerance``; ``max_iterations``; ``time_limit`` in seconds; ``seed``.
     """
+    request = StopRequest()  # what the user waits for begins here
     check_arguments(problem, callback)
     files = Files(checkpoint, resume, checkpoint_seconds)
     report = make_report(progress)
@@ -99,9 +101,9 @@ def solve(
             raise OptionError(f"options is for method 'blocc'; give the numbers of {method!r} by name")
         return _by_other_method(problem, start_in(problem, x0), method, preset, numbers, callback, report, files)
     settings = make_options(preset, numbers, options)
+    problem = suited(problem, settings.inner)
     start = start_in(problem, x0)
     recording = files.recording(problem, settings, start)
-    request = StopRequest()
     with (
         double_precision(),
         single_blas_thread(problem.flat.n_y),

@@ -20,6 +20,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from blocc._lib.arrays import PyTree
+from blocc._lib.compiled import Store
 from blocc._lib.precision import double_precision
 from blocc.errors import ProblemError
 
@@ -152,3 +153,16 @@ def _described(value: Any) -> str:
     if callable(value) and not isinstance(value, type):
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
     return _ADDRESS.sub("0x", repr(value))
+
+
+class Shared:
+    """What problems that differ only in their data have in common."""
+
+    def __init__(self, traced: dict[str, Traced]) -> None:
+        self.traced = traced  #: the user's functions as they were last traced
+        self.store = Store()
+        self.successor: Shared | None = None  #: what takes its place when the functions have changed
+
+    def digests(self) -> dict[str, str]:
+        """For each function a text that changes with any operation or number in it."""
+        return {name: found.digest for name, found in self.traced.items()}

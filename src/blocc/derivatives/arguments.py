@@ -22,12 +22,6 @@ def need_double_precision(name: str) -> None:
         )
 
 
-def need_smooth_follower(problem: BilevelProblem, name: str) -> None:
-    """Refuse followers with simple terms: their answers rest on kinks that the KKT conditions here do not know."""
-    if problem.flat.prox is not None:
-        raise ProblemError(f"{name} needs a follower without lower_terms")
-
-
 def like(template: PyTree, given: PyTree, name: str) -> PyTree:
     """``given`` as arrays of the structure, shapes and dtypes of ``template``; traced leaves stay traced."""
     if isinstance(template, np.ndarray) and isinstance(given, list | tuple):

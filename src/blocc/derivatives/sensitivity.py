@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import PyTree
 from blocc._lib.precision import double_precision
-from blocc.derivatives.arguments import need_smooth_follower
 from blocc.derivatives.leader import FlatAnswer, RegularAnswer, differentiable_answer, regular_answer
 from blocc.errors import OptionError, SensitivityError
 from blocc.problem import BilevelProblem, FlatProblem
@@ -42,11 +42,10 @@ def sensitivity(problem: BilevelProblem, result: Result) -> Sensitivity:
 
     :raises SensitivityError: where the answer has none, or the problem no data, with the reason
     """
-    problem.refuse_terms("sensitivity")
     if not isinstance(problem, BilevelProblem):
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
     problem.renew()
-    need_smooth_follower(problem, "sensitivity")
+    problem = problem.lifted
     if problem.data is None or not any(leaf.dtype.kind == "f" for leaf in jax.tree.leaves(problem.data)):
         raise SensitivityError(
             "the answer has no derivatives, because the problem has no real numbers as data: build it with data=..., "
@@ -72,7 +71,9 @@ def _jacobians(flat: FlatProblem, known: RegularAnswer) -> FlatAnswer:
         full = list(leaves)
         for index, number in zip(real, numbers, strict=True):
             full[index] = number
-        return differentiable_answer(flat, known, jax.tree.unflatten(structure, full))
+        found = differentiable_answer(flat, known, jax.tree.unflatten(structure, full))
+        seen = jax.tree.leaves(flat.y_set.unravel(found.y))  # without the variables that stand for norms
+        return found._replace(y=jnp.concatenate([jnp.ravel(leaf) for leaf in seen]))
 
     return jax.jacrev(answer)([leaves[index] for index in real])
 

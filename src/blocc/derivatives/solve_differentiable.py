@@ -15,7 +15,7 @@ from blocc._lib.arrays import AnyArray, Float, PyTree
 from blocc._lib.callbacks import call_back
 from blocc._lib.precision import double_precision
 from blocc._lib.tracing import is_traced
-from blocc.derivatives.arguments import data_of, need_double_precision, need_smooth_follower
+from blocc.derivatives.arguments import data_of, need_double_precision
 from blocc.derivatives.implicit import ActiveSet, KKTPoint, spoil
 from blocc.derivatives.leader import FlatAnswer, RegularAnswer, differentiable_answer, leader_rows, regular_answer
 from blocc.errors import OptionError, SensitivityError
@@ -41,11 +41,10 @@ def solve_differentiable(
     does not converge returns NaN, and a ``RuntimeWarning`` says why. At a regular answer x is refined to full accuracy.
     Elsewhere all derivatives are NaN; ``solve(...).sensitivity(problem)`` says why.
     """
-    problem.refuse_terms("solve_differentiable")
     if not isinstance(problem, BilevelProblem):
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
     problem.renew()
-    need_smooth_follower(problem, "solve_differentiable")
+    problem = problem.lifted
     start_in(problem, x0)
     settings = {"progress": False, **options}
 

@@ -59,7 +59,7 @@ def solve_global(
     :raises ProblemError: where nothing can be proven about a problem of this form, naming the term in the way
     """
     check_arguments(problem, None)
-    problem.refuse_terms("solve_global")
+    problem = problem.lifted
     _check_numbers(time_limit, gap_tolerance, lipschitz, starts, seed)
     first = start_in(problem, x0)
     run = _Run(problem, time_limit, float(gap_tolerance), lipschitz, starts, seed)

@@ -36,8 +36,12 @@ def adjoint(
     scales: Scales,
     accuracy: Array | float,
     most: int,
+    guess: Array | None = None,
 ) -> Adjoint:
-    """Differentiate ``upper(x, y(x))`` at the follower's answer ``y``; ``scales`` are those of g's Hessian in y."""
+    """Differentiate ``upper(x, y(x))`` at the follower's answer ``y``; ``scales`` are those of g's Hessian in y.
+
+    ``guess`` is the price at a nearby x.
+    """
     tau = 1.0 / scales.largest
 
     def slope(x: Array, y: Array) -> Array:
@@ -55,7 +59,8 @@ def adjoint(
 
     right = derivative(upper_y)
     size = jnp.linalg.norm(right)
-    solved = conjugate_gradients(operator, right, scales.preconditioner, jnp.maximum(accuracy, _FINEST) * size, most)
+    wanted = jnp.maximum(accuracy, _FINEST) * size
+    solved = conjugate_gradients(operator, right, scales.preconditioner, wanted, most, guess)
     kept = derivative(solved.solution)
     # What a Newton step on y would still change: the value is then as accurate as y squared.
     off = y - backward

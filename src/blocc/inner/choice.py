@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from blocc.errors import OptionError
@@ -11,7 +12,6 @@ from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerOracle
-from blocc.inner.sparse_interior_point import SparseInteriorPoint, is_sparse
 from blocc.problem import BilevelProblem, FlatProblem
 
 #: Up to this many variables and constraints dense Newton systems are the first choice, up to the second the last.
@@ -22,12 +22,19 @@ MATRIX_FREE = 200
 
 NAMES: dict[str, Callable[[], InnerOracle]] = {
     "interior-point": lambda: InteriorPoint(),
-    "sparse-interior-point": lambda: SparseInteriorPoint(),
+    "sparse-interior-point": lambda: _sparse().SparseInteriorPoint(),
     "maxmin": lambda: MaxMin(),
     "single-loop": lambda: MaxMin.single_loop(),
     "pdhg": lambda: PrimalDualHybridGradient(),
     "newton-cg": lambda: NewtonCG(),
 }
+
+
+def _sparse() -> ModuleType:
+    """The interior point with sparse matrices; only large followers wait for SciPy's sparse matrices to be loaded."""
+    from blocc.inner import sparse_interior_point
+
+    return sparse_interior_point
 
 
 def general_oracles(flat: FlatProblem) -> tuple[InnerOracle, ...]:
@@ -37,11 +44,19 @@ def general_oracles(flat: FlatProblem) -> tuple[InnerOracle, ...]:
         return (NewtonCG(),)
     if flat.n_y >= MATRIX_FREE and size == flat.n_y:
         return (NewtonCG(), PrimalDualHybridGradient())
+    if not flat.y_set.is_smooth:  # Newton's method goes astray at the tips of cones, where groups are zero
+        return (PrimalDualHybridGradient(), InteriorPoint()) if size <= DENSE_LAST else (PrimalDualHybridGradient(),)
     if size <= DENSE_FIRST:
         return (InteriorPoint(), PrimalDualHybridGradient())
-    if is_sparse(flat):
-        return (SparseInteriorPoint(), PrimalDualHybridGradient())
+    if _sparse().is_sparse(flat):
+        return (_sparse().SparseInteriorPoint(), PrimalDualHybridGradient())
     return (PrimalDualHybridGradient(), InteriorPoint()) if size <= DENSE_LAST else (PrimalDualHybridGradient(),)
+
+
+def suited(problem: BilevelProblem, inner: Any) -> BilevelProblem:
+    """The problem as the oracle takes it: only Newton's method by conjugate gradients knows norms by their names."""
+    by_name = isinstance(inner, NewtonCG) or (isinstance(inner, str) and inner in ("auto", "newton-cg"))
+    return problem if by_name else problem.lifted
 
 
 def choose_oracles(problem: BilevelProblem, inner: Any) -> tuple[InnerOracle, ...]:
@@ -50,8 +65,8 @@ def choose_oracles(problem: BilevelProblem, inner: Any) -> tuple[InnerOracle, ..
         if problem.oracle is not None:
             return (problem.oracle,)
         return general_oracles(problem.flat)
-    if inner not in ("auto", "newton-cg") and not isinstance(inner, NewtonCG):
-        problem.refuse_terms(f"inner={inner!r}")
+    if problem is not suited(problem, inner):
+        raise OptionError(f"inner={inner!r} knows nothing of lower_terms: it takes problem.lifted")
     if isinstance(inner, str):
         if inner not in NAMES:
             raise OptionError(f"inner must be 'auto', {', '.join(map(repr, NAMES))} or an oracle, got {inner!r}")

@@ -48,9 +48,17 @@ class _State(NamedTuple):
 
 
 def conjugate_gradients(
-    operator: Operator, right: Array, preconditioner: Array, accuracy: Array, most: Array | int
+    operator: Operator,
+    right: Array,
+    preconditioner: Array,
+    accuracy: Array,
+    most: Array | int,
+    guess: Array | None = None,
 ) -> Solved:
-    """Solve until the norm of the residual is at most ``accuracy``, or a direction has no positive curvature."""
+    """Solve until the norm of the residual is at most ``accuracy``, or a direction has no positive curvature.
+
+    The first step is along ``guess``, where that is given and not zero: along the solution of a nearby system.
+    """
 
     def advance(s: _State) -> _State:
         image = exactly(operator(s.direction))
@@ -60,22 +68,28 @@ def conjugate_gradients(
         bend = curvature / jnp.where(square > 0.0, square, 1.0)
         largest = jnp.maximum(s.largest, jnp.abs(bend))
         curved = (bend > 1e-15 * largest) & jnp.isfinite(curvature)
-        step = jnp.where(curved, s.weighted / jnp.where(curved, curvature, 1.0), 0.0)
+        step = jnp.where(curved, jnp.dot(s.residual, s.direction) / jnp.where(curved, curvature, 1.0), 0.0)
         solution, residual = s.solution + step * s.direction, s.residual - step * image
         weighted = jnp.dot(residual, preconditioner * residual)
         ratio = jnp.where(s.weighted > 0.0, weighted / jnp.where(s.weighted > 0.0, s.weighted, 1.0), 0.0)
         products = s.products + 1
-        running = curved & (jnp.linalg.norm(residual) > accuracy) & (products < most)
+        # A guess that the operator takes to nothing is no reason to end.
+        running = (curved | jnp.isinf(s.weighted)) & (jnp.linalg.norm(residual) > accuracy) & (products < most)
         direction = preconditioner * residual + ratio * s.direction
         concave = s.concave | (bend < -_NEGATIVE * largest)
         return _State(solution, residual, direction, weighted, largest, products, running, concave)
 
     direction = preconditioner * right
+    weighted = jnp.dot(right, direction)
+    if guess is not None:
+        guessed = jnp.isfinite(guess).all() & (guess != 0.0).any()
+        direction = jnp.where(guessed, guess, direction)
+        weighted = jnp.where(guessed, jnp.inf, weighted)  # the next direction owes nothing to this one
     start = _State(
         jnp.zeros_like(right),
         right,
         direction,
-        jnp.dot(right, direction),
+        weighted,
         jnp.zeros(()),
         jnp.asarray(0),
         (jnp.linalg.norm(right) > accuracy) & (most > 0),

@@ -35,6 +35,7 @@ from blocc.lagrangian import Weights, exactly, leader_value, objective, zero_mul
 from blocc.problem import FlatProblem
 
 _FORCING = 0.1  #: largest relative residual of a Newton system
+_ADJOINT = 1e2  #: the same of an adjoint system, in units of the accuracy of y, whose error it multiplies
 _DECREASE = 1e-4  #: share of the decrease promised by a gradient step that a step must bring
 _HALVINGS = 12  #: of a before the gradient step itself is tried
 _ROUNDING = 1e-13  #: of phi, relative: smaller changes say nothing
@@ -48,7 +49,8 @@ class NewtonWarm(NamedTuple):
     y: Array
     preconditioner: Array  #: positive; zeros while unknown
     curvature: Array  #: 1 / tau; zero while unknown
-    forcing: Array  #: how accurately the next Newton system is worth solving
+    forcing: Array  #: how accurately the first Newton system is worth solving
+    price: Array  #: solution of the last adjoint system
 
 
 class _Point(NamedTuple):
@@ -66,6 +68,7 @@ class _State(NamedTuple):
     previous: Array  #: the y before
     curvature: Array
     forcing: Array
+    first_forcing: Array  #: what the first step of this solve has asked of the next
     damping: Array  #: added to the Hessian: zero unless full steps have failed
     idle: Array  #: steps in a row that brought no better error
     iterations: Array
@@ -109,7 +112,7 @@ class NewtonCG(InnerOracle):
                 "the oracle 'newton-cg' is for followers without inequality and equality; use inner='auto' for this one"
             )
         middle = jnp.asarray(flat.y_set.interior_flat(), dtype=jnp.float64)
-        return NewtonWarm(middle, jnp.zeros(flat.n_y), jnp.zeros(()), jnp.asarray(_FORCING))
+        return NewtonWarm(middle, jnp.zeros(flat.n_y), jnp.zeros(()), jnp.asarray(_FORCING), jnp.zeros(flat.n_y))
 
     def begin_at(self, flat: FlatProblem, y: AnyArray) -> NewtonWarm:
         """A start at ``y``, with nothing known about the curvature."""
@@ -134,6 +137,7 @@ class NewtonCG(InnerOracle):
             start.y,
             curvature,
             warm.forcing,
+            warm.forcing,
             jnp.zeros(()),
             number,
             number,
@@ -151,7 +155,7 @@ class NewtonCG(InnerOracle):
             code == InnerCode.STALLED, lambda: problem.falls_for_ever(end.here, end.previous), lambda: False
         )
         code = jnp.where(falls, int(InnerCode.UNBOUNDED), code)
-        back = NewtonWarm(best.y, preconditioner, end.curvature, end.forcing)
+        back = NewtonWarm(best.y, preconditioner, end.curvature, end.first_forcing, warm.price)
         keep = jnp.isfinite(best.error)
         back = jax.tree.map(lambda new, old: jnp.where(keep, new, old), back, warm)
         return finish(
@@ -175,7 +179,11 @@ class NewtonCG(InnerOracle):
         def upper(x: Array, y: Array) -> Array:
             return leader_value(flat, x, y, weights)
 
-        return adjoint(flat, x, jnp.asarray(solution.y), upper, scales, tolerance, self.max_products)
+        accuracy = jnp.maximum(_ADJOINT * tolerance, 1e-12)
+        warm, y = solution.warm, jnp.asarray(solution.y)
+        found = adjoint(flat, x, y, upper, scales, accuracy, self.max_products, warm.price)
+        price = jnp.where(found.regular, found.price, warm.price)
+        return found._replace(warm=warm._replace(price=price))
 
     def _iterate(self, problem: _Smooth, preconditioner: Array, s: _State, tolerance: Array) -> _State:
         """One Newton step."""
@@ -200,8 +208,9 @@ class NewtonCG(InnerOracle):
         solved = conjugate_gradients(operator, right, preconditioner, forcing * size, self.max_products)
         direction = derivative(solved.solution) - residual
         direction = jnp.where(jnp.isfinite(direction).all(), direction, -residual)
-        # With the slopes that the step leads to, entries that crossed a kink are caught on it.
+        # With the slopes that the step leads to, entries that crossed a kink are caught on it, or not far beyond.
         newton = problem.backward(here.y + direction - tau * (here.gradient + hessian(direction)), tau)
+        newton = newton if problem.flat.catch is None else problem.flat.catch(newton, backward)
         promised = _DECREASE * size**2 * s.curvature
         end = problem.search(here, newton, backward, promised)
         moved = problem.residual(end.point, tau)
@@ -217,7 +226,7 @@ class NewtonCG(InnerOracle):
         iterations = s.iterations + 1
         curvature = jnp.where(end.accepted & (end.share > 0.0), s.curvature, 4.0 * s.curvature)
         curvature = jnp.where(end.accepted & (end.share <= 0.0), s.curvature, curvature)
-        damping = jnp.where(end.share >= 1.0, 0.25, jnp.where(end.share >= 0.5, 1.0, 4.0)) * s.damping
+        damping = jnp.where(end.share >= 1.0, 0.05, jnp.where(end.share >= 0.5, 1.0, 4.0)) * s.damping
         damping = jnp.where(end.share < 0.5, jnp.maximum(damping, _DAMPING[1] * s.curvature), damping)
         damping = jnp.where(damping < _DAMPING[0] * s.curvature, 0.0, jnp.minimum(damping, s.curvature))
         patience = jnp.where(end.accepted, _PATIENCE, 4 * _PATIENCE)  # tau needs a few trials to become short enough
@@ -227,6 +236,7 @@ class NewtonCG(InnerOracle):
             here.y,
             curvature,
             forcing,
+            jnp.where(s.iterations == 0, forcing, s.first_forcing),
             damping,
             idle,
             iterations,

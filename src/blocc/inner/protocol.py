@@ -56,6 +56,7 @@ class Adjoint(NamedTuple):
     price: Float[Array, "n_y"]  #: what f loses by a unit of slope of g in each variable of the follower's
     shift: Float[Array, "n_y"]  #: what f gains by a unit that a simple term moves each of them
     products: Int[Array, ""]  #: Hessian-vector products
+    warm: WarmStart | None = None  #: that of the solution, with what the next adjoint system starts from
 
 
 @runtime_checkable

@@ -52,7 +52,7 @@ def directions(
 ) -> list[np.ndarray]:
     """Where to look: downhill, along coordinates, and at random; each as far as the sizes of x."""
     found: list[np.ndarray] = []
-    if downhill is not None and np.isfinite(downhill).all() and np.any(downhill):
+    if n > 1 and downhill is not None and np.isfinite(downhill).all() and np.any(downhill):
         scaled = downhill * sizes  # steepest descent where every variable is measured by its size
         found.append(-sizes * scaled / np.max(np.abs(scaled)))
     chosen = range(n) if n <= _ALL_COORDINATES else generator.choice(n, size=4, replace=False)

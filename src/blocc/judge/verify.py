@@ -86,8 +86,10 @@ class _Verifier:
         result, problem = self.result, self.problem
         try:
             self.x = _flatten(problem.x_set.template, result.x, "x")
-            self.y = _flatten(problem.y_set.template, result.y, "y")
-            self.y_penalty = _flatten(problem.y_set.template, result.y_penalty, "y_penalty")
+            self.y, self.y_penalty = (
+                np.asarray(problem.y_set.lift_flat(_flatten(problem.y_set.template, part, name)))
+                for part, name in ((result.y, "y"), (result.y_penalty, "y_penalty"))
+            )
             self.prices = Multipliers(
                 *(
                     _flatten(problem.unravel_multipliers(name, np.zeros(size)), prices, f"multipliers.{name}")

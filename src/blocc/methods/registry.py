@@ -64,7 +64,6 @@ def prepare(
     report: Report | None = None,
 ) -> MethodRun:
     """Check everything that can be checked before a run of :func:`run_method`."""
-    problem.refuse_terms(f"method {method!r}")
     common = {name: value for name, value in options.items() if name in _COMMON}
     Options(**common)  # the same checks as for blocc's own options
     foreign = [field.name for field in fields(Options) if field.name in options and field.name not in common]
@@ -74,7 +73,7 @@ def prepare(
         known = ", ".join((*_COMMON, *chosen.names, *chosen.default_counts))
         raise OptionError(f"{foreign[0]} is an option of method 'blocc'; those of {method!r} are {known}")
     settings = MethodOptions(**{name: value for name, value in common.items() if value is not None})
-    return MethodRun(problem, chosen, settings, callback, report)
+    return MethodRun(problem.lifted, chosen, settings, callback, report)
 
 
 def run_method(run: MethodRun, x: Float[NDArray, "n_x"]) -> Result:

@@ -48,7 +48,7 @@ class Tolerances:
         if self.inner_tolerance is not None:
             return self.inner_tolerance
         if np.isinf(gamma):  # what y is off by counts in full: no second minimisation cancels it
-            return float(np.clip(1e-7 * self.tolerance, self.finest, 1e-10))
+            return float(np.clip(1e-5 * self.tolerance, self.finest, 1e-10))
         if final:
             return float(np.clip(0.01 * self.tolerance / max(gamma, 1.0), self.finest, 1e-10))
         wanted = max(self.tolerance, 0.01 / max(gamma, 1.0))

@@ -18,19 +18,28 @@ from blocc.judge.verdict import Verdict
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
 from blocc.options import Options
 from blocc.outer.evaluator import Evaluator
-from blocc.outer.monitor import StopReason
+from blocc.outer.monitor import Monitor, StopReason
 from blocc.outer.nonsmooth.smoothing import WIDTHS, named
 from blocc.outer.tolerances import Endpoint, Tolerances, runs_away
 from blocc.penalty import Evaluation
 from blocc.problem import BilevelProblem
 from blocc.result import Certificate, History, HistoryRow, Result, Status
 
-STOPPED: dict[StopReason, tuple[Status, str]] = {
+_STOPPED: dict[StopReason, tuple[Status, str]] = {
     StopReason.CALLBACK: (Status.STOPPED, "The callback asked to stop; this is the best point so far."),
     StopReason.TIME_LIMIT: (Status.TIME_LIMIT, "The time limit was reached; this is the best point so far."),
     StopReason.BUDGET: (Status.STALLED, "No point with an answer of the follower was found."),
     StopReason.INTERRUPTED: (Status.INTERRUPTED, "Interrupted; this is the best point so far."),
 }
+
+
+def stopped(reason: StopReason, monitor: Monitor) -> tuple[Status, str]:
+    """Status and message of a run that was stopped; a time limit is told with what compilation took of it."""
+    status, message = _STOPPED[reason]
+    compiling = monitor.compiling()
+    if reason is StopReason.TIME_LIMIT and compiling > 0.0:
+        message += f" Of {monitor.elapsed():.3g} s, {compiling:.3g} s were compilation."
+    return status, message
 
 
 def judge(
@@ -109,7 +118,7 @@ def with_verdict(problem: BilevelProblem, result: Result, verdict: Verdict, radi
         )
     told = figures(flat, value.x, value.y, Multipliers(*map(_joined, prices)))
     found = told.residuals
-    y_penalty = _joined(result.y_penalty)
+    y_penalty = problem.y_set.lift_flat(_joined(result.y_penalty))
     slope = verdict.probed.steepest if verdict.probed.asked else result.certificate.stationarity_x
     if verdict.slope is not None:
         slope = float(np.max(np.abs(verdict.slope.left), initial=0.0))

@@ -216,6 +216,11 @@ class _FlatSet(ConvexSet):
     def __repr__(self) -> str:
         return repr(self._within)
 
+    @property
+    def is_smooth(self) -> bool:
+        """Whether the inequalities have derivatives all over the set."""
+        return self._within.is_smooth
+
     def project_flat(self, point: AnyArray) -> Array:
         """Nearest member."""
         return self._within.project_flat(point)

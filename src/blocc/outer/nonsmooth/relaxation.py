@@ -52,6 +52,7 @@ def _with_room(problem: BilevelProblem, data: PyTree) -> BilevelProblem:
         inequality=inequality,
         x_set=problem.x_set,
         y_set=problem.y_set,
+        lower_terms=[term.over(lambda data: data[:1] * (problem.data is not None)) for term in problem.lower_terms],
         data=data,
         name=problem.name,
     )

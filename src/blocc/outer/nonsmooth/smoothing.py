@@ -70,7 +70,7 @@ def _find(flat: FlatProblem) -> dict[str, set[str]]:
     if flat.prox is not None:  # its kinks are handled exactly
         return found
     with double_precision():
-        at = (jnp.zeros(flat.n_x), jnp.zeros(flat.n_y))
+        at = (np.zeros(flat.n_x), np.zeros(flat.n_y))
         for name in FUNCTIONS:
             function = getattr(flat, name)
             program = jax.make_jaxpr(lambda x, y, f=function: f(x, y))(*at)
@@ -215,7 +215,7 @@ def _with_round_corners(problem: BilevelProblem, data: PyTree) -> BilevelProblem
         if function is None:
             return None
         last = () if problem.data is None else (problem.data,)
-        as_float = lambda leaf: jnp.zeros(np.shape(leaf))  # noqa: E731
+        as_float = lambda leaf: np.zeros(np.shape(leaf))  # noqa: E731
         with double_precision():
             at = (*(jax.tree.map(as_float, s.template) for s in (problem.x_set, problem.y_set)), *last)
             program, shape = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*at)
@@ -233,6 +233,7 @@ def _with_round_corners(problem: BilevelProblem, data: PyTree) -> BilevelProblem
         **{name: rounded(name) for name in FUNCTIONS},  # type: ignore[arg-type]
         x_set=problem.x_set,
         y_set=problem.y_set,
+        lower_terms=[term.over(lambda data: data[:1] * (problem.data is not None)) for term in problem.lower_terms],
         data=data,
         name=problem.name,
     )
