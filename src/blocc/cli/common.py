@@ -24,6 +24,7 @@ from blocc.result import Status
 
 BAD_INPUT = 2
 OUT_OF_MEMORY = 10
+ALARMS = ("FAIL ", "NOT CERTIFIED")  #: beginnings of lines that no reader should miss
 LESS_MEMORY = "take a smaller problem, or a machine with more memory"
 EXIT_CODES: dict[Status, int] = {
     Status.CONVERGED: 0,
@@ -119,14 +120,18 @@ def present(
     quiet: bool,
     written: Iterable[Path] = (),
 ) -> None:
-    """Print an answer: the document as JSON, or the text with its first line green or red, and the files written."""
+    """Print an answer: the document as JSON, or the text with its first line green or red, and the files written.
+
+    Lines that begin with one of ``ALARMS`` are red too.
+    """
     if as_json:
         print_json(document())
     elif not quiet:
         first, _, rest = text.partition("\n")
         console = Console(soft_wrap=True, highlight=False)
         console.print(first, style="bold green" if success else "bold red", markup=False)
-        console.print(rest, markup=False)
+        for line in rest.splitlines():
+            console.print(line, style="bold red" if line.lstrip().startswith(ALARMS) else None, markup=False)
         for path in written:
             print(f"written: {path}")
 

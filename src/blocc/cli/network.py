@@ -28,7 +28,7 @@ link.csv, demand.csv) or a TNTP file (NAME_net.tntp, with NAME_trips.tntp and NA
   blocc network describe seville
   blocc network validate study/
   blocc network convert SiouxFalls_net.tntp sioux.json --time-factor 0.1 --cost-per-time 1 --revenue-flat 2
-  blocc network validate Anaheim_net.tntp --coordinates nodes.csv --cost-per-length 1 --revenue-per-time 1
+  blocc network validate Anaheim_net.tntp --coordinates nodes.csv --time-factor 0.1 --cost-per-time 1 --revenue-flat 2
   blocc network convert study/ study.json --demand-omx trips.omx --matrix AM"""
 
 _SOURCE = f"{', '.join(BUILT_IN)}, or a .json file, a folder of GMNS files, a *_net.tntp file."
