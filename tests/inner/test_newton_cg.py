@@ -151,6 +151,33 @@ def test_conjugate_gradients_on_a_singular_system():
     assert 0.5 * largest < float(scales.largest) <= largest * (1.0 + 1e-12)
 
 
+def test_conjugate_gradients_from_a_guess():
+    rows = _generator.standard_normal((40, 8))
+    matrix = rows.T @ rows
+    matrix[0] = matrix[:, 0] = 0.0  # a direction that the operator takes to nothing
+    solution = np.concatenate([[0.0], _generator.standard_normal(7)])
+    with double_precision():
+        right, one, accuracy = jnp.asarray(matrix @ solution), jnp.ones(8), jnp.asarray(1e-10)
+        by = lambda guess: conjugate_gradients(lambda v: matrix @ v, right, one, accuracy, 20, jnp.asarray(guess))  # noqa: E731
+        known, useless, none = by(3.0 * solution), by(np.eye(8)[0]), by(np.zeros(8))
+    assert int(known.products) == 1  # its length does not matter
+    assert int(useless.products) == int(none.products) + 1
+    for found in (known, useless, none):
+        assert np.abs(np.asarray(found.solution)[1:] - solution[1:]).max() < 1e-9
+
+
+def test_the_adjoint_system_starts_from_the_last_one():
+    flat = logistic_over("reals")
+    with double_precision():
+        oracle, leader = NewtonCG(), no_leader(flat)
+        at = flat.program(evaluate_exactly, oracle)
+        first = at(np.array([-3.0]), leader, cold_pair(flat, oracle), np.asarray(1e-10))
+        again = at(np.array([-3.0]), leader, first.warm, np.asarray(1e-10))
+    assert int(first.follower.iterations) > 10
+    assert int(again.follower.iterations) <= 2
+    assert np.abs(np.asarray(again.gradient) - np.asarray(first.gradient)).max() < 1e-9
+
+
 def test_refuses_what_it_cannot_do():
     with pytest.raises(OptionError, match="max_products"):
         NewtonCG(max_products=0)
