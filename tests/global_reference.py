@@ -69,6 +69,60 @@ def toll_revenue(cost: np.ndarray, demand: np.ndarray) -> float:
     return best
 
 
+#: A network with cycles, on which flows have no upper bounds: tail, head, cost.
+RING_LINKS = (
+    *((0, 3, 7.0), (1, 2, 8.0), (1, 3, 6.0), (2, 0, 6.0), (2, 1, 3.0)),
+    *((2, 3, 8.0), (3, 0, 2.0), (3, 2, 7.0), (0, 1, 19.0), (2, 0, 13.0)),
+)
+RING_TRIPS = ((0, 1), (2, 0), (3, 1))
+RING_TOLLED = 4
+
+
+def ring_problem() -> BilevelProblem:
+    """One toll on a network with cycles. Data: the weights of trips for the leader and the follower, and a bonus.
+
+    The bonus is for the square of the flow on the tolled link, so that the leader's objective bends downwards.
+    """
+    n_links = len(RING_LINKS)
+    incidence, cost = np.zeros((4, n_links)), np.array([link[2] for link in RING_LINKS])
+    for index, (tail, head, _) in enumerate(RING_LINKS):
+        incidence[tail, index], incidence[head, index] = 1.0, -1.0
+    supply = np.zeros((len(RING_TRIPS), 4))
+    for trip, (origin, destination) in enumerate(RING_TRIPS):
+        supply[trip, origin], supply[trip, destination] = 1.0, -1.0
+    tolled = np.eye(n_links)[RING_TOLLED]
+    return BilevelProblem(
+        upper=lambda x, y, d: -x * (d["leader"] @ y @ tolled) - d["bonus"] * jnp.sum(y @ tolled) ** 2,
+        lower=lambda x, y, d: d["follower"] @ y @ (cost + x * tolled),
+        equality=lambda x, y, d: y @ incidence[:-1].T - supply[:, :-1],
+        x_set=Box(0.0, 10.0),
+        y_set=Box.nonnegative((len(RING_TRIPS), n_links)),
+        data={"leader": np.ones(len(RING_TRIPS)), "follower": np.ones(len(RING_TRIPS)), "bonus": 0.0},
+        name="ring",
+    )
+
+
+def ring_value(leader: np.ndarray, follower: np.ndarray, bonus: float) -> float:
+    """The least upper value: at the tolls at which a trip is indifferent between the tolled link and its way around."""
+
+    def distances(links: list[tuple[int, int, float]]) -> np.ndarray:
+        length = np.where(np.eye(4) > 0.0, 0.0, np.inf)
+        for tail, head, cost in links:
+            length[tail, head] = min(length[tail, head], cost)
+        for between in range(4):
+            length = np.minimum(length, length[:, between, None] + length[between])
+        return length
+
+    around = distances([link for index, link in enumerate(RING_LINKS) if index != RING_TOLLED])
+    direct = distances(list(RING_LINKS))
+    worth = np.array([around[trip] - direct[trip] for trip in RING_TRIPS])
+    best = 0.0
+    for toll in [0.0, 10.0, *worth[worth <= 10.0]]:
+        uses = worth >= toll - 1e-9
+        best = min(best, -toll * float(leader @ uses) - bonus * float((uses & (worth > 0.0)).sum()) ** 2)
+    return best
+
+
 FLOW_LINKS = ((0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (2, 4), (3, 4), (1, 4))
 
 

@@ -15,7 +15,14 @@ from scipy.optimize import linprog
 from blocc import BilevelProblem, Box, ProblemError, Reals, Result, Simplex, Status, solve_global, verify
 from blocc.problems.textbook import known_problem, known_problems
 from blocc.report.storage import describe
-from global_reference import interdiction_problem, least_flow, toll_problem, toll_revenue
+from global_reference import (
+    interdiction_problem,
+    least_flow,
+    ring_problem,
+    ring_value,
+    toll_problem,
+    toll_revenue,
+)
 
 LINEAR = [entry.name for entry in known_problems() if "linear" in entry.tags]
 OTHERS = ["falk_liu_1995", "simplex_projection", "outrata_1990_example_1a", "two_road_toll", "morgan_patrone_2006"]
@@ -24,6 +31,11 @@ OTHERS = ["falk_liu_1995", "simplex_projection", "outrata_1990_example_1a", "two
 @pytest.fixture(scope="module")
 def tolls() -> BilevelProblem:
     return toll_problem()
+
+
+@pytest.fixture(scope="module")
+def ring() -> BilevelProblem:
+    return ring_problem()
 
 
 @pytest.mark.parametrize("name", [*LINEAR, *OTHERS])
@@ -53,6 +65,22 @@ def test_tolls_earn_what_enumeration_of_paths_finds(tolls: BilevelProblem, seed:
     result = solve_global(tolls.with_data(data), starts=0)
     assert result.status is Status.CONVERGED
     assert -result.upper_value == pytest.approx(toll_revenue(**data), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("leader", "follower", "bonus"),
+    [
+        ([4.0, 4.0, 4.0], [4.0, 4.0, 4.0], 0.0),
+        ([1.0, 1.0, 1.0], [0.3, 0.3, 0.3], 0.0),
+        ([1.0, 2.0, 5.0], [3.0, 1.0, 0.7], 0.0),  # each trip has a weight of its own
+        ([1.0, 2.0, 5.0], [3.0, 1.0, 0.7], 2.5),  # bounds of the flows come from their costs
+    ],
+)
+def test_flows_without_bounds(ring: BilevelProblem, leader: list[float], follower: list[float], bonus: float) -> None:
+    data = {"leader": np.array(leader), "follower": np.array(follower), "bonus": bonus}
+    result = solve_global(ring.with_data(data), starts=0)
+    assert result.status is Status.CONVERGED
+    assert result.upper_value == pytest.approx(ring_value(**data), abs=1e-6)
 
 
 def test_interdiction_leaves_what_enumeration_of_cuts_finds() -> None:

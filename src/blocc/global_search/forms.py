@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
-from blocc._lib.arrays import Array, Float, NDArray
+from blocc._lib.arrays import Array, Float, Int, NDArray
 from blocc.global_search.degree import degree_of
 from blocc.problem import FlatProblem
 from blocc.sets import Box, ConvexSet, Product
@@ -187,34 +187,66 @@ def follower_of(flat: FlatProblem) -> Follower:
     return Follower(*(part / size for part in parts))  # the same answers, in units for absolute tolerances
 
 
-def substituted(constraints: Constraints, follower: Follower) -> tuple[Quadratics, float]:
-    """The leader's objective, made convex if possible, and the weight of the product of x and y taken out of it.
+class Substituted(NamedTuple):
+    """The leader's objective with products of x and y exchanged by strong duality."""
+
+    objective: Quadratics
+    row_weights: Float[NDArray, "m"]  #: of ``<right, prices>``, which the caller takes off
+    equality_weights: Float[NDArray, "p"]
+
+
+def substituted(constraints: Constraints, follower: Follower) -> Substituted:
+    """The leader's objective, made convex if possible by taking products of x and y out of it.
 
     At the follower's answers ``<x, coupling' y> = -<y, hessian y> - <linear, y> - <right, prices>`` by strong duality,
-    where x is in none of the follower's constraints. A weight times both sides may be exchanged in the objective; the
-    linear terms in y are exchanged here, and those in the prices by whoever knows them.
+    where x is in none of the follower's constraints. That holds for each part of a follower that falls into parts with
+    nothing in common (travellers who do not meet), so each part has a weight of its own with which both sides are
+    exchanged in the objective.
     """
-    n_x, objective = constraints.n_x, constraints.objective
+    c, n_x, objective = constraints, constraints.n_x, constraints.objective
     whole = objective.hessian[0]
-    coupled = constraints.rows[:, :n_x].any() or constraints.equalities[:, :n_x].any()
-    if least_curvature(whole) >= 0.0 or coupled or not follower.coupling.any():
-        return objective, 0.0
-    change = np.zeros_like(whole)
-    change[n_x:, n_x:] = 2.0 * follower.hessian
-    change[n_x:, :n_x], change[:n_x, n_x:] = follower.coupling, follower.coupling.T
-    size = float(np.abs(whole).max()) / float(np.abs(follower.coupling).max())
-    exact = float((whole[n_x:, :n_x] * follower.coupling).sum() / (follower.coupling**2).sum())
-    worst = lambda weight: -float(np.linalg.eigvalsh(whole - weight * change)[0])  # noqa: E731
+    label, row_label, equality_label = _parts(c, follower)
+    count = int(label.max(initial=-1)) + 1
+    coupled = np.zeros(count + 1, dtype=bool)  # the last one stands for rows without y
+    coupled[row_label[c.rows[:, :n_x].any(axis=1)]] = True
+    coupled[equality_label[c.equalities[:, :n_x].any(axis=1)]] = True
+    nothing = Substituted(objective, np.zeros(len(c.right)), np.zeros(len(c.equal)))
+    coupling = np.where(coupled[label][:, None], 0.0, follower.coupling)
+    if least_curvature(whole) >= 0.0 or not coupling.any():
+        return nothing
+    cross, changes = whole[n_x:, :n_x], np.zeros((count, *whole.shape))
+    for part in range(count):
+        mine = (label == part).astype(float)
+        changes[part, n_x:, n_x:] = 2.0 * follower.hessian * mine
+        changes[part, n_x:, :n_x] = coupling * mine[:, None]
+        changes[part, :n_x, n_x:] = changes[part, n_x:, :n_x].T
+    squares = (changes[:, n_x:, :n_x] ** 2).sum(axis=(1, 2))
+    exact = (changes[:, n_x:, :n_x] * cross).sum(axis=(1, 2)) / np.where(squares > 0.0, squares, 1.0)
+    joint = np.where(squares > 0.0, 1.0, 0.0)
+    size = float(np.abs(whole).max()) / float(np.abs(coupling).max())
+    changed = lambda weights: _clean(whole - np.tensordot(weights, changes, 1), whole)  # noqa: E731
+    worst = lambda weight: -float(np.linalg.eigvalsh(changed(weight * joint))[0])  # noqa: E731
     searched = float(scipy.optimize.minimize_scalar(worst, bounds=(-4.0 * size, 4.0 * size), method="bounded").x)
-    weight = min((0.0, exact, searched), key=lambda at: -least_curvature(_clean(whole - at * change)))
-    slope = objective.linear.copy()
-    slope[0, n_x:] -= weight * follower.linear
-    return Quadratics(objective.constant, slope, _clean(whole - weight * change)[None]), weight
+    weights = min((0.0 * joint, exact, searched * joint), key=lambda at: -least_curvature(changed(at)))
+    slope, weights = objective.linear.copy(), np.append(weights, 0.0)
+    slope[0, n_x:] -= weights[label] * follower.linear
+    taken = Quadratics(objective.constant, slope, changed(weights[:-1])[None])
+    return Substituted(taken, weights[row_label], weights[equality_label])
 
 
-def _clean(matrix: Float[NDArray, "n n"]) -> Float[NDArray, "n n"]:
-    """Without what rounding has left."""
-    return np.where(np.abs(matrix) <= 1e-14 * np.abs(matrix).max(initial=0.0), 0.0, matrix)
+def _parts(c: Constraints, follower: Follower) -> tuple[Int[NDArray, "n_y"], Int[NDArray, "m"], Int[NDArray, "p"]]:
+    """The parts of a follower that have nothing in common: of each variable, inequality and equality; -1 without y."""
+    rows, equalities = c.rows[:, c.n_x :] != 0.0, c.equalities[:, c.n_x :] != 0.0
+    both = np.concatenate([rows, equalities]).astype(float)
+    meet = both.T @ both + (follower.hessian != 0.0)
+    label = np.asarray(scipy.sparse.csgraph.connected_components(meet, directed=False)[1])
+    of = lambda held: np.where(held.any(axis=1), label[held.argmax(axis=1)], -1)  # noqa: E731
+    return label, of(rows), of(equalities)
+
+
+def _clean(matrix: Float[NDArray, "n n"], beside: Float[NDArray, "n n"]) -> Float[NDArray, "n n"]:
+    """Without what rounding has left of numbers as large as those of ``beside``."""
+    return np.where(np.abs(matrix) <= 1e-13 * np.abs(beside).max(initial=0.0), 0.0, matrix)
 
 
 def least_curvature(hessian: Float[NDArray, "n n"]) -> float:

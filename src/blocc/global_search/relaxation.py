@@ -16,6 +16,7 @@ import numpy as np
 import scipy
 
 from blocc._lib.arrays import Float, NDArray
+from blocc.global_search.answer_row import answer_row
 from blocc.global_search.forms import (
     ROUNDING,
     Constraints,
@@ -63,7 +64,8 @@ class Relaxation:
         self.constraints, self.follower, self.n = c, follower, n_x + c.n_y
         self.n_rows, n_equal = len(c.right), len(c.equal)
         n_prices = 0 if follower is None else self.n_rows + n_equal
-        objective, weight = (c.objective, 0.0) if follower is None else substituted(c, follower)
+        exchanged = None if follower is None else substituted(c, follower)
+        objective = c.objective if exchanged is None else exchanged.objective
         self.leader = c.leader_rows.in_units()
         curved = np.flatnonzero(self.leader.curved)
         self.squares, owner = _squares(objective, self.leader.pick(curved), 1.0)
@@ -83,8 +85,9 @@ class Relaxation:
         equal = [self._wide(c.rows, c.right), self._wide(c.equalities, c.equal)]
         equal[0][0][:, self.slacks] = np.eye(self.n_rows)
         equal.append(self._wide(c.leader_equalities.linear, -c.leader_equalities.constant))
-        if follower is not None:
-            self.cost[self.n : self.n + n_prices] -= weight * np.concatenate([c.right, c.equal])
+        if follower is not None and exchanged is not None:
+            priced = exchanged.row_weights * c.right, exchanged.equality_weights * c.equal
+            self.cost[self.n : self.n + n_prices] -= np.concatenate(priced)
             stationary = self._wide(np.concatenate([follower.coupling, follower.hessian], axis=1), -follower.linear)
             stationary[0][:, self.n : self.n + n_prices] = np.concatenate([c.rows, c.equalities])[:, n_x:].T
             equal.append(stationary)
@@ -93,6 +96,10 @@ class Relaxation:
         for position, row in enumerate(curved):
             self.above[row, self.heights] = owner == position + 1
             self.above[row, self.roofs] = -1.0 * (concave_owner == position + 1)
+        if follower is not None and len(concave_owner) and (bounding := answer_row(c, follower)) is not None:
+            wide, right = self._wide(np.append(np.zeros(n_x), bounding[0])[None], np.full(1, bounding[1]))
+            self.above = np.concatenate([self.above, wide])
+            self.above_right = np.concatenate([self.above_right, right])
         self._tangents: list[tuple[int, float]] = []
         self._tangent_rows, self._tangent_right = np.zeros((0, self.columns)), np.zeros(0)
         self._add([(k, at) for k in range(len(owner)) for at in _FIRST_TANGENTS])
