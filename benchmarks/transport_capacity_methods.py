@@ -18,7 +18,6 @@ from scipy.optimize import minimize
 from blocc._lib.precision import double_precision
 from blocc.outer.monitor import Monitor
 from blocc.transport import CapacitySet, DesignModel
-from blocc.transport.design.capacity_descent import Candidate
 from blocc.transport.design.search import Search
 from blocc.transport.travellers.assignment import Case, factorise
 
@@ -60,11 +59,11 @@ def design_by(method, model: DesignModel, start, gamma=1e4, limit=None) -> Searc
     # More than the whole demand fits on no link.
     high = np.maximum(np.minimum(limits.limit, float(model.network.demand.sum()) + 1.0), low)
     x = np.clip(start, low, high)
-    search.keep(Candidate(np.clip(start, 0.0, limits.limit)))
+    search.keep(np.clip(start, 0.0, limits.limit))
     descend = partial({"lbfgsb": _lbfgsb, "newton": _newton}[method], model, low=low, high=high, observe=search.observe)
     for level in [g for g in SWEEP if g < gamma] + [gamma]:
         x = descend(x, level)
-    search.keep(Candidate(np.where(x > 10.0 * low, x, 0.0)))
+    search.keep(np.where(x > 10.0 * low, x, 0.0))
     return search
 
 

@@ -1,8 +1,9 @@
 """Descent of F_gamma over the capacities of the links that are built, within their limits.
 
-The descent in prices knows only x >= 0. Where capacities are limited by a bound on each link, by a budget or by
-symmetry, it supplies a start, and F_gamma itself is minimised here for growing gamma, with one variable for each group
-of tied links. A budget enters through its multiplier, which raises every cost in proportion until what is spent fits.
+The descent in prices supplies a start; here F_gamma itself is minimised, with one variable for each group of tied links
+between its bounds. A budget enters by an augmented Lagrangian: a multiplier, and a parabola beyond the budget. The
+parabola matters. Where the utility grows in proportion with what is spent, no multiplier alone spends a given budget:
+a little less of it and everything is worth building, a little more and nothing is.
 
 The same descent, cut short, is the test of an answer: at a stationary point it finds (next to) nothing to gain.
 """
@@ -10,7 +11,7 @@ The same descent, cut short, is the test of an answer: at a stationary point it 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -23,92 +24,123 @@ from blocc.transport.design.model import CapacityPenalty, DesignModel
 Observer = Callable[[Float[NDArray, "links"], float, CapacityPenalty], None]
 
 #: gamma of the descent, up to the one wanted.
-LEVELS = (30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
-#: How closely a budget that binds is spent.
-SPENT = 2e-3
+LEVELS = (100.0, 1e3, 1e4)
+#: Spending so much more of a budget than there is changes its multiplier by 1.
+_SLACK = 0.05
+#: Rounds of descent with a multiplier of the budget that is put right in between, and what counts as spent exactly.
+_ROUNDS, _EXACT = 3, 1e-4
 
 
-class Candidate(NamedTuple):
-    """Capacities, and the multiplier of the budget that led to them."""
-
-    capacity: Float[NDArray, "links"]
-    budget_price: float = 0.0
-
-
-def descend_level(
+def evaluate(
     model: DesignModel,
     limits: CapacitySet,
-    start: Candidate,
+    capacity: Float[NDArray, "links"],
     gamma: float,
-    observe: Observer,
-    *,
-    is_first: bool,
-    is_last: bool,
-) -> Candidate:
-    """Minimise F_gamma within the limits at one gamma of several, with a multiplier that makes the budget fit."""
-    capacity, price = start
-    low, high = 0.0, np.inf
-    iterations, precision = (400, 1e-13) if is_last else (150, 1e-9)
-    for _ in range(12 if is_first else 6):
-        capacity, _ = descend_built(
-            model, limits, Candidate(capacity, price), gamma, observe, iterations=iterations, precision=precision
-        )
-        spent = float(model.network.cost @ capacity)
-        if spent <= limits.budget and (price == 0.0 or spent >= (1.0 - SPENT) * limits.budget):
-            break
-        if spent > limits.budget:
-            low = price
-            price = 0.5 * (low + high) if np.isfinite(high) else 2.0 * price + 0.05
-        else:
-            high = price
-            price = 0.5 * (low + high) if high > 1e-6 else 0.0
-    return Candidate(capacity, price)
+    warm: Any = None,
+) -> CapacityPenalty:
+    """F_gamma at these capacities, where only what stands above the existing ones is paid for."""
+    found = model.capacities(capacity, gamma, warm)
+    utility, penalised = found.utility + limits.refund, found.utility_penalised + limits.refund
+    return found._replace(value=found.value - limits.refund, utility=utility, utility_penalised=penalised)
+
+
+def worth_of_money(limits: CapacitySet, capacity: Float[NDArray, "links"], found: CapacityPenalty) -> float:
+    """What one more unit of money would earn beyond itself, were it spent in proportion on all that is built."""
+    above = capacity - limits.least
+    spent = float(limits.cost @ above)
+    return max(0.0, -float(np.asarray(found.gradient) @ above) / spent) if spent > 0.0 else 0.0
+
+
+class Descended(NamedTuple):
+    """Where a descent led, within the limits, and what it gained in F_gamma."""
+
+    capacity: Float[NDArray, "links"]
+    gain: float
 
 
 def descend_built(
     model: DesignModel,
     limits: CapacitySet,
-    start: Candidate,
+    start: Float[NDArray, "links"],
     gamma: float,
     observe: Observer = lambda capacity, gamma, found: None,
     *,
     iterations: int,
     precision: float = 1e-13,
-) -> tuple[Float[NDArray, "links"], float]:
-    """At most so many quasi-Newton steps over the links that ``start`` builds; where they led, and what was gained.
-
-    The gain is in F_gamma plus the budget's multiplier times what is spent: the Lagrangian of the budget.
-    """
-    leaders, member = np.unique(limits.group, return_inverse=True)
-    mean = np.bincount(member, start.capacity) / np.bincount(member)
-    built = np.flatnonzero(mean > 0)
-    if not len(built):
-        return np.zeros_like(start.capacity), 0.0
-    budget_cost = start.budget_price * model.network.cost
-    warm = None
-    values_seen: list[float] = []
-
-    def spread(values: Float[NDArray, "built"]) -> Float[NDArray, "links"]:
-        whole = np.zeros(len(leaders))
-        whole[built] = values
-        return whole[member]
-
-    def objective(values: Float[NDArray, "built"]) -> tuple[float, Float[NDArray, "built"]]:
-        nonlocal warm
-        capacity = spread(values)
-        found = model.capacities(capacity, gamma, warm)
-        if float(found.follower.error) < 1e-8 and float(found.penalised.error) < 1e-8:
-            warm = found.warm
-        observe(capacity, gamma, found)
-        slope = np.bincount(member, np.asarray(found.gradient) + budget_cost)
-        values_seen.append(float(found.value) + float(budget_cost @ capacity))
-        return values_seen[-1], slope[built]
-
-    floor = model.threshold
-    most = np.minimum(limits.limit[leaders[built]], 2.0 * float(model.network.demand.sum()) + 1.0)
-    bounds = [(min(floor, top), top) for top in most]
+) -> Descended:
+    """At most so many quasi-Newton steps a round, over the links that ``start``, a member of the limits, builds."""
+    descent = _Descent(model, limits, start, gamma, observe)
+    if not len(descent.built):
+        return Descended(start, 0.0)
+    before, _ = descent.objective(descent.start)
+    penalty = 0.0
+    if limits.has_budget:
+        assert descent.found is not None
+        descent.worth = worth_of_money(limits, start, descent.found)
+        penalty = 1.0 / (_SLACK * (limits.spendable or 1.0))
+    descent.parabola = penalty
+    values = descent.start
     # A line search may take several evaluations a step where F_gamma has kinks; twice the steps must do.
     options = {"maxiter": iterations, "maxfun": 2 * iterations, "maxcor": 30, "ftol": precision, "gtol": 1e-6}
-    result = minimize(objective, mean[built], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    # What fell to the floor is closed, exactly.
-    return spread(np.where(result.x > 2.0 * floor, result.x, 0.0)), values_seen[0] - min(values_seen)
+    for _ in range(_ROUNDS if limits.has_budget else 1):
+        descent.least = np.inf
+        minimize(descent.objective, values, jac=True, method="L-BFGS-B", bounds=descent.bounds, options=options)
+        values = descent.best
+        over = float(limits.cost @ descent.spread(values)) - limits.allowance
+        worth = max(0.0, descent.worth + penalty * over) if limits.has_budget else 0.0
+        if worth == descent.worth or abs(over) <= _EXACT * limits.spendable:
+            break
+        descent.worth = worth
+    capacity = limits.cover(descent.closed(values))
+    if descent.worth > 0.0:
+        capacity = limits.spend(capacity)
+    gain = before - float(evaluate(model, limits, capacity, gamma, descent.warm).value)
+    return Descended(capacity, gain) if gain > 0.0 else Descended(start, 0.0)
+
+
+class _Descent:
+    """F_gamma over the groups of links that are built, with the budget's row in it."""
+
+    def __init__(
+        self, model: DesignModel, limits: CapacitySet, start: Float[NDArray, "links"], gamma: float, observe: Observer
+    ) -> None:
+        self.model, self.limits, self.gamma, self.observe = model, limits, gamma, observe
+        self.leaders, self.member = np.unique(limits.group, return_inverse=True)
+        whole = start[self.leaders]
+        self.built = np.flatnonzero(whole > 0.0)
+        self.start = whole[self.built]
+        lead = self.leaders[self.built]
+        enough = 2.0 * float(model.network.demand.sum()) + 1.0
+        most = np.minimum(limits.limit[lead], np.maximum(limits.least[lead], enough))
+        #: What falls to the floor is closed in the end, exactly.
+        self.floor = np.minimum(np.maximum(limits.least[lead], model.threshold), most)
+        self.bounds = list(zip(self.floor, most, strict=True))
+        self.worth = self.parabola = 0.0
+        self.warm: Any = None
+        self.found: CapacityPenalty | None = None
+        self.least, self.best = np.inf, self.start
+
+    def spread(self, values: Float[NDArray, "built"]) -> Float[NDArray, "links"]:
+        whole = np.zeros(len(self.leaders))
+        whole[self.built] = values
+        return whole[self.member]
+
+    def closed(self, values: Float[NDArray, "built"]) -> Float[NDArray, "links"]:
+        stays = (values > 2.0 * self.model.threshold) | (self.limits.least[self.leaders[self.built]] > 0.0)
+        return self.spread(np.where(stays, values, 0.0))
+
+    def objective(self, values: Float[NDArray, "built"]) -> tuple[float, Float[NDArray, "built"]]:
+        capacity, limits = self.spread(values), self.limits
+        found = self.found = evaluate(self.model, limits, capacity, self.gamma, self.warm)
+        if found.error < 1e-8:
+            self.warm = found.warm
+        self.observe(capacity, self.gamma, found)
+        value, slope = float(found.value), np.asarray(found.gradient)
+        if self.parabola:
+            over = float(limits.cost @ capacity) - limits.allowance
+            worth = max(0.0, self.worth + self.parabola * over)
+            value += (worth**2 - self.worth**2) / (2.0 * self.parabola)
+            slope = slope + worth * limits.cost
+        if value < self.least:
+            self.least, self.best = value, values.copy()
+        return value, np.bincount(self.member, slope, len(self.leaders))[self.built]

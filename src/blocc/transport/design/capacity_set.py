@@ -1,7 +1,8 @@
-"""Where the capacities may lie: not below 0, under a limit for each link, within a budget, equal in both directions."""
+"""Where the capacities may lie: between bounds for each link, within a budget, equal in both directions."""
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,47 +16,126 @@ from blocc.transport.network.network import TransportNetwork
 
 
 class CapacitySet(ConvexSet):
-    """``{x : 0 <= x <= limit, <cost, x> <= budget, x_ij = x_ji where both directions exist}``.
+    """``{x : least <= x <= limit, <cost, x - existing> <= budget, x_ij = x_ji where both directions exist}``.
 
-    ``limit`` is a number or one number for each link, ``budget`` caps the total construction cost, and ``symmetric``
+    ``limit``, ``minimum`` and ``existing`` are a number or one number for each link. What exists cannot be taken away
+    and costs nothing, so ``least`` is the larger of ``existing`` and ``minimum``. The bounds of the network's own
+    columns hold as well; ``existing`` replaces its column. ``budget`` caps the cost of what is built, and ``symmetric``
     ties the two directions of a link. Without any of them it is the nonnegative orthant.
     """
 
     def __init__(
-        self, network: TransportNetwork, *, limit: Any = None, budget: float | None = None, symmetric: bool = False
+        self,
+        network: TransportNetwork,
+        *,
+        limit: Any = None,
+        minimum: Any = None,
+        existing: Any = None,
+        budget: float | None = None,
+        symmetric: bool = False,
     ) -> None:
         count = network.n_links
         self.template, self.size = np.zeros(count), count
         self.cost = network.cost
-        self.budget = _budget(budget)
         self.symmetric = bool(symmetric)
         own = np.arange(count)
         self.partner = np.where(network.reverse >= 0, network.reverse, own) if symmetric else own
         #: Links that are built together: the smaller index of each pair.
         self.group = np.minimum(own, self.partner)
-        limits = _limits(limit, count)
-        self.limit = np.minimum(limits, limits[self.partner])
+        bounds = {"max_capacity": (limit, np.inf), "min_capacity": (minimum, 0.0), "existing_capacity": (existing, 0.0)}
+        given = {name: _bounds(name, value, usual, count) for name, (value, usual) in bounds.items()}
+        self.existing = network.existing_capacity if existing is None else given["existing_capacity"]
+        most = np.minimum(given["max_capacity"], network.max_capacity)
+        least = np.maximum(np.maximum(given["min_capacity"], network.min_capacity), self.existing)
+        self.limit, self.least = np.minimum(most, most[self.partner]), np.maximum(least, least[self.partner])
+        #: What all capacity may cost, were the existing one not free.
+        self.allowance = _budget(budget) + self.refund
+        self._check(network)
+        if self.spendable <= 0.0:
+            self.limit = np.where(self.cost + self.cost[self.partner] > 0.0, self.least, self.limit)
+
+    def _check(self, network: TransportNetwork) -> None:
+        if len(wrong := np.flatnonzero(self.least > self.limit)):
+            a = int(wrong[0])
+            names = f"{network.nodes[network.tail[a]]} -> {network.nodes[network.head[a]]}"
+            raise OptionError(
+                f"max_capacity of link {names} is {self.limit[a]:g}, less than the {self.least[a]:g} it must have"
+            )
+        if (needed := float(self.cost @ self.least)) > self.allowance * (1.0 + 1e-12):
+            raise OptionError(
+                f"budget must be at least {needed - self.refund:g}, which min_capacity costs; got {self.budget:g}"
+            )
 
     def __repr__(self) -> str:
         return f"CapacitySet({self.size} links, budget={self.budget:g}, symmetric={self.symmetric})"
 
     @property
+    def refund(self) -> float:
+        """What the existing capacity would cost."""
+        return float(self.cost @ self.existing)
+
+    @property
+    def budget(self) -> float:
+        """The most that construction may cost; infinite where nothing limits it."""
+        return self.allowance - self.refund
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether construction may cost only so much."""
+        return bool(np.isfinite(self.allowance))
+
+    @property
+    def spendable(self) -> float:
+        """What may be spent on more than the least capacities."""
+        return self.allowance - float(self.cost @ self.least)
+
+    @property
     def is_box(self) -> bool:
-        return not np.isfinite(self.budget) and bool((self.partner == np.arange(self.size)).all())
+        return not self.has_budget and bool((self.partner == np.arange(self.size)).all())
 
     @property
     def is_orthant(self) -> bool:
         """Whether nothing but x >= 0 is asked for."""
-        return self.is_box and bool(np.isinf(self.limit).all())
+        return self.is_box and bool(np.isinf(self.limit).all() and (self.least == 0.0).all())
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether nothing but x >= 0 and a budget is asked for, which takes one multiplier."""
+        plain = copy(self)
+        plain.allowance = np.inf
+        return plain.is_orthant
+
+    def without_ceilings(self) -> CapacitySet:
+        """The same set with neither a budget nor ties nor limits; what may not be built at all stays forbidden."""
+        wider = copy(self)
+        wider.limit, wider.allowance, wider.symmetric = np.where(self.limit > 0.0, np.inf, 0.0), np.inf, False
+        wider.partner = wider.group = np.arange(self.size)
+        return wider
+
+    def drawn_in(self, wide: Float[NDArray, "links"]) -> list[CapacitySet]:
+        """Sets from one that just holds ``wide`` to this one, in steps of about a tenth; ties hold in all of them."""
+        wide = np.maximum(wide, wide[self.partner])
+        over = np.where(
+            (wide > self.limit) & (self.limit > 0.0), wide / np.where(self.limit > 0.0, self.limit, 1.0), 1.0
+        )
+        needed = float(self.cost @ self.least)
+        dear = max(1.0, (float(self.cost @ wide) - needed) / self.spendable) if self.spendable > 0.0 else 1.0
+        count = int(np.clip(np.ceil(10.0 * np.log(max(dear, float(np.max(over, initial=1.0))))), 1, 20))
+        steps = []
+        for part in np.linspace(1.0, 0.0, count + 1)[1:]:
+            step = copy(self)
+            step.limit, step.allowance = self.limit * over**part, needed + self.spendable * dear**part
+            steps.append(step)
+        return steps
 
     def bounds_flat(self) -> tuple[Float[NDArray, "links"], Float[NDArray, "links"]]:
-        return np.zeros(self.size), self.limit.copy()
+        return self.least.copy(), self.limit.copy()
 
     def inequality_flat(self, point: Float[AnyArray, "links"]) -> Float[Array, "rows"]:
-        if not np.isfinite(self.budget):
+        if not self.has_budget:
             return jnp.zeros(0)
         scale = float(np.linalg.norm(self.cost)) or 1.0
-        return jnp.reshape((jnp.dot(self.cost, point) - self.budget) / scale, (1,))
+        return jnp.reshape((jnp.dot(self.cost, point) - self.allowance) / scale, (1,))
 
     def equality_flat(self, point: Float[AnyArray, "links"]) -> Float[Array, "pairs"]:
         first = np.flatnonzero(np.arange(self.size) < self.partner)
@@ -68,53 +148,78 @@ class CapacitySet(ConvexSet):
         cost = 0.5 * (self.cost + self.cost[self.partner])
 
         def at(multiplier: Float[Array, ""]) -> Float[Array, "links"]:
-            return jnp.clip(mean - multiplier * cost, 0.0, self.limit)
+            return jnp.clip(mean - multiplier * cost, self.least, self.limit)
 
-        if not np.isfinite(self.budget):
+        if not self.has_budget:
             return at(jnp.zeros(()))
 
         def narrow(_: Int[Array, ""], interval: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = interval
             middle = 0.5 * (low + high)
-            too_much = jnp.dot(cost, at(middle)) > self.budget
+            too_much = jnp.dot(cost, at(middle)) > self.allowance
             return jnp.where(too_much, middle, low), jnp.where(too_much, high, middle)
 
-        # At the largest ratio everything that costs anything has come down to zero.
-        most = jnp.max(jnp.where(cost > 0, jnp.abs(mean) / np.where(cost > 0, cost, 1.0), 0.0)) + 1.0
-        within = jnp.dot(cost, at(jnp.zeros(()))) <= self.budget
+        # At the largest ratio everything that costs anything has come down to its least.
+        above = jnp.abs(mean - self.least)
+        most = jnp.max(jnp.where(cost > 0, above / np.where(cost > 0, cost, 1.0), 0.0)) + 1.0
+        within = jnp.dot(cost, at(jnp.zeros(()))) <= self.allowance
         _, found = lax.fori_loop(0, 100, narrow, (jnp.zeros(()), most))
         return at(jnp.where(within, 0.0, found))
 
     def interior_flat(self) -> Float[NDArray, "links"]:
-        top = np.where(np.isfinite(self.limit), self.limit, 2.0)
-        spent = float(self.cost @ top)
-        share = 0.5 if spent <= self.budget or spent == 0 else 0.5 * self.budget / spent
-        return share * top
+        top = self._top()
+        extra = float(self.cost @ (top - self.least))
+        share = 0.5 if extra <= self.spendable or extra == 0 else 0.5 * self.spendable / extra
+        return self.least + share * (top - self.least)
 
     def sample_flat(self, generator: np.random.Generator) -> Float[NDArray, "links"]:
-        top = np.where(np.isfinite(self.limit), self.limit, 2.0)
-        return self._affordable(generator.uniform(0.0, 1.0, self.size)[self.group] * top)
+        share = generator.uniform(0.0, 1.0, self.size)[self.group]
+        return self._affordable(self.least + share * (self._top() - self.least))
+
+    def _top(self) -> Float[NDArray, "links"]:
+        return np.where(np.isfinite(self.limit), self.limit, self.least + 2.0)
 
     def cover(self, flow: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
         """The smallest member that carries ``flow``, cut down to the limits and, in proportion, to the budget."""
-        return self._affordable(np.minimum(np.maximum(flow, flow[self.partner]), self.limit))
+        return self._affordable(np.clip(np.maximum(flow, flow[self.partner]), self.least, self.limit))
 
     def _affordable(self, point: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
-        spent = float(self.cost @ point)
-        return point if spent <= self.budget else point * (self.budget / spent)
+        """What stands above the least capacities, in proportion less, until it fits the budget."""
+        above = point - self.least
+        spent = float(self.cost @ above)
+        return point if spent <= self.spendable else self.least + above * (max(self.spendable, 0.0) / spent)
+
+    def spend(self, point: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
+        """A member with more of what stands above the least capacities, in proportion, until the budget is spent."""
+        above = point - self.least
+
+        def at(factor: float) -> Float[NDArray, "links"]:
+            return np.minimum(self.least + factor * above, self.limit)
+
+        low, high = 1.0, 2.0
+        if not self.has_budget or float(self.cost @ above) <= 0.0 or float(self.cost @ at(1e6)) < self.allowance:
+            return point
+        while float(self.cost @ at(high)) < self.allowance:
+            low, high = high, 2.0 * high
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if float(self.cost @ at(middle)) <= self.allowance else (low, middle)
+        return at(low)
 
 
-def _limits(limit: Any, count: int) -> Float[NDArray, "links"]:
-    if limit is None:
-        return np.full(count, np.inf)
+def _bounds(name: str, value: Any, usual: float, count: int) -> Float[NDArray, "links"]:
+    if value is None:
+        return np.full(count, usual)
     try:
-        values = np.broadcast_to(np.asarray(limit, dtype=np.float64), (count,)).copy()
+        values = np.broadcast_to(np.asarray(value, dtype=np.float64), (count,)).copy()
     except (TypeError, ValueError):
         raise OptionError(
-            f"max_capacity must be a number or one number for each of the {count} links, got {np.shape(limit)}"
+            f"{name} must be a number or one number for each of the {count} links, got {np.shape(value)}"
         ) from None
     if np.isnan(values).any() or (values < 0).any():
-        raise OptionError("max_capacity must not be negative or NaN")
+        raise OptionError(f"{name} must not be negative or NaN")
+    if name != "max_capacity" and np.isinf(values).any():
+        raise OptionError(f"{name} must be finite")
     return values
 
 

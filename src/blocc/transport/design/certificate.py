@@ -2,56 +2,54 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from scipy.special import expit, xlogy
 
 from blocc._lib.arrays import AnyArray, Float, NDArray
+from blocc.outer.monitor import Monitor
 from blocc.result import Certificate
-from blocc.transport.design.capacity_descent import Candidate, descend_built
+from blocc.transport.design.capacity_descent import Descended, descend_built, evaluate, worth_of_money
 from blocc.transport.design.design_result import Assignment
 from blocc.transport.design.model import CapacityPenalty, DesignModel
 from blocc.transport.design.search import Search
 from blocc.transport.travellers.assignment import LowerLevel
 from blocc.transport.travellers.flows import group_by_origin, market_flows, travel_times
 
+#: Links that are not built whose price is measured, at most.
+MOST_MEASURED = 10
+
 
 def remaining_gain(search: Search, adopt: bool, small_gain: float) -> float:
     """What a quasi-Newton descent of F_gamma, begun at the answer, still gains; what it gains is adopted.
 
-    It sees kinks and bounds that a gradient at one point does not. After a stop it is kept short.
+    It sees kinks and bounds that a gradient at one point does not. Money that is left although it would earn more than
+    itself is spent on what is built, and counts as a gain too.
+
+    :raises Stop: where the run is to end
     """
     model, limits, gamma = search.model, search.limits, search.gamma
     small = model.network.n_links <= 150
     iterations = (40 if adopt else 10) if small else 4  # on large networks every evaluation takes seconds
     gain = np.inf
+
+    def look_up(*_: Any) -> None:
+        search.monitor.check_time()
+
     for _ in range(3 if adopt and small else 1):
-        before = search.state.best
-        value = float(model.capacities(before.capacity, gamma).value)
-        gains = []
-        for price in _budget_prices(search):
-            start = Candidate(before.capacity, price)
-            capacity, gain = descend_built(model, limits, start, gamma, iterations=iterations)
-            inside = limits.cover(capacity)
-            if price > 0.0 or not np.array_equal(inside, capacity):
-                gain = value - float(model.capacities(inside, gamma).value)
-            gains.append(gain)
-            if adopt:
-                search.keep(Candidate(inside, price))
-        gain = max(0.0, *gains)
+        before, found = search.state.best, search.answer()
+        ways = [descend_built(model, limits, before, gamma, look_up, iterations=iterations)]
+        if limits.has_budget and worth_of_money(limits, before, found) > 0.0:
+            spent = limits.spend(before)
+            look_up()
+            ways.append(Descended(spent, float(found.value - evaluate(model, limits, spent, gamma).value)))
+        for way in ways if adopt else ():
+            search.keep(way.capacity)
+        gain = max(0.0, *(way.gain for way in ways))
         if search.state.best is before or gain <= small_gain:
             break
     return gain
-
-
-def _budget_prices(search: Search) -> list[float]:
-    """Multipliers of the budget to test with: the one that led to the answer, and the one its prices suggest."""
-    limits, answer, cost = search.limits, search.state.best, search.model.network.cost
-    if float(cost @ answer.capacity) < 0.98 * limits.budget:
-        return [0.0]
-    found = search.model.capacities(answer.capacity, search.gamma)
-    worth = search.gamma * (np.asarray(found.penalised.point.price) - np.asarray(found.follower.point.price))
-    inside = (answer.capacity > 0) & (answer.capacity < 0.999 * limits.limit) & (cost > 0)
-    suggested = float(np.median(worth[inside] / cost[inside])) - 1.0 if inside.any() else 0.0
-    return [answer.budget_price, max(suggested, 0.0)]
 
 
 def certify(
@@ -76,17 +74,18 @@ def assignment(
     side: LowerLevel,
     capacity: Float[NDArray, "links"],
     alternative: Float[AnyArray, "origins nodes"],
+    existing: Float[NDArray, "links"],
 ) -> Assignment:
-    """A solution in the network's own order; a closed link has the price that travellers would pay for it."""
+    """A solution in the network's own order; a link that is not built has no price."""
     network = model.network
     y, multipliers = model.unpacked(capacity, side, alternative)
     origins, _ = group_by_origin(network)
     split = len(origins) * network.n_links
     flow, share = np.asarray(y[:split]).reshape(len(origins), -1), np.asarray(y[split:])
-    price = np.where(capacity > 0, np.asarray(multipliers.inequality), _first_unit_prices(model, side))
+    price = np.where(capacity > 0, np.asarray(multipliers.inequality), np.nan)
     share = np.where(network.demand > 0, share, 0.0)
     revenue = float(network.demand * network.revenue @ share)
-    cost = float(network.cost @ capacity)
+    cost = float(network.cost @ (capacity - existing))
     return Assignment(
         flow=flow.sum(axis=0),
         price=price,
@@ -99,12 +98,60 @@ def assignment(
     )
 
 
-def _first_unit_prices(model: DesignModel, side: LowerLevel) -> Float[NDArray, "links"]:
-    """What travellers would pay for a first unit of each link, were it open; NaN where it leads to new places only."""
+def measured_prices(
+    model: DesignModel, capacity: Float[NDArray, "links"], found: CapacityPenalty, gamma: float, monitor: Monitor
+) -> tuple[Float[NDArray, "links"], float]:
+    """What travellers save, per unit, by a little capacity on links that are not built, and how much that is.
+
+    The most promising links are measured, each by solving the lower level once more; the others have NaN. The slope at
+    no capacity at all would not do: it holds for the few who would save most, and says nothing about a capacity that
+    anyone would build.
+
+    :raises Stop: where the run is to end
+    """
+    network = model.network
+    built, measured = capacity[capacity > 0.0], np.full(network.n_links, np.nan)
+    unit = 0.01 * float(np.mean(built) if len(built) else np.mean(network.demand))
+    promise = np.where(capacity > 0.0, 0.0, _promise(model, found.follower, unit))
+    count = MOST_MEASURED if network.n_links <= 150 else MOST_MEASURED // 2
+    for link in np.argsort(-promise, kind="stable")[:count]:
+        if promise[link] <= 0.0:
+            break
+        monitor.check_time()
+        with_unit = capacity.copy()
+        with_unit[link] = unit
+        ahead = model.capacities(with_unit, gamma).follower
+        if float(ahead.error) < 1e-7:
+            measured[link] = max(0.0, (_value(found.follower) - _value(ahead)) / unit)
+    return measured, unit
+
+
+def _value(side: LowerLevel) -> float:
+    return 0.5 * float(side.value + side.bound)
+
+
+def _promise(model: DesignModel, side: LowerLevel, unit: float) -> Float[NDArray, "links"]:
+    """What the first ``unit`` of each link may save, per unit: a rough figure, which ranks the links worth measuring.
+
+    Those who pass its head today save the difference, whoever saves most first; a market that ends at its head and has
+    no way yet gains one.
+    """
     graph = model.graph
-    potential = np.asarray(side.point.potential)
+    potential, flow = np.asarray(side.point.potential), np.asarray(side.point.flow)
     known = np.asarray(side.nodes) | (np.arange(potential.shape[1]) == np.asarray(graph.origin)[:, None])
     saved = potential[:, graph.head] - potential[:, graph.tail] - graph.time
-    saved = np.where(known[:, graph.head] & known[:, graph.tail], np.maximum(saved, 0.0), -np.inf)
-    most = saved.max(axis=0)
-    return np.where(np.isfinite(most), most, np.nan)
+    saved = np.where(known[:, graph.head] & known[:, graph.tail], np.maximum(saved, 0.0), 0.0)
+    through = np.zeros(potential.shape)
+    np.add.at(through.T, graph.head, flow.T)
+    passing = through[:, graph.head]
+    order = np.argsort(-saved, axis=0)
+    saved, passing = np.take_along_axis(saved, order, axis=0), np.take_along_axis(passing, order, axis=0)
+    taken = np.clip(unit - (np.cumsum(passing, axis=0) - passing), 0.0, passing)
+    demand, better = (
+        graph.demand[:, graph.head],
+        graph.alternative[:, graph.head] - potential[:, graph.tail] - graph.time,
+    )
+    share = np.minimum(unit / np.maximum(demand, 1e-300), expit(better))
+    opened = demand * (better * share - xlogy(share, share) - xlogy(1.0 - share, 1.0 - share))
+    opened = np.where(known[:, graph.tail] & ~known[:, graph.head], opened, 0.0)
+    return (np.sum(saved * taken, axis=0) + np.max(opened, axis=0)) / unit

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc._lib.compiled import compile_seconds
+from blocc._lib.compiled import clock_without_compilation, compile_seconds
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
@@ -24,9 +24,8 @@ from blocc.resume.recorded import RecordedMonitor
 from blocc.resume.recording import CheckpointError
 from blocc.run.conclude import versions
 from blocc.solve import solve
-from blocc.transport.design.capacity_descent import Candidate
 from blocc.transport.design.capacity_set import CapacitySet
-from blocc.transport.design.certificate import assignment, certify, remaining_gain
+from blocc.transport.design.certificate import assignment, certify, measured_prices, remaining_gain
 from blocc.transport.design.design_result import Design, Start
 from blocc.transport.design.kept_search import keep_search, restore_search
 from blocc.transport.design.model import CapacityPenalty, DesignModel
@@ -57,8 +56,10 @@ def design_network(
     """Choose the capacities that earn most, and return them with a certificate.
 
     ``options`` are the fields of :class:`~blocc.transport.design.options.DesignOptions`: the penalty ``gamma``; how
-    many random ``starts`` are tried, with which ``seed``; limits by ``budget``, ``symmetric`` and ``max_capacity``; the
-    ``method`` or ``preset``; the ``tolerance`` of the certificate; ``time_limit`` and ``max_iterations``.
+    many random ``starts`` are tried, with which ``seed``; limits by ``budget``, ``symmetric``, ``max_capacity``,
+    ``min_capacity`` and ``existing_capacity``; the ``method`` or ``preset``; the ``tolerance`` of the certificate;
+    ``time_limit`` and ``max_iterations``. A time limit counts from the first evaluation, without compilation. After it,
+    or after Ctrl-C, the best design so far is solved exactly once more and returned.
 
     :param x0: the capacities of a single start, in place of random ones
     :param callback: sees every recorded iteration, and stops the run by returning True
@@ -85,9 +86,10 @@ def design_network(
         raise CheckpointError(
             f"{resume} holds {begun} starts, this run would have {settings.starts}: give starts={begun} or more"
         )
-    monitor = RecordedMonitor(recording, lambda x: x, callback, report, settings.time_limit)
-    with double_precision(), single_blas_thread(), interruptible(monitor.request), closing(recording):
-        design = _Run(model or DesignModel(network), problem, limits, settings, monitor).all(start)
+    with double_precision(), single_blas_thread(), clock_without_compilation(), closing(recording):
+        monitor = RecordedMonitor(recording, lambda x: x, callback, report, settings.time_limit)
+        with interruptible(monitor.request):
+            design = _Run(model or DesignModel(network), problem, limits, settings, monitor).all(start)
     return replace(design, message=design.message + recording.remark())
 
 
@@ -125,13 +127,15 @@ class _Run:
             search = Search(self.model, self.limits, self.gamma, self.monitor, fixed=self.options.has_fixed_gamma)
             try:
                 self._start(search, index, x0)
-                ended = Status.CONVERGED
             except Stop as stop:
-                stopped, ended = stop.reason, _STOPPED[stop.reason]
+                stopped = stop.reason
                 search.settle()
-            capacity, state = search.state.best.capacity, search.state
-            utility = float(self.model.capacities(capacity, self.gamma).utility)
-            done.append(Start(utility, ended, int((capacity > 0).sum()), state.evaluations, state.seconds))
+            except KeyboardInterrupt:  # Ctrl-C once more, before the first one was heeded: no further work
+                stopped = StopReason.INTERRUPTED
+            found, state = search.answer(), search.state
+            status = self._own_status(found) if stopped is None else _STOPPED[stopped]
+            built = int((state.best > 0).sum())
+            done.append(Start(float(found.utility), status, built, state.evaluations, state.seconds))
             if best is None or search.state.score > best[0].state.score:
                 best = (search, list(self.monitor.rows))
             if stopped is not None:
@@ -139,13 +143,19 @@ class _Run:
         assert best is not None
         return self._conclude(*best, done, stopped)
 
+    def _own_status(self, found: CapacityPenalty) -> Status:
+        """Of a start that ran to its end; only the best one is also tried for what it leaves to be gained."""
+        gap, allowed = float(-found.utility - found.value), self.options.allowed_gain(float(found.utility))
+        hides = gap > allowed and not self.options.has_fixed_gamma
+        return Status.STALLED if hides or found.error > 1e-6 else Status.CONVERGED
+
     # --- one start --------------------------------------------------------------------------------------------------
     def _start(self, search: Search, index: int, x0: Float[NDArray, "links"] | None) -> None:
         is_resumed = restore_search(search, index)
-        earlier, began, compiled = search.state.seconds, self.monitor.elapsed(), compile_seconds()
+        earlier, began = search.state.seconds, self.monitor.elapsed()
 
         def count_seconds() -> None:
-            search.state.seconds = earlier + self.monitor.elapsed() - began - (compile_seconds() - compiled)
+            search.state.seconds = earlier + self.monitor.elapsed() - began
 
         def after_stage() -> None:
             count_seconds()
@@ -155,7 +165,7 @@ class _Run:
         try:
             if self.options.method == "pgd":
                 start = random.uniform(*(network.start_range or network.usual_range), network.n_links)
-                start = np.clip(start if x0 is None else x0, 0.0, self.limits.limit)
+                start = np.clip(start if x0 is None else x0, *self.limits.bounds_flat())
                 search.run([partial(self._published, search, start)], after_stage)
                 return
             if not is_resumed:
@@ -169,7 +179,7 @@ class _Run:
 
     def _published(self, search: Search, start: Float[NDArray, "links"]) -> None:
         """Algorithm 1 with the published step; the structured oracle stands in for its inner loops."""
-        search.keep(Candidate(start))
+        search.keep(start)
         self.monitor.check_time()
         result = solve(
             self.problem,
@@ -186,7 +196,7 @@ class _Run:
         search.state.evaluations += result.counts["evaluations"]
         self.monitor.rows = list(result.history.rows())
         search.state.score = -np.inf  # the published method's answer is where it ends, not the best point on the way
-        search.keep(Candidate(np.asarray(result.x)))
+        search.keep(np.asarray(result.x))
         if result.status is Status.STOPPED:
             raise Stop(StopReason.INTERRUPTED if self.monitor.interrupted else StopReason.CALLBACK)
         if result.status is Status.TIME_LIMIT:
@@ -201,31 +211,38 @@ class _Run:
     def _conclude(
         self, search: Search, rows: list[HistoryRow], done: list[Start], stopped: StopReason | None
     ) -> Design:
+        gain, prices, unit = np.nan, np.full(self.model.network.n_links, np.nan), 0.0
+        if stopped is None:
+            try:
+                adopt = self.options.method != "pgd"
+                gain = remaining_gain(search, adopt, 0.1 * self.options.allowed_gain(search.state.score))
+                prices, unit = measured_prices(self.model, search.state.best, search.answer(), self.gamma, self.monitor)
+            except Stop as stop:
+                stopped = stop.reason
         self.monitor.close()
-        adopt = stopped is None and self.options.method != "pgd"
-        gain = remaining_gain(search, adopt, 0.1 * self.options.allowed_gain(search.state.score))
-        capacity = search.state.best.capacity
-        found = search.state.solution or self.model.capacities(capacity, self.gamma)
+        capacity, found = search.state.best, search.answer()
         certificate, relative = certify(self.model, capacity, found, gain)
         status, message = self._judge(certificate, relative, found, stopped)
-        finished = [start if start.status is not Status.CONVERGED else start._replace(status=status) for start in done]
-        graph, compiled = self.model.graph, compile_seconds() - self.compiled_before
+        graph, existing = self.model.graph, self.limits.existing
         penalised_alternative = graph.alternative + graph.revenue / self.gamma
+        follower = assignment(self.model, found.follower, capacity, graph.alternative, existing)
         return Design(
             network=self.model.network,
             capacity=capacity,
-            follower=assignment(self.model, found.follower, capacity, graph.alternative),
-            penalised=assignment(self.model, found.penalised, capacity, penalised_alternative),
+            follower=follower._replace(price=np.where(capacity > 0, follower.price, prices)),
+            penalised=assignment(self.model, found.penalised, capacity, penalised_alternative, existing),
             gamma=self.gamma,
             status=status,
             message=message,
             certificate=certificate,
             history=History(rows),
             what_if=tuple(search.state.what_if),
-            starts=tuple(finished),
-            seconds={"compile": compiled, "run": self.monitor.elapsed() - compiled},
+            starts=tuple(done),
+            seconds={"compile": compile_seconds() - self.compiled_before, "run": self.monitor.elapsed()},
             settings=self.options.settings(),
             versions=versions(),
+            lower_level_error=relative,
+            price_unit=unit,
         )
 
     def _judge(

@@ -28,7 +28,9 @@ class DesignOptions:
     seed: int = 0  #: of the starts
     budget: float | None = None  #: the most that construction may cost
     symmetric: bool = False  #: same capacity in both directions of a link
-    max_capacity: Any = None  #: the most a link may have: a number, or one for each link
+    max_capacity: Any = None  #: the most a link may have: a number, or one for each link; 0 forbids a link
+    min_capacity: Any = None  #: the least a link must have, likewise; more than 0 forces a link
+    existing_capacity: Any = None  #: what a link has today, likewise: it stays, and costs nothing
     method: str = "prices"  #: or "pgd": Algorithm 1 as published
     preset: str = "default"  #: or "paper": Algorithm 1 with its step and gamma
     #: What the certificate's stationarity and penalty gap may amount to, relative to 1 + |utility|.
@@ -77,7 +79,14 @@ class DesignOptions:
 
     def capacity_set(self, network: TransportNetwork) -> CapacitySet:
         """X, for a network."""
-        limits = CapacitySet(network, limit=self.max_capacity, budget=self.budget, symmetric=self.symmetric)
+        limits = CapacitySet(
+            network,
+            limit=self.max_capacity,
+            minimum=self.min_capacity,
+            existing=self.existing_capacity,
+            budget=self.budget,
+            symmetric=self.symmetric,
+        )
         if self.method != "prices" and not limits.is_box:
             raise OptionError(f"method {self.method!r} knows no budget and no symmetry; use method='prices'")
         return limits
@@ -90,7 +99,8 @@ class DesignOptions:
     def settings(self) -> dict[str, Any]:
         """The options that shape a design, as plain values."""
         plain = {name: value for name, value in asdict(self).items() if name not in ("time_limit", "max_iterations")}
-        return plain | {"max_capacity": None if self.max_capacity is None else np.asarray(self.max_capacity).tolist()}
+        bounds = {name: plain[name] for name in ("max_capacity", "min_capacity", "existing_capacity")}
+        return plain | {name: None if given is None else np.asarray(given).tolist() for name, given in bounds.items()}
 
 
 def _check(name: str, is_right: bool, expected: str, value: Any) -> None:

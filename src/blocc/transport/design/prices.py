@@ -133,6 +133,7 @@ class PriceProblem:
     ceiling: float  #: the largest price
     group: Int[NDArray, "links"]  #: links of one group are opened and closed together
     observe: Callable[[PricePenalty], None] = lambda found: None  #: called with every evaluation that improves
+    first_step: float = np.inf  #: no price changes by more in the first step, which else is the whole gradient
 
 
 def temperature_of(gamma: float, unit: float) -> float:
@@ -149,19 +150,23 @@ def descend(problem: PriceProblem, prices: Float[NDArray, "links"], is_open: Boo
     def objective(values: Float[NDArray, "free"]) -> tuple[float, Float[NDArray, "free"]]:
         nonlocal least, where, found
         trial = prices.copy()
-        trial[free] = values
+        trial[free] = unit * values
         ahead = problem.evaluate(trial, is_open)
         value = float(ahead.value)
         if value < least:
             least, where, found = value, trial, ahead
             problem.observe(ahead)
-        return value, np.asarray(ahead.gradient)[free]
+        return value, unit * np.asarray(ahead.gradient)[free]
 
-    start = np.clip(prices[free], 0.0, problem.ceiling)
+    unit, start = 1.0, np.clip(prices[free], 0.0, problem.ceiling)
+    if len(free) and np.isfinite(problem.first_step):
+        _, slope = objective(start)
+        unit = min(1.0, float(np.sqrt(problem.first_step / max(float(np.max(np.abs(slope))), 1e-300))))
     if len(free):
-        bounds = [(0.0, problem.ceiling)] * len(free)
-        options = {"maxiter": 400, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6}
-        minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        bounds = [(0.0, problem.ceiling / unit)] * len(free)
+        most = 400 if len(free) <= LARGE else 100  # where the next stage of the homotopy goes on from here anyway
+        options = {"maxiter": most, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6}
+        minimize(objective, start / unit, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     else:
         objective(start)
     assert found is not None
@@ -171,6 +176,8 @@ def descend(problem: PriceProblem, prices: Float[NDArray, "links"], is_open: Boo
 
 #: Smaller gains (relative to the value) are not worth a move.
 GAIN = 1e-6
+#: On more links than these, not every move is evaluated: so many links and moves in all.
+LARGE, MOST_EVALUATED = 300, 40_000
 
 
 def polish(
@@ -192,7 +199,7 @@ def polish(
     best, group = start, problem.group
     for _ in range(max_moves):
         moves = []
-        for leader in np.unique(group[allowed]):
+        for leader in _promising(best, group, allowed, threshold):
             links = (group == leader) & allowed
             closing = bool((best.capacity[links] > threshold).any())
             changed, prices = is_open.copy(), best.prices.copy()
@@ -209,3 +216,17 @@ def polish(
         else:
             break
     return best, is_open
+
+
+def _promising(
+    best: Descent, group: Int[NDArray, "links"], allowed: Bool[NDArray, "links"], threshold: float
+) -> Int[NDArray, "leaders"]:
+    """The groups of links worth a look: all, or of many those that carry least and those that cost least."""
+    leaders = np.unique(group[allowed])
+    if len(leaders) <= LARGE:
+        return leaders
+    carrying = best.capacity[leaders] > threshold
+    half = max(5, MOST_EVALUATED // len(leaders) // 2)
+    smallest = leaders[carrying][np.argsort(best.capacity[leaders[carrying]], kind="stable")[:half]]
+    cheapest = leaders[~carrying][np.argsort(best.prices[leaders[~carrying]], kind="stable")[:half]]
+    return np.concatenate((smallest, cheapest))

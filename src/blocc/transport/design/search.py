@@ -16,9 +16,10 @@ import numpy as np
 from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.outer.monitor import Monitor
 from blocc.result import HistoryRow
-from blocc.transport.design.capacity_descent import LEVELS, Candidate, descend_built, descend_level
+from blocc.transport.design.capacity_descent import LEVELS, descend_built, evaluate, worth_of_money
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.design_result import WhatIf
+from blocc.transport.design.limited_prices import LimitedPrices, LimitMultipliers
 from blocc.transport.design.model import CapacityPenalty, DesignModel
 from blocc.transport.design.prices import (
     FINEST,
@@ -35,9 +36,10 @@ from blocc.transport.design.prices import (
 WHAT_IF = (2.0, 4.5, 10.0, 100.0, 1e3)
 #: Links are closed and reopened at these gammas of the homotopy: early, while moves are large, and once more later.
 POLISHED_AT = (10.0, 100.0)
-#: Where capacities are limited, the homotopy in prices ends here and the descent in the capacities takes over. With
-#: tied links it sees each direction pay for itself alone, so it hands over early.
-HANDED_OVER_AT, TIED_HANDED_OVER_AT = 100.0, 10.0
+#: Where capacities are limited, the homotopy in prices ends here and the descent in the capacities takes over.
+HANDED_OVER_AT = 100.0
+#: Where the descent follows a design while limits are drawn in, prices change by so many units of time at first.
+FIRST_STEP = 0.03
 #: Closing one link after the other ends after so many.
 MOST_CLOSED = 8
 
@@ -51,26 +53,32 @@ class SearchState:
     """Where a search stands between two stages."""
 
     is_open: Bool[NDArray, "links"]  #: links that the descent in prices may use
-    cost: Float[NDArray, "links"]  #: of a unit of capacity, the multiplier of the budget included
+    first_prices: Float[NDArray, "links"]  #: where it began
+    early_prices: Float[NDArray, "links"]  #: of the first polishing, before the limits are drawn in
+    early_open: Bool[NDArray, "links"]
     prices: Float[NDArray, "links"]
-    flow: Float[NDArray, "links"]  #: the follower's, at these prices
+    multipliers: LimitMultipliers  #: of the limits, at these prices
+    flow: Float[NDArray, "links"]  #: the follower's, at these prices; later the capacities
     penalised_flow: Float[NDArray, "links"]
-    provisional_flow: Float[NDArray, "links"]  #: where the descent in prices has met its best
-    best: Candidate  #: the best capacities so far, judged by exact answers of the travellers
+    provisional: Float[NDArray, "links"]  #: the best capacities of the descent in prices, without an exact answer
+    widest: Float[NDArray, "links"]  #: the flows of the design without limits
+    best: Float[NDArray, "links"]  #: the best capacities so far, judged by exact answers of the travellers
     score: float = -np.inf  #: of the best capacities
     solution: CapacityPenalty | None = None  #: both answers at the best capacities, as they were judged
-    budget_price: float = 0.0
-    provisional_utility: float = -np.inf  #: the best that the descent in prices has met, without an exact answer
+    provisional_utility: float = -np.inf
+    is_followed: bool = False  #: whether prices change by small steps, from the design without limits
     evaluations: int = 0
     stage: int = 0  #: stages done
     what_if: list[WhatIf] = field(default_factory=list)
     seconds: float = 0.0  #: spent so far, without compiling
 
     @classmethod
-    def initial(cls, model: DesignModel, limits: CapacitySet) -> SearchState:
+    def initial(cls, limits: CapacitySet) -> SearchState:
         """Nothing found yet."""
-        zero = np.zeros(model.network.n_links)
-        return cls(limits.limit > 0, model.network.cost, zero, zero, zero, zero, Candidate(zero))
+        zero = np.zeros(limits.size)
+        multipliers = LimitMultipliers.none(limits.size)
+        allowed = limits.limit > 0.0
+        return cls(allowed, zero, zero, allowed, zero, multipliers, zero, zero, limits.least, zero, limits.least)
 
 
 class Search:
@@ -80,16 +88,17 @@ class Search:
         self, model: DesignModel, limits: CapacitySet, gamma: float, monitor: Monitor, *, fixed: bool = False
     ) -> None:
         self.model, self.limits, self.gamma, self.monitor = model, limits, gamma, monitor
+        self.wider = limits.without_ceilings()
         self.fixed = fixed  #: whether gamma is the user's: then F_gamma is what counts, otherwise the exact utility
-        self.state = SearchState.initial(model, limits)
+        self.state = SearchState.initial(limits)
         # Ten descents before a polishing gives up suit a city; on large networks every descent is costly.
         self.max_failures, self.max_moves = (10, 100) if model.network.n_links <= 150 else (3, 4)
 
     # --- stages -----------------------------------------------------------------------------------------------------
     def begin(self, prices: Float[NDArray, "links"]) -> None:
-        """Start at these prices; to build nothing is always possible."""
-        self.keep(Candidate(np.zeros(self.model.network.n_links)))
-        self.state.prices = prices
+        """Start at these prices; to build no more than must be is always possible."""
+        self.keep(self.limits.least)
+        self.state.prices = self.state.first_prices = prices
 
     def run(self, stages: list[Stage], after_stage: Callable[[], None]) -> None:
         """Work off the stages that are not done yet."""
@@ -99,118 +108,164 @@ class Search:
             after_stage()
 
     def stages(self) -> list[Stage]:
-        """Follow gamma upwards and the temperature downwards, then fit the limits if there are any."""
-        unlimited = self.limits.is_orthant
-        end = TIED_HANDED_OVER_AT if self.limits.symmetric else HANDED_OVER_AT
-        last = self.gamma if unlimited else min(self.gamma, end)
-        gammas = [gamma for gamma in GAMMAS if gamma < last] + [last]
-        early = max((gamma for gamma in gammas if gamma <= POLISHED_AT[0]), default=gammas[0])
-        stages: list[Stage] = []
-        for gamma in gammas:
-            stages.append(partial(self._follow, gamma, noted=unlimited and gamma in (*WHAT_IF, last), early=early))
-        if not unlimited:
-            levels = [level for level in LEVELS if level < self.gamma] + [self.gamma]
-            stages += [partial(self._fit, level, is_first=level == levels[0]) for level in levels]
-            return stages + [self._close] * MOST_CLOSED
+        """Follow gamma upwards and the temperature downwards; where there are limits, once without and once with them.
+
+        In between, at a small gamma, the limits are drawn in step by step, so that the design without limits changes
+        into one within them. Cut down to the limits at once, it would lead to a worse one. Within a budget alone, which
+        is cheap to keep to, the search also begins once more where it began at first.
+        """
+        unlimited = self._homotopy(self.wider, GAMMAS[0], self.gamma)
+        if self.limits.is_orthant:
+            return unlimited
+        drawn = self._early(self.gamma)
+        if self.limits.is_simple:
+            followed = self._homotopy(self.limits, drawn, self.gamma)
+            return [
+                *unlimited,
+                self._cut,
+                self._draw_in,
+                *followed,
+                self._return,
+                *self._homotopy(self.limits, GAMMAS[0], self.gamma),
+            ]
+        last = min(self.gamma, HANDED_OVER_AT)
+        levels = [level for level in LEVELS if level < self.gamma] + [self.gamma]
+        fits: list[Stage] = [partial(self._fit, level) for level in levels]
+        limited = self._gammas(self.limits, drawn, last)
+        return [*unlimited, self._cut, self._draw_in, *limited, *fits, *[self._close] * MOST_CLOSED]
+
+    def _homotopy(self, within: CapacitySet, first: float, last: float) -> list[Stage]:
+        """From one gamma to another, and on to a design."""
+        stages = self._gammas(within, first, last)
         if self.fixed:
             return [*stages, self._settle_at_gamma]
         unit = self.model.time_unit
         finer = [value * unit for value in FINEST if value * unit < temperature_of(self.gamma, unit)]
-        return [*stages, *(partial(self._sharpen, temperature) for temperature in finer), self._keep_flow]
+        return [*stages, *(partial(self._sharpen, temperature, within) for temperature in finer), self._keep_flow]
 
-    def _follow(self, gamma: float, *, noted: bool, early: float) -> None:
+    def _gammas(self, within: CapacitySet, first: float, last: float) -> list[Stage]:
+        gammas = [gamma for gamma in GAMMAS if first <= gamma < last] + [last]
+        noted = () if within is self.wider and not self.limits.is_orthant else (*WHAT_IF, last)
+        stages: list[Stage] = []
+        for gamma in gammas:
+            stages.append(partial(self._follow, gamma, within, noted=gamma in noted, early=self._early(last)))
+        return stages
+
+    def _early(self, last: float) -> float:
+        """The gamma at which links are closed and reopened first, and at which limits are drawn in."""
+        return max((gamma for gamma in (*GAMMAS, last) if gamma <= min(POLISHED_AT[0], last)), default=last)
+
+    def _follow(self, gamma: float, within: CapacitySet, *, noted: bool, early: float) -> None:
         """One gamma of the homotopy: descend, perhaps polish, and perhaps note what its design is worth."""
         began = self.monitor.elapsed()
         temperature = temperature_of(gamma, self.model.time_unit)
-        descent = self._descend(gamma, temperature)
-        if gamma == early:
-            descent = self._afford(descent, gamma)
+        descent = self._descend(gamma, temperature, within)
         if gamma in (early, POLISHED_AT[1]):
             descent, self.state.is_open = polish(
-                self._price_problem(gamma, temperature),
+                self._price_problem(gamma, temperature, within),
                 descent,
                 self.state.is_open,
-                self.limits.limit > 0,
+                (within.limit > 0.0) & (within.least == 0.0),
                 threshold=self.model.threshold,
                 max_failures=self.max_failures,
                 max_moves=self.max_moves,
             )
             self._reach(descent)
+        if gamma == early and within is not self.limits:
+            self.state.early_prices, self.state.early_open = self.state.prices, self.state.is_open
         if noted:
             seconds, capacity = self.monitor.elapsed() - began, self._carrying(descent.capacity)
-            found = self.model.capacities(capacity, gamma)
+            found = evaluate(self.model, self.limits, capacity, gamma)
+            if not self.fixed:
+                self._adopt(capacity, found, None)
+            self.state.what_if = [row for row in self.state.what_if if row.gamma != gamma]
             row = (float(found.utility), float(found.utility_penalised), found.distance, int((capacity > 0).sum()))
             self.state.what_if.append(WhatIf(gamma, *row, seconds))
 
-    def _price_problem(self, gamma: float, temperature: float) -> PriceProblem:
-        def evaluate(prices: Float[NDArray, "links"], is_open: Bool[NDArray, "links"]) -> PricePenalty:
-            self.state.evaluations += 1
-            return self.model.prices(prices, gamma, is_open, temperature, self.state.cost)
+    def _price_problem(self, gamma: float, temperature: float, within: CapacitySet) -> PriceProblem:
+        def evaluate_limited(prices: Float[NDArray, "links"], is_open: Bool[NDArray, "links"]) -> PricePenalty:
+            def free(prices: Float[NDArray, "links"], cost: Float[NDArray, "links"]) -> PricePenalty:
+                self.monitor.check_time()
+                self.state.evaluations += 1
+                return self.model.prices(prices, gamma, is_open, temperature, cost)
 
-        return PriceProblem(evaluate, self.model.ceiling, self.limits.group, partial(self._observe_prices, gamma))
+            limited = LimitedPrices(within, self.state.multipliers)
+            found = limited.evaluate(free, prices, gamma)
+            self.state.multipliers = limited.multipliers
+            return found
 
-    def _descend(self, gamma: float, temperature: float) -> Descent:
-        descent = descend(self._price_problem(gamma, temperature), self.state.prices, self.state.is_open)
+        step = FIRST_STEP * self.model.time_unit if self.state.is_followed else np.inf
+        observe = partial(self._observe_prices, gamma)
+        return PriceProblem(evaluate_limited, self.model.ceiling, within.group, observe, step)
+
+    def _descend(self, gamma: float, temperature: float, within: CapacitySet) -> Descent:
+        descent = descend(self._price_problem(gamma, temperature, within), self.state.prices, self.state.is_open)
         self._reach(descent)
         return descent
 
-    def _sharpen(self, temperature: float) -> None:
-        self._descend(self.gamma, temperature)
+    def _sharpen(self, temperature: float, within: CapacitySet) -> None:
+        self._descend(self.gamma, temperature, within)
 
     def _reach(self, descent: Descent) -> None:
         self.state.prices, self.state.flow, self.state.penalised_flow, _ = descent
 
     def _keep_flow(self) -> None:
         """At the lowest temperature flows split over equally cheap paths exactly: they are the design."""
-        self.keep(Candidate(self._carrying(self.state.flow)))
+        self.keep(self._carrying(self.state.flow))
 
     def _settle_at_gamma(self) -> None:
         """The minimiser of F_gamma at the user's gamma: the penalised flows, and a descent without smoothing."""
-        start = Candidate(self._carrying(self.state.penalised_flow))
+        self.state.flow = start = self._carrying(self.state.penalised_flow)
         self.keep(start)
-        capacity, _ = descend_built(self.model, self.limits, start, self.gamma, self.observe, iterations=400)
-        self.keep(Candidate(capacity))
+        self.keep(descend_built(self.model, self.limits, start, self.gamma, self.observe, iterations=400).capacity)
 
     # --- limits -----------------------------------------------------------------------------------------------------
-    def _afford(self, descent: Descent, gamma: float) -> Descent:
-        """Make every link cost more, in proportion, until what the flows need fits the budget."""
-        state, cost, budget = self.state, self.model.network.cost, self.limits.budget
-        low, high, price = 0.0, np.inf, 0.0
-        for _ in range(14):
-            spent = float(cost @ np.maximum(descent.capacity, descent.capacity[self.limits.partner]))
-            if (spent <= budget and price == 0.0) or 0.9 * budget <= spent <= 1.05 * budget:
-                break
-            low, high = (price, high) if spent > budget else (low, price)
-            price = 0.5 * (low + high) if np.isfinite(high) else 2.0 * price + 0.1
-            state.cost = cost * (1.0 + price)
-            descent = self._descend(gamma, temperature_of(gamma, self.model.time_unit))
-        state.budget_price = price
-        return descent
+    def _cut(self) -> bool:
+        """Cut the design without limits down to them; True where that takes nothing away."""
+        self.state.widest = np.where(self.state.flow > self.model.threshold, self.state.flow, 0.0)
+        return np.array_equal(self._carrying(self.state.flow), np.maximum(self.state.widest, self.limits.least))
 
-    def _fit(self, level: float, *, is_first: bool) -> None:
-        """Descend within the limits from where the prices led; ``flow`` then holds the capacities."""
-        is_last, state = level == self.gamma, self.state
-        start = Candidate(self._carrying(state.flow) if is_first else state.flow, state.budget_price)
-        found = descend_level(self.model, self.limits, start, level, self.observe, is_first=is_first, is_last=is_last)
+    def _fit(self, gamma: float) -> None:
+        """Descend within the limits from where the search stands; ``flow`` holds the capacities."""
+        is_last = gamma == self.gamma
+        iterations, precision = (150, 1e-11) if is_last else (60, 1e-7)
+        start = self._carrying(self.state.flow)
+        found = descend_built(
+            self.model, self.limits, start, gamma, self.observe, iterations=iterations, precision=precision
+        )
+        self.state.flow = found.capacity
         if is_last:
-            found = found._replace(capacity=self.limits.cover(found.capacity))
-            self.keep(found)
-        state.flow, state.budget_price = found
+            self.keep(found.capacity)
+
+    def _draw_in(self) -> None:
+        """Follow the penalty function at a small gamma from the design without limits to one within them."""
+        state, gamma = self.state, self._early(self.gamma)
+        wide = np.maximum(state.widest, self.limits.least)
+        state.prices, state.is_open, state.is_followed = state.early_prices, state.early_open, True
+        for within in self.limits.drawn_in(wide):
+            self._descend(gamma, temperature_of(gamma, self.model.time_unit), within)
+
+    def _return(self) -> None:
+        """Begin once more at the first prices, now within the limits."""
+        first = SearchState.initial(self.limits)
+        self.state.prices, self.state.is_open = self.state.first_prices, first.is_open
+        self.state.multipliers, self.state.is_followed = first.multipliers, False
 
     def _close(self) -> bool:
         """Close the group of links whose closing raises the exact utility most, and descend; True where none does."""
-        capacity = self.state.flow
-        leaders = np.unique(self.limits.group[capacity > 0])
+        capacity = self.state.best
+        leaders = np.unique(self.limits.group[(capacity > 0.0) & (self.limits.least == 0.0)])
         smallest = sorted(leaders, key=lambda leader: capacity[leader])[: 2 * self.max_failures]
         found = []
         for leader in smallest:
+            self.monitor.check_time()
             trial = np.where(self.limits.group == leader, 0.0, capacity)
-            found.append((self._score(self.model.capacities(trial, self.gamma)), int(leader)))
+            found.append((self._score(evaluate(self.model, self.limits, trial, self.gamma)), int(leader)))
             self.state.evaluations += 1
         if not found or max(found)[0] <= self.state.score + 1e-6 * (1.0 + abs(self.state.score)):
             return True
         self.state.flow = np.where(self.limits.group == max(found)[1], 0.0, capacity)
-        self._fit(self.gamma, is_first=True)
+        self._fit(self.gamma)
         return False
 
     # --- what was found ---------------------------------------------------------------------------------------------
@@ -222,35 +277,53 @@ class Search:
             return -np.inf
         return -float(found.value) if self.fixed else float(found.utility)
 
-    def keep(self, candidate: Candidate) -> None:
-        """Judge capacities and keep the best, also without what travellers leave idle."""
-        found = self.model.capacities(candidate.capacity, self.gamma)
-        sides = [(candidate.capacity, found)]
-        if not self.fixed:
-            # Less capacity where it is idle gives the same answer for less money.
-            carried = self.limits.cover(np.asarray(found.follower.point.flow).sum(axis=0))
-            trimmed = np.where(carried > self.model.threshold, np.minimum(candidate.capacity, carried), 0.0)
-            sides.append((trimmed, self.model.capacities(trimmed, self.gamma, found.warm)))
-        for capacity, side in sides:
-            self._adopt(Candidate(capacity, candidate.budget_price), side, side)
+    def keep(self, capacity: Float[NDArray, "links"]) -> None:
+        """Judge capacities and keep the best, also without what travellers leave idle, and with all money spent."""
+        found = evaluate(self.model, self.limits, capacity, self.gamma)
+        self._adopt(capacity, found, found)
+        if self.fixed:
+            return
+        # Less capacity where it is idle gives the same answer for less money.
+        carried = self.limits.cover(np.asarray(found.follower.point.flow).sum(axis=0))
+        trimmed = np.where(carried > self.model.threshold, np.minimum(capacity, carried), 0.0)
+        others = [np.maximum(trimmed, self.limits.least)]
+        if self.limits.has_budget and worth_of_money(self.limits, capacity, found) > 0.0:
+            others.append(self.limits.spend(others[0]))
+        for other in others:
+            side = evaluate(self.model, self.limits, other, self.gamma, found.warm)
+            self._adopt(other, side, side)
 
-    def _adopt(self, candidate: Candidate, found: CapacityPenalty, solution: CapacityPenalty | None) -> None:
+    def _adopt(
+        self, capacity: Float[NDArray, "links"], found: CapacityPenalty, solution: CapacityPenalty | None
+    ) -> None:
         if self._score(found) > self.state.score:
-            self.state.score, self.state.best, self.state.solution = self._score(found), candidate, solution
+            self.state.score, self.state.best, self.state.solution = self._score(found), capacity, solution
 
     def settle(self) -> None:
         """Judge what a run that was stopped had in hand."""
         if self.state.provisional_utility > self.state.score:
-            self.keep(Candidate(self._carrying(self.state.provisional_flow)))
+            found = evaluate(self.model, self.limits, self.state.provisional, self.gamma)
+            self._adopt(self.state.provisional, found, found)
+
+    def answer(self) -> CapacityPenalty:
+        """Both answers at the best capacities, solved once more only where they were judged at another gamma."""
+        if self.state.solution is None:
+            self.state.solution = evaluate(self.model, self.limits, self.state.best, self.gamma)
+        return self.state.solution
 
     # --- history ----------------------------------------------------------------------------------------------------
     def _observe_prices(self, gamma: float, found: PricePenalty) -> None:
         cost, graph = self.model.network.cost, self.model.graph
-        earned = graph.demand * graph.revenue
-        losses = [float(cost @ side.flow - np.sum(earned * side.share)) for side in (found.follower, found.penalised)]
+        sides = (found.follower, found.penalised)
+        earned = [float(np.sum(graph.demand * graph.revenue * side.share)) for side in sides]
+        losses = [float(cost @ side.flow) - income for side, income in zip(sides, earned, strict=True)]
         flow = np.asarray(found.follower.flow)
-        if -losses[0] > self.state.provisional_utility:
-            self.state.provisional_utility, self.state.provisional_flow = -losses[0], flow
+        capacity = self._carrying(flow)
+        # Where limits cut the flows down, income falls with them.
+        left = float(np.minimum(capacity, flow).sum()) / max(float(flow.sum()), 1e-300)
+        utility = left * earned[0] - float(cost @ capacity) + self.limits.refund
+        if utility > self.state.provisional_utility:
+            self.state.provisional_utility, self.state.provisional = utility, capacity
         self._append(
             flow,
             found,
@@ -267,9 +340,8 @@ class Search:
         self.state.evaluations += 1
         inside = np.array_equal(self.limits.cover(capacity), capacity)
         if inside and (gamma == self.gamma or not self.fixed):
-            candidate = Candidate(capacity.copy(), self.state.best.budget_price)
-            self._adopt(candidate, found, found if gamma == self.gamma else None)
-        step = capacity - np.clip(capacity - np.asarray(found.gradient), 0.0, self.limits.limit)
+            self._adopt(capacity.copy(), found, found if gamma == self.gamma else None)
+        step = capacity - np.clip(capacity - np.asarray(found.gradient), self.limits.least, self.limits.limit)
         self._append(
             capacity,
             found,

@@ -20,7 +20,7 @@ from blocc.errors import BloccError, OptionError
 from blocc.judge.verification import Check, Verification
 from blocc.outer.monitor import Monitor
 from blocc.result import Status
-from blocc.transport.design.capacity_descent import Candidate
+from blocc.transport.design.capacity_descent import evaluate
 from blocc.transport.design.certificate import assignment, certify, remaining_gain
 from blocc.transport.design.design_result import Assignment, Design
 from blocc.transport.design.model import DesignModel
@@ -158,7 +158,8 @@ class _Verifier:
         self._add("capacities", "finite, not negative", "so they are" if numbers else "not so", numbers)
         sound = 0.0 < c.gamma < np.inf
         self._add("gamma", c.gamma, "possible" if sound else "impossible", sound)
-        names = ("max_capacity", "budget", "symmetric", "method", "gamma")
+        bounds = ("max_capacity", "min_capacity", "existing_capacity")
+        names = (*bounds, "budget", "symmetric", "method", "gamma")
         try:
             options = DesignOptions.from_names({name: c.settings[name] for name in names if name in c.settings})
             self.limits = options.capacity_set(self.network)
@@ -175,8 +176,8 @@ class _Verifier:
     def _numbers(self) -> None:
         c, network = self.claims, self.network
         model = DesignModel(network)
-        found = model.capacities(c.capacity, c.gamma)
-        follower = assignment(model, found.follower, c.capacity, model.graph.alternative)
+        found = evaluate(model, self.limits, c.capacity, c.gamma)
+        follower = assignment(model, found.follower, c.capacity, model.graph.alternative, self.limits.existing)
         money = {
             "utility": follower.utility,
             "revenue": follower.revenue,
@@ -219,12 +220,12 @@ class _Verifier:
     def _stationary(self, model: DesignModel, scale: float) -> None:
         """What a descent of F_gamma from the capacities still gains."""
         claimed = self.claims.certificate["stationarity_x"]
-        sound = bool(np.isfinite(claimed)) and claimed >= 0.0
+        sound = claimed >= 0.0 or (not self.converged and bool(np.isnan(claimed)))  # not measured after a stop
         if not self.converged:
             self._add("gain left", claimed, "a gain" if sound else "no gain", sound)
             return
         search = Search(model, self.limits, self.claims.gamma, Monitor(lambda x: x))
-        search.state.best = Candidate(self.claims.capacity)
+        search.state.best = self.claims.capacity
         gain = remaining_gain(search, False, 0.0)
         allowed = self.tolerance * scale
         self._add("gain left", claimed, gain, sound and claimed <= allowed and gain <= allowed, "descent of F_gamma")
