@@ -14,13 +14,15 @@ import numpy as np
 from blocc.outer.descent import descend
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.nonsmooth.saddle_check import escape
-from blocc.outer.tolerances import Endpoint, Stage, Tolerances, runs_away
+from blocc.outer.tolerances import Endpoint, Stage, Tolerances, measure, runs_away
 from blocc.penalty import Evaluation, Leader
 
 FACTOR = 4.0  #: by which gamma grows from stage to stage
 LARGEST_GAMMA = 1e8
 #: Share of the tolerance to aim at where the derivative is exact: the judge measures by its terms, and not by f.
 _AIM = 0.03
+#: Steps of an exact descent within which the slope must halve: among many kinks it does not.
+_ROUND = 50
 
 
 def first_gamma(evaluator: Evaluator, x: np.ndarray, leader: Leader, tolerances: Tolerances) -> Evaluation:
@@ -107,7 +109,13 @@ def minimise_exactly(
 
     None where that does not end at a stationary point: the penalty function is the more forgiving one.
     """
-    end, leader = _stage(evaluator, first, leader, tolerances, True)
+    steps = min(tolerances.max_iterations, _ROUND)
+    end = Endpoint(first, measure(evaluator, first), 0.0)
+    for _ in range(0, tolerances.max_iterations, steps):
+        before = end.stationarity
+        end, leader = _stage(evaluator, end.evaluation, leader, replace(tolerances, max_iterations=steps), True)
+        if not (end.limited and end.stationarity < 0.5 * before):
+            break
     e = end.evaluation
     good = runs_away(evaluator, e) or (tolerances.stationary(end) and tolerances.admissible(e))
     return (end, leader) if good else None
