@@ -211,9 +211,19 @@ def test_a_stalled_start_that_is_clearly_worse_is_given_up(here: MultiResult) ->
     assert merged is not None
     assert (merged.upper_value, merged.counts["merged"]) == (-10.0, 1)
     light = places.light()
-    assert light.known(np.array([2.0]))
+    assert light.known(np.array([2.0]), poor)
     assert light.hopeless(stalled)
-    assert not light.known(np.array([7.0]))
+    assert not light.known(np.array([7.0]), poor)
+
+
+def test_a_plateau_is_one_place(here: MultiResult) -> None:
+    places, ends = Places(), [np.array([1.0, 9.0]), np.array([1.0, 4.0]), np.array([2.0, 9.0])]
+    on_top, beside, other = (replace(result(here[0], -5.0), x=x, y=np.array([1.0, 0.0])) for x in ends)
+    places.settle(Descent(on_top, ends[0], None, on_top, (1,)))
+    assert places.known(ends[1], beside)
+    assert not places.known(ends[1], replace(beside, upper_value=-4.0))
+    assert not places.known(ends[1], replace(beside, y=np.array([0.0, 1.0])))
+    assert not places.known(ends[2], other)  # that entry matters
 
 
 @pytest.mark.slow

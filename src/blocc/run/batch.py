@@ -38,7 +38,7 @@ class BatchRun(Run):
             self.recording.close()
         finish = self._finish if stopped is None else partial(self._finish_stopped, stopped)
         seconds = {name: value / len(points) for name, value in self.seconds().items()}
-        self.same = self._places(ends)
+        self.same = self._places(ends) if stopped is None else list(range(len(ends)))
         results: list[Result] = []
         for index, (end, x) in enumerate(zip(ends, points, strict=True)):
             first = self.same[index]
@@ -103,10 +103,8 @@ class BatchRun(Run):
         return found.ends, found.evaluations.tolist(), found.stopped
 
     def _finish_stopped(self, reason: StopReason, end: Endpoint, x: np.ndarray, leader: Leader) -> Result:
-        """A lane of a batch that was stopped: finished ones are judged, the others say why they are not."""
-        done = self._done(end) and self.tolerances.exact(end.evaluation)
-        status, message = self.status_at(end) if done else conclude.stopped(reason, self.monitor)
-        return replace(self.conclude_at(end, status, message), seconds={})
+        """A lane of a batch that was stopped: there is no time left to judge it."""
+        return replace(self.conclude_at(end, *conclude.stopped(reason, self.monitor)), seconds={})
 
     def _finish(self, end: Endpoint, x: np.ndarray, leader: Leader) -> Result:
         """Turn one lane of the batch into a result; what the batch left undone is finished alone."""

@@ -89,11 +89,12 @@ class Phases:
             return Descent(self._finished(phase))
         end = joined(phase.result.x)
         first = replace(phase.result, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
-        if self.places.known(end):
+        if self.places.known(end, first):
             return Descent(first, end)
         last = self._onward(self._judged(phase, x), x)
         given_up = self._early is not None and self.places.hopeless(self._early)
-        return Descent(first, end, self._early, None if given_up else self._finished(last))
+        flat = () if last.verdict is None else last.verdict.probed.flat
+        return Descent(first, end, self._early, None if given_up else self._finished(last), flat)
 
     def _onward(self, best: Phase, start: np.ndarray) -> Phase:
         """Further phases while the judge objects to the best one and something is left to try."""

@@ -29,12 +29,26 @@ class Descent:
     end: Float[NDArray, "n_x"] | None = None  #: where that ended; None where there is nothing to judge
     early: Result | None = None  #: judged, before anything dear was tried; None where nothing dear was called for
     final: Result | None = None  #: None where it ended in a known place or was given up
+    flat: tuple[int, ...] = ()  #: entries of x that neither f nor the follower's answer depends on around the final x
 
 
 class _Place(NamedTuple):
     x: Float[NDArray, "n_x"]
     result: Result
     dear: int  #: evaluations after the first phase
+    flat: tuple[int, ...] = ()  #: entries of x that may be anything while f and the follower's answer stay the same
+
+    def holds(self, x: Float[NDArray, "n_x"], found: Result) -> bool:
+        """Whether a descent that ended at x, and found this there, has ended in this place."""
+        if near(x, self.x):
+            return True
+        moved = x.copy()
+        moved[list(self.flat)] = self.x[list(self.flat)]
+        values = np.array([found.upper_value, self.result.upper_value])
+        return bool(self.flat) and all(
+            near(*pair)
+            for pair in ((moved, self.x), (values[:1], values[1:]), (joined(found.y), joined(self.result.y)))
+        )
 
 
 class Places:
@@ -48,7 +62,7 @@ class Places:
         """The result of a start after the earlier ones; None where it was not followed far enough to tell."""
         if told.end is None:
             return told.first
-        place = self._at(told.end)
+        place = self._at(told.end, told.first)
         if place is not None:
             counts = {**told.first.counts, "merged": 1, "evaluations_saved": place.dear}
             return replace(place.result, history=told.first.history, counts=counts, seconds=told.first.seconds)
@@ -60,19 +74,22 @@ class Places:
                 counts={**told.early.counts, "given_up": 1},
             )
         if result is not None and result.status in OPEN:
-            self._add(told.end, result, result.counts["evaluations"] - told.first.counts["evaluations"])
+            self._add(told, result)
         return result
 
-    def known(self, x: Float[NDArray, "n_x"]) -> bool:
-        """Whether an earlier descent has ended at x."""
-        return self._at(x) is not None
+    def known(self, x: Float[NDArray, "n_x"], found: Result) -> bool:
+        """Whether an earlier descent has ended at x, where this was found."""
+        return self._at(x, found) is not None
 
     def hopeless(self, result: Result) -> bool:
         """Whether a result without success is clearly worse than the best success."""
         return not result.success and result.upper_value - self._best > _CLEARLY * abs(self._best)
 
-    def _add(self, end: Float[NDArray, "n_x"], result: Result, dear: int) -> None:
-        self._known += [_Place(np.array(x), result, dear) for x in (end, joined(result.x))]
+    def _add(self, told: Descent, result: Result) -> None:
+        assert told.end is not None
+        dear = result.counts["evaluations"] - told.first.counts["evaluations"]
+        flat = told.flat if result is told.final else ()
+        self._known += [_Place(told.end, result, dear), _Place(joined(result.x), result, dear, flat)]
         if result.success and result.certificate.exact:
             self._best = min(self._best, result.upper_value)
 
@@ -83,5 +100,5 @@ class Places:
         other._known = [place._replace(result=replace(place.result, history=History([]))) for place in self._known]
         return other
 
-    def _at(self, x: Float[NDArray, "n_x"]) -> _Place | None:
-        return next((place for place in self._known if near(x, place.x)), None)
+    def _at(self, x: Float[NDArray, "n_x"], found: Result) -> _Place | None:
+        return next((place for place in self._known if place.holds(x, found)), None)
