@@ -79,10 +79,7 @@ RING_TOLLED = 4
 
 
 def ring_problem() -> BilevelProblem:
-    """One toll on a network with cycles. Data: the weights of trips for the leader and the follower, and a bonus.
-
-    The bonus is for the square of the flow on the tolled link, so that the leader's objective bends downwards.
-    """
+    """One toll on a network with cycles. Data: the weights of trips for the leader and the follower."""
     n_links = len(RING_LINKS)
     incidence, cost = np.zeros((4, n_links)), np.array([link[2] for link in RING_LINKS])
     for index, (tail, head, _) in enumerate(RING_LINKS):
@@ -92,17 +89,17 @@ def ring_problem() -> BilevelProblem:
         supply[trip, origin], supply[trip, destination] = 1.0, -1.0
     tolled = np.eye(n_links)[RING_TOLLED]
     return BilevelProblem(
-        upper=lambda x, y, d: -x * (d["leader"] @ y @ tolled) - d["bonus"] * jnp.sum(y @ tolled) ** 2,
+        upper=lambda x, y, d: -x * (d["leader"] @ y @ tolled),
         lower=lambda x, y, d: d["follower"] @ y @ (cost + x * tolled),
         equality=lambda x, y, d: y @ incidence[:-1].T - supply[:, :-1],
         x_set=Box(0.0, 10.0),
         y_set=Box.nonnegative((len(RING_TRIPS), n_links)),
-        data={"leader": np.ones(len(RING_TRIPS)), "follower": np.ones(len(RING_TRIPS)), "bonus": 0.0},
+        data={"leader": np.ones(len(RING_TRIPS)), "follower": np.ones(len(RING_TRIPS))},
         name="ring",
     )
 
 
-def ring_value(leader: np.ndarray, follower: np.ndarray, bonus: float) -> float:
+def ring_value(leader: np.ndarray) -> float:
     """The least upper value: at the tolls at which a trip is indifferent between the tolled link and its way around."""
 
     def distances(links: list[tuple[int, int, float]]) -> np.ndarray:
@@ -118,8 +115,7 @@ def ring_value(leader: np.ndarray, follower: np.ndarray, bonus: float) -> float:
     worth = np.array([around[trip] - direct[trip] for trip in RING_TRIPS])
     best = 0.0
     for toll in [0.0, 10.0, *worth[worth <= 10.0]]:
-        uses = worth >= toll - 1e-9
-        best = min(best, -toll * float(leader @ uses) - bonus * float((uses & (worth > 0.0)).sum()) ** 2)
+        best = min(best, -toll * float(leader @ (worth >= toll - 1e-9)))
     return best
 
 

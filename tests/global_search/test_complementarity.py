@@ -13,6 +13,10 @@ import pytest
 from scipy.optimize import linprog
 
 from blocc import BilevelProblem, Box, ProblemError, Reals, Result, Simplex, Status, solve_global, verify
+from blocc._lib.precision import double_precision
+from blocc.global_search.answer_row import answer_row
+from blocc.global_search.forms import constraints_of, follower_of
+from blocc.global_search.reply import reply_at
 from blocc.problems.textbook import known_problem, known_problems
 from blocc.report.storage import describe
 from global_reference import (
@@ -68,19 +72,42 @@ def test_tolls_earn_what_enumeration_of_paths_finds(tolls: BilevelProblem, seed:
 
 
 @pytest.mark.parametrize(
-    ("leader", "follower", "bonus"),
+    ("leader", "follower"),
     [
-        ([4.0, 4.0, 4.0], [4.0, 4.0, 4.0], 0.0),
-        ([1.0, 1.0, 1.0], [0.3, 0.3, 0.3], 0.0),
-        ([1.0, 2.0, 5.0], [3.0, 1.0, 0.7], 0.0),  # each trip has a weight of its own
-        ([1.0, 2.0, 5.0], [3.0, 1.0, 0.7], 2.5),  # bounds of the flows come from their costs
+        ([4.0, 4.0, 4.0], [4.0, 4.0, 4.0]),
+        ([1.0, 1.0, 1.0], [0.3, 0.3, 0.3]),
+        ([1.0, 2.0, 5.0], [3.0, 1.0, 0.7]),  # each trip has a weight of its own
     ],
 )
-def test_flows_without_bounds(ring: BilevelProblem, leader: list[float], follower: list[float], bonus: float) -> None:
-    data = {"leader": np.array(leader), "follower": np.array(follower), "bonus": bonus}
+def test_flows_without_bounds(ring: BilevelProblem, leader: list[float], follower: list[float]) -> None:
+    data = {"leader": np.array(leader), "follower": np.array(follower)}
     result = solve_global(ring.with_data(data), starts=0)
     assert result.status is Status.CONVERGED
-    assert result.upper_value == pytest.approx(ring_value(**data), abs=1e-6)
+    assert result.upper_value == pytest.approx(ring_value(data["leader"]), abs=1e-6)
+
+
+def test_costs_bound_what_constraints_do_not() -> None:
+    """y[0] and y[1] may grow together for ever, and the leader would like that; the follower pays for both."""
+    problem = BilevelProblem(
+        upper=lambda x, y: -(y[0] ** 2) + 0.1 * x,
+        lower=lambda x, y: (1.0 + x) * y[0] + y[1] + 2.0 * y[2],
+        equality=lambda x, y: y[0] - y[1] + y[2] - 1.0,
+        x_set=Box(-0.5, 4.0),
+        y_set=Box.nonnegative(3),
+    )
+    result = solve_global(problem, starts=0)
+    assert result.status is Status.CONVERGED
+    assert result.upper_value == pytest.approx(-1.05)
+    flat = problem.flat
+    with double_precision():
+        constraints, follower = constraints_of(flat), follower_of(flat)
+    bounding = answer_row(constraints, follower)
+    assert bounding is not None
+    for x in np.linspace(-0.5, 4.0, 10):
+        y = reply_at(constraints, follower, np.array([x]))
+        assert y is not None
+        assert bounding[0] @ y <= bounding[1]
+    assert (bounding[0] > 0.0).all()  # with y >= 0 that leaves a bounded set
 
 
 def test_interdiction_leaves_what_enumeration_of_cuts_finds() -> None:

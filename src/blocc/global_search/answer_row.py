@@ -16,7 +16,7 @@ _ROOM = 1e-9  #: for rounding, relative
 
 
 def answer_row(c: Constraints, follower: Follower) -> tuple[Float[NDArray, "n_y"], float] | None:
-    """``(row, right)`` with ``<row, y> <= right`` at all answers; None where x moves the constraints, or none is found."""
+    """``(row, right)`` with ``<row, y> <= right`` at all answers; None where there is none, or x moves the set."""
     n_x = c.n_x
     if c.rows[:, :n_x].any() or c.equalities[:, :n_x].any():
         return None
