@@ -15,6 +15,7 @@ from blocc.report.page import environment
 from blocc.report.transport.design_charts import convergence_figure, demand_figure, map_figure
 from blocc.report.transport.design_geometry import UTILISATION_SCALE, link_offsets, link_widths
 from blocc.report.transport.design_page import report_page, write_report
+from blocc.report.transport.design_series import colourings
 from blocc.result import Status
 from blocc.transport.design.design_result import Design
 from blocc.transport.network.network import TransportNetwork
@@ -65,9 +66,37 @@ def test_map_says_what_the_design_says(design: Design, text: str) -> None:
     assert len(said) == design.network.n_links
     assert sum("not built" in words for words in said) == 2
     assert any("North → Centre" in words and f"capacity {design.capacity[0]:.3f}" in words for words in said)
-    drawn = [trace for trace in traces if trace["mode"] == "lines"]
+    drawn = [trace for trace in traces if trace["mode"] == "lines" and trace.get("visible", True)]
     assert sum(trace["x"].count(None) for trace in drawn[1:]) == int(design.built.sum())
     assert max(trace["line"]["width"] for trace in drawn) == 10.0
+
+
+def test_colours_can_be_chosen(design: Design) -> None:
+    """Each choice shows its own layer of links and its own scale; what tells most comes first."""
+    figure = map_figure(design)
+    (menu,) = figure["layout"]["updatemenus"]
+    assert [button["label"] for button in menu["buttons"]] == ["Colour: capacity used", "Colour: flow", "Colour: price"]
+    for button in menu["buttons"]:
+        shown = button["args"][0]["visible"]
+        assert len(shown) == len(figure["data"])
+        visible = [trace for trace, is_shown in zip(figure["data"], shown, strict=True) if is_shown]
+        assert sum("colorscale" in trace.get("marker", {}) for trace in visible) == 1
+        lines = [trace for trace in visible if trace["mode"] == "lines"][1:]
+        assert sum(trace["x"].count(None) for trace in lines) == int(design.built.sum())
+        if button is menu["buttons"][0]:
+            assert shown == [trace.get("visible", True) for trace in figure["data"]]
+    full = replace(design, capacity=np.where(design.built, design.follower.flow, 0.0))
+    assert [choice.title for choice in colourings(full)] == ["price", "flow", "capacity used"]
+    assert colourings(full)[0].values[design.built].max() == 1.0
+    free = replace(full, follower=design.follower._replace(price=np.zeros(10)))
+    assert colourings(free)[0].title == "flow"
+
+
+def test_charts_have_words(text: str) -> None:
+    labels = [a["aria-label"] or "" for tag, a in Page(text).tags if a.get("role") == "img"]
+    assert labels[0].startswith("Map of the network: 8 of 10 links are built, the largest from ")
+    assert "a demand of 29, of which 25.64 travel" in labels[1]
+    assert labels[2].startswith("The operator's utility by evaluation from ")
 
 
 def test_parallel_links_run_beside_each_other() -> None:
@@ -150,7 +179,7 @@ def test_large_designs_stay_small() -> None:
     text = report_page(design)
     assert len(text.encode()) < 12e6
     page = Page(text)
-    assert len(page.figure("map")["data"]) < 150
+    assert sum(trace.get("visible", True) for trace in page.figure("map")["data"]) < 150
     assert "markets.csv has all 9,900" in text
     assert text.partition('id="markets"')[2].partition("</table>")[0].count("<tr>") == 501
 

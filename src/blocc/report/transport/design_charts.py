@@ -29,7 +29,15 @@ from blocc.report.transport.design_geometry import (
     link_widths,
     utilisation_colour,
 )
-from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages, link_rows, shown_answer
+from blocc.report.transport.design_series import (
+    Colouring,
+    colourings,
+    convergence,
+    demand_matrices,
+    labelled_stages,
+    link_rows,
+    shown_answer,
+)
 from blocc.transport.design.design_result import Design
 
 Figure = dict[str, Any]  #: ``{"data", "layout"}``
@@ -41,12 +49,23 @@ def map_figure(design: Design) -> Figure:
     """The map: links in few traces, a layer of invisible points that answers the mouse, and the nodes."""
     style = _styles()["map"]
     frame = geometry.frame_network(design.network, 1060.0, 640.0)
-    scale = _merged(style["scale"], {"marker": {"colorscale": _colour_scale(UTILISATION_SCALE)}})
     candidates = {**_lines(geometry.candidate_curves(design, frame)), **style["candidates"]}
-    data = [candidates, *_link_traces(design, frame), _hover_trace(design, frame), scale, _node_trace(design, frame)]
+    choices = colourings(design)
+    layers = [[*_link_traces(design, frame, choice), _scale_trace(choice)] for choice in choices]
+    for layer in layers[1:]:
+        for trace in layer:
+            trace["visible"] = False
+    links = [trace for layer in layers for trace in layer]
+    data = [candidates, *links, _hover_trace(design, frame), _node_trace(design, frame)]
+    buttons = []
+    for k, choice in enumerate(choices):
+        shown = [True, *(k == number for number, layer in enumerate(layers) for _ in layer), True, True]
+        change = [{"visible": shown}, {"annotations[0].text": choice.title.replace(" ", "<br>")}]
+        buttons.append({"label": f"Colour: {choice.title}", "method": "update", "args": change})
     layout = {
         "height": int(np.clip(1060.0 * frame.aspect, 380.0, 700.0)),
-        "annotations": [_bar_title("map")],
+        "annotations": [{**_bar_title("map"), "text": choices[0].title.replace(" ", "<br>")}],
+        "updatemenus": [{**style["menu"], "buttons": buttons}],
         "xaxis": {"range": _numbers([frame.low[0], frame.high[0]])},
         "yaxis": {"range": _numbers([frame.low[1], frame.high[1]])},
     }
@@ -117,9 +136,18 @@ def plotly_text(text: str) -> str:
 
 
 # --- parts of the map ----------------------------------------------------------------------------------------------
-def _link_traces(design: Design, frame: geometry.Frame) -> list[dict[str, Any]]:
+def _scale_trace(choice: Colouring) -> dict[str, Any]:
+    """The bar that explains the colours."""
+    parts = (0.0, 0.25, 0.5, 0.75, 1.0)
+    bar = {"tickvals": list(parts), "ticktext": [choice.tick(part) for part in parts]}
+    return _merged(
+        _styles()["map"]["scale"], {"marker": {"colorscale": _colour_scale(UTILISATION_SCALE), "colorbar": bar}}
+    )
+
+
+def _link_traces(design: Design, frame: geometry.Frame, choice: Colouring) -> list[dict[str, Any]]:
     network, widths, offsets = design.network, link_widths(design.capacity), geometry.link_offsets(design)
-    used = np.round(_SHADES * np.clip(np.nan_to_num(shown_answer(design).utilisation, nan=-1.0, posinf=0.0), -1.0, 1.0))
+    used = np.round(_SHADES * np.clip(np.nan_to_num(choice.values, nan=-1.0, posinf=0.0), -1.0, 1.0))
     groups: dict[tuple[float, int], list[NDArray]] = {}
     for a in np.flatnonzero(design.built):
         curve = geometry.link_curve(frame, int(network.tail[a]), int(network.head[a]), float(offsets[a]))

@@ -31,7 +31,14 @@ from blocc.report.transport.design_geometry import (
     link_widths,
     width_samples,
 )
-from blocc.report.transport.design_series import convergence, demand_matrices, labelled_stages, shown_answer, totals
+from blocc.report.transport.design_series import (
+    Colouring,
+    colourings,
+    convergence,
+    demand_matrices,
+    labelled_stages,
+    totals,
+)
 from blocc.transport.design.design_result import Design
 from blocc.transport.design.design_text import design_text
 
@@ -44,7 +51,7 @@ _POINT = 0.75  # a point of matplotlib for each pixel of the map's usual size
 
 
 def plot_map(design: Design, path: str | Path | None = None) -> Figure:
-    """Draw the network: width shows capacity, colour how much of it is used; dotted where nothing is built.
+    """Draw the network: width shows capacity, colour use, price or flow, whatever tells most; dotted if not built.
 
     Each direction runs on the right-hand side of its travellers. Written when ``path`` is given (.png, .pdf, .svg).
     """
@@ -57,11 +64,11 @@ def plot_map(design: Design, path: str | Path | None = None) -> Figure:
     axes.set_aspect("equal")
     axes.set_xlim(frame.low[0], frame.high[0])
     axes.set_ylim(frame.low[1], frame.high[1])
-    scale = _colormap("utilisation", UTILISATION_SCALE)
-    _draw_links(axes, design, frame, scale)
+    scale, choice, parts = _colormap("links", UTILISATION_SCALE), colourings(design)[0], (0.0, 0.25, 0.5, 0.75, 1.0)
+    _draw_links(axes, design, frame, scale, choice)
     _draw_nodes(axes, design, frame)
-    bar = _add_bar(figure, _mappable(scale, 0.0, 1.0), "capacity used", ax=axes, shrink=0.55, aspect=22, pad=0.01)
-    bar.set_ticks([0, 0.25, 0.5, 0.75, 1], labels=["0 %", "25 %", "50 %", "75 %", "100 %"])
+    bar = _add_bar(figure, _mappable(scale, 0.0, 1.0), choice.title, ax=axes, shrink=0.55, aspect=22, pad=0.01)
+    bar.set_ticks(list(parts), labels=[choice.tick(part) for part in parts])
     _legend(axes, design)
     _title(figure, design, "the network")
     return keep_figure(figure, path)
@@ -149,7 +156,7 @@ def picture_files(design: Design) -> dict[str, bytes]:
     return {**files, "report.pdf": buffer.getvalue()}
 
 
-def _draw_links(axes: Axes, design: Design, frame: geometry.Frame, scale: Any) -> None:
+def _draw_links(axes: Axes, design: Design, frame: geometry.Frame, scale: Any, choice: Colouring) -> None:
     from matplotlib.collections import LineCollection
 
     network, built, widths = design.network, design.built, link_widths(design.capacity)
@@ -160,7 +167,7 @@ def _draw_links(axes: Axes, design: Design, frame: geometry.Frame, scale: Any) -
     order: list[int] = [a for a in np.argsort(-widths, kind="stable").tolist() if built[a]]
     offsets = geometry.link_offsets(design)
     curves = [geometry.link_curve(frame, *ends[a], float(offsets[a])) for a in order]
-    used = np.ma.masked_invalid(np.clip(shown_answer(design).utilisation[order], 0.0, 1.0))
+    used = np.ma.masked_invalid(np.clip(choice.values[order], 0.0, 1.0))
     colours = scale.with_extremes(bad=geometry.UNKNOWN)(used)
     axes.add_collection(
         LineCollection(curves, linewidths=_POINT * widths[order], colors=colours, capstyle="butt", zorder=2)

@@ -16,7 +16,7 @@ from blocc.report.transport.design_charts import convergence_figure, demand_figu
 from blocc.report.transport.design_geometry import labels_inside, map_labels, width_samples
 from blocc.report.transport.design_series import demand_matrices, hints, market_rows, shown_answer, totals
 from blocc.result import Status
-from blocc.transport.design.checks import certificate_checks, withheld
+from blocc.transport.design.checks import Check, certificate_checks, withheld
 from blocc.transport.design.design_result import Design
 
 MOST_MARKETS = 500
@@ -46,7 +46,7 @@ def write_report(design: Design, path: str | Path) -> Path:
 
 def report_page(design: Design) -> str:
     """The page as text."""
-    network, missing = design.network, withheld(design)
+    network, missing, checks = design.network, withheld(design), certificate_checks(design)
     seconds = {f"seconds: {name}": number(value) for name, value in design.seconds.items()}
     return render(
         "design.html.j2",
@@ -64,9 +64,12 @@ def report_page(design: Design) -> str:
         links=_links_table(design),
         priced=int((shown_answer(design).price > LEAST_PRICE).sum()),
         markets=_markets_table(design),
+        words=_alternatives(design),
         withheld=missing,
         hints=hints(design),
-        checks=[(check, _MEANINGS[check.name]) for check in certificate_checks(design)],
+        checks=[(check, _MEANINGS[check.name]) for check in checks],
+        all_pass=all(check.verdict in ("pass", "no limit") for check in checks),
+        verdict=_verdict(checks),
         what_if=_what_if_table(design),
         starts=_starts_table(design),
         versions={**design.versions, **seconds},
@@ -114,6 +117,32 @@ def _indicators(design: Design) -> list[tuple[str, str, str]]:
         ("Consumer surplus", number(found.consumer_surplus), "of the logit, in disutility"),
         ("Revenue over cost", number(found.revenue_cost_ratio), "1: construction is just paid"),
     ]
+
+
+def _verdict(checks: list[Check]) -> str:
+    """How many checks pass, and which do not."""
+    failed = [check.name for check in checks if check.passed is False]
+    missing = [check.name for check in checks if check.verdict == "not measured"]
+    lines = [f"{sum(check.passed is True for check in checks)} checks pass."]
+    lines += [f"FAILED: {', '.join(failed)}."] if failed else []
+    lines += [f"Not measured, since the run was stopped: {', '.join(missing)}."] if missing else []
+    return " ".join(lines)
+
+
+def _alternatives(design: Design) -> dict[str, str]:
+    """What each chart shows, in a sentence for those who do not see it."""
+    network, sums = design.network, totals(design)
+    largest = int(np.argmax(design.capacity))
+    ends = f"{network.labels[network.tail[largest]]} to {network.labels[network.head[largest]]}"
+    most = f", the largest from {ends} with capacity {number(design.capacity[largest])}" if design.built.any() else ""
+    utility = -design.history.upper_value
+    rise = f" from {number(utility[0])} to {number(utility[-1])}" if len(utility) else ""
+    return {
+        "map": f"Map of the network: {int(design.built.sum())} of {network.n_links} links are built{most}.",
+        "demand": f"Two tables of passengers by origin and destination: a demand of {number(sums['demand'])}, of which "
+        f"{number(sums['served'])} travel on the new network. The table of markets has the figures.",
+        "convergence": f"The operator's utility by evaluation{rise}.",
+    }
 
 
 # --- tables --------------------------------------------------------------------------------------------------------

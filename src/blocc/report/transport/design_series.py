@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocc._lib.arrays import Float, NDArray
+from blocc._lib.arrays import Bool, Float, NDArray
 from blocc._lib.tables import table_rows
-from blocc.report.format import number
+from blocc.report.format import number, percent
 from blocc.report.transport.design_columns import LINK_FIELDS, MARKET_FIELDS
 from blocc.transport.design.checks import certificate_checks, withheld
 from blocc.transport.design.design_result import Design
@@ -90,6 +90,38 @@ def totals(design: Design) -> dict[str, float]:
     demand = design.network.demand
     served = np.nan if withheld(design) else float(np.nansum(demand * design.follower.share))
     return {"demand": float(demand.sum()), "served": served}
+
+
+class Colouring(NamedTuple):
+    """What the colours of links on a map stand for."""
+
+    title: str
+    values: Float[NDArray, "links"]  #: of each link, over the largest; NaN where nothing is known
+    largest: float
+
+    def tick(self, part: float) -> str:
+        """The words beside a part of the scale."""
+        return percent(part) if self.title == "capacity used" else number(part * self.largest, 3)
+
+
+def colourings(design: Design) -> list[Colouring]:
+    """What links may be coloured by, the most telling first.
+
+    Where capacities just fit, every link is full, and colours would say nothing: then prices come first, or flows where
+    no link has a price.
+    """
+    found, built = shown_answer(design), design.built
+    used = Colouring("capacity used", found.utilisation, 1.0)
+    price, flow = (_over_largest(title, part, built) for title, part in (("price", found.price), ("flow", found.flow)))
+    if np.nanmin(found.utilisation, initial=1.0) < 0.98 or not np.isfinite(found.flow).any():
+        return [used, flow, price]
+    return [price, flow, used] if price.largest > 1e-4 * float(np.mean(design.network.time)) else [flow, price, used]
+
+
+def _over_largest(title: str, values: Float[NDArray, "links"], built: Bool[NDArray, "links"]) -> Colouring:
+    known = np.where(built, values, np.nan)
+    largest = float(np.nanmax(known, initial=0.0))
+    return Colouring(title, known / (largest or 1.0), largest)
 
 
 MOST_NODES = 100  # in a heat map: more could be told apart neither on paper nor on a screen
