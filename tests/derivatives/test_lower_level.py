@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -243,6 +242,3 @@ def test_misuse_is_explained() -> None:
         lower_level(problem, np.zeros(2))
     with pytest.raises(ProblemError, match="built with data"):
         lower_level(problem, 1.0, {"a": 1.0})
-    problem.__dict__["flat"] = replace(problem.flat, prox=lambda x, point, length: point)
-    with pytest.raises(ProblemError, match="without lower_terms"):
-        lower_level(problem, 1.0)
