@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from blocc.errors import BloccError
+from blocc.report.transport.design_series import link_rows
 from blocc.report.transport.design_tables import read_design_json, write_design
 from blocc.result import Certificate, History, Status
 from blocc.transport.design.design_result import Design
@@ -111,6 +112,15 @@ def test_links(design: Design, folder: Path) -> None:
             assert row["utilisation"] is None
         else:
             assert row["utilisation"] == pytest.approx(row["flow"] / row["capacity"])
+
+
+def test_what_exists_is_told_apart() -> None:
+    design = fake_design()
+    told = replace(design, settings={"existing_capacity": 1.0})
+    for row, capacity in zip(link_rows(told), design.capacity.tolist(), strict=True):
+        assert (row["existing_capacity"], row["new_capacity"]) == (1.0, max(capacity - 1.0, 0.0))
+    own = replace(design, network=replace(design.network, existing_capacity=np.arange(10.0)))
+    assert [row["existing_capacity"] for row in link_rows(own)] == list(range(10))
 
 
 def test_markets(folder: Path) -> None:

@@ -67,7 +67,7 @@ def design_command(
     Ctrl-C keeps the best design so far. The exit code says how it ended; blocc --help lists them.
     """
     network, options = source.read(), arguments.options
-    if not quiet:
+    if not quiet and arguments.existing_capacity is None:  # what exists need not be paid for
         for doubt in doubts(network):
             print(f"blocc: {doubt}", file=sys.stderr)
     starts = DesignOptions.from_names(options).starts or 1

@@ -23,6 +23,7 @@ LINKS = {
     "length": Column("{length}", "as given; empty where it is not known"),
     "capacity": Column(_PASSENGERS, "of the design, with what exists; 0: not built"),
     "existing_capacity": Column(_PASSENGERS, "what it has today"),
+    "new_capacity": Column(_PASSENGERS, "what the design adds, and pays for"),
     "flow": Column(_PASSENGERS, "passengers on it"),
     "price": Column(_DISUTILITY, "what one more unit of capacity would save the travellers"),
     "utilisation": Column("", "flow over capacity; empty where nothing is built"),

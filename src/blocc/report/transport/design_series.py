@@ -38,11 +38,18 @@ def shown_answer(design: Design) -> Shown:
     return Shown(*(np.full_like(part, np.nan) for part in figures)) if withheld(design) else figures
 
 
+def existing_capacity(design: Design) -> Float[NDArray, "links"]:
+    """What each link had before the design: as the run was told, or as the network says."""
+    given = design.settings.get("existing_capacity")
+    return design.network.existing_capacity if given is None else np.broadcast_to(given, design.capacity.shape)
+
+
 def link_rows(design: Design) -> list[dict[str, Any]]:
     """Every candidate link; capacity 0 means that it is not built."""
     network, found = design.network, shown_answer(design)
     names = [network.link_ids, *([network.nodes[i] for i in ends] for ends in (network.tail, network.head))]
-    capacities = (design.capacity, network.existing_capacity)
+    existing = existing_capacity(design)
+    capacities = (design.capacity, existing, np.maximum(design.capacity - existing, 0.0))
     figures = (network.length, *capacities, found.flow, found.price, found.utilisation, network.time, network.cost)
     return table_rows(dict(zip(LINK_FIELDS, (*names, *figures), strict=True)))
 
