@@ -55,6 +55,56 @@ def test_a_convex_leader_bounds_without_a_constant() -> None:
     assert result.upper_value == pytest.approx(best, abs=1e-6)
 
 
+def test_kinks_of_the_follower_are_followed() -> None:
+    """The follower takes y = x; f = (x - 0.3)^2 + 0.1 x is least at 0.25."""
+    problem = BilevelProblem(
+        upper=lambda x, y: (y - 0.3) ** 2 + 0.1 * x,
+        lower=lambda x, y: jnp.abs(y - x),
+        x_set=Box(0.0, 1.0),
+        y_set=Reals(),
+    )
+    result = solve_global(problem, starts=0, lipschitz=2.0, gap_tolerance=1e-2)
+    assert result.status is Status.CONVERGED
+    assert result.bound is not None
+    assert result.bound <= 0.0275 <= result.upper_value + 1e-9 <= 0.0275 + 1e-2
+    assert "Corners were rounded" in result.message
+
+
+def test_jumps_are_found_where_nothing_is_proven() -> None:
+    """A toll up to 8 is paid by one traveller; with a quartic leader only boxes are left. Most of X earns nothing."""
+    problem = BilevelProblem(
+        upper=lambda x, y: -((x[0] + x[1]) ** 3) * y[0],
+        lower=lambda x, y: (2.0 + x[0] + x[1]) * y[0] + 10.0 * y[1],
+        equality=lambda x, y: jnp.sum(y) - 1.0,
+        x_set=Box(0.0, 60.0, shape=2),
+        y_set=Box.nonnegative(2),
+    )
+    result = solve_global(problem, starts=0)
+    assert result.bound is None
+    assert result.upper_value == pytest.approx(-512.0, rel=1e-2)
+
+
+@pytest.mark.parametrize("lower", [lambda x, y: -jnp.sum(y**2), lambda x, y: y[0] * y[1] - x * y[0]])
+def test_followers_that_are_not_convex_are_named_at_once(lower: Any) -> None:
+    problem = BilevelProblem(
+        upper=lambda x, y: x + y[0], lower=lower, x_set=Box(0.0, 1.0), y_set=Box(-1.0, 1.0, shape=2)
+    )
+    with pytest.raises(ProblemError, match=r"lower is not convex in y: it has .* y\[0\]"):
+        solve_global(problem)
+
+
+def test_the_time_limit_is_kept() -> None:
+    problem = wavy(
+        x_set=Box(-3.0, 3.0, shape=3),
+        upper=lambda x, y: jnp.sin(3.0 * x[0]) + y,
+        lower=lambda x, y: jnp.exp(y) - jnp.sum(x**2) * y,
+    )
+    solve_global(problem, starts=0, time_limit=1e-3)  # compiles, which no limit cuts short
+    result = solve_global(problem, starts=0, lipschitz=100.0, time_limit=2.0)
+    assert result.status is Status.TIME_LIMIT
+    assert result.seconds["run"] < 2.5
+
+
 def test_too_many_or_unbounded_variables_are_refused() -> None:
     with pytest.raises(ProblemError, match="at most 3"):
         solve_global(wavy(x_set=Reals()), starts=0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
@@ -18,6 +19,7 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc.global_search.relaxation import Relaxation
 from blocc.outer.evaluator import Evaluator
+from blocc.outer.monitor import Stop
 from blocc.penalty import no_leader
 from blocc.run.conclude import lower_residual
 
@@ -27,6 +29,8 @@ _GAMMA = 100.0
 _ACCURACY = 1e-10
 #: The steepest slope seen is taken this many times for an estimate.
 _SAFETY = 2.0
+#: Where all values are alike, rounding must not decide: a slope that changes the value by this share of it across X.
+_LEAST_SLOPE = 1e-6
 _NARROW = 1e-9  #: boxes are not split below this share of X
 _NARROW_UNPROVEN = 1e-4  #: nor below this one where other boxes cannot be ruled out anyway
 _ADMISSIBLE = 1e-6
@@ -103,7 +107,11 @@ class BoxSearch:
             self.best = Answered(x, y, value, 0.0)
 
     def run(self) -> None:
-        """Split boxes until the gap is closed, or ``stopped`` says so."""
+        """Split boxes until the gap is closed, or the clock, ``stopped`` or the number of boxes says so."""
+        with suppress(Stop):  # the evaluator looks at the clock too
+            self._split()
+
+    def _split(self) -> None:
         numbers = count()
         self._push(numbers, Part(self.low, self.high, self._ask(0.5 * (self.low + self.high)), -np.inf, -np.inf))
         while self.waiting:
@@ -149,7 +157,10 @@ class BoxSearch:
         """Queue a box with its bounds, unless it holds no feasible point at all."""
         proven, estimated = part.proven, part.estimated
         if part.at is not None:
-            estimated = part.at.value - _SAFETY * self.slope * part.radius
+            least = (
+                _LEAST_SLOPE * max(1.0, abs(part.at.value)) / max(float(np.linalg.norm(self.high - self.low)), 1e-300)
+            )
+            estimated = part.at.value - _SAFETY * max(self.slope, least) * part.radius
             if part.at.violation > _SAFETY * self.slope_violation * part.radius + _ADMISSIBLE:
                 estimated = np.inf
             if self.lipschitz is not None:

@@ -32,6 +32,10 @@ class NotRecognised(Exception):
     """The problem has no form that this search can prove anything about; the text says which term stands in the way."""
 
 
+class NotConvex(NotRecognised):
+    """The follower's objective is quadratic and not convex: no search helps."""
+
+
 class Quadratics(NamedTuple):
     """Rows ``constant + <linear, z> + 1/2 <z, hessian z>`` of z = (x, y)."""
 
@@ -181,7 +185,10 @@ def follower_of(flat: FlatProblem) -> Follower:
     form, n_x = _quadratics(flat, "lower"), flat.n_x
     hessian = form.hessian[0]
     if least_curvature(hessian[n_x:, n_x:]) < 0.0:
-        raise NotRecognised("lower is not convex in y")
+        # Equalities may keep y out of the directions in which it bends downwards.
+        kind = NotRecognised if flat.n_equality or flat.y_set.equality_flat(np.zeros(flat.n_y)).size else NotConvex
+        below = Quadratics(form.constant, form.linear, hessian[None] * np.outer(*[np.arange(len(hessian)) >= n_x] * 2))
+        raise kind(f"lower is not convex in y: it has {named_term(below, 0, n_x)}")
     parts = hessian[n_x:, n_x:], hessian[n_x:, :n_x], form.linear[0, n_x:]
     size = max(float(np.abs(part).max(initial=0.0)) for part in parts) or 1.0
     return Follower(*(part / size for part in parts))  # the same answers, in units for absolute tolerances

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,19 +16,23 @@ from blocc.errors import OptionError, ProblemError
 from blocc.global_search.answer import judged_result
 from blocc.global_search.boxes import BoxSearch
 from blocc.global_search.complementarity import Search
-from blocc.global_search.forms import NotRecognised, constraints_of, follower_of
+from blocc.global_search.forms import NotConvex, NotRecognised, constraints_of, follower_of
 from blocc.global_search.relaxation import PRECISION, Relaxation
 from blocc.inner.choice import choose_oracles
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor, StopReason, StopRequest, interruptible
+from blocc.outer.nonsmooth.smoothing import kinks_of, smoothed
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
+from blocc.run.conclude import restated
 from blocc.solve import check_arguments, solve, start_in
 
 #: Leader's variables up to which boxes are searched.
 MOST_BOXED = 3
 #: Share of the time limit that local descents may use.
 _LOCAL_SHARE = 0.2
+#: Share of the time limit that boxes leave for a last descent and the verdict.
+_LAST_SHARE = 0.2
 #: Residual of the optimality conditions, in units of their largest coefficients, at which y is the follower's answer.
 _ANSWERED = 1e-8
 
@@ -99,30 +104,33 @@ class _Run:
     began: float = field(default_factory=time.perf_counter)
     compiled: float = field(default_factory=compile_seconds)
     local: list[Result] = field(default_factory=list)
+    reserve: float = 0.0  #: seconds that the search leaves for what follows
 
     @property
     def deadline(self) -> float:
-        return np.inf if self.time_limit is None else self.began + self.time_limit
+        return np.inf if self.time_limit is None else self.began + self.time_limit - self.reserve
 
     def stopped(self) -> bool:
         return self.request.reason is not None or time.perf_counter() >= self.deadline
 
     def result(self, first: Float[NDArray, "n_x"]) -> Result:
-        flat, relaxation, convex = self.problem.flat, None, None
+        flat, relaxation, convex, constraints, reason = self.problem.flat, None, None, None, ""
         try:
             constraints = constraints_of(flat)
-            try:
-                relaxation = Relaxation(constraints, follower_of(flat))
-            except NotRecognised as refusal:
-                reason = str(refusal)
-                try:
-                    convex = Relaxation(constraints, None)
-                except NotRecognised:
-                    convex = None
         except NotRecognised as refusal:
             reason = str(refusal)
+        try:
+            follower = follower_of(flat)
+            if constraints is not None:
+                relaxation = Relaxation(constraints, follower)
+        except NotConvex as refusal:
+            raise ProblemError(f"solve_global needs a convex follower: {refusal}") from None
+        except NotRecognised as refusal:
+            reason = reason or str(refusal)
         if relaxation is None:
             self._check_boxes(reason)
+            with suppress(NotRecognised):
+                convex = None if constraints is None else Relaxation(constraints, None)
         self._descend(first)
         if relaxation is not None:
             return self._by_complementarity(relaxation)
@@ -187,21 +195,26 @@ class _Run:
 
     # --- boxes --------------------------------------------------------------------------------------------------------
     def _by_boxes(self, relaxation: Relaxation | None, reason: str) -> Result:
-        problem, flat = self.problem, self.problem.flat
+        problem, left = self.problem, None
         for result in self.local:
             if result.status is Status.NOT_CONVEX:
                 return result
+        if self.time_limit is not None:
+            self.reserve = _LAST_SHARE * self.time_limit
+            left = self.deadline - time.perf_counter()
         if relaxation is not None:
             relaxation.deadline = self.deadline
-        evaluator = Evaluator(flat, choose_oracles(problem, "auto"), Monitor(problem.x_set.unravel), self.seed)
-        low, high = (np.asarray(bound, dtype=np.float64) for bound in flat.x_set.bounds_flat())
+        easier = smoothed(problem) if kinks_of(problem) else problem  # oracles need derivatives
+        monitor = Monitor(problem.x_set.unravel, time_limit=left, request=self.request)
+        evaluator = Evaluator(easier.flat, choose_oracles(easier, "auto"), monitor, self.seed)
+        low, high = (np.asarray(bound, dtype=np.float64) for bound in problem.x_set.bounds_flat())
         search = BoxSearch(evaluator, low, high, self.gap_tolerance, self.stopped, self.lipschitz, relaxation)
         for result in self.local:
             if result.certificate.exact:
                 search.offer(*self._flat(result), result.upper_value)
         search.run()
         if not search.finished and search.best is not None and not self.stopped():
-            left = None if self.time_limit is None else self.deadline - time.perf_counter()
+            left = None if self.time_limit is None else self.deadline + 0.5 * self.reserve - time.perf_counter()
             self._local_from(problem.x_set.unravel(search.best.x), left)
             if self.local[-1].certificate.exact:
                 search.offer(*self._flat(self.local[-1]), self.local[-1].upper_value)
@@ -212,7 +225,7 @@ class _Run:
             best = "no feasible point" if search.best is None else "the best point"
             message = f"Estimated, not proven: {best} of {search.nodes} boxes of x, because {reason}."
             message += " A Lipschitz constant, given as lipschitz, makes this a proof."
-            return replace(found, status=self._why(), message=message)
+            return replace(found, status=self._why(), message=message + found.message)
         how = "by boxes of x" + ("" if self.lipschitz is None else f" with the Lipschitz constant {self.lipschitz:g}")
         return self._concluded(found, search.best is not None, search.bound, search.finished, how)
 
@@ -232,7 +245,9 @@ class _Run:
             "local_statuses": [result.status.value for result in self.local],
         }
         x, y = point or (flat.x_set.interior_flat(), flat.y_set.interior_flat())
-        found = judged_result(self.problem, x, y, settings)
+        kinks = kinks_of(self.problem)
+        found = judged_result(smoothed(self.problem) if kinks else self.problem, x, y, settings)
+        found = restated(self.problem, found, kinks) if kinks else found
         compiling = compile_seconds() - self.compiled
         seconds = {"compile": compiling, "run": time.perf_counter() - self.began - compiling}
         return replace(found, counts=counts, seconds=seconds)
@@ -265,6 +280,7 @@ class _Run:
         certificate = found.certificate
         if gap is not None and np.isnan(certificate.stationarity_x):  # at a kink or a jump: what could still be gained
             certificate = replace(certificate, stationarity_x=gap)
+        message += found.message  # about corners, if any
         return replace(found, status=status, message=message, bound=proven, gap=gap, certificate=certificate)
 
     def _why(self) -> Status:
