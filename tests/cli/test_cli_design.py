@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from blocc.cli import commands as cli
 from blocc.cli import design as cli_design
 from blocc.report.transport.design_tables import read_design_json
-from blocc.transport import Design, DesignModel, design_network, read_network, write_network
+from blocc.transport import Design, DesignModel, DesignOptions, design_network, read_network, write_network
 from browser import needs_browser, visit
 from transport_designs import fake_design, one_market
 
@@ -159,7 +159,7 @@ def test_quiet_prints_nothing(quick: list[Design], tmp_path: Path) -> None:
 
 def test_help_names_the_options() -> None:
     shown = blocc("design", "--help").output
-    for option in ("--gamma", "--budget", "--max-capacity", "--out", "--symmetric"):
+    for option in ("--out", *("--" + option.name.replace("_", "-") for option in fields(DesignOptions))):
         assert option in shown
 
 
@@ -241,6 +241,7 @@ def test_nothing_built_says_why(tmp_path: Path, quick: list[Design], monkeypatch
         (["--max-capacity", "[1, 2]"], "--max-capacity must"),
         (["--max-capacity", '[1, "x", 1, 1, 1, 1]'], "--max-capacity must"),
         (["--method", "magic"], "--method must be"),
+        (["--engine", "steam"], "--engine must be"),
         (["--preset", "x"], "--preset must be"),
         (["--time-limit", "-1"], "--time-limit must be"),
         (["--max-iterations", "0"], "--max-iterations must be"),
