@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from blocc import BilevelProblem, Box, MultiResult, OptionError, Options, Status, solve_many
-from blocc._lib.version import __version__
 from blocc.executors.processes import ProcessExecutor
 from blocc.executors.work import ExecutorError, Outcome, Work, begin
+from blocc.outer.monitor import StopRequest
 from blocc.problems.loading import load_problem
 from blocc.result import Result
 from blocc.run import starts
@@ -160,30 +160,29 @@ def test_impossible_arguments(problem: BilevelProblem) -> None:
         solve_many(problem, STARTS, executor=Backwards(), checkpoint="run.npz")
     with pytest.raises(OptionError, match="executor must be one of"):
         solve_many(problem, STARTS, executor="threads")
-    stuck = (n for n in range(3))
-    unsendable = BilevelProblem(
-        upper=lambda x, y: x * y + (0.0 if stuck is None else 1.0),
-        lower=lambda x, y: y**2,
-        x_set=Box(0, 1),
-        y_set=Box(0, 1),
-    )
-    with pytest.raises(ExecutorError, match="cannot be sent to workers"):
-        solve_many(unsendable, [0.5], executor=Backwards())
 
 
-def test_functions_of_problem_files_travel_by_value(tmp_path: Path) -> None:
+def test_workers_run_the_files_that_functions_come_from(tmp_path: Path, problem: BilevelProblem) -> None:
     (tmp_path / "fare.py").write_text(
         "from blocc import BilevelProblem, Box\nPRICE = 3.0\n\ndef upper(x, y):\n    return -PRICE * x * y\n\n"
         "problem = BilevelProblem(upper=upper, lower=lambda x, y: (y - x) ** 2, x_set=Box(0, 1), y_set=Box(0, 1))\n"
     )
     given = load_problem(str(tmp_path / "fare.py"))
-    packed = starts._packed(given, Options(inner="pdhg"))
+    work = starts._Work(starts.Starts(given, Options(inner="pdhg"), StopRequest()), given, np.zeros((1, 1)))
+    prepare, files = work.check()
+    assert files == (str(tmp_path / "fare.py"),)
     del sys.modules["blocc_problem_fare"]  # as on a worker
-    problem, options = starts._unpacked(starts._Packed(packed, __version__))
-    assert problem.digests() == given.digests()
+    prepare(files)
+    assert "blocc_problem_fare" in sys.modules
+    sent = work._sent
+    rebuilt, options = starts._problem_of(sent)
+    assert rebuilt.digests() == given.digests()
     assert options.inner == "pdhg"
     with pytest.raises(ExecutorError, match=r"the starts are of blocc 99.0, but process"):
-        starts._unpacked(starts._Packed(packed, "99.0"))
+        starts._problem_of(replace(sent, token="", version="99.0"))
+    with pytest.raises(ExecutorError, match="lower of the problem computes something else"):
+        starts._problem_of(replace(sent, token="", digests={**sent.digests, "lower": ""}))
+    assert starts._Work(starts.Starts(problem, Options(), StopRequest()), problem, STARTS[:, None]).check()[1] == ()
 
 
 # --- what is known of other starts -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any
 
 from blocc._lib.streams import outlive_readers
 from blocc._lib.threads import single_blas_thread
-from blocc.executors.work import Call, ExecutorError, Outcome, Work, begin, worker_name
+from blocc.executors.work import Call, ExecutorError, Outcome, Work, begin
 
 ATTEMPTS = 3  #: worker processes that may die of one piece of work before it counts as failed
 
@@ -72,9 +72,10 @@ class ProcessExecutor:
         """Compute these pieces, in the order in which workers come to them."""
         waiting, attempts = deque(indices), Counter[int]()
         pools = [_start_pool() for _ in range(min(self.workers, len(indices)))]
+        check = work.check()
         running: dict[Future[Outcome], tuple[int, int]] = {}  # the piece, and the place of its pool
         try:
-            _check_start(pools)
+            _check_start(pools, check)
             idle = list(range(len(pools)))
             while waiting or running:
                 while waiting and idle:
@@ -83,14 +84,14 @@ class ProcessExecutor:
                         break
                     index, place = waiting.popleft(), idle.pop()
                     attempts[index] += 1
-                    running[_submit(pools, place, call)] = index, place
+                    running[_submit(pools, place, call, check)] = index, place
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     index, place = running.pop(future)
                     idle.append(place)
                     try:
                         yield replace(future.result(), attempts=attempts[index])
                     except BrokenProcessPool as error:
-                        pools[place] = _replace_pool(pools[place])
+                        pools[place] = _replace_pool(pools[place], check)
                         if attempts[index] < ATTEMPTS:
                             waiting.appendleft(index)
                         else:
@@ -100,11 +101,11 @@ class ProcessExecutor:
                 pool.shutdown(kill_workers=True)
 
 
-def _submit(pools: list[Any], place: int, call: Call) -> Future[Outcome]:
+def _submit(pools: list[Any], place: int, call: Call, check: Call) -> Future[Outcome]:
     try:
         future: Future[Outcome] = pools[place].submit(*call)
     except BrokenProcessPool:  # the worker died after its last piece
-        pools[place] = _replace_pool(pools[place])
+        pools[place] = _replace_pool(pools[place], check)
         future = pools[place].submit(*call)
     return future
 
@@ -116,14 +117,16 @@ def _start_pool() -> Any:
     return ProcessPoolExecutor(1, env=ONE_THREAD, initializer=_prepare_worker, initargs=(os.getpid(),))
 
 
-def _replace_pool(broken: Any) -> Any:
+def _replace_pool(broken: Any, check: Call) -> Any:
     broken.shutdown()
-    return _start_pool()
+    pool = _start_pool()
+    pool.submit(*check)  # its one process makes this call before any other
+    return pool
 
 
-def _check_start(pools: Sequence[Any]) -> None:
+def _check_start(pools: Sequence[Any], check: Call) -> None:
     try:
-        for started in [pool.submit(worker_name) for pool in pools]:
+        for started in [pool.submit(*check) for pool in pools]:
             started.result()
     except BrokenProcessPool as error:
         raise ExecutorError(f"worker processes cannot start ({_cause(error)})") from error

@@ -46,7 +46,7 @@ class Work(Protocol):
         """For the names of tasks on a cluster."""
 
     def check(self) -> Call:
-        """A call that every worker of a cluster must be able to make before any piece is given to it."""
+        """A call that every worker elsewhere makes before any piece is given to it, and must be able to make."""
 
     def call(self, index: int) -> Call | None:
         """The call that returns a piece's :class:`Outcome`, when a worker is free for it; None: not wanted any more."""

@@ -29,7 +29,7 @@ def load_problem(argument: str, arguments: Mapping[str, Any] | None = None) -> B
         raise InputError(f"{str(file)!r} is not a Python file; its name must end in .py")
     if arguments:
         return _built(problem_builder(argument), name, file, arguments)
-    members = vars(_execute(file))
+    members = vars(run_file(file))
     if name:
         if name not in members:
             known = ", ".join(_problems(members)) or "none"
@@ -57,7 +57,7 @@ def problem_builder(argument: str) -> Callable[..., Any]:
     file, name = split_name(argument)
     if not name:
         raise InputError(f"arguments need the function that takes them: write problem = '{file.name}:NAME'")
-    value = vars(_execute(file)).get(name)
+    value = vars(run_file(file)).get(name)
     if not callable(value):
         raise InputError(f"arguments need a function: {file} has no function {name!r}")
     return value
@@ -75,7 +75,7 @@ def _importable_neighbours(file: Path) -> Iterator[None]:
             sys.path.remove(folder)
 
 
-def _execute(file: Path) -> ModuleType:
+def run_file(file: Path) -> ModuleType:
     """The module in a user's file, run now."""
     spec = importlib.util.spec_from_file_location(f"blocc_problem_{file.stem}", file)
     assert spec is not None

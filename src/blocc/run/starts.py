@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -177,11 +178,19 @@ class Starts:
 
 # --- elsewhere -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class _Packed:
-    """What is the same for all starts of one call."""
+class _Sent:
+    """What is the same for all starts of one call. Executors send functions that no module holds by value."""
 
-    problem: bytes
+    token: str  #: of the call
     version: str
+    kind: type[BilevelProblem]
+    parts: dict[str, Any]
+    options: Options
+    digests: dict[str, str]
+
+
+#: On a worker: the problem and the options of the last call.
+_received: dict[str, tuple[BilevelProblem, Options]] = {}
 
 
 class _Work:
@@ -191,11 +200,13 @@ class _Work:
 
     def __init__(self, starts: Starts, given: BilevelProblem, points: Float[NDArray, "starts n_x"]) -> None:
         self._starts, self._points = starts, points
-        self._packed = _Packed(_packed(given, starts.options), __version__)
+        parts = {field.name: getattr(given, field.name) for field in fields(given) if field.init}
+        self._files = _files(parts)
+        self._sent = _Sent(uuid.uuid4().hex, __version__, type(given), parts, starts.options, given.digests())
 
     def check(self) -> Call:
-        """Workers must be able to build the problem."""
-        return _check, self._packed
+        """Workers must be able to run the files that the functions come from."""
+        return _prepare, self._files
 
     def call(self, index: int) -> Call | None:
         """One start, unless the time is over."""
@@ -203,64 +214,52 @@ class _Work:
         if left == 0.0:
             return None
         known = {variant: places.light() for variant, places in self._starts.places.items()}
-        return _follow, self._packed, index, self._points[index], left, known
+        return _follow, self._sent, index, self._points[index], left, known
 
 
-def _packed(problem: BilevelProblem, options: Options) -> bytes:
-    """A problem and options as bytes: functions that no module holds travel by value."""
-    try:
-        import cloudpickle
-    except ModuleNotFoundError as error:
-        raise ExecutorError("executor needs cloudpickle: pip install 'blocc[cluster]'") from error
-    parts = {field.name: getattr(problem, field.name) for field in fields(problem) if field.init}
-    modules = {sys.modules.get(getattr(part, "__module__", "")) for part in parts.values()}
-    unknown = [module for module in modules if module is not None and not _importable(module.__name__)]
-    for module in unknown:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        packed: bytes = cloudpickle.dumps((type(problem), parts, options, problem.digests()))
-    except Exception as error:  # whatever cannot be pickled says so in its own words
-        raise ExecutorError(f"the problem cannot be sent to workers: {type(error).__name__}: {error}") from error
-    finally:
-        for module in unknown:
-            cloudpickle.unregister_pickle_by_value(module)
-    return packed
+def _files(parts: dict[str, Any]) -> tuple[str, ...]:
+    """Files of modules that workers do not find by their names: those that problems were loaded from."""
+    modules = (sys.modules.get(getattr(part, "__module__", None) or "") for part in parts.values())
+    files: dict[str, None] = {}
+    for module in modules:
+        top = "" if module is None else module.__name__.partition(".")[0]
+        if module is None or top in ("__main__", *sys.builtin_module_names) or PathFinder.find_spec(top) is not None:
+            continue
+        if getattr(module, "__file__", None) is None:
+            raise ExecutorError(f"the problem's functions are in the module {top!r}, which workers cannot import")
+        files[str(Path(str(module.__file__)).resolve())] = None
+    return tuple(files)
 
 
-def _importable(module: str) -> bool:
-    """Whether a worker finds a module by its name; those of problem files were made by hand."""
-    top = module.partition(".")[0]
-    return top in ("__main__", *sys.builtin_module_names) or PathFinder.find_spec(top) is not None
+def _prepare(files: Sequence[str]) -> None:
+    """On a worker: run the files that functions come from, so that their modules are found."""
+    from blocc.problems.loading import run_file  # that room stands on this one
+
+    for file in files:
+        run_file(Path(file))
 
 
-@lru_cache(maxsize=2)
-def _unpacked(packed: _Packed) -> tuple[BilevelProblem, Options]:
-    import cloudpickle
-
-    if packed.version != __version__:
-        raise ExecutorError(f"the starts are of blocc {packed.version}, but {worker_name()} has blocc {__version__}")
-    kind, parts, options, digests = cloudpickle.loads(packed.problem)
-    problem: BilevelProblem = kind(**parts)
-    if different := [name for name, digest in problem.digests().items() if digest != digests.get(name)]:
-        raise ExecutorError(
-            f"{' and '.join(different)} of the problem computes something else on {worker_name()}: has it another JAX, "
-            "or is a module changed?"
-        )
-    return suited(problem, options.inner), options
-
-
-def _check(packed: _Packed) -> None:
-    """Raise what keeps this worker from the work."""
-    _unpacked(packed)
+def _problem_of(sent: _Sent) -> tuple[BilevelProblem, Options]:
+    """On a worker: the problem, built once for each call."""
+    if sent.token not in _received:
+        if sent.version != __version__:
+            raise ExecutorError(f"the starts are of blocc {sent.version}, but {worker_name()} has blocc {__version__}")
+        problem = sent.kind(**sent.parts)
+        if different := [name for name, digest in problem.digests().items() if digest != sent.digests.get(name)]:
+            raise ExecutorError(
+                f"{' and '.join(different)} of the problem computes something else on {worker_name()}: has it another "
+                "JAX, or is a module changed?"
+            )
+        _received.clear()
+        _received[sent.token] = suited(problem, sent.options.inner), sent.options
+    return _received[sent.token]
 
 
-def _follow(
-    packed: _Packed, index: int, x: Float[NDArray, "n_x"], left: float | None, known: dict[int, Places]
-) -> Outcome:
+def _follow(sent: _Sent, index: int, x: Float[NDArray, "n_x"], left: float | None, known: dict[int, Places]) -> Outcome:
     """One start, on a worker: as it was followed, or why it was not."""
     begun = time.perf_counter()
     request = StopRequest()
-    problem, options = _unpacked(packed)
+    problem, options = _problem_of(sent)
     value: Any = None
     failure: str | None = None
     try:
