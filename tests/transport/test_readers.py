@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from blocc.errors import BloccError, OptionError, ProblemError
 from blocc.transport.network.checked_rows import PLACE
-from blocc.transport.network.files import read_network
+from blocc.transport.network.files import read_network, write_network
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.network.readers.omx import read_omx
 from blocc.transport.network.readers.rules import FillRules
@@ -69,6 +69,19 @@ def test_native_complaints(content: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ProblemError) as error:
         read_network(path)
     assert message in str(error.value)
+
+
+def test_native_tells_what_it_does_not_read(tmp_path: Path) -> None:
+    rows = [{"from": 1, "to": 2, "time": 1, "cost": 1, "toll": 3, "bpr_alpha": 0.15, "link_id": "a"}]
+    (tmp_path / "net.json").write_text(native(links=[*rows, {**rows[0], "link_id": "b"}]), encoding="utf-8")
+    network = read_network(tmp_path / "net.json")
+    told = (
+        "Not used: toll, bpr_alpha of links in net.json (times do not grow with the flow, nobody pays a toll).",
+        "Parallel links: 1 beside another from the same node to the same node.",
+    )
+    assert network.assumptions == told
+    write_network(network, tmp_path / "again.json")
+    assert read_network(tmp_path / "again.json").assumptions == told
 
 
 # --- GMNS ----------------------------------------------------------------------------------------------------------

@@ -34,7 +34,8 @@ def test_travellers_do_not_pass_centroids(seed: int) -> None:
     assert free.value < reference.value - 1e-3  # passing them would help
 
 
-def test_a_design_and_its_proof() -> None:
+@pytest.mark.parametrize("engine", ["dense", "paths"])
+def test_a_design_and_its_proof(engine: str) -> None:
     """One express beside a local line; the way through the centroid is shorter than both and may not be taken."""
     nodes = [{"id": k, "x": x, "y": 0, "through": k != "zone"} for x, k in enumerate(("a", "b", "zone"))]
     links = [
@@ -49,7 +50,7 @@ def test_a_design_and_its_proof() -> None:
         {"origin": "zone", "destination": "b", "demand": 1.0, **figures},
     ]
     network = TransportNetwork.from_tables(nodes, links, markets)
-    design = design_network(network, starts=1)
+    design = design_network(network, starts=1, engine=engine)
     assert design.success, design.message
     # The margin of the local line is 2.5 and brings sigmoid(1) of the market, the express 1.8 and sigmoid(2).
     assert design.capacity == pytest.approx([10 / (1 + np.exp(-1)), 0, 0, 1 / (1 + np.exp(-2.9))], rel=1e-3)

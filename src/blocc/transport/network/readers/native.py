@@ -12,8 +12,15 @@ from typing import Any
 
 from blocc.errors import ProblemError
 from blocc.transport.network.checked_rows import PLACE, finite
-from blocc.transport.network.network import NO_UNITS, TransportNetwork, Units
-from blocc.transport.network.readers.raw import RawNetwork
+from blocc.transport.network.network import (
+    LINK_COLUMNS,
+    MARKET_COLUMNS,
+    NO_UNITS,
+    OPTIONAL_LINK_COLUMNS,
+    TransportNetwork,
+    Units,
+)
+from blocc.transport.network.readers.raw import RawNetwork, not_used
 
 FORMAT = "blocc-network"
 VERSION = 1
@@ -21,7 +28,13 @@ UNITS = (
     "time is the disutility of one passenger (a time multiplied by its value); demand, flow and capacity share one "
     "passenger unit; cost is per unit of capacity; revenue is per passenger"
 )
-TABLES = ("nodes", "links", "markets")
+#: What rows may hold; anything else is told to be left unused. Lengths and speeds are for rules.
+KNOWN = {
+    "nodes": ("id", "x", "y", "lon", "lat", "name", "zone_id", "through"),
+    "links": ("from", "to", *LINK_COLUMNS, *OPTIONAL_LINK_COLUMNS, "link_id", "geometry", "free_speed"),
+    "markets": ("origin", "destination", *MARKET_COLUMNS),
+}
+TABLES = tuple(KNOWN)
 
 
 def parse(text: str, source: str) -> RawNetwork:
@@ -46,7 +59,7 @@ def parse(text: str, source: str) -> RawNetwork:
         markets=tables["markets"],
         start_range=document.get("start_range"),
         notes=_text(document, "notes", "", source),
-        assumptions=_texts(document, "assumptions", source),
+        assumptions=[*_texts(document, "assumptions", source), *_unused(tables, source)],
         crs=_text(document, "crs", "", source),
         says_coordinates=True,
         units=_units(document.get("unit_names", {}), source),
@@ -88,6 +101,15 @@ def _text(document: dict[str, Any], key: str, default: str, source: str) -> str:
     if not isinstance(value, str):
         raise ProblemError(f'{source}: "{key}" must be a text, got {value!r:.60}')
     return value
+
+
+def _unused(tables: dict[str, list[dict[str, Any]]], source: str) -> list[str]:
+    """What rows hold that nothing reads."""
+    sentences = []
+    for table, rows in tables.items():
+        found = dict.fromkeys(key for row in rows for key in row if key not in (*KNOWN[table], PLACE))
+        sentences += not_used(list(found), f"{table} in {source}")
+    return sentences
 
 
 def _texts(document: dict[str, Any], key: str, source: str) -> list[str]:

@@ -149,6 +149,7 @@ class _Filling:
         usual = self.alternative_factor * shortest
         alternative = np.where(self.no_alternative, usual, network.alternative_time * rules.time_factor)
         starts = network.start_range
+        told = (*self.raw.assumptions, *network.assumptions, *self.assumptions, *self._sentences(network))
         return replace(
             network,
             time=time,
@@ -158,7 +159,7 @@ class _Filling:
             alternative_time=alternative,
             start_range=None if starts is None else (starts[0] * rules.demand_factor, starts[1] * rules.demand_factor),
             units=self._units(),
-            assumptions=(*self.raw.assumptions, *network.assumptions, *self.assumptions, *self._sentences(network)),
+            assumptions=tuple(dict.fromkeys(told)),  # a network that is read again says the same once
         )
 
     @property
