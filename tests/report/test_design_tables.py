@@ -22,11 +22,13 @@ from blocc.report.transport.design_series import link_rows
 from blocc.report.transport.design_tables import read_design_json, write_design
 from blocc.result import Certificate, History, Status
 from blocc.transport.design.design_result import Design
+from blocc.transport.network.files import read_network
 from blocc.transport.network.network import Units
 from transport_designs import fake_design, geographic_network, one_market, small_network
 
 NAMES = [
     "design.json",
+    "network.json",
     "summary.csv",
     "links.csv",
     "markets.csv",
@@ -131,6 +133,13 @@ def test_markets(folder: Path) -> None:
     assert sum(row["revenue"] for row in document["markets"]) == pytest.approx(document["summary"]["revenue"])
     assert document["markets"][2]["time"] is None
     assert document["markets"][2]["path_cost"] is None
+
+
+def test_the_network_as_it_was_designed(design: Design, folder: Path) -> None:
+    again = read_network(folder / "network.json")
+    assert again.link_rows() == design.network.link_rows()
+    assert again.market_rows() == design.network.market_rows()
+    assert (again.assumptions, again.units) == (ASSUMED, design.network.units)
 
 
 def test_summary_in_a_table(folder: Path) -> None:

@@ -22,6 +22,7 @@ from blocc.result import History
 from blocc.transport.design.checks import certificate_checks, withheld
 from blocc.transport.design.design_result import Design
 from blocc.transport.design.indicators import indicators
+from blocc.transport.network.readers import native
 
 FORMAT = "blocc-design"
 VERSION = 1
@@ -36,11 +37,11 @@ _PARTS: dict[str, type] = {
 def write_design(design: Design, folder: str | Path) -> list[Path]:
     """Write everything about a design into ``folder`` (created where missing) and return the paths.
 
-    ``design.json`` holds it all, ``links.csv`` and ``markets.csv`` its tables, ``summary.csv`` its figures, certificate
-    and assumptions, ``columns.csv`` what the columns mean, ``design.xlsx`` all of these in one workbook,
-    ``design.geojson`` and ``design.gpkg`` the network for a GIS, ``report.html`` the interactive page, ``map.png``,
-    ``demand.png``, ``convergence.png`` and ``report.pdf`` the pictures. Each file appears complete or not at all; needs
-    ``blocc[plot]``.
+    ``design.json`` holds it all, ``network.json`` the network as it was designed, ``links.csv`` and ``markets.csv`` its
+    tables, ``summary.csv`` its figures, certificate and assumptions, ``columns.csv`` what the columns mean,
+    ``design.xlsx`` all of these in one workbook, ``design.geojson`` and ``design.gpkg`` the network for a GIS,
+    ``report.html`` the interactive page, ``map.png``, ``demand.png``, ``convergence.png`` and ``report.pdf`` the
+    pictures. Each file appears complete or not at all; needs ``blocc[plot]``.
     """
     from blocc.report.transport.design_figures import picture_files
     from blocc.report.transport.design_page import report_page
@@ -50,6 +51,7 @@ def write_design(design: Design, folder: str | Path) -> list[Path]:
     tables["columns"] = column_rows(design.network.units)
     files = {
         "design.json": json_bytes(design_document(design)),
+        "network.json": native.render(design.network),
         **{f"{name}.csv": csv_bytes(rows) for name, rows in tables.items()},
         "design.xlsx": workbook_bytes(tables),
         "design.geojson": json_bytes(geojson(design), indent=None),

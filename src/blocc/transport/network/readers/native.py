@@ -78,7 +78,8 @@ def render(network: TransportNetwork) -> bytes:
     parts = [f"{_json(key)}: {_json(value)}" for key, value in head.items()]
     for table, rows in zip(TABLES, (network.node_rows(), network.link_rows(), network.market_rows()), strict=True):
         parts.append(f"{_json(table)}: [\n  " + ",\n  ".join(map(_json, rows)) + "\n]")
-    return ("{\n" + ",\n".join(parts) + "\n}\n").encode()
+    text = "{\n" + ",\n".join(parts) + "\n}\n"
+    return text.encode(errors="backslashreplace")  # half a surrogate pair, in the way that JSON writes it
 
 
 def _json(value: Any) -> str:
