@@ -161,9 +161,9 @@ def test_answers_are_those_of_the_engine_on_links(kind: str, seed: int) -> None:
     network = without_passage(six_nodes(seed), [1, 4] if kind == "centroids" else [])
     capacity = np.zeros(network.n_links) if kind == "nothing" else capacities(network, seed, kind)
     expected = lower_level(network, capacity)
-    found, warm = PathTravellers(network).answer(capacity, network.alternative_time)
+    found = PathTravellers(network).answer(capacity, network.alternative_time)
     check_same(network, found, expected)
-    again, _ = PathTravellers(network).answer(capacity, network.alternative_time, warm)
+    again = PathTravellers(network).answer(capacity, network.alternative_time, found.point.price)
     check_same(network, again, expected)
 
 
@@ -188,7 +188,7 @@ def test_answers_are_those_of_clarabel(seed: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", InaccurateReference)
         expected = solve_reference(network, capacity)
-    found, _ = PathTravellers(network).answer(capacity, network.alternative_time)
+    found = PathTravellers(network).answer(capacity, network.alternative_time)
     assert float(found.value) == pytest.approx(expected.value, rel=1e-7)
     able = network.demand > 0
     np.testing.assert_allclose(of_markets(network, found.point.share)[able], expected.share[able], atol=1e-4)

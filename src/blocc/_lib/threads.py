@@ -6,6 +6,7 @@ other actively, which can make a solve thirty times slower. JAX's own threads do
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -17,6 +18,12 @@ R = TypeVar("R")
 _lock = threading.Lock()
 _inside = 0  #: blocks that are open now, in all threads
 _limits: Any = None  #: what puts the host program's numbers of threads back
+
+
+def thread_count() -> int:
+    """How many threads this process may run at once."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 #: Rows of a dense matrix from which a factorisation gains by several threads.

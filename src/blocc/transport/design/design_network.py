@@ -27,6 +27,7 @@ from blocc.solve import solve
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.certificate import assignment, certify, measured_prices, remaining_gain
 from blocc.transport.design.design_result import Design, Start
+from blocc.transport.design.forecast import check_memory
 from blocc.transport.design.kept_search import keep_search, restore_search
 from blocc.transport.design.model import CapacityPenalty, DesignModel
 from blocc.transport.design.options import PAPER_STEP, DesignOptions
@@ -57,9 +58,10 @@ def design_network(
 
     ``options`` are the fields of :class:`~blocc.transport.design.options.DesignOptions`: the penalty ``gamma``; how
     many random ``starts`` are tried, with which ``seed``; limits by ``budget``, ``symmetric``, ``max_capacity``,
-    ``min_capacity`` and ``existing_capacity``; the ``method`` or ``preset``; the ``tolerance`` of the certificate;
-    ``time_limit`` and ``max_iterations``. A time limit counts from the first evaluation, without compilation. After it,
-    or after Ctrl-C, the best design so far is solved exactly once more and returned.
+    ``min_capacity`` and ``existing_capacity``; the ``method`` or ``preset``; the ``engine``; the ``tolerance`` of the
+    certificate; ``time_limit`` and ``max_iterations``. A time limit counts from the first evaluation, without
+    compilation. After it, or after Ctrl-C, the best design so far is solved exactly once more and returned. A design
+    that would not fit into memory is refused before it begins.
 
     :param x0: the capacities of a single start, in place of random ones
     :param callback: sees every recorded iteration, and stops the run by returning True
@@ -76,6 +78,8 @@ def design_network(
     settings = DesignOptions.from_names(options)
     if model is not None and model.network is not network:
         raise OptionError(f"model must belong to this network; it was made for another, {model.network.name!r}")
+    if model is None:
+        check_memory(network, "dense" if settings.method == "pgd" else settings.engine)
     start = None if x0 is None else _capacities(network, x0)
     settings = settings if start is None else replace(settings, starts=1)
     limits = settings.capacity_set(network)
@@ -86,10 +90,10 @@ def design_network(
         raise CheckpointError(
             f"{resume} holds {begun} starts, this run would have {settings.starts}: give starts={begun} or more"
         )
-    with double_precision(), single_blas_thread(), clock_without_compilation(), closing(recording):
+    with double_precision(), single_blas_thread(network.n_links), clock_without_compilation(), closing(recording):
         monitor = RecordedMonitor(recording, lambda x: x, callback, report, settings.time_limit)
         with interruptible(monitor.request):
-            design = _Run(model or DesignModel(network), problem, limits, settings, monitor).all(start)
+            design = _Run(model or DesignModel(network, settings.engine), problem, limits, settings, monitor).all(start)
     return replace(design, message=design.message + recording.remark())
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from blocc.errors import OptionError
 from blocc.transport.design.capacity_set import CapacitySet
+from blocc.transport.design.model import ENGINES
 from blocc.transport.network.network import TransportNetwork
 
 #: gamma where the user leaves it open: the penalty then hides about 1e-4 of the utility.
@@ -32,6 +33,7 @@ class DesignOptions:
     min_capacity: Any = None  #: the least a link must have, likewise; more than 0 forces a link
     existing_capacity: Any = None  #: what a link has today, likewise: it stays, and costs nothing
     method: str = "prices"  #: or "pgd": Algorithm 1 as published
+    engine: str = "auto"  #: "dense": on links, "paths": on paths, for large networks; "auto": by the network's size
     preset: str = "default"  #: or "paper": Algorithm 1 with its step and gamma
     #: What the certificate's stationarity and penalty gap may amount to, relative to 1 + |utility|.
     tolerance: float = 1e-3
@@ -40,6 +42,7 @@ class DesignOptions:
 
     def __post_init__(self) -> None:
         _check("preset", self.preset in ("default", "paper"), "'default' or 'paper'", self.preset)
+        _check("engine", self.engine in ENGINES, f"one of {', '.join(ENGINES)}", self.engine)
         _check("method", self.method in METHODS, f"one of {', '.join(METHODS)}", self.method)
         _check("gamma", self.gamma == "auto" or _is_positive(self.gamma), "'auto' or a positive number", self.gamma)
         counts = {"starts": self.starts, "max_iterations": self.max_iterations}

@@ -11,7 +11,7 @@ from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.transport.design.model import CapacityPenalty
 from blocc.transport.design.prices import Loading, PricePenalty
 from blocc.transport.network.network import TransportNetwork
-from blocc.transport.travellers.path_assignment import PathTravellers, PathWarm
+from blocc.transport.travellers.path_assignment import PathTravellers
 from blocc.transport.travellers.path_loading import Market, load_paths
 
 #: Accuracy to which the lower level is solved, relative to the network's scales.
@@ -21,10 +21,10 @@ _REMEMBERED = 3
 
 
 class WarmPair(NamedTuple):
-    """Both solutions of an evaluation, for the next one nearby."""
+    """Prices of both solutions of an evaluation, for the next one nearby."""
 
-    follower: PathWarm
-    penalised: PathWarm
+    follower: Float[NDArray, "links"]
+    penalised: Float[NDArray, "links"]
 
 
 class PathEngine:
@@ -71,10 +71,10 @@ class PathEngine:
 
     def _evaluate(self, capacity: Float[NDArray, "links"], gamma: float, warm: WarmPair | None) -> CapacityPenalty:
         network, answer = self.network, self.travellers.answer
-        near = (None, None) if warm is None else warm
-        follower, own = answer(capacity, network.alternative_time, near[0], TOLERANCE)
-        dearer = network.alternative_time + network.revenue / gamma
-        penalised, other = answer(capacity, dearer, near[1] or own, TOLERANCE)
+        own, other = (None, None) if warm is None else warm
+        follower = answer(capacity, network.alternative_time, own, TOLERANCE)
+        later = network.alternative_time + network.revenue / gamma
+        penalised = answer(capacity, later, np.asarray(follower.point.price) if other is None else other, TOLERANCE)
         earned, spent = self.demand * self.revenue, float(network.cost @ capacity)
         # Primal and dual values err in opposite directions.
         worth = [0.5 * (side.value + side.bound) for side in (follower, penalised)]
@@ -85,5 +85,5 @@ class PathEngine:
             utility_penalised=np.sum(earned * penalised.point.share) - spent,
             follower=follower,
             penalised=penalised,
-            warm=WarmPair(own, other),
+            warm=WarmPair(np.asarray(follower.point.price), np.asarray(penalised.point.price)),
         )

@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc.transport.travellers.kernels import cuts, in_threads, kernel, thread_count
+from blocc._lib.threads import thread_count
+from blocc.transport.travellers.kernels import cuts, in_threads, kernel
 from blocc.transport.travellers.shortest_paths import Streets, Trees
 
 

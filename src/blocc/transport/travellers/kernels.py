@@ -16,6 +16,7 @@ import numba
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.threads import thread_count
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -28,12 +29,6 @@ kernel = cast(Callable[[F], F], numba.njit(nogil=True, cache=True, error_model="
 def _pool(process: int) -> ThreadPoolExecutor:
     """The threads of a process: a forked one inherits the pool without its threads."""
     return ThreadPoolExecutor(thread_count(), thread_name_prefix="blocc-kernel")
-
-
-def thread_count() -> int:
-    """How many threads this process may run at once."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def in_threads(function: Callable[[int], R], count: int) -> list[R]:

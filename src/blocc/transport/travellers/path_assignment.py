@@ -38,15 +38,6 @@ _MOST_ITERATIONS = 150
 #: So many steps that do not lower an error that is small already to this multiple of the least so far, and rounding has
 #: been reached.
 _PATIENCE, _PROGRESS, _SMALL = 6, 0.7, 1e-4
-#: Columns that are dearer than the cheapest by this, and carry nobody, are not handed on to the next problem.
-_NEARBY = 0.1
-
-
-class PathWarm(NamedTuple):
-    """What a solution hands on to a problem nearby: the prices of all links, and the columns worth knowing."""
-
-    price: Float[NDArray, "links"]
-    columns: Columns
 
 
 class _Snapshot(NamedTuple):
@@ -83,10 +74,13 @@ class PathTravellers:
         self,
         capacity: Float[NDArray, "links"],
         alternative: Float[NDArray, "markets"],
-        warm: PathWarm | None = None,
+        warm: Float[NDArray, "links"] | None = None,
         tolerance: float = 1e-9,
-    ) -> tuple[LowerLevel, PathWarm]:
-        """Who travels where at these capacities, with these times of the existing network."""
+    ) -> LowerLevel:
+        """Who travels where at these capacities, with these times of the existing network.
+
+        :param warm: prices of a problem nearby
+        """
         return _Answer(self, capacity, alternative, warm, tolerance).run()
 
 
@@ -98,7 +92,7 @@ class _Answer:
         travellers: PathTravellers,
         capacity: Float[NDArray, "links"],
         alternative: Float[NDArray, "markets"],
-        warm: PathWarm | None,
+        warm: Float[NDArray, "links"] | None,
         tolerance: float,
     ) -> None:
         self.travellers, self.alternative, self.warm, self.tolerance = travellers, alternative, warm, tolerance
@@ -118,7 +112,7 @@ class _Answer:
         self.own_demand, self.own_alternative = demand[self.markets], alternative[self.markets]
         self.scales = 1.0 + float(demand.max(initial=0.0)), 1.0 + float(travellers.time.max(initial=0.0))
 
-    def run(self) -> tuple[LowerLevel, PathWarm]:
+    def run(self) -> LowerLevel:
         if not len(self.markets):
             nobody = np.zeros(0)
             empty = Columns(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32), 0, 0)
@@ -128,8 +122,6 @@ class _Answer:
         price = np.maximum(self._ascend(), 1e-3 * _ROOM)
         trees = self._trees(price)
         columns = self._cheapest(trees, np.arange(len(self.markets)))
-        if self.warm is not None:
-            columns = self._with_known(columns, self.warm.columns)
         case = self._case(columns)
         start = centred(case, price, trees.cost[self.row, self.destination], _ROOM)
         return self._conclude(*self._iterate(_Snapshot(case, start, case.average(start))))
@@ -149,21 +141,6 @@ class _Answer:
         links = self.position[columns.links]
         return Columns(columns.market, columns.first, links, columns.n_markets, len(self.open_links))
 
-    def _with_known(self, columns: Columns, known: Columns) -> Columns:
-        """Further columns of an earlier solution, where all their links are open and their markets can travel."""
-        place = np.full(known.n_markets, -1)
-        place[self.markets] = np.arange(len(self.markets))
-        is_open = known.costs((self.position < 0).astype(float)) == 0.0
-        kept = known.take(np.flatnonzero(is_open & (place[known.market] >= 0)))
-        kept = Columns(place[kept.market], kept.first, kept.links, len(self.markets), kept.n_links)
-        together, order = columns.joined(self._within(kept))
-        # Two paths of a market are the same where random numbers of their links have the same sum.
-        mark = together.costs(np.random.default_rng(0).uniform(size=len(self.open_links)))
-        by_mark = np.lexsort((order, np.round(mark, 9), together.market))
-        again = np.zeros(len(together), dtype=bool)
-        again[by_mark[1:]] = (np.diff(together.market[by_mark]) == 0) & (np.abs(np.diff(mark[by_mark])) < 1e-9)
-        return together.take(np.flatnonzero(~again))
-
     def _case(self, columns: Columns) -> PathCase:
         capacity = self.capacity[self.open_links]
         return PathCase(columns, self.time, capacity, self.own_demand, self.own_alternative, self.scales)
@@ -172,7 +149,7 @@ class _Answer:
     def _ascend(self) -> Float[NDArray, "open_links"]:
         """Raise the dual function of the smoothed problem for a while, from prices of 0 or from known ones."""
         travellers, capacity = self.travellers, self.capacity[self.open_links]
-        price = np.zeros(len(self.open_links)) if self.warm is None else self.warm.price[self.open_links]
+        price = np.zeros(len(self.open_links)) if self.warm is None else self.warm[self.open_links]
         market = Market(travellers.at_nodes(travellers.demand / self.unit), travellers.at_nodes(self.alternative))
         ceiling = float(np.max(self.own_alternative)) + 10.0
         for relative in _TEMPERATURES[self.warm is not None :]:
@@ -230,14 +207,16 @@ class _Answer:
 
     def _missing(self, now: _Snapshot, allowed: float) -> tuple[Columns | None, float]:
         """Paths that are cheaper, by more than is allowed, than all known ones of their market; and by how much."""
-        trees = self._trees(now.point.price)
-        known = now.case.columns.least(now.case.times + now.case.columns.costs(now.point.price))
+        # A link with room to spare will have no price in the end; paths over it are found before that.
+        price = now.point.price**2 / (now.point.price + now.point.slack)
+        trees = self._trees(price)
+        known = now.case.columns.least(now.case.times + now.case.columns.costs(price))
         short = known - trees.cost[self.row, self.destination]
         which = np.flatnonzero(short > allowed)
         return (self._cheapest(trees, which) if len(which) else None), float(np.max(short, initial=0.0))
 
     # --- the answer --------------------------------------------------------------------------------------------------
-    def _conclude(self, found: _Snapshot, error: float) -> tuple[LowerLevel, PathWarm]:
+    def _conclude(self, found: _Snapshot, error: float) -> LowerLevel:
         travellers, case, point = self.travellers, found.case, found.point
         streets, columns = travellers.streets, case.columns
         trees = self._trees(point.price)
@@ -267,11 +246,8 @@ class _Answer:
             low=nothing,
             high=nothing,
         )
-        figures = (np.asarray(figure) for figure in (value, bound, error, self.iterations))
-        solved = LowerLevel(answer, *figures, reached, links)
-        dear = case.times + columns.costs(point.price) - point.potential[columns.market]
-        worth_knowing = (point.flow > 1e-8 * self.own_demand[columns.market]) | (dear < _NEARBY)
-        return solved, PathWarm(price, everywhere.take(np.flatnonzero(worth_knowing)))
+        numbers = np.asarray(value), np.asarray(bound), np.asarray(error), np.asarray(self.iterations)
+        return LowerLevel(answer, *numbers, reached, links)
 
     def _everywhere(self, columns: Columns, markets: Int[NDArray, "own_markets"]) -> Columns:
         """Columns with the numbers of links and markets in the network."""

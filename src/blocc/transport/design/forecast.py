@@ -1,0 +1,65 @@
+"""What a design will take, before the work begins: memory and time, by formulas fitted to measurements."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from blocc._lib.memory import available_memory
+from blocc._lib.threads import thread_count
+from blocc.errors import OptionError
+from blocc.transport.design.model import chosen_engine
+from blocc.transport.network.network import TransportNetwork
+
+#: Bytes of a process that has read a network and compiled its functions.
+_BASE = 0.4e9
+#: Numbers that the engine on links keeps for every origin, node and link at once.
+_DENSE_COPIES = 4.4
+#: Numbers that the engine on paths keeps for every two links, every origin and link, and every origin and node.
+_MATRICES, _FLOWS, _TABLES = 5, 25, 25
+#: Columns of a market, on average, and numbers that are kept for each of their links.
+_COLUMNS = 4
+#: Evaluations in the prices and lower levels, with steps of each, in one start and its certificate.
+_EVALUATIONS, _LOWER_LEVELS, _STEPS = 2500, 40, 50
+
+
+class Forecast(NamedTuple):
+    """What a design with one start takes."""
+
+    engine: str
+    memory: float  #: bytes
+    seconds: float  #: on this machine, when nothing else runs; right within a factor of about three
+
+
+def forecast(network: TransportNetwork, engine: str = "auto") -> Forecast:
+    """Memory and time of a design of this network."""
+    engine = chosen_engine(network, engine)
+    origins, nodes, links = len(np.unique(network.origin)), network.n_nodes, network.n_links
+    if engine == "dense":
+        volume = float(origins) * nodes * links
+        return Forecast(engine, _BASE + 8.0 * _DENSE_COPIES * volume, 5.0 + 2e-4 * volume)
+    length = float(np.mean(network.free_flow_times)) / max(float(np.mean(network.time)), 1e-12) + 1.0
+    entries = _COLUMNS * network.n_markets * length
+    numbers = _MATRICES * links**2 + origins * (_FLOWS * links + _TABLES * nodes) + 2.0 * entries
+    evaluation = 2.0 * 1e-7 * origins * (links + nodes)
+    step = 3e-9 * entries * length + links**3 / 1e11 + 1e-7 * (entries + nodes * origins) + 2e-3
+    work = _EVALUATIONS * evaluation + _LOWER_LEVELS * _STEPS * step
+    return Forecast(engine, _BASE + 8.0 * numbers, 5.0 + work / min(2, thread_count()))
+
+
+def check_memory(network: TransportNetwork, engine: str = "auto") -> None:
+    """Refuse a design that does not fit into memory, before it begins."""
+    expected, free = forecast(network, engine), available_memory()
+    if expected.memory <= free:
+        return
+    other = forecast(network, "paths")
+    advice = f"; engine='paths' needs about {_gigabytes(other.memory)}" if other.memory < expected.memory else ""
+    raise OptionError(
+        f"network {network.name!r} needs about {_gigabytes(expected.memory)} of memory with "
+        f"engine={expected.engine!r}, and {_gigabytes(free)} are free{advice}"
+    )
+
+
+def _gigabytes(count: float) -> str:
+    return f"{count / 1e9:.2g} GB" if count < 1e11 else f"{count / 1e9:.0f} GB"
