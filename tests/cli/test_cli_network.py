@@ -43,6 +43,9 @@ def test_describe_as_json() -> None:
     assert (facts["variables"], facts["constraints"], facts["nonzeros"]) == (2262, 678, 6654)
     assert facts["cost_range"] == [1.7, 3.2]
     assert facts["demand"] == pytest.approx(104.4)
+    assert facts["engine"] == "dense"
+    assert 0.1 < facts["memory_in_gb"] < 2.0
+    assert 1.0 < facts["seconds_for_a_start"] < 60.0
 
 
 def test_describe_free_paths(tmp_path: Path) -> None:

@@ -129,6 +129,17 @@ def test_design_off_a_terminal() -> None:
     ]
 
 
+def test_the_first_start_takes_as_long_as_expected() -> None:
+    stream, clock = Terminal(False), Clock()
+    line = DesignProgress(3, None, stream, clock, expected=30.0)
+    clock.now += 11.0
+    line(1, ROW._replace(time=10.0))
+    assert "10 s, about 80 s left" in stream.getvalue()
+    clock.now += 41.0
+    line(2, ROW._replace(time=50.0))
+    assert "50 s, about 60 s left" in stream.getvalue()
+
+
 def test_design_on_a_terminal_and_with_a_limit() -> None:
     lines = design_lines(live=True, limit=100.0)
     assert "about 99 s left" in lines[1]

@@ -17,6 +17,7 @@ from blocc.errors import OptionError
 from blocc.report.progress import DesignProgress
 from blocc.report.transport.design_tables import design_document, write_design
 from blocc.transport import DesignOptions, design_network
+from blocc.transport.design.forecast import forecast
 from blocc.transport.network.plausibility import doubts
 
 _CAPACITIES = ("max_capacity", "min_capacity", "existing_capacity")
@@ -71,8 +72,8 @@ def design_command(
     if not quiet and arguments.existing_capacity is None:  # what exists need not be paid for
         for doubt in doubts(network):
             print(f"blocc: {doubt}", file=sys.stderr)
-    starts = DesignOptions.from_names(options).starts or 1
-    with DesignProgress(starts, arguments.time_limit) as line:
+    starts, expected = DesignOptions.from_names(options).starts or 1, forecast(network, arguments.engine).seconds
+    with DesignProgress(starts, arguments.time_limit, expected=expected) as line:
         report = None if quiet else line
         design = design_network(network, report=report, checkpoint=checkpoint, resume=resume, **options)
     written = [] if out is None else write_design(design, out)

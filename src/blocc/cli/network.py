@@ -15,6 +15,7 @@ from rich.table import Table
 from blocc._lib.arrays import Float, NDArray
 from blocc.cli.common import BAD_INPUT, make_app, print_json, with_flags
 from blocc.transport import BUILT_IN, FillRules, NetworkError, TransportNetwork, read_network, write_network
+from blocc.transport.design.forecast import forecast
 from blocc.transport.network.plausibility import doubts
 from blocc.transport.network.readers.raw import NOT_USED
 
@@ -83,7 +84,7 @@ class NetworkSource:
 def describe_command(
     source: NetworkSource, as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False
 ) -> None:
-    """Print what a network holds, and how large its design problem is."""
+    """Print what a network holds, how large its design problem is, and about what a design will take."""
     facts = describe(source.read())
     if as_json:
         print_json(facts)
@@ -136,11 +137,15 @@ def _print_remarks(network: TransportNetwork) -> None:
 
 # --- what a user sees ----------------------------------------------------------------------------------------------
 def describe(network: TransportNetwork) -> dict[str, Any]:
-    """Figures of a network as JSON values: counts, ranges as [least, largest], sizes of the full formulation."""
+    """Figures of a network as JSON values: counts, ranges as [least, largest], sizes of the full formulation.
+
+    Memory and time of a design are forecasts, the time right within a factor of about three.
+    """
 
     def span(values: Float[NDArray, "entries"]) -> list[float]:
         return [float(values.min()), float(values.max())]
 
+    expected = forecast(network)
     return {
         "name": network.name,
         "nodes": network.n_nodes,
@@ -156,6 +161,9 @@ def describe(network: TransportNetwork) -> dict[str, Any]:
         "start_range": None if network.start_range is None else list(network.start_range),
         "geographic": network.geographic,
         **network.sizes._asdict(),
+        "engine": expected.engine,
+        "memory_in_gb": expected.memory / 1e9,
+        "seconds_for_a_start": expected.seconds,
         "notes": network.notes,
         "doubts": doubts(network),
         "assumptions": list(network.assumptions),

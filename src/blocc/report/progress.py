@@ -95,10 +95,12 @@ class ProgressLine:
 class DesignProgress(ProgressLine):
     """The same for a design: which start of how many, the utility, and the time so far and left.
 
-    The time left is that of the starts that remain, as long as those before on average, or what a time limit leaves.
+    The time left is that of the starts that remain, as long as those before on average (the first: as expected), or
+    what a time limit leaves.
 
     :param starts: how many there are
     :param time_limit: seconds, if the run has a limit
+    :param expected: seconds that a start may take
     """
 
     def __init__(
@@ -107,9 +109,12 @@ class DesignProgress(ProgressLine):
         time_limit: float | None = None,
         stream: TextIO | TextIOBase | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        expected: float = math.inf,
     ) -> None:
         super().__init__(stream, clock)
         self._starts, self._limit = starts, math.inf if time_limit is None else time_limit
+        self._expected = expected
         self._start, self._began, self._evaluations = 1, 0.0, 0
         self._best = -math.inf  # utility of all starts so far
 
@@ -125,10 +130,9 @@ class DesignProgress(ProgressLine):
 
     def words(self, iteration: int, row: HistoryRow) -> str:
         """What the line says about an iteration."""
-        left = self._limit - row.time
-        if self._start > 1:
-            mean = self._began / (self._start - 1)
-            left = min(left, max(mean * (self._starts - self._start + 1) - (row.time - self._began), 0.0))
+        mean = self._began / (self._start - 1) if self._start > 1 else self._expected
+        own = max(mean - (row.time - self._began), 0.0)  # of the start under way
+        left = min(self._limit - row.time, own + mean * (self._starts - self._start))
         about = f"about {duration(left)} left" if math.isfinite(left) else "time left not known yet"
         utility = f"utility {-row.upper_value:.6g}  best {self._best:.6g}"
         return f"start {self._start} of {self._starts}  {utility}  gamma {row.gamma:.4g}  {duration(row.time)}, {about}"
