@@ -79,15 +79,15 @@ class FlatProblem:
         """The same problem over ``data``, which may be traced."""
         return self if self.rebind is None else self.rebind(data)
 
-    def program(self, function: Callable[..., R], *fixed: Hashable) -> Callable[..., R]:
+    def program(self, function: Callable[..., R], *fixed: Hashable, is_loop: bool = False) -> Callable[..., R]:
         """``function(flat, *fixed, *arguments)`` as a compiled function of the arguments.
 
-        It is compiled once for each ``function`` and ``fixed``, whatever the data.
+        It is compiled once for each ``function`` and ``fixed``, whatever the data; well where it takes many steps.
         """
-        made = self.store.get((Program, function, *fixed), lambda: self._make_program(function, *fixed))
+        made = self.store.get((Program, function, *fixed), lambda: self._make_program(function, fixed, is_loop))
         return partial(made, self.data)
 
-    def _make_program(self, function: Callable[..., R], *fixed: Hashable) -> Program[R]:
+    def _make_program(self, function: Callable[..., R], fixed: tuple[Hashable, ...], is_loop: bool) -> Program[R]:
         def over_data(data: PyTree, *arguments: Any) -> R:
             return function(self.bind(data), *fixed, *arguments)
 
@@ -95,7 +95,7 @@ class FlatProblem:
         # A few thousand products without matrices: unless the data are very large, optimising them takes longer.
         large = self.n_y + sum(int(np.size(leaf)) for leaf in jax.tree.leaves(self.data)) > _MANY
         matrix_free = self.n_y >= _FEW and self.n_inequality + self.n_equality == 0
-        return Program(over_data, quickly=matrix_free and not large)
+        return Program(over_data, quickly=False if is_loop or large else matrix_free or None)
 
     def once(self, make: Callable[..., R], *fixed: Hashable) -> R:
         """What ``make(flat, *fixed)`` returned for the first of the problems that differ only in their data."""

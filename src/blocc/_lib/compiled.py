@@ -27,8 +27,9 @@ _OPTIONS: dict[str, str | bool | int] = {
     "xla_cpu_experimental_ynn_fusion_type": "",
 }
 
-# Where no array is larger than this, vector instructions gain nothing: at its lowest level of optimisation LLVM is done
-# in a third of the time, and the program is at most twice as slow, which thousands of calls would not make up for.
+# Where no array is larger than this, vector instructions gain little: at its lowest level of optimisation LLVM is done
+# in a third of the time, and the program is about twice as slow, which a thousand calls do not make up for. Loops that
+# take thousands of steps in one call are better off optimised.
 _SMALL = 512
 _FOR_SMALL: dict[str, str | bool | int] = {
     "xla_backend_optimization_level": 0,
@@ -43,11 +44,12 @@ _thread = threading.local()
 _unknown: set[str] = set()  #: options that this version of XLA does not know
 
 
-def _compiled(traced: jax.stages.Traced, quickly: bool) -> jax.stages.Compiled:
+def _compiled(traced: jax.stages.Traced, quickly: bool | None) -> jax.stages.Compiled:
     """Compiled with those of the options above that fit and that XLA knows; it names the ones that it does not."""
     lowered, wanted = traced.lower(), {}
     if jax.default_backend() == "cpu":
-        wanted = {**_OPTIONS, **(_FOR_SMALL if quickly or _largest_array(traced.jaxpr) <= _SMALL else {})}
+        quickly = _largest_array(traced.jaxpr) <= _SMALL if quickly is None else quickly
+        wanted = {**_OPTIONS, **(_FOR_SMALL if quickly else {})}
     while True:
         options = {name: value for name, value in wanted.items() if name not in _unknown}
         try:
@@ -120,7 +122,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def compile_ahead(
-    function: Callable[..., Any], *arguments: Any, quickly: bool = False
+    function: Callable[..., Any], *arguments: Any, quickly: bool | None = None
 ) -> tuple[Callable[..., Any], float]:
     """Compile ``function`` for arguments like these, in double precision; returns it and the seconds it took."""
     begun, outer = time.perf_counter(), getattr(_thread, "compiling", False)
@@ -139,10 +141,11 @@ def compile_ahead(
 class Program(Generic[R]):
     """A function that is compiled, in double precision, for the first arguments it is called with.
 
-    Later arguments must have the same structure, shapes and dtypes. With ``quickly`` it is optimised less.
+    Later arguments must have the same structure, shapes and dtypes. With ``quickly`` it is optimised less; None: where it
+    is small.
     """
 
-    def __init__(self, function: Callable[..., R], quickly: bool = False) -> None:
+    def __init__(self, function: Callable[..., R], quickly: bool | None = None) -> None:
         self._function, self._quickly = function, quickly
         self._compiled: Callable[..., R] | None = None
         self._lock = threading.Lock()

@@ -188,7 +188,9 @@ class CompiledSteps:
     def _call(self, numbers: Settings, state: State, k: int, count: int) -> State:
         method = self.method
         traced = {name: jnp.asarray(value, jnp.float64) for name, value in numbers.items()}
-        program = self.run.flat.program(_steps, type(method), tuple(sorted(method.counts.items())), self.settings)
+        program = self.run.flat.program(
+            _steps, type(method), tuple(sorted(method.counts.items())), self.settings, is_loop=True
+        )
         return program(traced, state, jnp.asarray(k), jnp.asarray(count))
 
 

@@ -137,7 +137,7 @@ def minimise(
     states = monitor.begin("algorithm 1", states)
     # A callback is shown every step; otherwise only the end of a chunk is looked at.
     length = np.asarray(1 if monitor.callback is not None else _CHUNK)
-    advance = flat.program(_chunk, oracle, count)
+    advance = flat.program(_chunk, oracle, count, is_loop=True)
     while True:
         states, rows, steps = advance(states, settings, length)
         seen, made = jax.device_get((states._replace(warm=()), steps))

@@ -141,7 +141,7 @@ def _descend(
     wanted = wanted * now.scale
     tolerance = np.minimum(wanted, np.sqrt(wanted / flat.n_x))
     accuracy = np.asarray([tolerances.inner(gamma) for gamma in now.gamma])
-    program = flat.program(_round, oracle, len(now.gamma))
+    program = flat.program(_round, oracle, len(now.gamma), is_loop=True)
     lanes, fresh, limit, pace, most = now.lanes, ~now.done, 0, _PACE, 4 * tolerances.max_iterations
     while True:
         limit, begun = min(limit + pace, most), time.perf_counter()
