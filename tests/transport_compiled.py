@@ -79,6 +79,16 @@ def lower_level(
     return call(interior_point.solve_lower_level, graph, np.asarray(capacity, float), alternative, start, tolerance)
 
 
+def many_answers(graph: Any, capacities: Any, warm: Any) -> Any:
+    """Flows, shares and errors at many vectors of capacities; for :func:`call`."""
+
+    def one(capacity: Any) -> Any:
+        found = interior_point.solve_lower_level(graph, capacity, graph.alternative, warm, 1e-9)
+        return found.point.flow.sum(axis=0), found.point.share, found.error
+
+    return jax.vmap(one)(capacities)
+
+
 def evaluate(network: TransportNetwork, p, gamma, temperature, is_open=None) -> PricePenalty:
     """The penalty function at these prices."""
     able = np.ones(network.n_links, bool) if is_open is None else is_open
@@ -87,9 +97,8 @@ def evaluate(network: TransportNetwork, p, gamma, temperature, is_open=None) -> 
 
 def price_problem(network: TransportNetwork, gamma, temperature, ceiling=20.0) -> PriceProblem:
     """The penalty function in the prices at one gamma and temperature."""
-    return PriceProblem(
-        lambda p, is_open: evaluate(network, p, gamma, temperature, is_open), ceiling, np.arange(network.n_links)
-    )
+    own, none = np.arange(network.n_links), np.zeros(network.n_links, dtype=bool)
+    return PriceProblem(lambda p, is_open: evaluate(network, p, gamma, temperature, is_open), ceiling, own, none)
 
 
 def load(network: TransportNetwork, costs, temperature, is_open=None) -> Loading:

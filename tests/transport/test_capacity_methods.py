@@ -62,5 +62,5 @@ def test_designs(method: str) -> None:
     with double_precision():
         assert 1.2 <= design_by(method, model, start).state.score <= 1.7617
         limit = np.array([0.3, 0.3, 0.3, 0.3, 0.0, 0.3])
-        capacity = design_by(method, model, start, limit=limit).state.best.capacity
+        capacity = design_by(method, model, start, limit=limit).state.best
     assert (capacity <= limit).all()

@@ -9,7 +9,6 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -23,10 +22,9 @@ from blocc.transport.design.design_result import Design
 from blocc.transport.design.model import DesignModel
 from blocc.transport.network.files import read_network
 from blocc.transport.network.network import TransportNetwork
-from blocc.transport.travellers import assignment as interior_point
 from blocc.transport.travellers.flows import market_flows
 from blocc.transport.travellers.graph import graph_of
-from transport_compiled import call, cold
+from transport_compiled import call, cold, many_answers
 from transport_reference import solve_lower_level, three_nodes
 
 BEST_OF_THREE = 2.0 * float(expit(2.0))
@@ -107,14 +105,6 @@ def test_three_nodes_are_certified(three_design: Design) -> None:
     assert lower_level_is_solved(three_design)
     assert three_design.certificate.stationarity_x <= 1e-3 * (1 + three_design.utility)
     assert abs(three_design.certificate.penalty_gap) <= 1e-3 * (1 + three_design.utility)
-
-
-def many_answers(graph: Any, capacities: Any, warm: Any) -> Any:
-    def one(capacity: Any) -> Any:
-        found = interior_point.solve_lower_level(graph, capacity, graph.alternative, warm, 1e-9)
-        return found.point.flow.sum(axis=0), found.point.share, found.error
-
-    return jax.vmap(one)(capacities)
 
 
 def brute_force(network: TransportNetwork) -> tuple[float, np.ndarray]:
@@ -318,6 +308,7 @@ def test_print_explains(three_design: Design) -> None:
 
 
 # --- limits --------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_budget(nine: Designer, nine_design: Design) -> None:
     less, more = nine(budget=10.0), nine(budget=20.0)
     for design, budget in ((less, 10.0), (more, 20.0)):
@@ -365,6 +356,7 @@ def test_max_capacity_of_zero_closes_a_link(nine: Designer, nine_design: Design)
     assert 0 < design.utility <= nine_design.utility + 1e-9
 
 
+@pytest.mark.slow
 def test_symmetric(nine: Designer, nine_design: Design) -> None:
     design = nine(symmetric=True)
     np.testing.assert_array_equal(design.capacity, design.capacity[design.network.reverse])
@@ -372,6 +364,7 @@ def test_symmetric(nine: Designer, nine_design: Design) -> None:
     assert lower_level_is_solved(design)
 
 
+@pytest.mark.slow
 def test_all_limits_at_once(nine: Designer, nine_design: Design) -> None:
     limit = np.full(30, 1.5)
     limit[3] = 0.0

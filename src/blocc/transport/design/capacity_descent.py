@@ -24,7 +24,7 @@ from blocc.transport.design.model import CapacityPenalty, DesignModel
 Observer = Callable[[Float[NDArray, "links"], float, CapacityPenalty], None]
 
 #: gamma of the descent, up to the one wanted.
-LEVELS = (100.0, 1e3, 1e4)
+LEVELS = (30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
 #: Spending so much more of a budget than there is changes its multiplier by 1.
 _SLACK = 0.05
 #: Rounds of descent with a multiplier of the budget that is put right in between, and what counts as spent exactly.

@@ -9,10 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from blocc._lib.arrays import AnyArray, Array, Float, Int, NDArray
+from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
 from blocc.errors import OptionError
 from blocc.sets import ConvexSet
 from blocc.transport.network.network import TransportNetwork
+
+#: A budget with room left is drawn in to this part of what a design costs.
+SQUEEZED = 0.86
 
 
 class CapacitySet(ConvexSet):
@@ -112,19 +115,36 @@ class CapacitySet(ConvexSet):
         wider.partner = wider.group = np.arange(self.size)
         return wider
 
+    def held(self, links: Bool[NDArray, "links"]) -> CapacitySet:
+        """The same set with these links at their least capacity."""
+        if not links.any():
+            return self
+        narrower = copy(self)
+        narrower.limit = np.where(links, self.least, self.limit)
+        return narrower
+
     def drawn_in(self, wide: Float[NDArray, "links"]) -> list[CapacitySet]:
-        """Sets from one that just holds ``wide`` to this one, in steps of about a tenth; ties hold in all of them."""
+        """Sets from one that just holds ``wide`` to this one, in steps of about a tenth; ties hold in all of them.
+
+        A budget that leaves ``wide`` room is first drawn in further than it is: what a design gives up then is often
+        better spent elsewhere when the money is back.
+        """
         wide = np.maximum(wide, wide[self.partner])
         over = np.where(
             (wide > self.limit) & (self.limit > 0.0), wide / np.where(self.limit > 0.0, self.limit, 1.0), 1.0
         )
         needed = float(self.cost @ self.least)
-        dear = max(1.0, (float(self.cost @ wide) - needed) / self.spendable) if self.spendable > 0.0 else 1.0
+        dear = (float(self.cost @ wide) - needed) / self.spendable if self.has_budget and self.spendable > 0.0 else 0.0
         count = int(np.clip(np.ceil(10.0 * np.log(max(dear, float(np.max(over, initial=1.0))))), 1, 20))
+        parts = [(over**part, dear**part) for part in np.linspace(1.0, 0.0, count + 1)[1:]]
+        if 0.0 < dear <= 1.0:
+            parts = [(np.ones(self.size), part * dear) for part in (0.93, SQUEEZED)] + parts
         steps = []
-        for part in np.linspace(1.0, 0.0, count + 1)[1:]:
+        for higher, more in parts:
             step = copy(self)
-            step.limit, step.allowance = self.limit * over**part, needed + self.spendable * dear**part
+            step.limit = self.limit * higher
+            if self.has_budget:
+                step.allowance = needed + self.spendable * more
             steps.append(step)
         return steps
 

@@ -120,7 +120,7 @@ class LimitedPrices:
         start = np.concatenate([[m.budget] * with_budget, m.scarcity[parts[0]], m.idle[parts[1]], m.split[parts[2]]])
         free_above, within = with_budget + len(parts[0]), len(parts[1]) + len(parts[2])
         bounds = [(0.0, None)] * free_above + [(0.0, 1.0)] * within
-        options = {"maxiter": 60, "maxcor": 20, "ftol": 1e-11, "gtol": 1e-6}
+        options = {"maxiter": 30, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-5}
         ended = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         self.multipliers = spread(ended.x)
         at(self.multipliers)

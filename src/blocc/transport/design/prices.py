@@ -132,6 +132,7 @@ class PriceProblem:
     evaluate: Callable[[Float[NDArray, "links"], Bool[NDArray, "links"]], PricePenalty]  #: of prices and open links
     ceiling: float  #: the largest price
     group: Int[NDArray, "links"]  #: links of one group are opened and closed together
+    forced: Bool[NDArray, "links"]  #: links that are there even where they are not open: no more than they must be
     observe: Callable[[PricePenalty], None] = lambda found: None  #: called with every evaluation that improves
     first_step: float = np.inf  #: no price changes by more in the first step, which else is the whole gradient
 
@@ -143,7 +144,8 @@ def temperature_of(gamma: float, unit: float) -> float:
 
 def descend(problem: PriceProblem, prices: Float[NDArray, "links"], is_open: Bool[NDArray, "links"]) -> Descent:
     """Minimise over the prices of the open links."""
-    free = np.flatnonzero(is_open)
+    able = is_open | problem.forced
+    free = np.flatnonzero(able)
     least, where = np.inf, prices
     found: PricePenalty | None = None
 
@@ -170,7 +172,7 @@ def descend(problem: PriceProblem, prices: Float[NDArray, "links"], is_open: Boo
     else:
         objective(start)
     assert found is not None
-    follower, penalised = (np.where(is_open, np.asarray(s.flow), 0.0) for s in (found.follower, found.penalised))
+    follower, penalised = (np.where(able, np.asarray(s.flow), 0.0) for s in (found.follower, found.penalised))
     return Descent(where, follower, penalised, least)
 
 
@@ -201,7 +203,7 @@ def polish(
         moves = []
         for leader in _promising(best, group, allowed, threshold):
             links = (group == leader) & allowed
-            closing = bool((best.capacity[links] > threshold).any())
+            closing = bool((is_open[links] & (best.capacity[links] > threshold)).any())
             changed, prices = is_open.copy(), best.prices.copy()
             changed[links] = not closing
             if not closing:

@@ -36,8 +36,9 @@ from blocc.transport.design.prices import (
 WHAT_IF = (2.0, 4.5, 10.0, 100.0, 1e3)
 #: Links are closed and reopened at these gammas of the homotopy: early, while moves are large, and once more later.
 POLISHED_AT = (10.0, 100.0)
-#: Where capacities are limited, the homotopy in prices ends here and the descent in the capacities takes over.
-HANDED_OVER_AT = 100.0
+#: Where more than a budget limits the capacities, many multipliers must be found for each vector of prices. The
+#: homotopy in prices then ends here, and the descent in the capacities takes over.
+HANDED_OVER_AT = 10.0
 #: Where the descent follows a design while limits are drawn in, prices change by so many units of time at first.
 FIRST_STEP = 0.03
 #: Closing one link after the other ends after so many.
@@ -111,28 +112,24 @@ class Search:
         """Follow gamma upwards and the temperature downwards; where there are limits, once without and once with them.
 
         In between, at a small gamma, the limits are drawn in step by step, so that the design without limits changes
-        into one within them. Cut down to the limits at once, it would lead to a worse one. Within a budget alone, which
-        is cheap to keep to, the search also begins once more where it began at first.
+        into one within them: cut down to the limits at once, it would lead to a worse one. Then the search begins once
+        more where it began at first, within the limits from the beginning.
         """
         unlimited = self._homotopy(self.wider, GAMMAS[0], self.gamma)
         if self.limits.is_orthant:
             return unlimited
-        drawn = self._early(self.gamma)
+        stages = [*unlimited, self._cut]
+        for begin, first in ((self._draw_in, self._early(self.gamma)), (self._return, GAMMAS[0])):
+            stages += [begin, *self._within(first)]
+        return stages if self.limits.is_simple else [*stages, *[self._close] * MOST_CLOSED]
+
+    def _within(self, first: float) -> list[Stage]:
+        """From one gamma to a design within the limits."""
         if self.limits.is_simple:
-            followed = self._homotopy(self.limits, drawn, self.gamma)
-            return [
-                *unlimited,
-                self._cut,
-                self._draw_in,
-                *followed,
-                self._return,
-                *self._homotopy(self.limits, GAMMAS[0], self.gamma),
-            ]
-        last = min(self.gamma, HANDED_OVER_AT)
+            return self._homotopy(self.limits, first, self.gamma)
         levels = [level for level in LEVELS if level < self.gamma] + [self.gamma]
-        fits: list[Stage] = [partial(self._fit, level) for level in levels]
-        limited = self._gammas(self.limits, drawn, last)
-        return [*unlimited, self._cut, self._draw_in, *limited, *fits, *[self._close] * MOST_CLOSED]
+        fits = [partial(self._fit, level) for level in levels]
+        return [*self._gammas(self.limits, first, min(self.gamma, HANDED_OVER_AT)), *fits]
 
     def _homotopy(self, within: CapacitySet, first: float, last: float) -> list[Stage]:
         """From one gamma to another, and on to a design."""
@@ -165,9 +162,9 @@ class Search:
                 self._price_problem(gamma, temperature, within),
                 descent,
                 self.state.is_open,
-                (within.limit > 0.0) & (within.least == 0.0),
+                within.limit > within.least,
                 threshold=self.model.threshold,
-                max_failures=self.max_failures,
+                max_failures=self.max_failures if within.is_orthant or within.is_simple else min(self.max_failures, 4),
                 max_moves=self.max_moves,
             )
             self._reach(descent)
@@ -183,20 +180,22 @@ class Search:
             self.state.what_if.append(WhatIf(gamma, *row, seconds))
 
     def _price_problem(self, gamma: float, temperature: float, within: CapacitySet) -> PriceProblem:
+        forced = within.least > 0.0
+
         def evaluate_limited(prices: Float[NDArray, "links"], is_open: Bool[NDArray, "links"]) -> PricePenalty:
             def free(prices: Float[NDArray, "links"], cost: Float[NDArray, "links"]) -> PricePenalty:
                 self.monitor.check_time()
                 self.state.evaluations += 1
-                return self.model.prices(prices, gamma, is_open, temperature, cost)
+                return self.model.prices(prices, gamma, is_open | forced, temperature, cost)
 
-            limited = LimitedPrices(within, self.state.multipliers)
+            limited = LimitedPrices(within.held(forced & ~is_open), self.state.multipliers)
             found = limited.evaluate(free, prices, gamma)
             self.state.multipliers = limited.multipliers
             return found
 
         step = FIRST_STEP * self.model.time_unit if self.state.is_followed else np.inf
         observe = partial(self._observe_prices, gamma)
-        return PriceProblem(evaluate_limited, self.model.ceiling, within.group, observe, step)
+        return PriceProblem(evaluate_limited, self.model.ceiling, within.group, forced, observe, step)
 
     def _descend(self, gamma: float, temperature: float, within: CapacitySet) -> Descent:
         descent = descend(self._price_problem(gamma, temperature, within), self.state.prices, self.state.is_open)
@@ -221,9 +220,13 @@ class Search:
 
     # --- limits -----------------------------------------------------------------------------------------------------
     def _cut(self) -> bool:
-        """Cut the design without limits down to them; True where that takes nothing away."""
+        """Cut the design without limits down to them; True where that takes nothing away and nothing else binds."""
         self.state.widest = np.where(self.state.flow > self.model.threshold, self.state.flow, 0.0)
-        return np.array_equal(self._carrying(self.state.flow), np.maximum(self.state.widest, self.limits.least))
+        return (
+            self.wider.is_orthant
+            and not self.limits.has_budget
+            and np.array_equal(self._carrying(self.state.flow), np.maximum(self.state.widest, self.limits.least))
+        )
 
     def _fit(self, gamma: float) -> None:
         """Descend within the limits from where the search stands; ``flow`` holds the capacities."""
@@ -252,19 +255,19 @@ class Search:
         self.state.multipliers, self.state.is_followed = first.multipliers, False
 
     def _close(self) -> bool:
-        """Close the group of links whose closing raises the exact utility most, and descend; True where none does."""
-        capacity = self.state.best
-        leaders = np.unique(self.limits.group[(capacity > 0.0) & (self.limits.least == 0.0)])
+        """Take the group of links down to its least that raises the exact utility most; True where none does."""
+        capacity, least = self.state.best, self.limits.least
+        leaders = np.unique(self.limits.group[capacity > least])
         smallest = sorted(leaders, key=lambda leader: capacity[leader])[: 2 * self.max_failures]
         found = []
         for leader in smallest:
             self.monitor.check_time()
-            trial = np.where(self.limits.group == leader, 0.0, capacity)
+            trial = np.where(self.limits.group == leader, least, capacity)
             found.append((self._score(evaluate(self.model, self.limits, trial, self.gamma)), int(leader)))
             self.state.evaluations += 1
         if not found or max(found)[0] <= self.state.score + 1e-6 * (1.0 + abs(self.state.score)):
             return True
-        self.state.flow = np.where(self.limits.group == max(found)[1], 0.0, capacity)
+        self.state.flow = np.where(self.limits.group == max(found)[1], least, capacity)
         self._fit(self.gamma)
         return False
 
