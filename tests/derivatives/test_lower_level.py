@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from blocc import (
     AffineSubspace,
@@ -195,6 +196,72 @@ def test_where_there_is_no_derivative(problem: BilevelProblem, x: float, slope: 
             of_y, of_value = mode(function)(x)
             assert np.isnan(of_y).all()
             assert of_value == pytest.approx(slope, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("problem", "x"),
+    [
+        (simple(lower=lambda x, y: x * y, y_set=Box(0.0, 1.0)), 0.0),  # min(x, 0): all y are answers
+        (simple(lower=lambda x, y: (y - 2.0) ** 2, inequality=lambda x, y: jnp.stack([y - x, y - 2.0 * x + 1.0])), 1.0),
+        (
+            simple(  # a vertex of the plane held by three rows, one of which stays
+                upper=lambda x, y: x * y[0],
+                lower=lambda x, y: -y[0] - y[1],
+                inequality=lambda x, y: jnp.stack([y[0] - x, y[1] - x, y[0] + y[1] - 2.0]),
+                y_set=Reals(2),
+            ),
+            1.0,
+        ),
+    ],
+    ids=["many answers", "two prices", "vertex"],
+)
+def test_kinks_of_the_value_have_no_derivative(problem: BilevelProblem, x: float) -> None:
+    with jax.enable_x64(True):
+        value = lambda x: lower_level(problem, x).value  # noqa: E731
+        assert np.isnan([jax.grad(value)(x), jax.jvp(value, (x,), (1.0,))[1]]).all()
+        assert np.isfinite([value(x), jax.grad(value)(x - 0.1), jax.grad(value)(x + 0.1)]).all()
+
+
+def test_the_value_may_have_derivatives_in_some_numbers_only() -> None:
+    """v = min(slope, 0) + level + times goal x: a kink in slope at 0, none in the others."""
+    problem = simple(
+        lower=lambda x, y, d: d["slope"] * y + d["level"] + d["times"] * d["goal"] * x,
+        upper=lambda x, y, d: x * y,
+        y_set=Box(0.0, 1.0),
+        data={"slope": 0.0, "level": 2.0, "times": 3, "goal": np.array(0.5)},
+    )
+    with jax.enable_x64(True):
+        value = lambda real: lower_level(problem, 2.0, {**real, "times": 3}).value  # noqa: E731
+        real = {name: problem.data[name] for name in ("slope", "level", "goal")}
+        for mode in (jax.jacrev, jax.jacfwd):
+            found = mode(value)(real)
+            assert np.isnan(found["slope"])
+            assert (found["level"], found["goal"]) == (pytest.approx(1.0), pytest.approx(6.0))
+
+
+def test_infeasible_followers_are_told_apart() -> None:
+    """Rows that no y in a box satisfies, by HiGHS: the code is always 2, however the oracle got stuck."""
+    generator = np.random.default_rng(0)
+    draw = lambda: {  # noqa: E731
+        "rows": generator.standard_normal((3, 4)),
+        "right": generator.uniform(-3.0, -0.5, 3),
+        "normal": generator.standard_normal((1, 4)),
+    }
+    problem = BilevelProblem(
+        upper=lambda x, y, d: x + jnp.sum(y),
+        lower=lambda x, y, d: 0.5 * y @ y + x * jnp.sum(y),
+        inequality=lambda x, y, d: d["rows"] @ y - d["right"],
+        equality=lambda x, y, d: d["normal"] @ y - 0.5,
+        x_set=Box(-1.0, 1.0),
+        y_set=Box(-1.0, 1.0, shape=4),
+        data=draw(),
+    )
+    codes = {True: set(), False: set()}
+    for _ in range(60):
+        data = draw()
+        found = linprog(np.zeros(4), data["rows"], data["right"], data["normal"], [0.5], bounds=(-1.0, 1.0))
+        codes[found.status == 2].add(int(lower_level(problem, 0.3, data).code))
+    assert codes == {True: {int(InnerCode.INFEASIBLE)}, False: {int(InnerCode.CONVERGED)}}
 
 
 def test_no_answer_is_not_a_number() -> None:

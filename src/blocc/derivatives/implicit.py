@@ -22,7 +22,7 @@ from jax import lax
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, PyTree
 
 #: A row is neither held nor slack where both its price and its slack are below this, relative to their sizes.
-_STRICT = 1e-6
+STRICT = 1e-6
 #: Largest condition number of a KKT matrix, in balanced variables, that is called regular.
 _CONDITION = 1e9
 #: Largest residual, relative to the terms it is made of, of a point that counts as a minimiser.
@@ -68,7 +68,7 @@ class Finding(IntEnum):
     NOT_CURVED = 4  #: the objective has no curvature in a direction in which z is free
 
 
-class _Local(NamedTuple):
+class Local(NamedTuple):
     """A program at one point, with derivatives and the sizes to measure by."""
 
     gradient: Array  #: of the Lagrangian
@@ -89,14 +89,16 @@ def lagrangian(program: ParametricProgram, point: KKTPoint, p: PyTree) -> Array:
     return value + jnp.dot(point.equality, program.equality(point.z, p))
 
 
-def _gradient(program: ParametricProgram, point: KKTPoint, p: PyTree) -> Array:
+def gradient_of(program: ParametricProgram, point: KKTPoint, p: PyTree) -> Array:
+    """Of the Lagrangian in z."""
     return jax.grad(lambda z: lagrangian(program, point._replace(z=z), p))(point.z)
 
 
-def _expand(program: ParametricProgram, point: KKTPoint, p: PyTree) -> _Local:
+def expand(program: ParametricProgram, point: KKTPoint, p: PyTree) -> Local:
+    """Everything of a program at one point."""
     z = point.z
-    gradient = _gradient(program, point, p)
-    hessian = jax.jacfwd(lambda w: _gradient(program, point._replace(z=w), p))(z)
+    gradient = gradient_of(program, point, p)
+    hessian = jax.jacfwd(lambda w: gradient_of(program, point._replace(z=w), p))(z)
     inequality, jacobian = program.inequality(z, p), jax.jacfwd(program.inequality)(z, p)
     equality, equality_jacobian = program.equality(z, p), jax.jacfwd(program.equality)(z, p)
     size = jnp.maximum(1.0, jnp.abs(z))
@@ -104,7 +106,7 @@ def _expand(program: ParametricProgram, point: KKTPoint, p: PyTree) -> _Local:
     slope = jnp.maximum(terms * size, 1e-12 * jnp.max(terms * size, initial=0.0)) + 1e-300
     row_size = jnp.maximum(jnp.abs(jacobian) @ size, 1e-300)
     equality_size = jnp.maximum(jnp.abs(equality_jacobian) @ size, 1e-300)
-    return _Local(
+    return Local(
         gradient,
         hessian,
         inequality,
@@ -123,7 +125,7 @@ def fit_multipliers(
 ) -> KKTPoint:
     """Multipliers at z alone: the least-squares fit of the gradient by the rows with a slack of at most ``touched``."""
     z = jnp.asarray(z)
-    here = _expand(program, KKTPoint(z, *(jnp.zeros(count) for count in rows)), p)
+    here = expand(program, KKTPoint(z, *(jnp.zeros(count) for count in rows)), p)
     near = (here.inequality >= -touched * here.row_size).astype(z.dtype)
     away = (z - program.low > touched * here.size) & (program.high - z > touched * here.size)
     normals = jnp.concatenate([here.jacobian * near[:, None], here.equality_jacobian]) * away
@@ -133,7 +135,7 @@ def fit_multipliers(
     return KKTPoint(z, prices[: rows[0]] * near, prices[rows[0] :])
 
 
-def _identify(program: ParametricProgram, point: KKTPoint, here: _Local) -> tuple[ActiveSet, Bool[Array, ""]]:
+def _identify(program: ParametricProgram, point: KKTPoint, here: Local) -> tuple[ActiveSet, Bool[Array, ""]]:
     """Rows and bounds whose price exceeds their slack hold z; and whether it is clear for each of them which it is."""
     largest = jnp.max(here.slope, initial=1e-300)
     price, slack = point.inequality * here.row_size / largest, -here.inequality / here.row_size
@@ -142,13 +144,13 @@ def _identify(program: ParametricProgram, point: KKTPoint, here: _Local) -> tupl
     below, above = (point.z - program.low) / here.size, (program.high - point.z) / here.size
     fixed = jnp.asarray(program.low == program.high)
     bound = (slope > below) | (-slope > above) | fixed
-    sure = (jnp.maximum(price, slack) > _STRICT).all()
-    sure &= (fixed | ((jnp.maximum(slope, below) > _STRICT) & (jnp.maximum(-slope, above) > _STRICT))).all()
+    sure = (jnp.maximum(price, slack) > STRICT).all()
+    sure &= (fixed | ((jnp.maximum(slope, below) > STRICT) & (jnp.maximum(-slope, above) > STRICT))).all()
     masks = held.astype(point.z.dtype), 1.0 - bound.astype(point.z.dtype)
     return ActiveSet(*masks, regular=jnp.ones((), point.z.dtype)), sure
 
 
-def _matrix(active: ActiveSet, here: _Local) -> Array:
+def _matrix(active: ActiveSet, here: Local) -> Array:
     """The KKT matrix of the rows that hold z, with minus one and one in the diagonal for what is masked."""
     rows = jnp.concatenate([here.jacobian * active.held[:, None], here.equality_jacobian]) * active.free
     masked = jnp.concatenate([1.0 - active.held, jnp.zeros_like(here.equality)])
@@ -160,7 +162,7 @@ def _residual(program: ParametricProgram, point: KKTPoint, active: ActiveSet, p:
     """What must vanish: the rows of the KKT conditions in the order of the matrix."""
     return jnp.concatenate(
         [
-            active.free * _gradient(program, point, p),
+            active.free * gradient_of(program, point, p),
             active.held * program.inequality(point.z, p) - (1.0 - active.held) * point.inequality,
             program.equality(point.z, p),
         ]
@@ -175,7 +177,7 @@ def _split(point: KKTPoint, vector: Array) -> KKTPoint:
 
 def newton_step(program: ParametricProgram, point: KKTPoint, p: PyTree) -> KKTPoint:
     """One Newton step on the rows that hold z; the point itself where the matrix is singular."""
-    here = _expand(program, point, p)
+    here = expand(program, point, p)
     active, _ = _identify(program, point, here)
     step = jnp.linalg.solve(_matrix(active, here), -_residual(program, point, active, p))
     # Coordinates that a bound holds go to the bound: the smaller distance is the one that is held.
@@ -197,7 +199,7 @@ class Examined(NamedTuple):
 
 def examine(program: ParametricProgram, point: KKTPoint, p: PyTree) -> Examined:
     """Measure a point: a minimiser, strictly complementary, with independent rows, curved where it is free?"""
-    here = _expand(program, point, p)
+    here = expand(program, point, p)
     active, sure = _identify(program, point, here)
     error = _error(active, point, here)
     # Balanced: variables by their sizes over the root of the slope, rows by their lengths.
@@ -224,7 +226,7 @@ def examine(program: ParametricProgram, point: KKTPoint, p: PyTree) -> Examined:
     return Examined(point, active._replace(regular=regular), finding, error)
 
 
-def _error(active: ActiveSet, point: KKTPoint, here: _Local) -> Array:
+def _error(active: ActiveSet, point: KKTPoint, here: Local) -> Array:
     """The largest residual, each relative to what it is made of."""
     largest = jnp.max(here.slope, initial=1e-300)
     terms = here.slope + here.size * (
@@ -254,7 +256,7 @@ def follow(program: ParametricProgram, point: KKTPoint, active: ActiveSet, p: Py
     def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[KKTPoint, KKTPoint]:
         p, point, active = primals
         point = answer(p, point, active)  # and not its value alone: the rule itself may be differentiated
-        matrix = _matrix(active, _expand(program, point, p))
+        matrix = _matrix(active, expand(program, point, p))
         matrix = jnp.where(active.regular > 0.0, matrix, jnp.eye(matrix.shape[0]))
         right = jax.jvp(lambda q: _residual(program, point, active, q), (p,), (tangents[0],))[1]
         return point, _split(point, jnp.linalg.solve(matrix, -active.regular * right))
@@ -262,8 +264,11 @@ def follow(program: ParametricProgram, point: KKTPoint, active: ActiveSet, p: Py
     return answer(p, *lax.stop_gradient((point, active)))
 
 
-def spoil(tree: PyTree, usable: Bool[Array, ""]) -> PyTree:
-    """The same numbers, with NaN for all their derivatives where they are not usable."""
+def spoil(tree: PyTree, usable: Bool[Array, "*shape"], zero_is_safe: bool = False) -> PyTree:
+    """The same numbers, with NaN for all their derivatives where they are not usable.
+
+    ``zero_is_safe``: numbers that do not move spoil nothing.
+    """
 
     @jax.custom_jvp
     def same(tree: PyTree, usable: Array) -> PyTree:
@@ -274,11 +279,13 @@ def spoil(tree: PyTree, usable: Bool[Array, ""]) -> PyTree:
         factor = jnp.where(primals[1], 1.0, jnp.nan)
         # Backwards, a part that nobody asks for must not spoil the others: zero times NaN would.
         # A linear solve is the one operation of JAX whose transpose can be given.
+        always = lambda _, tree: jax.tree.map(lambda part: factor * part, tree)  # noqa: E731
+        moved = lambda _, tree: jax.tree.map(lambda part: jnp.where(part == 0.0, 0.0, factor * part), tree)  # noqa: E731
         changes = lax.custom_linear_solve(
             lambda tree: jax.tree.map(lambda part: part / factor, tree),
             tangents[0],
-            lambda _, tree: jax.tree.map(lambda part: factor * part, tree),
-            lambda _, tree: jax.tree.map(lambda part: jnp.where(part == 0.0, 0.0, factor * part), tree),
+            moved if zero_is_safe else always,
+            moved,
         )
         return same(*primals), changes
 

@@ -14,6 +14,7 @@ from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, PyTree
 from blocc._lib.precision import double_precision
 from blocc._lib.tracing import is_traced
 from blocc.derivatives.arguments import data_of, flat_point, need_double_precision
+from blocc.derivatives.danskin import spoil_unsettled
 from blocc.derivatives.implicit import (
     Examined,
     KKTPoint,
@@ -39,8 +40,8 @@ class LowerLevel(NamedTuple):
     """The follower's answer at one x. A pytree of arrays: it passes through ``jax.jit`` and ``jax.vmap``.
 
     ``y``, ``multipliers`` and ``value`` are NaN where there is no answer; ``code`` says why. Where y(x) has no
-    derivative, ``regular`` is False and all derivatives of ``y`` and ``multipliers`` are NaN. That of ``value`` needs
-    nothing but unique multipliers.
+    derivative, ``regular`` is False and all derivatives of ``y`` and ``multipliers`` are NaN; so are those of ``value``
+    in numbers in which they are not the same for all answers and all multipliers there.
     """
 
     y: PyTree  #: in the structure of ``y_set``
@@ -139,7 +140,7 @@ def _differentiable(flat: FlatProblem, x: Float[Array, "n_x"], reply: Reply) -> 
     program, p = follower_program(flat), (x, flat.data)
     point = follow(program, point, examined.active, p)
     value = program.objective(lax.stop_gradient(point.z), lax.stop_gradient(p))
-    slope = lagrangian(program, point, p)
+    slope = lagrangian(program, point, spoil_unsettled(program, point, p, regular))
     value = value + (slope - lax.stop_gradient(slope))  # the value is g, its derivative that of the Lagrangian
     n_c, n_e = flat.n_inequality, flat.n_equality
     multipliers = Multipliers(point.inequality[:n_c], point.equality[:n_e])

@@ -310,7 +310,7 @@ def _certifies_infeasibility(scaled: Scaled, bounds: Bounds, newton: Newton, sta
     """Farkas: the priced sum of all constraints is positive here and does not fall in any direction.
 
     Then no y satisfies them. "Does not fall": its gradient is 1e-5 of the terms that cancel in it, or 1e-3 where
-    nothing moves any more.
+    nothing moves any more. There it may also fall towards bounds, if it is still positive when it gets to them.
     """
     p, (_, gradient, constraint, r) = state.point, state.measured
     size_y = 1.0 + _largest(p.y)
@@ -321,8 +321,16 @@ def _certifies_infeasibility(scaled: Scaled, bounds: Bounds, newton: Newton, sta
     slope = jnp.sum(jnp.abs(r.stationarity - bounds.free * gradient))
     terms = jnp.dot(newton.jacobian.sums(), p.inequality) + jnp.sum(p.lower) + jnp.sum(p.upper)
     terms += jnp.dot(scaled.equality_matrix.sums(), jnp.abs(p.equality))
-    farkas = (violation - bound_slack - 10.0 * slope * size_y) / jnp.maximum(price, 1e-300)
-    return (slope <= jnp.where(stuck, 1e-3, 1e-5) * terms) & (farkas > 1e-8 * size_y)
+    enough = 1e-8 * size_y * jnp.maximum(price, 1e-300)
+    nowhere = (slope <= jnp.where(stuck, 1e-3, 1e-5) * terms) & (
+        violation - bound_slack - 10.0 * slope * size_y > enough
+    )
+    priced = r.stationarity - bounds.free * (gradient - p.lower + p.upper)
+    bounded = jnp.where(priced > 0.0, bounds.has_lower, bounds.has_upper) > 0
+    fall = jnp.sum(jnp.abs(priced) * jnp.where(bounded, jnp.where(priced > 0.0, below, above), 0.0))
+    loose = jnp.sum(jnp.abs(priced) * ~bounded)
+    to_bounds = stuck & (loose <= 1e-5 * terms) & (violation - fall - 10.0 * loose * size_y > enough)
+    return nowhere | to_bounds
 
 
 def _recedes(scaled: Scaled, bounds: Bounds, p: PrimalDual, here: Measured, change: Array) -> Array:
