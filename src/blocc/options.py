@@ -9,6 +9,9 @@ import numpy as np
 
 from blocc.errors import OptionError
 
+#: Tolerances from here on say nothing.
+_LOOSEST = 0.1
+
 
 @dataclass(frozen=True)
 class Options:
@@ -50,10 +53,17 @@ class Options:
         for name in ("inner_tolerance", "max_iterations", "time_limit"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
-        for name in ("max_iterations", "seed"):
+        for name in ("tolerance", "inner_tolerance"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, (int, np.integer)) or value < 0):
-                raise OptionError(f"{name} must be a whole number, got {value!r}")
+            if value is not None and value >= _LOOSEST:
+                raise OptionError(
+                    f"{name} must be below {_LOOSEST:g}, got {value!r}: it is relative to the problem's size, and a "
+                    "looser one would call any point an answer"
+                )
+        if self.max_iterations is not None and not isinstance(self.max_iterations, (int, np.integer)):
+            raise OptionError(f"max_iterations must be a whole number, got {self.max_iterations!r}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
+            raise OptionError(f"seed must be a nonnegative whole number, got {self.seed!r}")
 
     def described(self) -> dict[str, Any]:
         """The options as plain values, for a saved result."""

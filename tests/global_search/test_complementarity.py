@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,17 @@ def test_ties_are_the_leaders() -> None:
     result = solve_global(problem, starts=0)
     assert result.upper_value == pytest.approx(-1.35)
     assert result.x == pytest.approx(1.5)
+
+
+def test_an_indifferent_follower_is_judged_without_overflow() -> None:
+    problem = BilevelProblem(
+        upper=lambda x, y: 0.1 * x - y, lower=lambda x, y: 0.0 * y, x_set=Box(0.0, 1.0), y_set=Box(0.0, 1.0)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = solve_global(problem, starts=0)
+    assert result.status is Status.CONVERGED
+    assert result.upper_value == pytest.approx(-1.0)
 
 
 def test_leaders_that_bend_downwards_are_searched_by_intervals() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,9 @@ from blocc.derivatives.arguments import data_of, need_double_precision
 from blocc.derivatives.implicit import ActiveSet, KKTPoint, spoil
 from blocc.derivatives.leader import FlatAnswer, RegularAnswer, differentiable_answer, leader_rows, regular_answer
 from blocc.errors import OptionError, SensitivityError
+from blocc.options import OptionNumbers, make_options
 from blocc.problem import BilevelProblem, FlatProblem
+from blocc.run.single import Callback, Report
 from blocc.solve import solve, start_in
 
 
@@ -32,21 +34,29 @@ class DifferentiableAnswer(NamedTuple):
 
 
 def solve_differentiable(
-    problem: BilevelProblem, data: PyTree, x0: PyTree | None = None, **options: Any
+    problem: BilevelProblem,
+    data: PyTree,
+    x0: PyTree | None = None,
+    *,
+    preset: str = "default",
+    callback: Callback | None = None,
+    progress: bool | Report | None = False,
+    **options: Unpack[OptionNumbers],
 ) -> DifferentiableAnswer:
     """Solve ``problem.with_data(data)`` from ``x0``, as a function of the data that JAX can differentiate.
 
     It may be used inside ``jax.grad``, ``jax.jit``, ``jax.vmap`` (one solve after the other) and the other
-    transformations, with 64-bit floats enabled there. ``options`` are those of :func:`~blocc.solve.solve`. A run that
-    does not converge returns NaN, and a ``RuntimeWarning`` says why. At a regular answer x is refined to full accuracy.
-    Elsewhere all derivatives are NaN; ``solve(...).sensitivity(problem)`` says why.
+    transformations, with 64-bit floats enabled there. What is given by name is as in :func:`~blocc.solve.solve`. A run
+    that does not converge returns NaN, and a ``RuntimeWarning`` says why. At a regular answer x is refined to full
+    accuracy. Elsewhere all derivatives are NaN; ``solve(...).sensitivity(problem)`` says why.
     """
     if not isinstance(problem, BilevelProblem):
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
     problem.renew()
     problem = problem.lifted
     start_in(problem, x0)
-    settings = {"progress": False, **options}
+    make_options(preset, dict(options))
+    settings = {"preset": preset, "callback": callback, "progress": progress, **options}
 
     def run(numbers: PyTree) -> RegularAnswer:
         return _solved(problem.with_data(jax.tree.map(np.asarray, numbers)), x0, settings)

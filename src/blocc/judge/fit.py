@@ -36,3 +36,10 @@ def _refined(columns: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np
 
 def _error(columns: np.ndarray, target: np.ndarray, weights: np.ndarray) -> float:
     return float(np.linalg.norm(columns @ weights - target))
+
+
+def lengths_of(rows: np.ndarray) -> np.ndarray:
+    """Euclidean lengths of rows whose squares may be too large for numbers."""
+    largest = np.max(np.abs(rows), axis=1, initial=0.0)
+    unit = np.where(largest > 0.0, largest, 1.0)
+    return np.asarray(largest * np.linalg.norm(rows / unit[:, None], axis=1))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc.judge.derivatives import Local, local, wide
-from blocc.judge.fit import nonnegative_fit
+from blocc.judge.fit import lengths_of, nonnegative_fit
 from blocc.judge.scales import Sizes, row_sizes, sizes_at
 from blocc.problem import FlatProblem
 
@@ -157,7 +157,7 @@ def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, broad
 
 def _fit(gradient: np.ndarray, normals: np.ndarray, signed: int, weight: np.ndarray) -> np.ndarray:
     """Prices of the rows, the first ``signed`` of them nonnegative, that leave least of the weighted gradient."""
-    lengths = np.linalg.norm(normals * weight, axis=1)
+    lengths = lengths_of(normals * weight)
     unit = np.where(lengths > 0.0, lengths, 1.0)
     columns = normals * weight / unit[:, None]
     found = nonnegative_fit(np.concatenate([columns, -columns[signed:]]).T, -weight * gradient)

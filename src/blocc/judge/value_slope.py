@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc.judge.derivatives import Local, local
-from blocc.judge.fit import nonnegative_fit
+from blocc.judge.fit import lengths_of, nonnegative_fit
 from blocc.judge.lower_level import TOUCHED, Reply, held_rows, kkt_system
 from blocc.judge.scales import row_sizes
 from blocc.problem import FlatProblem
@@ -120,7 +120,7 @@ def weighed(
         identity = np.eye(flat.n_x)
         normals = np.concatenate([-identity[at_low], identity[at_high], others])
         weight = sizes / scale
-        lengths = np.linalg.norm(normals * weight, axis=1)
+        lengths = lengths_of(normals * weight)
         normals = normals / np.where(lengths > 0.0, lengths, 1.0)[:, None]
         left = gradient + normals.T @ nonnegative_fit((normals * weight).T, -weight * gradient)
     return Slope(gradient, sizes, scale, constraint, float(np.max(np.abs(left) * sizes / scale, initial=0.0)), left)
