@@ -141,8 +141,8 @@ def compile_ahead(
 class Program(Generic[R]):
     """A function that is compiled, in double precision, for the first arguments it is called with.
 
-    Later arguments must have the same structure, shapes and dtypes. With ``quickly`` it is optimised less; None: if it is
-    small.
+    Later arguments must have the same structure, shapes and dtypes. With ``quickly`` it is optimised less; None: if it
+    is small.
     """
 
     def __init__(self, function: Callable[..., R], quickly: bool | None = None) -> None:

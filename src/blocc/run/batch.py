@@ -42,7 +42,7 @@ class BatchRun(Run):
         results: list[Result] = []
         for index, (end, x) in enumerate(zip(ends, points, strict=True)):
             first = self.same[index]
-            if first == index:
+            if first == index or self.options.outer == "pgd":  # published answers are where their steps ended
                 result = finish(end, x, leader)
                 assert self.end is not None
                 self.ends.append(self.end)
@@ -55,11 +55,11 @@ class BatchRun(Run):
         return results
 
     def _places(self, ends: list[Endpoint]) -> list[int]:
-        """For every lane the first one that ended where it did, both of them finished; published steps are kept."""
+        """For every lane the first one that ended where it did, both of them finished."""
         same: list[int] = []
         firsts: list[int] = []
         for index, end in enumerate(ends):
-            done = self.options.outer != "pgd" and self._done(end)
+            done = self._done(end)
             at = (other for other in firsts if near(np.asarray(end.evaluation.x), np.asarray(ends[other].evaluation.x)))
             same.append(next(at, index) if done else index)
             firsts += [index] if done and same[index] == index else []

@@ -149,6 +149,11 @@ class Phases:
         for index, (result, end, start) in enumerate(zip(found, run.ends, points, strict=True)):
             if run.same[index] < index:  # ended where that one did, which is judged for both
                 judged = results[run.same[index]]
+                if self.options.outer == "pgd":  # the verdict alone is shared
+                    told = result if scaling is None else scaling.restore(result)
+                    status, message = judged.status, judged.message
+                    results.append(replace(told, status=status, message=message, certificate=judged.certificate))
+                    continue
                 results.append(replace(judged, counts={**result.counts, "merged": 1}, seconds=result.seconds))
                 unsettled += [index] if run.same[index] in unsettled else []
                 continue
