@@ -1,48 +1,96 @@
-"""How the time of a design grows from 25 to 50 to 100 nodes, on whatever device JAX finds.
+"""How the time of a design grows: grids from 25 to 100 nodes, and generated networks with the shape of cities.
 
-    python benchmarks/transport_scaling.py [--sizes 25,50,100] [--starts 1]
+    python benchmarks/transport_scaling.py [--networks 25,50,100,anaheim] [--starts 1] [--engine auto] [--lower-level]
 
 The 100-node grid has 400 links and 9,900 markets: about four million lower-level variables in the full formulation.
-Needs numpy, scipy and jax alone.
+"anaheim" and "chicago" are generated networks of the sizes of Anaheim (38 zones, 416 nodes, 914 links) and of the
+Chicago sketch (387 zones, 933 nodes, 2,950 links, 93,135 markets). With ``--lower-level`` only the parts are timed: one
+evaluation in the prices, and one of the travellers' answers. Needs numpy, scipy, jax and numba.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import time
+from collections.abc import Callable
 
 import jax
+import numpy as np
 
-from blocc.transport import design_network, grid_network
+from blocc.transport import DesignModel, TransportNetwork, design_network, grid_network
+from blocc.transport.design.forecast import forecast
+from blocc.transport.network.generators import city_network
 
-GRIDS = {25: (5, 5), 50: (5, 10), 100: (10, 10)}
+NETWORKS: dict[str, Callable[[], TransportNetwork]] = {
+    "25": lambda: grid_network(5, 5),
+    "50": lambda: grid_network(5, 10),
+    "100": lambda: grid_network(10, 10),
+    "anaheim": lambda: city_network(38, 378, 914, name="anaheim's size"),
+    "chicago": lambda: city_network(387, 546, 2950, markets=93_135, name="chicago's size"),
+}
+
+
+def peak() -> float:
+    """Largest memory of this process so far, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def design(network: TransportNetwork, starts: int, engine: str) -> str:
+    began = time.process_time()
+    found = design_network(network, starts=starts, engine=engine)
+    evaluations = sum(start.evaluations for start in found.starts)
+    return (
+        f"utility {found.utility:.2f}, {found.status.value}, {int(found.built.sum())} links built, "
+        f"run {found.seconds['run']:.1f} s, compile {found.seconds['compile']:.1f} s, "
+        f"CPU {time.process_time() - began:.1f} s, {evaluations} evaluations"
+    )
+
+
+def parts(network: TransportNetwork, engine: str) -> str:
+    model = DesignModel(network, engine)
+    unit, is_open = model.time_unit, np.ones(network.n_links, dtype=bool)
+    prices = np.random.default_rng(0).uniform(0.0, 3.0 * unit, network.n_links)
+
+    def evaluate(temperature: float) -> tuple[float, np.ndarray]:
+        model.prices(prices, 10.0, is_open, temperature, network.cost)  # compiled
+        began = time.process_time()
+        found = model.prices(prices, 10.0, is_open, temperature, network.cost)
+        return time.process_time() - began, np.asarray(found.follower.flow)
+
+    (warm, _), (cold, flow) = evaluate(0.1 * unit), evaluate(1e-4 * unit)
+    capacity = np.where(flow > model.threshold, flow, 0.0)
+    began = time.process_time()
+    found = model.capacities(capacity, 1e4)
+    return (
+        f"prices {warm:.4f} s (0.1) and {cold:.4f} s (1e-4), both answers {time.process_time() - began:.2f} s, "
+        f"{int(found.follower.iterations)} + {int(found.penalised.iterations)} steps, error {found.error:.1e} (CPU)"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default="25,50,100")
+    parser.add_argument("--networks", default="25,50,100,anaheim", help=", ".join(NETWORKS))
     parser.add_argument("--starts", type=int, default=1)
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--lower-level", action="store_true")
     arguments = parser.parse_args()
     print(f"device: {jax.devices()[0].device_kind}, jax {jax.__version__}")
-    print(
-        f"{'nodes':>5} {'links':>6} {'markets':>8} {'full variables':>15} {'utility':>10} {'status':>10} "
-        f"{'run s':>8} {'compile s':>10} {'evaluations':>12} {'peak GB':>8}"
-    )
-    previous = None
-    for size in map(int, arguments.sizes.split(",")):
-        network = grid_network(*GRIDS[size])
-        design = design_network(network, starts=arguments.starts)
-        seconds = design.seconds
-        evaluations = sum(start.evaluations for start in design.starts)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    for name in arguments.networks.split(","):
+        network = NETWORKS[name]()
+        expected = forecast(network, arguments.engine)
         print(
-            f"{size:>5} {network.n_links:>6} {network.n_markets:>8} {network.sizes.variables:>15,} "
-            f"{design.utility:>10.2f} {design.status.value:>10} {seconds['run']:>8.1f} {seconds['compile']:>10.1f} "
-            f"{evaluations:>12} {peak:>8.2f}"
-            + (f"   {seconds['run'] / previous:.1f} times the row above" if previous else ""),
+            f"{name}: {network.n_nodes} nodes, {network.n_links} links, {network.n_markets} markets, "
+            f"{network.sizes.variables:,} variables in full; engine {expected.engine}, expected "
+            f"{expected.memory / 1e9:.1f} GB and {expected.seconds:.0f} s",
             flush=True,
         )
-        previous = seconds["run"]
+        told = (
+            parts(network, arguments.engine)
+            if arguments.lower_level
+            else design(network, arguments.starts, arguments.engine)
+        )
+        print(f"    {told}, peak {peak():.2f} GB", flush=True)
 
 
 if __name__ == "__main__":

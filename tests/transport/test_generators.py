@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from blocc.errors import OptionError
 from blocc.transport.network.files import read_network
-from blocc.transport.network.generators import grid_network
+from blocc.transport.network.generators import city_network, grid_network
 
 
 def test_ten_by_ten_has_400_links() -> None:
@@ -80,3 +80,28 @@ def test_impossible_grids(options: dict[str, Any], message: str) -> None:
 def test_all_grids_can_be_built(rows: int, columns: int, seed: int) -> None:
     network = grid_network(rows, columns, seed=seed)
     assert network.n_markets == network.n_nodes * (network.n_nodes - 1)
+
+
+# --- cities ----------------------------------------------------------------------------------------------------------
+def test_a_city_has_zones_that_are_not_passed_and_one_way_streets() -> None:
+    city = city_network(12, 40, 130, markets=100, trip_time=3.0, demand=5.0)
+    assert (city.n_nodes, city.n_links, city.n_markets) == (52, 130, 100)
+    np.testing.assert_array_equal(city.through, np.arange(52) >= 12)
+    assert (city.reverse < 0).sum() > 10
+    assert set(city.origin) | set(city.destination) <= set(range(12))
+    assert np.isfinite(city.free_flow_times).all()
+    assert np.average(city.free_flow_times, weights=city.demand) == pytest.approx(3.0, rel=1e-4)
+    assert city.demand.mean() == pytest.approx(5.0, rel=1e-4)
+    assert city.market_rows() == city_network(12, 40, 130, markets=100, trip_time=3.0, demand=5.0).market_rows()
+
+
+@pytest.mark.parametrize(("zones", "junctions", "links", "words"), [(1, 20, 60, "zones"), (5, 3, 60, "junctions")])
+def test_impossible_cities(zones: int, junctions: int, links: int, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        city_network(zones, junctions, links)
+
+
+@pytest.mark.parametrize("links", [20, 400])
+def test_a_city_cannot_have_any_number_of_links(links: int) -> None:
+    with pytest.raises(OptionError, match="links less connectors must be a whole number from"):
+        city_network(5, 20, links)

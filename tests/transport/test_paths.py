@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from blocc.errors import OptionError
+from blocc.result import Status
 from blocc.transport import DesignModel, design_network, read_network
 from blocc.transport.design.model import chosen_engine
 from blocc.transport.network.generators import city_network, grid_network
@@ -235,3 +237,13 @@ def test_designs_are_as_good_by_both_engines(name: str) -> None:
     dense, paths = (design_network(network, starts=1, model=DesignModel(network, engine)) for engine in ENGINES)
     assert paths.success
     assert paths.utility == pytest.approx(dense.utility, rel=1e-3)
+
+
+def test_a_design_on_paths_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    network, kept = three_nodes(), tmp_path / "three.npz"
+    options = {"engine": "paths", "gamma": 3.0, "starts": 1}
+    whole = design_network(network, **options)
+    stopped = design_network(network, **options, checkpoint=kept, callback=lambda state: state.iteration > 40)
+    assert stopped.status is Status.STOPPED
+    resumed = design_network(network, **options, resume=kept)
+    np.testing.assert_array_equal(resumed.capacity, whole.capacity)

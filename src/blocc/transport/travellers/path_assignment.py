@@ -29,9 +29,9 @@ from blocc.transport.travellers.shortest_paths import Trees, shortest_trees, str
 #: Capacities below this multiple of a market's mean demand are none.
 _CLOSED = 1e-10
 #: Temperatures of the first ascent, in units of a link's time, and evaluations at each.
-_TEMPERATURES, _EVALUATIONS = (0.05, 0.01), 20
+_TEMPERATURES, _EVALUATIONS = (0.05, 0.01), 40
 #: The least reduced cost at the first point.
-_ROOM = 1.0
+_ROOM = 0.3
 #: A column whose reduced cost is this many times the complementary products below 0 has come late.
 _LATE = 100.0
 _MOST_ITERATIONS = 150
