@@ -92,6 +92,12 @@ def test_colours_can_be_chosen(design: Design) -> None:
     assert colourings(free)[0].title == "flow"
 
 
+def test_invented_places_are_named_at_the_map() -> None:
+    sentence = "Invented: coordinates, on a circle."
+    text = report_page(fake_design(replace(small_network(), assumptions=(sentence,))))
+    assert sentence in text.partition('id="map-section"')[2].partition("</p>")[0]
+
+
 def test_charts_have_words(text: str) -> None:
     labels = [a["aria-label"] or "" for tag, a in Page(text).tags if a.get("role") == "img"]
     assert labels[0].startswith("Map of the network: 8 of 10 links are built, the largest from ")

@@ -21,7 +21,7 @@ from blocc.transport.design.verify_design import verify_design
 from blocc.transport.network.checked_rows import NetworkError
 from blocc.transport.network.files import BUILT_IN, read_network, write_network
 from blocc.transport.network.generators import grid_network
-from blocc.transport.network.network import TransportNetwork
+from blocc.transport.network.network import TransportNetwork, Units
 from blocc.transport.network.readers.rules import FillRules
 from blocc.transport.travellers.flows import market_flows
 from blocc.transport.travellers.formulation import aggregated_problem, full_problem, structured_problem
@@ -37,6 +37,7 @@ __all__ = [
     "NetworkError",
     "Start",
     "TransportNetwork",
+    "Units",
     "WhatIf",
     "aggregated_problem",
     "design_network",

@@ -41,6 +41,7 @@ from blocc.report.transport.design_series import (
 )
 from blocc.transport.design.design_result import Design
 from blocc.transport.design.design_text import design_text
+from blocc.transport.network.readers.raw import INVENTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,7 +71,8 @@ def plot_map(design: Design, path: str | Path | None = None) -> Figure:
     bar = _add_bar(figure, _mappable(scale, 0.0, 1.0), choice.title, ax=axes, shrink=0.55, aspect=22, pad=0.01)
     bar.set_ticks(list(parts), labels=[choice.tick(part) for part in parts])
     _legend(axes, design)
-    _title(figure, design, "the network")
+    invented = any(line.startswith(INVENTED) for line in design.network.assumptions)
+    _title(figure, design, "the network" + (" (places are invented)" if invented else ""))
     return keep_figure(figure, path)
 
 

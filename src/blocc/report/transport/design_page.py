@@ -18,6 +18,7 @@ from blocc.report.transport.design_series import demand_matrices, hints, market_
 from blocc.result import Status
 from blocc.transport.design.checks import Check, certificate_checks, withheld
 from blocc.transport.design.design_result import Design
+from blocc.transport.network.readers.raw import INVENTED
 
 MOST_MARKETS = 500
 MOST_LINKS = 20
@@ -65,6 +66,7 @@ def report_page(design: Design) -> str:
         priced=int((shown_answer(design).price > LEAST_PRICE).sum()),
         markets=_markets_table(design),
         words=_alternatives(design),
+        invented=" ".join(line for line in network.assumptions if line.startswith(INVENTED)),
         withheld=missing,
         hints=hints(design),
         checks=[(check, _MEANINGS[check.name]) for check in checks],
