@@ -173,6 +173,7 @@ def test_the_leader_tunes_the_weight(name):
     assert min(values) >= found.upper_value - 1e-6
 
 
+@pytest.mark.slow
 def test_an_equality_and_one_part_of_a_product():
     """A portfolio of four assets with costs of trading, and its answer by hand: the dearest trade is not made."""
     target = BilevelProblem(
@@ -203,6 +204,7 @@ def smooth_problem():
     )
 
 
+@pytest.mark.slow
 def test_every_way_takes_norms():
     target = smooth_problem()
     by_name = solve(target, 0.5)

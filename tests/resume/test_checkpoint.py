@@ -165,6 +165,7 @@ result.save(sys.argv[1])
 """
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     script, file = tmp_path / "program.py", tmp_path / "run.npz"
     script.write_text(PROGRAM)

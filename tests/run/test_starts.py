@@ -133,6 +133,7 @@ def test_a_worker_that_dies_loses_nothing(here: MultiResult, tmp_path: Path) -> 
     assert_same(here, found)
 
 
+@pytest.mark.slow
 def test_a_start_that_fails_everywhere_leaves_the_others_alone(
     problem: BilevelProblem, here: MultiResult, elsewhere: tuple[MultiResult, list[Outcome]]
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_killed_process_costs_nothing(tmp_path: Path) -> None:
     assert attempts == [1, 3, 1, 1, 1, 1]  # nobody else pays for it
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_between_two_batches_is_replaced(tmp_path: Path) -> None:
     study = slow(tmp_path, cells=2, pause=0.0)
 
@@ -112,6 +113,7 @@ def test_a_process_that_dies_between_two_batches_is_replaced(tmp_path: Path) -> 
         assert {cell.attempts for cell in store.cells(study).values()} == {1}
 
 
+@pytest.mark.slow
 def test_a_batch_that_kills_every_process_becomes_a_failed_row(tmp_path: Path) -> None:
     study = mortal(tmp_path, deaths=99, cells=3)
     rows = run_study(study, tmp_path / "store.sqlite", executor="processes", workers=1)
@@ -130,6 +132,7 @@ def test_a_killed_dask_worker_costs_nothing(tmp_path: Path) -> None:
     assert essence(study, rows) == undisturbed(study, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_batch_that_kills_every_dask_worker_becomes_a_failed_row(tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="Dask is not installed")
     import dask
@@ -173,6 +176,7 @@ def test_scripts_need_no_guard_for_worker_processes(tmp_path: Path) -> None:
 
 
 # --- the scheduler ----------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_killed_scheduler_ends_the_study_and_keeps_its_cells(tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="Dask is not installed")
     study = slow(tmp_path, cells=6, pause=0.2)
@@ -203,7 +207,12 @@ def test_a_killed_scheduler_ends_the_study_and_keeps_its_cells(tmp_path: Path) -
 
 # --- the program ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("executor", "kills"), [pytest.param("serial", 3, marks=pytest.mark.slow), ("processes", 2), ("dask", 1)]
+    ("executor", "kills"),
+    [
+        pytest.param("serial", 3, marks=pytest.mark.slow),
+        pytest.param("processes", 2, marks=pytest.mark.slow),
+        ("dask", 1),
+    ],
 )
 def test_a_killed_program_goes_on_when_it_is_run_again(tmp_path: Path, executor: str, kills: int) -> None:
     if executor == "dask":
