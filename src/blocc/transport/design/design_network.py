@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -131,11 +131,10 @@ class _Run:
             search = Search(self.model, self.limits, self.gamma, self.monitor, fixed=self.options.has_fixed_gamma)
             try:
                 self._start(search, index, x0)
-            except Stop as stop:
-                stopped = stop.reason
-                search.settle()
-            except KeyboardInterrupt:  # Ctrl-C once more, before the first one was heeded: no further work
-                stopped = StopReason.INTERRUPTED
+            except (Stop, KeyboardInterrupt) as stop:  # Ctrl-C once more, before the first one was heeded, is one too
+                stopped = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
+                with suppress(KeyboardInterrupt):
+                    search.settle()
             found, state = search.answer(), search.state
             status = self._own_status(found) if stopped is None else _STOPPED[stopped]
             built = int((state.best > 0).sum())
@@ -145,7 +144,10 @@ class _Run:
             if stopped is not None:
                 break
         assert best is not None
-        return self._conclude(*best, done, stopped)
+        try:
+            return self._conclude(*best, done, stopped)
+        except KeyboardInterrupt:
+            return self._conclude(*best, done, StopReason.INTERRUPTED)
 
     def _own_status(self, found: CapacityPenalty) -> Status:
         """Of a start that ran to its end; only the best one is also tried for what it leaves to be gained."""
