@@ -51,8 +51,12 @@ def test_misfits_of_every_function_are_named(name):
         build(**{name: lambda x, y: jnp.sum(y) > 0})
     with pytest.raises(ProblemError, match=rf"{name} must be a function of \(x, y\).*got float"):
         build(**{name: 3.0})
-    with pytest.raises(ProblemError, match=rf"{name}\(x, y\) fails"):
+    with pytest.raises(ProblemError, match=rf"{name} must take \(x, y\), and it takes \(x\)$"):
         build(**{name: lambda x: jnp.sum(x)})
+    with pytest.raises(ProblemError, match=rf"{name} must take \(x, y\), .* third argument give the problem data"):
+        build(**{name: lambda x, y, data: jnp.sum(x)})
+    with pytest.raises(ProblemError, match=r"upper must take \(x, y, data\), because the problem has data"):
+        build(data=1.0)
     with pytest.raises(ProblemError, match=rf"{name}\(x, y\)"):
         build(**{name: lambda x, y: "text"})
 
@@ -65,7 +69,7 @@ def test_objectives_return_one_number(name):
         build(**{name: lambda x, y: y[:1]})
     with pytest.raises(ProblemError, match=rf"{name}\(x, y\) must return one number"):
         build(**{name: lambda x, y: {"a": jnp.sum(y)}})
-    with pytest.raises(ProblemError, match=rf"{name}\(x, y\) must return one number"):
+    with pytest.raises(ProblemError, match=rf"{name}\(x, y\) returns nothing; is a return missing"):
         build(**{name: lambda x, y: None})
     with pytest.raises(ProblemError, match=f"{name} must be a function"):
         build(**{name: None})

@@ -237,6 +237,13 @@ BAD = {
     "matrix is three-dimensional": (lambda: AffineSubspace(np.zeros((1, 1, 1)), 1.0), "matrix"),
     "rhs has the wrong length": (lambda: AffineSubspace(np.eye(2), np.ones(3)), r"rhs must have shape \(2,\)"),
     "rhs is None": (lambda: AffineSubspace(np.eye(1), None), "rhs"),
+    "lower is a number as text": (lambda: Box("1.0", 2.0), "lower"),
+    "nothing in a product": (lambda: Product({}), "at least one set"),
+    "a product of None": (lambda: Product(None), "at least one set"),
+    "a point of another structure": (
+        lambda: Product({"a": Reals(), "b": Reals(2)}).ravel({"a": 1.0}, "x0"),
+        r"x0 has the structure \{'a': number\}, expected \{'a': number, 'b': array of shape \(2,\)\}",
+    ),
     "a leaf is no set": (lambda: Product({"a": Reals(), "b": 3.0}), "Product.*float"),
 }
 

@@ -113,6 +113,7 @@ def test_failure_is_named(changes: dict, options: dict, status: Status, words: s
         ({"time_limit": -3}, "time_limit must be positive"),
         ({"max_iterations": 2.5}, "max_iterations must be a whole number"),
         ({"seed": -1}, "seed must be a nonnegative whole number"),
+        ({"seed": None}, "seed must be a nonnegative whole number"),
         ({"preset": "mine"}, "preset must be one of"),
         ({"progress": "yes"}, "progress must be True, False, None or a function"),
     ],
@@ -131,6 +132,10 @@ def test_bad_starts_are_named(plain: BilevelProblem) -> None:
         solve(plain, float("nan"))
     with pytest.raises(OptionError, match=r"x0s\[1\] lies outside"):
         solve_many(plain, [0.0, 9.0])
+    with pytest.raises(ProblemError, match="x0 must be a real number"):
+        solve(plain, "1.0")
+    with pytest.raises(OptionError, match="starts must be a positive integer, got True"):
+        solve_many(plain, starts=True)
     with pytest.raises(OptionError, match="either x0s"):
         solve_many(plain)
     with pytest.raises(OptionError, match="starts must be a positive integer"):

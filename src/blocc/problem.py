@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray, PyTree
-from blocc._lib.checks import as_data
+from blocc._lib.checks import as_data, check_taken
 from blocc._lib.compiled import Program, Store
 from blocc._lib.tracing import Shared, Traced, digest_of_arrays, trace
 from blocc.errors import ProblemError
@@ -250,16 +250,17 @@ class BilevelProblem(_Hidden):
                 f"values of x or y. JAX says: {str(error).splitlines()[0]}"
             ) from error
         except Exception as error:  # whatever the user's code raises is the message; we add where it came from
+            check_taken(name, getattr(self, name, None), 2 if self.data is None else 3)
             shapes = ", ".join(
                 f"{label} of shape {jax.tree.map(lambda leaf: leaf.shape, template)}"
                 for label, template in (("x", self.x_set.template), ("y", self.y_set.template))
             )
             raise ProblemError(f"{name}(x, y) fails for {shapes}: {type(error).__name__}: {error}") from error
+        if output is None:
+            raise ProblemError(f"{name}(x, y) returns nothing; is a return missing?")
         if name in ("upper", "lower", "lower_terms") and (not hasattr(output, "shape") or output.shape != ()):
             found = jax.tree.map(lambda leaf: leaf.shape, output)
             raise ProblemError(f"{name}(x, y) must return one number (shape ()), got shape {found}")
-        if output is None:
-            raise ProblemError(f"{name}(x, y) returns nothing; is a return missing?")
         for leaf in jax.tree.leaves(output):
             if not jnp.issubdtype(leaf.dtype, jnp.floating) and not jnp.issubdtype(leaf.dtype, jnp.integer):
                 raise ProblemError(f"{name}(x, y) must return real numbers, got dtype {leaf.dtype}")
@@ -358,9 +359,7 @@ class BilevelProblem(_Hidden):
     def with_data(self, data: PyTree) -> BilevelProblem:
         """The same problem with other numbers, of the same structure and shapes; compiled solvers are shared."""
         if self.data is None:
-            raise ProblemError(
-                "with_data needs a problem that was built with data=...: its functions take (x, y, data)"
-            )
+            raise ProblemError("with_data needs a problem built with data=...: its functions take (x, y, data)")
         describe = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.name), tree)  # noqa: E731
         new = jax.tree.map(as_data, data)
         same = jax.tree.structure(new) == jax.tree.structure(self.data)  # type: ignore[operator]

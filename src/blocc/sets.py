@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray, PyTree
-from blocc._lib.checks import as_float_array, as_shape
+from blocc._lib.checks import as_float_array, as_shape, in_words
 from blocc._lib.precision import double_precision
 from blocc.errors import ProblemError
 
@@ -81,7 +81,7 @@ class ConvexSet(ABC):
         leaves, structure = jax.tree.flatten(point)
         expected_leaves, expected_structure = jax.tree.flatten(self.template)
         if structure != expected_structure:  # type: ignore[operator]
-            raise ProblemError(f"{name} has structure {structure}, expected {expected_structure}")
+            raise ProblemError(f"{name} has the structure {in_words(point)}, expected {in_words(self.template)}")
         flat = []
         for leaf, expected in zip(leaves, expected_leaves, strict=True):
             array = as_float_array(name, leaf)
@@ -215,6 +215,8 @@ class Product(ConvexSet):
     def __init__(self, sets: PyTree) -> None:
         self.sets = sets
         leaves, structure = jax.tree.flatten(sets, is_leaf=lambda node: isinstance(node, ConvexSet))
+        if not leaves:
+            raise ProblemError(f"a Product needs at least one set, got {sets!r}")
         for leaf in leaves:
             if not isinstance(leaf, ConvexSet):
                 raise ProblemError(f"every leaf of a Product must be a set, got {type(leaf).__name__}")

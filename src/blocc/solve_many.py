@@ -115,7 +115,7 @@ def _starts(
             "give either x0s (a sequence of starts) or starts=N (random starts), not both and not neither"
         )
     if starts is not None:
-        if not isinstance(starts, (int, np.integer)) or starts < 1:
+        if isinstance(starts, bool) or not isinstance(starts, (int, np.integer)) or starts < 1:
             raise OptionError(f"starts must be a positive integer, got {starts!r}")
         generator = np.random.default_rng(seed)
         return np.stack([_random_start(problem.x_set, generator, index) for index in range(starts)])

@@ -307,5 +307,9 @@ def test_misuse_is_explained() -> None:
         jax.grad(lambda x: lower_level(problem, x).value)(1.0)
     with pytest.raises(ProblemError, match=r"x has shape \(2,\), expected \(\)"):
         lower_level(problem, np.zeros(2))
+    with pytest.raises(ProblemError, match="x must hold real numbers, got 'a'"):
+        lower_level(problem, "a")
+    with pytest.raises(ProblemError, match=r"x has the structure \{'a': number\}, expected number"):
+        lower_level(problem, {"a": 1.0})
     with pytest.raises(ProblemError, match="built with data"):
         lower_level(problem, 1.0, {"a": 1.0})

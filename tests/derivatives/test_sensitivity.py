@@ -181,6 +181,11 @@ def test_where_there_is_none_a_sentence_says_why(changes: dict[str, Any], senten
         result.sensitivity(problem)
 
 
+def test_another_problem_is_noticed(problem: BilevelProblem, result: Result) -> None:
+    with pytest.raises(SensitivityError, match="not the problem that was solved, or it has other data: upper"):
+        result.sensitivity(problem.with_data({**problem.data, "goal": 7.0}))
+
+
 def test_a_run_that_failed_has_no_derivatives(problem: BilevelProblem) -> None:
     stopped = solve(problem, 3.0, callback=lambda state: True)
     with pytest.raises(SensitivityError, match="did not converge"):

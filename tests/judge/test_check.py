@@ -119,7 +119,7 @@ def test_x_outside_its_set(problem):
 def test_x_of_the_wrong_shape(problem):
     with pytest.raises(ProblemError, match="x has shape"):
         problem.check(at(np.zeros(4)))
-    with pytest.raises(ProblemError, match="x has structure"):
+    with pytest.raises(ProblemError, match="x has the structure"):
         problem.check(np.zeros(9))
 
 

@@ -181,7 +181,7 @@ def test_bad_validation_sets() -> None:
         BilevelSVC().fit(X, y, X[:5], y[:4])
     with pytest.raises(ValueError, match="not in y"):
         BilevelSVC().fit(X, y, X[:2], [0, 7])
-    with pytest.raises(ValueError, match="features"):
+    with pytest.raises(ValueError, match="X_val does not fit: .* features"):
         BilevelSVC().fit(X, y, X[:5, :1], y[:5])
     with pytest.warns(UserWarning, match="one class only"):
         model = BilevelSVC().fit(X, y, X[y == 1], y[y == 1])
@@ -216,6 +216,7 @@ def test_a_rare_class_stays_in_the_training_set() -> None:
         ({"n_components": 0}, "n_components"),
         ({"time_limit": 0.0}, "time_limit"),
         ({"class_weight": "even"}, "class_weight"),
+        ({"class_weight": {0: -1.0, 1: 1.0}}, "class_weight must hold nonnegative numbers, got -1.0 for 0"),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:

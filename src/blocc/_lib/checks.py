@@ -1,7 +1,9 @@
-"""Arguments of sets, checked: each error names the argument and says what would be right."""
+"""Arguments of sets and problems, checked: each error names the argument and says what would be right."""
 
 from __future__ import annotations
 
+import inspect
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -24,7 +26,7 @@ def as_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
 def as_float_array(name: str, value: Any) -> np.ndarray:
     """A float64 copy, so that a later change of the caller's array does not change the set."""
     try:
-        if np.iscomplexobj(value):
+        if np.iscomplexobj(value) or np.asarray(value).dtype.kind in "US":  # NumPy would read numbers in texts
             raise TypeError
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -34,6 +36,17 @@ def as_float_array(name: str, value: Any) -> np.ndarray:
     if np.isnan(array).any():
         raise ProblemError(f"{name} contains NaN")
     return array
+
+
+def in_words(tree: Any) -> str:
+    """The structure of a tree of numbers and arrays, as one would write it."""
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{key!r}: {in_words(part)}" for key, part in tree.items()) + "}"
+    if isinstance(tree, list | tuple):
+        inside = ", ".join(map(in_words, tree))
+        return f"[{inside}]" if isinstance(tree, list) else f"({inside}{',' * (len(tree) == 1)})"
+    shape = None if tree is None or isinstance(tree, str) else getattr(tree, "shape", ())
+    return repr(tree) if shape is None else f"array of shape {shape}" if shape else "number"
 
 
 def as_number(name: str, value: Any, *, positive: bool = False) -> float:
@@ -63,3 +76,22 @@ def as_data(leaf: Any, real: bool = False) -> np.ndarray:
         array = array.astype(np.float64)
     array.flags.writeable = False
     return array
+
+
+def check_taken(name: str, function: Any, count: int) -> None:
+    """Refuse a function of a problem that does not take (x, y), or (x, y, data) where ``count`` is 3."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # nothing is known about it
+        return
+    fits = []
+    for number in (2, 3):
+        with suppress(TypeError):
+            signature.bind(*range(number))
+            fits.append(number)
+    if count in fits:
+        return
+    if count == 3:
+        raise ProblemError(f"{name} must take (x, y, data), because the problem has data; it takes {signature}")
+    hint = "; for a third argument give the problem data=..." if fits else ""
+    raise ProblemError(f"{name} must take (x, y), and it takes {signature}{hint}")

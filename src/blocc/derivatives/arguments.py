@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import Array, Float, PyTree
+from blocc._lib.checks import in_words
 from blocc.errors import OptionError, ProblemError
 from blocc.problem import BilevelProblem
 
@@ -29,12 +30,15 @@ def like(template: PyTree, given: PyTree, name: str) -> PyTree:
     leaves, structure = jax.tree.flatten(given)
     expected, expected_structure = jax.tree.flatten(template)
     if structure != expected_structure:  # type: ignore[operator]
-        raise ProblemError(f"{name} has structure {structure}, expected {expected_structure}")
+        raise ProblemError(f"{name} has the structure {in_words(given)}, expected {in_words(template)}")
     return jax.tree.unflatten(structure, [_leaf(*pair, name) for pair in zip(expected, leaves, strict=True)])
 
 
 def _leaf(expected: np.ndarray, leaf: Any, name: str) -> Array:
-    array = jnp.asarray(leaf)
+    try:
+        array = jnp.asarray(np.asarray(leaf) if isinstance(leaf, str | bytes) else leaf)
+    except TypeError:
+        raise ProblemError(f"{name} must hold real numbers, got {leaf!r}") from None
     if array.shape != expected.shape:
         raise ProblemError(f"{name} has shape {array.shape}, expected {expected.shape}")
     if expected.dtype.kind != "f" and array.dtype.kind == "f":

@@ -12,8 +12,12 @@ from blocc._lib.arrays import PyTree
 from blocc._lib.precision import double_precision
 from blocc.derivatives.leader import FlatAnswer, RegularAnswer, differentiable_answer, regular_answer
 from blocc.errors import OptionError, SensitivityError
+from blocc.lagrangian import figures, zero_multipliers
 from blocc.problem import BilevelProblem, FlatProblem
 from blocc.result import Result, brief
+
+#: Values that differ by no more than this, relative to their size, are the same.
+_SAME_VALUE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ def sensitivity(problem: BilevelProblem, result: Result) -> Sensitivity:
             "the answer has no derivatives, because the problem has no real numbers as data: build it with data=..., "
             "which its functions get as a third argument"
         )
+    _check_solved(problem, result)
     known = regular_answer(problem, result)
     with double_precision():
         jacobians = jax.device_get(problem.flat.program(_jacobians)(known))
@@ -60,6 +65,20 @@ def sensitivity(problem: BilevelProblem, result: Result) -> Sensitivity:
         _structured(problem, np.zeros(()), jacobians.value),
         problem.name,
     )
+
+
+def _check_solved(problem: BilevelProblem, result: Result) -> None:
+    """The values of both levels must be those that the result tells."""
+    flat = problem.flat
+    x, y = flat.x_set.ravel(result.x, "result.x"), flat.y_set.ravel(result.y, "result.y")
+    with double_precision():
+        told = figures(flat, x, y, zero_multipliers(flat))
+    for name, now, then in (("upper", told.upper, result.upper_value), ("lower", told.lower, result.lower_value)):
+        if abs(float(now) - then) > _SAME_VALUE * max(1.0, abs(then)):
+            raise SensitivityError(
+                f"this is not the problem that was solved, or it has other data: {name}(x, y) is {float(now):.6g} at "
+                f"the answer, where the result says {then:.6g}"
+            )
 
 
 def _jacobians(flat: FlatProblem, known: RegularAnswer) -> FlatAnswer:

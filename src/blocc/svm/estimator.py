@@ -268,6 +268,10 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise OptionError(f"kernel_gamma must be 'scale', 'auto' or a positive number, got {self.kernel_gamma!r}")
         if not (self.class_weight is None or self.class_weight == "balanced" or isinstance(self.class_weight, Mapping)):
             raise OptionError(f"class_weight must be None, 'balanced' or a dict, got {self.class_weight!r}")
+        if isinstance(self.class_weight, Mapping):
+            for label, factor in self.class_weight.items():
+                if not isinstance(factor, (int, float, np.number)) or not 0.0 <= factor < np.inf:
+                    raise OptionError(f"class_weight must hold nonnegative numbers, got {factor!r} for {label!r}")
         settings = {name: getattr(self, name) for name in (*FIT_NAMES, "start")} | PRESETS[self.preset]
         start = settings.pop("start")
         if isinstance(start, str) and start not in ("auto", "uniform"):
@@ -302,7 +306,10 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _validation(self, X_val: Any, y_val: Any, weight: Any, factors: Weights) -> tuple[Any, Codes, Weights]:
         """A validation set of the user's own."""
-        X_val = validate_data(self, X_val, dtype=np.float64, reset=False, accept_sparse=self._sparse_format)
+        try:
+            X_val = validate_data(self, X_val, dtype=np.float64, reset=False, accept_sparse=self._sparse_format)
+        except ValueError as error:  # scikit-learn says X
+            raise ValueError(f"X_val does not fit: {error}") from error
         y_val = check_array(y_val, ensure_2d=False, dtype=None, input_name="y_val")
         if X_val.shape[0] != len(y_val):
             raise ValueError(f"X_val and y_val have inconsistent numbers of samples: {X_val.shape[0]} and {len(y_val)}")
