@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from blocc import BilevelProblem, Box, MultiResult, Options, Reals, Simplex, solve, solve_many
+from blocc import BilevelProblem, Box, MultiResult, Options, Reals, Simplex, Status, solve, solve_many
 from blocc.problems.toy import local_minimisers, toy_problem
 from blocc.solve_many import _random_start
 
@@ -47,6 +48,17 @@ def test_starts_that_end_in_one_place_are_judged_once(many: MultiResult) -> None
     assert merged
     assert all(np.array_equal(result.x, best.result.x) for result in merged if result.counts["phases"] == 1)
     assert f"ends in {len(many.basins)} place" in repr(many)
+
+
+def test_ends_without_an_answer_are_no_places(many: MultiResult) -> None:
+    lost = replace(many[0], status=Status.INFEASIBLE, certificate=replace(many[0].certificate, exact=False))
+    mixed = replace(many, results=(lost, *many.results[1:]))
+    assert sorted(index for basin in mixed.basins for index in basin.starts) == [1, 2]
+    assert (mixed.counts["unanswered"], many.counts["unanswered"]) == (1, 0)
+    assert "1 without an answer of the follower" in repr(mixed)
+    nowhere = replace(many, results=(lost, lost))
+    assert nowhere.basins == []
+    assert "ends in 0 places; 2 without an answer" in repr(nowhere)
 
 
 def test_a_batch_ends_where_single_starts_do() -> None:

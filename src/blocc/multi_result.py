@@ -19,7 +19,7 @@ _SAME = 1e-4
 
 @dataclass(frozen=True)
 class Basin:
-    """One place where starts ended."""
+    """One place where starts ended with the follower's exact answer."""
 
     value: float  #: f there, of the best of them
     x: PyTree
@@ -54,13 +54,13 @@ class MultiResult:
 
     @property
     def basins(self) -> list[Basin]:
-        """The places where starts ended, feasible ones first, by value; ends without a value are in none."""
+        """The places where starts ended with the follower's exact answer, by value; other ends are in none."""
         groups: list[list[int]] = []
         flat = [tuple(joined(tree) for tree in (result.x, result.y)) for result in self.results]
 
-        def rank(index: int) -> tuple[bool, bool, float]:
+        def rank(index: int) -> tuple[bool, float]:
             result = self.results[index]
-            return not result.certificate.exact, not result.success, result.upper_value
+            return not result.success, result.upper_value
 
         def one(index: int, other: int) -> bool:
             if near(flat[index][0], flat[other][0]):
@@ -69,7 +69,7 @@ class MultiResult:
             values = np.array([self.results[i].upper_value for i in (index, other)])
             return near(flat[index][1], flat[other][1]) and near(values[:1], values[1:])
 
-        for index in sorted((i for i, r in enumerate(self.results) if np.isfinite(r.upper_value)), key=rank):
+        for index in sorted((i for i, r in enumerate(self.results) if _answered(r)), key=rank):
             home = next((group for group in groups if one(index, group[0])), None)
             if home is None:
                 groups.append([index])
@@ -79,7 +79,7 @@ class MultiResult:
             Basin(self.results[g[0]].upper_value, self.results[g[0]].x, tuple(sorted(g)), self.results[g[0]])
             for g in groups
         ]
-        return sorted(found, key=lambda basin: (not basin.result.certificate.exact, basin.value))
+        return sorted(found, key=lambda basin: basin.value)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -87,10 +87,11 @@ class MultiResult:
 
         ``merged`` starts ended where an earlier one had: nothing was tried or judged there again, which spared about
         ``evaluations_saved`` evaluations. Starts that were ``given_up`` had stalled at a value clearly worse than that
-        of an earlier start.
+        of an earlier start. ``unanswered`` ones ended where the follower has no answer, or none that is exact.
         """
         names = ("evaluations", "evaluations_saved", "merged", "given_up")
-        return {"starts": len(self)} | {name: sum(r.counts.get(name, 0) for r in self.results) for name in names}
+        told = {name: sum(r.counts.get(name, 0) for r in self.results) for name in names}
+        return {"starts": len(self), **told, "unanswered": sum(not _answered(r) for r in self.results)}
 
     @property
     def x(self) -> np.ndarray | list[PyTree]:
@@ -130,7 +131,13 @@ class MultiResult:
         counts = self.counts
         spared = f"; {counts['merged']} merged with earlier ones" if counts["merged"] else ""
         spared += f", {counts['given_up']} given up" if counts["given_up"] else ""
+        spared += f"; {counts['unanswered']} without an answer of the follower" if counts["unanswered"] else ""
         return f"ends in {len(basins)} place{'s' * (len(basins) != 1)}{spared}:\n" + "".join(lines)
+
+
+def _answered(result: Result) -> bool:
+    """Whether a run ended with the follower's exact answer."""
+    return result.certificate.exact and bool(np.isfinite(result.upper_value))
 
 
 def joined(tree: PyTree) -> np.ndarray:
