@@ -7,6 +7,7 @@ kept, and another run can go on from there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -34,6 +35,8 @@ from blocc.transport.design.prices import (
 
 #: gammas of the homotopy whose designs are solved exactly, for the table of what another gamma would have given.
 WHAT_IF = (2.0, 4.5, 10.0, 100.0, 1e3)
+#: On more links than these, each of those solutions would take a minute: there is no such table.
+LARGEST_NOTED = 1000
 #: Links are closed and reopened at these gammas of the homotopy: early, while moves are large, and once more later.
 POLISHED_AT = (10.0, 100.0)
 #: Where more than a budget limits the capacities, many multipliers must be found for each vector of prices. The
@@ -41,6 +44,8 @@ POLISHED_AT = (10.0, 100.0)
 HANDED_OVER_AT = 10.0
 #: Where the descent follows a design while limits are drawn in, prices change by so many units of time at first.
 FIRST_STEP = 0.03
+#: Budgets between two powers of this part of the unlimited cost also try the lower one of them, but not on more links.
+RUNG, LARGEST_REPEATED = 0.7, 150
 #: Closing one link after the other ends after so many.
 MOST_CLOSED = 8
 
@@ -92,8 +97,9 @@ class Search:
         self.wider = limits.without_ceilings()
         self.fixed = fixed  #: whether gamma is the user's: then F_gamma is what counts, otherwise the exact utility
         self.state = SearchState.initial(limits)
-        # Ten descents before a polishing gives up suit a city; on large networks every descent is costly.
-        self.max_failures, self.max_moves = (10, 100) if model.network.n_links <= 150 else (3, 4)
+        # Ten descents before a polishing gives up suit a metro; on large networks every descent is costly.
+        links = model.network.n_links
+        self.max_failures, self.max_moves = (10, 100) if links <= 150 else (3, 4) if links <= LARGEST_NOTED else (1, 1)
 
     # --- stages -----------------------------------------------------------------------------------------------------
     def begin(self, prices: Float[NDArray, "links"]) -> None:
@@ -121,7 +127,11 @@ class Search:
         stages = [*unlimited, self._cut]
         for begin, first in ((self._draw_in, self._early(self.gamma)), (self._return, GAMMAS[0])):
             stages += [begin, *self._within(first)]
-        return stages if self.limits.is_simple else [*stages, *[self._close] * MOST_CLOSED]
+        if not self.limits.is_simple:
+            return [*stages, *[self._close] * MOST_CLOSED]
+        if self.model.network.n_links > LARGEST_REPEATED:
+            return stages
+        return [*stages, partial(self._draw_in, lower=True), *self._homotopy(None, self._early(self.gamma), self.gamma)]
 
     def _within(self, first: float) -> list[Stage]:
         """From one gamma to a design within the limits."""
@@ -131,8 +141,8 @@ class Search:
         fits = [partial(self._fit, level) for level in levels]
         return [*self._gammas(self.limits, first, min(self.gamma, HANDED_OVER_AT)), *fits]
 
-    def _homotopy(self, within: CapacitySet, first: float, last: float) -> list[Stage]:
-        """From one gamma to another, and on to a design."""
+    def _homotopy(self, within: CapacitySet | None, first: float, last: float) -> list[Stage]:
+        """From one gamma to another, and on to a design; None stands for the next lower budget."""
         stages = self._gammas(within, first, last)
         if self.fixed:
             return [*stages, self._settle_at_gamma]
@@ -140,9 +150,10 @@ class Search:
         finer = [value * unit for value in FINEST if value * unit < temperature_of(self.gamma, unit)]
         return [*stages, *(partial(self._sharpen, temperature, within) for temperature in finer), self._keep_flow]
 
-    def _gammas(self, within: CapacitySet, first: float, last: float) -> list[Stage]:
+    def _gammas(self, within: CapacitySet | None, first: float, last: float) -> list[Stage]:
         gammas = [gamma for gamma in GAMMAS if first <= gamma < last] + [last]
-        noted = () if within is self.wider and not self.limits.is_orthant else (*WHAT_IF, last)
+        is_final = within is self.limits or self.limits.is_orthant
+        noted = (*WHAT_IF, last) if is_final and self.model.network.n_links <= LARGEST_NOTED else ()
         stages: list[Stage] = []
         for gamma in gammas:
             stages.append(partial(self._follow, gamma, within, noted=gamma in noted, early=self._early(last)))
@@ -152,9 +163,9 @@ class Search:
         """The gamma at which links are closed and reopened first, and at which limits are drawn in."""
         return max((gamma for gamma in (*GAMMAS, last) if gamma <= min(POLISHED_AT[0], last)), default=last)
 
-    def _follow(self, gamma: float, within: CapacitySet, *, noted: bool, early: float) -> None:
+    def _follow(self, gamma: float, given: CapacitySet | None, *, noted: bool, early: float) -> None:
         """One gamma of the homotopy: descend, perhaps polish, and perhaps note what its design is worth."""
-        began = self.monitor.elapsed()
+        began, within = self.monitor.elapsed(), given or self._lower_budget()
         temperature = temperature_of(gamma, self.model.time_unit)
         descent = self._descend(gamma, temperature, within)
         if gamma in (early, POLISHED_AT[1]):
@@ -168,7 +179,7 @@ class Search:
                 max_moves=self.max_moves,
             )
             self._reach(descent)
-        if gamma == early and within is not self.limits:
+        if gamma == early and within is self.wider:
             self.state.early_prices, self.state.early_open = self.state.prices, self.state.is_open
         if noted:
             seconds, capacity = self.monitor.elapsed() - began, self._carrying(descent.capacity)
@@ -202,8 +213,8 @@ class Search:
         self._reach(descent)
         return descent
 
-    def _sharpen(self, temperature: float, within: CapacitySet) -> None:
-        self._descend(self.gamma, temperature, within)
+    def _sharpen(self, temperature: float, within: CapacitySet | None) -> None:
+        self._descend(self.gamma, temperature, within or self._lower_budget())
 
     def _reach(self, descent: Descent) -> None:
         self.state.prices, self.state.flow, self.state.penalised_flow, _ = descent
@@ -240,13 +251,26 @@ class Search:
         if is_last:
             self.keep(found.capacity)
 
-    def _draw_in(self) -> None:
+    def _draw_in(self, *, lower: bool = False) -> None:
         """Follow the penalty function at a small gamma from the design without limits to one within them."""
         state, gamma = self.state, self._early(self.gamma)
-        wide = np.maximum(state.widest, self.limits.least)
+        wide, within = np.maximum(state.widest, self.limits.least), self._lower_budget() if lower else self.limits
         state.prices, state.is_open, state.is_followed = state.early_prices, state.early_open, True
-        for within in self.limits.drawn_in(wide):
-            self._descend(gamma, temperature_of(gamma, self.model.time_unit), within)
+        for step in within.drawn_in(wide):
+            self._descend(gamma, temperature_of(gamma, self.model.time_unit), step)
+
+    def _lower_budget(self) -> CapacitySet:
+        """The largest budget below this one among 0.7, 0.7^2, ... of what the design without limits costs.
+
+        Its design is one for every budget up to the next of these, so that more money hardly ever earns less.
+        """
+        lower = copy(self.limits)
+        needed = float(lower.cost @ lower.least)
+        budget = RUNG * max(float(lower.cost @ np.maximum(self.state.widest, lower.least)) - needed, 1e-9)
+        while budget > self.limits.spendable > 0.0:
+            budget *= RUNG
+        lower.allowance = needed + budget
+        return lower
 
     def _return(self) -> None:
         """Begin once more at the first prices, now within the limits."""
