@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import issparse
 
 from blocc.result import History, Status
 from blocc.resume.file import read_checkpoint
@@ -50,8 +51,8 @@ def assert_same(one: Design, other: Design) -> None:
     """Every figure is the same, bit by bit, but for seconds."""
     np.testing.assert_array_equal(one.capacity, other.capacity)
     for part in ("follower", "penalised"):
-        for mine, theirs in zip(getattr(one, part), getattr(other, part), strict=True):
-            np.testing.assert_array_equal(mine, theirs)
+        for values in zip(getattr(one, part), getattr(other, part), strict=True):
+            np.testing.assert_array_equal(*(value.toarray() if issparse(value) else value for value in values))
     for name in History.columns:
         if name != "time":
             np.testing.assert_array_equal(getattr(one.history, name), getattr(other.history, name))
