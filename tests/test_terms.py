@@ -160,3 +160,9 @@ def test_mistakes_are_named(change, message):
     }
     with pytest.raises(ProblemError, match=message):
         BilevelProblem(**parts)
+
+
+@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf, "0.1", None, np.array([0.1, -0.1])])
+def test_weights_are_checked(weight):
+    with pytest.raises(ProblemError, match="weight"):
+        L1(weight)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, PyTree
+from blocc._lib.checks import as_float_array
 from blocc.errors import ProblemError
 from blocc.sets import ConvexSet, Product
 
@@ -35,6 +36,12 @@ class Term(ABC):
 
     weight: Weight
     of: Any = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.weight):
+            number = as_float_array("weight", self.weight)
+            if not np.isfinite(number).all() or (number < 0.0).any():
+                raise ProblemError(f"weight must be nonnegative and finite, or a function of x, got {self.weight!r}")
 
     def weight_at(self, x: PyTree, *data: PyTree) -> Array:
         """The weight at x."""
