@@ -11,6 +11,7 @@ The same descent, cut short, is the test of an answer: at a stationary point it 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ Observer = Callable[[Float[NDArray, "links"], float, CapacityPenalty], None]
 LEVELS = (30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
 #: Spending so much more of a budget than there is changes its multiplier by 1.
 _SLACK = 0.05
+#: A first step may change capacities by this part of their mean, where every evaluation is costly.
+_FIRST_STEP = 1e-3
 #: Rounds of descent with a multiplier of the budget that is put right in between, and what counts as spent exactly.
 _ROUNDS, _EXACT = 3, 1e-4
 
@@ -72,7 +75,10 @@ def descend_built(
     descent = _Descent(model, limits, start, gamma, observe)
     if not len(descent.built):
         return Descended(start, 0.0)
-    before, _ = descent.objective(descent.start)
+    before, slope = descent.objective(descent.start)
+    # The first step of L-BFGS-B is the whole gradient, a far way at a large gamma.
+    far = float(np.max(np.abs(slope), initial=0.0)) / (_FIRST_STEP * float(np.mean(descent.start)))
+    unit = 1.0 if model.network.n_links <= 150 else min(1.0, far**-0.5) if far > 0.0 else 1.0
     penalty = 0.0
     if limits.has_budget:
         assert descent.found is not None
@@ -84,7 +90,12 @@ def descend_built(
     options = {"maxiter": iterations, "maxfun": 2 * iterations, "maxcor": 30, "ftol": precision, "gtol": 1e-6}
     for _ in range(_ROUNDS if limits.has_budget else 1):
         descent.least = np.inf
-        minimize(descent.objective, values, jac=True, method="L-BFGS-B", bounds=descent.bounds, options=options)
+        bounds = [(low / unit, high / unit) for low, high in descent.bounds]
+        descent.left = 2 * iterations + 1
+        with suppress(_Enough):  # SciPy looks at maxfun between line searches alone
+            minimize(
+                descent.scaled, values / unit, (unit,), jac=True, method="L-BFGS-B", bounds=bounds, options=options
+            )
         values = descent.best
         over = float(limits.cost @ descent.spread(values)) - limits.allowance
         worth = max(0.0, descent.worth + penalty * over) if limits.has_budget else 0.0
@@ -96,6 +107,10 @@ def descend_built(
         capacity = limits.spend(capacity)
     gain = before - float(evaluate(model, limits, capacity, gamma, descent.warm).value)
     return Descended(capacity, gain) if gain > 0.0 else Descended(start, 0.0)
+
+
+class _Enough(Exception):
+    """There have been as many evaluations as were allowed."""
 
 
 class _Descent:
@@ -119,6 +134,7 @@ class _Descent:
         self.warm: Any = None
         self.found: CapacityPenalty | None = None
         self.least, self.best = np.inf, self.start
+        self.left = 0  #: evaluations that are still allowed
 
     def spread(self, values: Float[NDArray, "built"]) -> Float[NDArray, "links"]:
         whole = np.zeros(len(self.leaders))
@@ -128,6 +144,13 @@ class _Descent:
     def closed(self, values: Float[NDArray, "built"]) -> Float[NDArray, "links"]:
         stays = (values > 2.0 * self.model.threshold) | (self.limits.least[self.leaders[self.built]] > 0.0)
         return self.spread(np.where(stays, values, 0.0))
+
+    def scaled(self, values: Float[NDArray, "built"], unit: float) -> tuple[float, Float[NDArray, "built"]]:
+        if self.left == 0:
+            raise _Enough
+        self.left -= 1
+        value, slope = self.objective(unit * values)
+        return value, unit * slope
 
     def objective(self, values: Float[NDArray, "built"]) -> tuple[float, Float[NDArray, "built"]]:
         capacity, limits = self.spread(values), self.limits

@@ -31,7 +31,8 @@ def remaining_gain(search: Search, adopt: bool, small_gain: float) -> float:
     """
     model, limits, gamma = search.model, search.limits, search.gamma
     small = model.network.n_links <= 150
-    iterations = (40 if adopt else 10) if small else 4  # on large networks every evaluation takes seconds
+    # On large networks every evaluation takes seconds, on those of a large city a minute.
+    iterations = (40 if adopt else 10) if small else 4 if model.network.n_links <= 1000 else 2
     gain = np.inf
 
     def look_up(*_: Any) -> None:
@@ -86,15 +87,17 @@ def assignment(
     share = np.where(network.demand > 0, share, 0.0)
     revenue = float(network.demand * network.revenue @ share)
     cost = float(network.cost @ (capacity - existing))
+    by_market = market_flows(network, flow, share)
     return Assignment(
         flow=flow.sum(axis=0),
         price=price,
         share=share,
         path_cost=network.path_costs(network.time + price, capacity > 0),
-        travel_time=travel_times(network, market_flows(network, flow, share), share),
+        travel_time=travel_times(network, by_market, share),
         utility=revenue - cost,
         revenue=revenue,
         construction_cost=cost,
+        market_flow=by_market,
     )
 
 
@@ -113,14 +116,14 @@ def measured_prices(
     built, measured = capacity[capacity > 0.0], np.full(network.n_links, np.nan)
     unit = 0.01 * float(np.mean(built) if len(built) else np.mean(network.demand))
     promise = np.where(capacity > 0.0, 0.0, _promise(model, found.follower, unit))
-    count = MOST_MEASURED if network.n_links <= 150 else MOST_MEASURED // 2
+    count = MOST_MEASURED if network.n_links <= 150 else MOST_MEASURED // 2 if network.n_links <= 1000 else 1
     for link in np.argsort(-promise, kind="stable")[:count]:
         if promise[link] <= 0.0:
             break
         monitor.check_time()
         with_unit = capacity.copy()
         with_unit[link] = unit
-        ahead = model.capacities(with_unit, gamma).follower
+        ahead = model.capacities(with_unit, gamma, found.warm).follower
         if float(ahead.error) < 1e-7:
             measured[link] = max(0.0, (_value(found.follower) - _value(ahead)) / unit)
     return measured, unit
