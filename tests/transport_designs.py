@@ -99,10 +99,10 @@ def fake_design(
     network = network or small_network()
     rng = np.random.default_rng(seed)
     opened = np.full(network.n_links, build)
-    flow, share, time = _travel(network, opened)
+    flow, share, time, apart = _travel(network, opened)
     for _ in range(3):
         opened = opened & (flow > fewest)
-        flow, share, time = _travel(network, opened)
+        flow, share, time, apart = _travel(network, opened)
     used = np.where(rng.random(network.n_links) < 0.6, 1.0, rng.uniform(0.35, 1.0, network.n_links))
     opened = opened & (flow > 0)
     capacity = np.where(opened, flow / used, 0.0)
@@ -110,7 +110,7 @@ def fake_design(
     path_cost = network.path_costs(network.time + price, opened) if opened.any() else np.full(network.n_markets, np.inf)
     revenue = float(np.sum(network.demand * share * network.revenue))
     cost = float(capacity @ network.cost)
-    follower = Assignment(flow, price, share, path_cost, time, revenue - cost, revenue, cost)
+    follower = Assignment(flow, price, share, path_cost, time, revenue - cost, revenue, cost, apart)
     penalised = follower._replace(utility=follower.utility + 0.02, revenue=revenue + 0.02)
     values: dict[str, Any] = {
         "network": network,
@@ -150,13 +150,14 @@ def fake_history(iterations: int, utility: float) -> History:
     return History(rows)
 
 
-def _travel(network: TransportNetwork, opened: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Flow on each link, share and time of each market when everyone takes the fastest open path."""
+def _travel(network: TransportNetwork, opened: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, csr_array]:
+    """Flow of links, share and time of markets, and flow of each, when everyone takes the fastest open path."""
     flow, share = np.zeros(network.n_links), np.zeros(network.n_markets)
     time = np.full(network.n_markets, np.nan)
-    used = np.flatnonzero(opened)
+    used, entries = np.flatnonzero(opened), ([], [], [])
+    shape = (network.n_markets, network.n_links)
     if not used.size:
-        return flow, share, time
+        return flow, share, time, csr_array(shape)
     ends = (network.tail[used], network.head[used])
     graph = csr_array((network.time[used], ends), shape=(network.n_nodes,) * 2)
     distance, before = dijkstra(graph, return_predecessors=True)
@@ -168,6 +169,9 @@ def _travel(network: TransportNetwork, opened: np.ndarray) -> tuple[np.ndarray, 
         time[k] = distance[o, d]
         share[k] = 1.0 / (1.0 + np.exp(time[k] - network.alternative_time[k]))
         while d != o:
-            flow[link[int(before[o, d]), d]] += network.demand[k] * share[k]
+            a = link[int(before[o, d]), d]
+            flow[a] += network.demand[k] * share[k]
+            for column, entry in zip(entries, (k, a, share[k]), strict=True):
+                column.append(entry)
             d = int(before[o, d])
-    return flow, share, time
+    return flow, share, time, csr_array((entries[2], entries[:2]), shape=shape)

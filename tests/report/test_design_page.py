@@ -16,6 +16,7 @@ from blocc.report.transport.design_charts import convergence_figure, demand_figu
 from blocc.report.transport.design_geometry import UTILISATION_SCALE, link_offsets, link_widths
 from blocc.report.transport.design_page import report_page, write_report
 from blocc.report.transport.design_series import colourings
+from blocc.report.transport.design_ways import flows_data
 from blocc.result import Status
 from blocc.transport.design.design_result import Design
 from blocc.transport.network.network import TransportNetwork
@@ -213,6 +214,46 @@ def test_write_report(design: Design, tmp_path: Path) -> None:
         write_report(design, path / "below a file.html")
 
 
+def two_ways(design: Design) -> Design:
+    """The first market, North to South, half through Centre and a quarter through East; a quarter does not travel."""
+    apart = design.follower.market_flow.tolil()
+    apart[0] = 0.0
+    apart[0, [0, 2]], apart[0, [8, 7]] = 0.5, 0.25
+    share = design.follower.share.copy()
+    share[0] = 0.75
+    return replace(design, follower=design.follower._replace(market_flow=apart.tocsr(), share=share))
+
+
+def test_ways_of_markets(design: Design) -> None:
+    """Ways are paths; their passengers are the market's, and together the flows of the links."""
+    network = design.network
+    found = flows_data(design, range(network.n_markets), {"links": [3]})
+    assert found is not None
+    assert found["rows"] == {"links": [3]}
+    flow = np.zeros(network.n_links)
+    for k, market in enumerate(found["markets"]):
+        assert sum(way[0] for way in market["ways"]) == pytest.approx(
+            network.demand[k] * design.follower.share[k], 1e-5
+        )
+        for passengers, links in market["ways"]:
+            assert [network.tail[links[0]], network.head[links[-1]]] == market["ends"]
+            assert (network.head[links[:-1]] == network.tail[links[1:]]).all()
+            flow[links] += passengers
+    np.testing.assert_allclose(flow, design.follower.flow, rtol=1e-5)
+    found = flows_data(two_ways(design), [0], {})
+    assert found is not None
+    assert found["markets"][0]["ways"] == [[4.0, [0, 2]], [2.0, [8, 7]]]
+
+
+def test_no_ways_where_flows_are_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blocc.report.transport.design_page._plotly", lambda: "")
+    for design in (fake_design(lower_level_error=1.0), fake_design(build=False)):
+        text = report_page(design)
+        assert 'id="flows-data"' not in text
+        assert 'id="selection"' not in text
+        assert 'id="busy-links"' not in text
+
+
 # --- in a browser ---------------------------------------------------------------------------------------------------
 def link_pixels(picture: np.ndarray) -> int:
     """Pixels of the map, left of its colour bar, in the colours of links."""
@@ -242,7 +283,7 @@ setTimeout(function () {
   said.push(body.rows[0].cells[2].textContent);
   button.click();
   said.push(body.rows[0].cells[2].textContent);
-  var filter = document.querySelector('input[data-filters]');
+  var filter = document.querySelector('input[data-filters="markets"]');
   filter.value = 'ALERT(1) alert(3)';
   filter.dispatchEvent(new Event('input'));
   said.push(document.getElementById('markets-count').textContent);
@@ -272,6 +313,88 @@ def test_browser_shows_the_map_and_asks_nobody(tmp_path: Path) -> None:
     assert f"→ {EVIL}" in said[3]
     assert "flow" in said[3]
     assert said[4:] == ["680", "true"]
+
+
+#: A market is chosen with the mouse and cleared with Escape, a link with the Enter key, another with the mouse on the
+#: map, and from its table one of its markets; then links with little flow are hidden.
+CHOOSER = """<script>
+setTimeout(function () {
+  var map = document.querySelector('[data-figure="map-data"]'), said = [], panel = document.getElementById('selection');
+  function say() {
+    var drawn = map.data.filter(function (trace) { return trace.meta === 'way' && trace.x.length; }).length;
+    var rows = Array.from(panel.querySelectorAll('tbody tr')).map(function (row) {
+      return Array.from(row.cells).map(function (cell) { return cell.textContent; }).join(', ');
+    });
+    var words = panel.hidden ? 'hidden' : panel.querySelector('h3').textContent + '; ' + rows.join('; ');
+    said.push(words + '; ' + drawn);
+  }
+  function press(key, where) { where.dispatchEvent(new KeyboardEvent('keydown', {key: key, bubbles: true})); }
+  say();
+  var market = document.querySelector('#markets tbody tr');
+  market.click();
+  say();
+  said.push(document.activeElement === panel.querySelector('h3'));
+  press('Escape', document.activeElement);
+  say();
+  said.push(document.activeElement === market);
+  press('ArrowDown', market);
+  said.push(document.activeElement === market.nextElementSibling);
+  var link = document.querySelector('#busy-links tbody tr');
+  said.push(link.tabIndex + ' ' + link.nextElementSibling.tabIndex);
+  press('Enter', link);
+  say();
+  press('Escape', document);
+  var points = map.data.find(function (trace) { return trace.meta === 'links'; }), k = points.customdata.indexOf(7);
+  var drag = map.querySelector('.nsewdrag'), box = drag.getBoundingClientRect(), layout = map._fullLayout;
+  var place = {bubbles: true, buttons: 1, clientX: box.left + layout.xaxis.l2p(points.x[k]),
+    clientY: box.top + layout.yaxis.l2p(points.y[k])};
+  drag.dispatchEvent(new MouseEvent('mousemove', place));
+  setTimeout(function () {
+    drag.dispatchEvent(new MouseEvent('mousedown', place));
+    document.dispatchEvent(new MouseEvent('mouseup', place));
+    setTimeout(function () {
+      say();
+      panel.querySelector('tbody tr').click();
+      said.push(panel.querySelector('h3').textContent);
+      var field = document.getElementById('flow-field');
+      field.value = FLOW;
+      field.dispatchEvent(new Event('input', {bubbles: true}));
+      said.push(document.getElementById('flow-count').textContent);
+      said.push(map.data.filter(function (trace) { return Array.isArray(trace.meta) && trace.visible !== false; })
+        .reduce(function (sum, trace) { return sum + trace.x.filter(function (x) { return x === null; }).length; }, 0));
+      console.log('CHOOSER ' + said.join(' | '));
+    }, 500);
+  }, 500);
+}, 1500);
+</script></body>"""
+
+
+@needs_browser
+@pytest.mark.timeout(90)
+def test_browser_shows_ways_and_users_and_filters(design: Design, tmp_path: Path) -> None:
+    design = two_ways(design)
+    least = float(np.median(design.follower.flow[design.built]))
+    text = report_page(design).replace("</body>", CHOOSER.replace("FLOW", str(least)))
+    (line,) = visit(text, tmp_path).console
+    said = line.partition("CHOOSER ")[2].rpartition('", source:')[0].split(" | ")
+    time = design.network.time
+    times = [f"{time[way].sum():.4g}" for way in ([0, 2], [8, 7])]
+    ways = ("North → Centre → South, 4", "North → East → South, 2")
+    assert said[0] == "hidden; 0"
+    market = said[1].split("; ")
+    assert market[0] == "Market: North → South"
+    assert all(row.startswith(f"{way}, {time}, ") for row, way, time in zip(market[1:3], ways, times, strict=True))
+    assert market[3] == "2"
+    assert said[2:7] == ["true", "hidden; 0", "true", "true", "0 -1"]
+    busiest = int(np.argmax(design.follower.flow))
+    ends = (design.network.labels[end[busiest]] for end in (design.network.tail, design.network.head))
+    assert said[7].startswith(f"Link {design.network.link_ids[busiest]}: {' → '.join(ends)}; ")
+    assert said[8].startswith(f"Link {design.network.link_ids[7]}: East → South; ")
+    assert "North, South, 2, " in said[8]
+    assert said[9].startswith("Market: ")
+    kept = int((design.built & (design.follower.flow >= least)).sum())
+    assert 0 < kept < design.built.sum()
+    assert said[10:] == [f"{kept} of {design.built.sum()} built links", str(kept)]
 
 
 @needs_browser

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocc.errors import ProblemError
-from blocc.transport.travellers.flows import group_by_origin, market_flows, travel_times
+from blocc.transport.travellers.flows import group_by_origin, market_flows, market_ways, travel_times
 from transport_reference import random_network, three_nodes
 
 
@@ -142,3 +142,20 @@ def test_wrong_shapes_are_named():
         market_flows(network, np.zeros((3, 6)), np.zeros(3))
     with pytest.raises(ProblemError, match="finite"):
         market_flows(network, np.full((3, 6), np.nan), np.zeros(6))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ways_add_up_to_the_flow(seed):
+    network = random_network(seed)
+    flow, share = routed(network, seed)
+    apart = market_flows(network, flow, share)
+    for k in range(network.n_markets):
+        together, ways = np.zeros(network.n_links), market_ways(network, apart, k, least=0.0)
+        for way in ways:
+            assert network.tail[way.links[0]] == network.origin[k]
+            assert network.head[way.links[-1]] == network.destination[k]
+            assert (network.head[way.links[:-1]] == network.tail[way.links[1:]]).all()
+            together[way.links] += way.part
+        np.testing.assert_allclose(together, apart[[k]].toarray()[0], atol=1e-9)
+        assert [way.part for way in ways] == sorted((way.part for way in ways), reverse=True)
+        assert sum(way.part for way in market_ways(network, apart, k, least=0.3)) <= sum(way.part for way in ways)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from blocc._lib.arrays import NDArray
-from blocc.report.figure import FAINT, INK
+from blocc.report.figure import BLUE, FAINT, GREEN, INK
 from blocc.report.format import number, shortened
 from blocc.report.page import environment
 from blocc.report.transport import design_geometry as geometry
@@ -42,6 +42,8 @@ from blocc.transport.design.design_result import Design
 
 Figure = dict[str, Any]  #: ``{"data", "layout"}``
 
+#: Of the ways of a market on the page, the widest first; none is a colour of links.
+_WAY_COLOURS = (BLUE, GREEN, "#56B4E9", "#8C6D1F", "#111111")
 _SHADES = 20  # a trace has one colour and one width: figures are rounded so that few traces serve many links
 
 
@@ -49,17 +51,25 @@ def map_figure(design: Design) -> Figure:
     """The map: links in few traces, a layer of invisible points that answers the mouse, and the nodes."""
     style = _styles()["map"]
     frame = geometry.frame_network(design.network, 1060.0, 640.0)
-    candidates = {**_lines(geometry.candidate_curves(design, frame)), **style["candidates"]}
+    drawn = [a for a in np.flatnonzero(~design.built).tolist() if geometry.draws_candidate(design, a)]
+    candidates = {**_lines(geometry.candidate_curves(design, frame)), **style["candidates"], "meta": drawn}
+    ways = [{**style["lines"], **style["ways"], "line": {"width": 1, "color": colour}} for colour in _WAY_COLOURS]
     choices = colourings(design)
     layers = [[*_link_traces(design, frame, choice), _scale_trace(choice)] for choice in choices]
     for layer in layers[1:]:
         for trace in layer:
             trace["visible"] = False
     links = [trace for layer in layers for trace in layer]
-    data = [candidates, *links, _hover_trace(design, frame), _node_trace(design, frame)]
+    data = [candidates, *links, *ways, _hover_trace(design, frame), _node_trace(design, frame)]
     buttons = []
     for k, choice in enumerate(choices):
-        shown = [True, *(k == number for number, layer in enumerate(layers) for _ in layer), True, True]
+        shown = [
+            True,
+            *(k == number for number, layer in enumerate(layers) for _ in layer),
+            *(True for _ in ways),
+            True,
+            True,
+        ]
         change = [{"visible": shown}, {"annotations[0].text": choice.title.replace(" ", "<br>")}]
         buttons.append({"label": f"Colour: {choice.title}", "method": "update", "args": change})
     layout = {
@@ -148,17 +158,18 @@ def _scale_trace(choice: Colouring) -> dict[str, Any]:
 def _link_traces(design: Design, frame: geometry.Frame, choice: Colouring) -> list[dict[str, Any]]:
     network, widths, offsets = design.network, link_widths(design.capacity), geometry.link_offsets(design)
     used = np.round(_SHADES * np.clip(np.nan_to_num(choice.values, nan=-1.0, posinf=0.0), -1.0, 1.0))
-    groups: dict[tuple[float, int], list[NDArray]] = {}
+    groups: dict[tuple[float, int], list[tuple[int, NDArray]]] = {}
     for a in np.flatnonzero(design.built):
         curve = geometry.link_curve(frame, int(network.tail[a]), int(network.head[a]), float(offsets[a]))
-        groups.setdefault((round(2.0 * widths[a]) / 2.0, int(used[a])), []).append(curve)
+        groups.setdefault((round(2.0 * widths[a]) / 2.0, int(used[a])), []).append((int(a), curve))
     # Thin links on top of wide ones: none hides another.
     return [
         {
-            **_lines(curves),
+            **_lines([curve for _, curve in drawn]),
             "line": {"width": width, "color": utilisation_colour(shade / _SHADES if shade >= 0 else math.nan)},
+            "meta": [link for link, _ in drawn],
         }
-        for (width, shade), curves in sorted(groups.items(), key=lambda item: -item[0][0])
+        for (width, shade), drawn in sorted(groups.items(), key=lambda item: -item[0][0])
     ]
 
 
@@ -171,6 +182,7 @@ def _hover_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
     curves: list[NDArray] = []
     text: list[str] = []
     colour: list[str] = []
+    links: list[int] = []
     for a, figures in enumerate(link_rows(design)):
         ends = int(network.tail[a]), int(network.head[a])
         # Directions that are not built share a line; their points stand apart, so that either can be asked.
@@ -181,8 +193,15 @@ def _hover_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
         parallel = network.link_ids[a] if a in twins else ""
         text += [_text("link", *names, bool(design.built[a]), figures, parallel)] * len(curve)
         colour += [utilisation_colour(float(used[a])) if design.built[a] else FAINT] * len(curve)
+        links += [a] * len(curve)
     x, y = np.concatenate(curves).T
-    points = {"x": _numbers(x), "y": _numbers(y), "text": text, "hoverlabel": {"bordercolor": colour}}
+    points = {
+        "x": _numbers(x),
+        "y": _numbers(y),
+        "text": text,
+        "customdata": links,
+        "hoverlabel": {"bordercolor": colour},
+    }
     return {**_styles()["map"]["hover"], **points}
 
 

@@ -14,15 +14,23 @@ from blocc.report.format import aligned, decimals, number, percent, sort_key
 from blocc.report.page import Cell, PageTable, render, write_html
 from blocc.report.transport.design_charts import convergence_figure, demand_figure, map_figure
 from blocc.report.transport.design_geometry import labels_inside, map_labels, width_samples
-from blocc.report.transport.design_series import demand_matrices, hints, market_rows, shown_answer, totals
+from blocc.report.transport.design_series import (
+    LEAST_PRICE,
+    demand_matrices,
+    hints,
+    market_rows,
+    shown_answer,
+    totals,
+)
+from blocc.report.transport.design_ways import flows_data
 from blocc.result import Status
 from blocc.transport.design.checks import Check, certificate_checks, withheld
 from blocc.transport.design.design_result import Design
 from blocc.transport.network.readers.raw import INVENTED
 
 MOST_MARKETS = 500
-MOST_LINKS = 20
-LEAST_PRICE = 1e-6  #: what is smaller is rounding
+MOST_LINKS = 20  #: by price
+MOST_BUSY = 200
 _MEANINGS = {
     "travellers: stationarity": "How far the flows are from the travellers’ own optimum. At 0 nobody gains by "
     "another route or mode.",
@@ -48,6 +56,8 @@ def write_report(design: Design, path: str | Path) -> Path:
 def report_page(design: Design) -> str:
     """The page as text."""
     network, missing, checks = design.network, withheld(design), certificate_checks(design)
+    priced, busy = largest_prices(design), largest_flows(design)
+    markets = np.argsort(-network.demand, kind="stable")[:MOST_MARKETS].tolist()
     seconds = {f"seconds: {name}": number(value) for name, value in design.seconds.items()}
     return render(
         "design.html.j2",
@@ -62,9 +72,11 @@ def report_page(design: Design) -> str:
         demand=demand_figure(design),
         left_out=demand_matrices(design).left_out,
         convergence=convergence_figure(design),
-        links=_links_table(design),
-        priced=int((shown_answer(design).price > LEAST_PRICE).sum()),
-        markets=_markets_table(design),
+        links=_links_table(design, "links", priced[:MOST_LINKS]),
+        priced=len(priced),
+        busy=_links_table(design, "busy-links", busy[:MOST_BUSY]),
+        markets=_markets_table(design, markets),
+        flows=flows_data(design, markets, {"links": priced[:MOST_LINKS], "busy-links": busy[:MOST_BUSY]}),
         words=_alternatives(design),
         invented=" ".join(line for line in network.assumptions if line.startswith(INVENTED)),
         withheld=missing,
@@ -148,29 +160,36 @@ def _alternatives(design: Design) -> dict[str, str]:
 
 
 # --- tables --------------------------------------------------------------------------------------------------------
-def _links_table(design: Design) -> PageTable:
-    """The links with the largest prices."""
+def largest_prices(design: Design) -> list[int]:
+    """The links that have a price, the largest first."""
+    price = np.nan_to_num(shown_answer(design).price)
+    return [int(a) for a in np.argsort(-price, kind="stable") if price[a] > LEAST_PRICE]
+
+
+def largest_flows(design: Design) -> list[int]:
+    """The links that are built, the largest flow first."""
+    return [int(a) for a in np.argsort(-np.nan_to_num(shown_answer(design).flow), kind="stable") if design.built[a]]
+
+
+def _links_table(design: Design, name: str, links: Sequence[int]) -> PageTable:
     network, found = design.network, shown_answer(design)
-    order = [int(a) for a in np.argsort(-np.nan_to_num(found.price), kind="stable") if found.price[a] > LEAST_PRICE]
     columns = (found.price, design.capacity, found.flow, found.utilisation, network.length, network.cost)
     ends = (network.tail, network.head)
     rows = [
         (network.link_ids[a], *(network.labels[end[a]] for end in ends), *(column[a] for column in columns))
-        for a in order[:MOST_LINKS]
+        for a in links
     ]
     words, units = dict.fromkeys(("Link", "From", "To"), "text"), network.units
     kinds = {**words, "Price": "", "Capacity": "", "Flow": "", "Used": "percent"}
-    return _table(
-        "links", {**kinds, _with_unit("Length", units.length): "", _with_unit("Cost per unit", units.money): ""}, rows
-    )
+    kinds |= {_with_unit("Length", units.length): "", _with_unit("Cost per unit", units.money): ""}
+    return _table(name, kinds, rows)
 
 
-def _markets_table(design: Design) -> PageTable:
-    """The markets with the largest demand."""
+def _markets_table(design: Design, markets: Sequence[int]) -> PageTable:
     network, every = design.network, market_rows(design)
     fields = ("demand", "served", "share", "time", "alternative_time", "path_cost", "revenue")
     rows = []
-    for k in np.argsort(-network.demand, kind="stable")[:MOST_MARKETS].tolist():
+    for k in markets:
         names = (network.labels[network.origin[k]], network.labels[network.destination[k]])
         rows.append((*names, *(every[k][field] for field in fields)))
     kinds = {"Origin": "text", "Destination": "text", "Demand": "", "Served": "", "Share": "percent"}

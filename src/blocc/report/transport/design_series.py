@@ -15,6 +15,8 @@ from blocc.transport.design.design_result import Design
 from blocc.transport.design.indicators import consumer_surplus, indicators, time_saved
 from blocc.transport.network.plausibility import doubts
 
+LEAST_PRICE = 1e-6  #: what is smaller is rounding
+
 
 class Shown(NamedTuple):
     """What a design says about its travellers; NaN throughout where their answer is not certified."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.result import Certificate, History, Status
@@ -27,6 +28,7 @@ class Assignment(NamedTuple):
     utility: float  #: the operator's: revenue less construction cost
     revenue: float
     construction_cost: float
+    market_flow: csr_array  #: flow of each market (row) on each link (column), as a fraction of the market's demand
 
 
 class WhatIf(NamedTuple):

@@ -7,6 +7,9 @@ pass a node have come over its incoming links in the same proportions, wherever 
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import coo_array, csc_array, csr_array, eye_array
@@ -59,6 +62,57 @@ def travel_times(
     travelled = np.asarray(market_flow @ network.time, dtype=float)
     has_passengers = (part > 0) & (np.asarray(market_flow.sum(axis=1)).ravel() > 0)
     return np.where(has_passengers, travelled / np.where(has_passengers, part, 1.0), np.nan)
+
+
+class Way(NamedTuple):
+    """One way of a market's passengers."""
+
+    part: float  #: of the market's demand
+    links: list[int]  #: from the origin to the destination
+
+
+def market_ways(network: TransportNetwork, market_flow: csr_array, market: int, least: float = 1e-3) -> list[Way]:
+    """One market's flow of :func:`market_flows`, taken apart into ways: the widest first, then the widest of the rest.
+
+    What is left when a way would carry less than ``least`` of those who travel is left out.
+    """
+    row = market_flow[[market]].tocoo()
+    links, left = row.coords[1].tolist(), row.data.astype(float)
+    rest = dict(zip(links, left.tolist(), strict=True))
+    origin, destination = int(network.origin[market]), int(network.destination[market])
+    leaving: dict[int, list[int]] = {}
+    for link in links:
+        leaving.setdefault(int(network.tail[link]), []).append(link)
+    smallest = least * sum(rest[link] for link in leaving.get(origin, ()))
+    ways: list[Way] = []
+    while (way := _widest(network, leaving, rest, origin, destination)).part > smallest:
+        ways.append(way)
+        for link in way.links:
+            rest[link] -= way.part
+    return ways
+
+
+def _widest(
+    network: TransportNetwork, leaving: dict[int, list[int]], rest: dict[int, float], origin: int, destination: int
+) -> Way:
+    """The way whose narrowest link is widest (Dijkstra's search with minimum for sum); of width 0 where none is."""
+    came: dict[int, int] = {}
+    queue = [(-np.inf, origin, -1)]
+    while queue:
+        width, node, link = heappop(queue)
+        if node in came:
+            continue
+        came[node] = link
+        if node == destination:
+            walked = []
+            while node != origin:
+                walked.append(came[node])
+                node = int(network.tail[came[node]])
+            return Way(-width, walked[::-1])
+        for after in leaving.get(node, ()):
+            if rest[after] > 0.0:
+                heappush(queue, (max(width, -rest[after]), int(network.head[after]), after))
+    return Way(0.0, [])
 
 
 def _one_origin(
