@@ -13,6 +13,7 @@ import typer
 
 from blocc.cli.common import EXIT_CODES, Checkpoint, Quiet, Resume, flag, parse_number, present
 from blocc.cli.network import NetworkSource
+from blocc.cli.scenarios import Scenarios, run_scenarios
 from blocc.errors import OptionError
 from blocc.report.progress import DesignProgress
 from blocc.report.transport.design_tables import design_document, write_design
@@ -62,16 +63,22 @@ def design_command(
     out: Annotated[Path | None, typer.Option(help="Folder for the design's files and report.html.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the design as JSON.")] = False,
     quiet: Quiet = False,
+    plan: Scenarios,
     source: NetworkSource,
 ) -> None:
     """Choose which links to build, and how large, when travellers choose freely.
 
-    Ctrl-C keeps the best design so far. The exit code says how it ended; blocc --help lists them.
+    Ctrl-C keeps the best design so far. The exit code says how it ended; blocc --help lists them. With scenarios,
+    every design has a folder of its own in --out, and the same command goes on after a kill.
     """
     network, options = source.read(), arguments.options
     if not quiet and arguments.existing_capacity is None:  # what exists need not be paid for
         for doubt in doubts(network):
             print(f"blocc: {doubt}", file=sys.stderr)
+    if plan.is_given:
+        if checkpoint is not None or resume is not None:
+            raise OptionError("--checkpoint and --resume are for one design: scenarios keep themselves in --out")
+        run_scenarios(network, plan, options, out, as_json=as_json, quiet=quiet)
     starts, expected = DesignOptions.from_names(options).starts or 1, forecast(network, arguments.engine).seconds
     with DesignProgress(starts, arguments.time_limit, expected=expected) as line:
         report = None if quiet else line

@@ -1,0 +1,116 @@
+"""Designs of several scenarios on an executor: here one by one, in worker processes, or on a Dask cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from blocc._lib.version import __version__
+from blocc.executors.choice import make_executor
+from blocc.executors.work import Call, Executor, ExecutorError, Outcome, explain, worker_name
+from blocc.result import HistoryRow, Status
+from blocc.transport.design.design_network import design_network
+from blocc.transport.design.forecast import check_memory
+from blocc.transport.design.model import DesignModel
+from blocc.transport.design.options import DesignOptions
+from blocc.transport.design.scenario import Case, network_digest
+
+#: Sees every recorded iteration, with the scenario's name.
+Report = Callable[[str, int, HistoryRow], None]
+
+
+def chosen_executor(given: Any, workers: int | None = None, scheduler: str | None = None) -> Executor:
+    """An executor by its name, or itself, or one for a Dask cluster or its client."""
+    if given is None or isinstance(given, str):
+        return make_executor(given or ("serial" if workers in (None, 1) else "processes"), workers, scheduler)
+    if isinstance(given, Executor):
+        return given
+    from blocc.executors.cluster import DaskExecutor
+
+    return DaskExecutor(scheduler=given)
+
+
+class ScenarioRuns:
+    """The designs of some cases as work for an executor; an interrupted design is the last one that is begun."""
+
+    name = "scenario"
+
+    def __init__(
+        self, cases: Sequence[Case], begun: Callable[[Case], None], report: Report | None, executor: Executor
+    ) -> None:
+        self.cases, self.executor, self.is_interrupted = cases, executor, False
+        self._begun = begun
+        self._report = report if executor.name == "serial" else None  # a call back does not travel
+
+    def check(self) -> Call:
+        """Workers must have this package."""
+        return _check_version, __version__
+
+    def call(self, index: int) -> Call | None:
+        """One design, unless Ctrl-C was pressed."""
+        if self.is_interrupted:
+            return None
+        case = self.cases[index]
+        self._begun(case)
+        # On a cluster nobody knows which files a worker sees.
+        kept = case if self.executor.name != "dask" else replace(case, checkpoint=None)
+        return _design, kept, index, self._report
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """What became of each case, as soon as it is known."""
+        with closing(self.executor.run(self, range(len(self.cases)))) as arriving:
+            for outcome in arriving:
+                if outcome.error is None and outcome.value.status is Status.INTERRUPTED:
+                    self.is_interrupted = True
+                yield outcome
+
+
+def _check_version(version: str) -> None:
+    if version != __version__:
+        raise ExecutorError(f"the designs are of blocc {version}, but {worker_name()} has blocc {__version__}")
+
+
+#: What was compiled last here: scenarios often differ in their options alone.
+_compiled: dict[str, DesignModel] = {}
+
+
+def _model(case: Case) -> DesignModel:
+    options = DesignOptions.from_names(case.options)
+    engine = "dense" if options.method == "pgd" else options.engine
+    known = _compiled.get(engine)
+    if known is None or network_digest(known.network) != network_digest(case.network):
+        check_memory(case.network, engine)
+        known = DesignModel(case.network, options.engine)
+        _compiled.clear()
+        _compiled[engine] = known
+    return known
+
+
+def _design(case: Case, index: int, report: Report | None) -> Outcome:
+    """One design, where it is computed; or why there is none."""
+    begun = time.perf_counter()
+    value: Any = None
+    failure: str | None = None
+
+    def tell(iteration: int, row: HistoryRow) -> None:
+        assert report is not None
+        report(case.scenario.name, iteration, row)
+
+    try:
+        model, file = _model(case), case.checkpoint
+        going_on = file if file is not None and file.exists() else None
+        value = design_network(
+            model.network,
+            x0=case.x0,
+            model=model,
+            report=None if report is None else tell,
+            checkpoint=file,
+            resume=going_on,
+            **case.options,
+        )
+    except Exception as error:
+        failure = explain(error)
+    return Outcome(index, value, failure, time.perf_counter() - begun, worker_name())
