@@ -49,10 +49,10 @@ _SHADES = 20  # a trace has one colour and one width: figures are rounded so tha
 
 def map_figure(design: Design) -> Figure:
     """The map: links in few traces, a layer of invisible points that answers the mouse, and the nodes."""
-    style = _styles()["map"]
+    style = styles()["map"]
     frame = geometry.frame_network(design.network, 1060.0, 640.0)
     drawn = [a for a in np.flatnonzero(~design.built).tolist() if geometry.draws_candidate(design, a)]
-    candidates = {**_lines(geometry.candidate_curves(design, frame)), **style["candidates"], "meta": drawn}
+    candidates = {**line_trace(geometry.candidate_curves(design, frame)), **style["candidates"], "meta": drawn}
     ways = [{**style["lines"], **style["ways"], "line": {"width": 1, "color": colour}} for colour in _WAY_COLOURS]
     choices = colourings(design)
     layers = [[*_link_traces(design, frame, choice), _scale_trace(choice)] for choice in choices]
@@ -76,15 +76,15 @@ def map_figure(design: Design) -> Figure:
         "height": int(np.clip(1060.0 * frame.aspect, 380.0, 700.0)),
         "annotations": [{**_bar_title("map"), "text": choices[0].title.replace(" ", "<br>")}],
         "updatemenus": [{**style["menu"], "buttons": buttons}],
-        "xaxis": {"range": _numbers([frame.low[0], frame.high[0]])},
-        "yaxis": {"range": _numbers([frame.low[1], frame.high[1]])},
+        "xaxis": {"range": plotly_numbers([frame.low[0], frame.high[0]])},
+        "yaxis": {"range": plotly_numbers([frame.low[1], frame.high[1]])},
     }
-    return _figure("map", data, layout)
+    return make_figure("map", data, layout)
 
 
 def demand_figure(design: Design) -> Figure:
     """Two heat maps over the same pairs and with the same colours, so that they compare; grey: no market."""
-    style, matrices = _styles()["demand"], demand_matrices(design)
+    style, matrices = styles()["demand"], demand_matrices(design)
     count = len(matrices.labels)
     ticks = list(range(0, count, max(1, math.ceil(count / 30))))
     names = [plotly_text(shortened(matrices.labels[k], 16)) for k in ticks]
@@ -100,17 +100,17 @@ def demand_figure(design: Design) -> Figure:
         **{"xgap": gap, "ygap": gap},
     }
     data = [
-        {**style[name], **shared, "z": [_numbers(row) for row in values]}
+        {**style[name], **shared, "z": [plotly_numbers(row) for row in values]}
         for name, values in (("demand", matrices.demand), ("served", matrices.served))
     ]
     headings = [_heading(title, axis) for title, axis in zip(matrices.titles, ("x", "x2"), strict=True)]
     axes = {"xaxis": across, "yaxis": down, "xaxis2": across, "yaxis2": down}
-    return _figure("demand", data, {**axes, "annotations": [*headings, _bar_title("demand")]})
+    return make_figure("demand", data, {**axes, "annotations": [*headings, _bar_title("demand")]})
 
 
 def convergence_figure(design: Design) -> Figure:
     """The operator's utility by evaluation at both answers; dashed lines where gamma grew."""
-    style, series = _styles()["convergence"], convergence(design)
+    style, series = styles()["convergence"], convergence(design)
     curves = (
         ("exact", series.exact, {"color": EXACT, "width": 3}),
         ("penalised", series.penalised, {"color": PENALISED, "width": 2, "dash": "6px,3px"}),
@@ -120,9 +120,9 @@ def convergence_figure(design: Design) -> Figure:
             **style["curve"],
             "mode": "lines" if len(series.evaluation) > 1 else "markers",
             "name": _text(name),
-            "x": _numbers(series.evaluation),
-            "y": _numbers(values),
-            "customdata": _numbers(series.gamma),
+            "x": plotly_numbers(series.evaluation),
+            "y": plotly_numbers(values),
+            "customdata": plotly_numbers(series.gamma),
             "line": line,
             "marker": {"color": line["color"], "size": 8},
         }
@@ -135,7 +135,7 @@ def convergence_figure(design: Design) -> Figure:
     ]
     if not len(series.evaluation):
         notes = [_heading("no iteration was recorded")]
-    return _figure("convergence", data, {"shapes": stages, "annotations": notes})
+    return make_figure("convergence", data, {"shapes": stages, "annotations": notes})
 
 
 def plotly_text(text: str) -> str:
@@ -151,7 +151,7 @@ def _scale_trace(choice: Colouring) -> dict[str, Any]:
     parts = (0.0, 0.25, 0.5, 0.75, 1.0)
     bar = {"tickvals": list(parts), "ticktext": [choice.tick(part) for part in parts]}
     return _merged(
-        _styles()["map"]["scale"], {"marker": {"colorscale": _colour_scale(UTILISATION_SCALE), "colorbar": bar}}
+        styles()["map"]["scale"], {"marker": {"colorscale": _colour_scale(UTILISATION_SCALE), "colorbar": bar}}
     )
 
 
@@ -165,7 +165,7 @@ def _link_traces(design: Design, frame: geometry.Frame, choice: Colouring) -> li
     # Thin links on top of wide ones: none hides another.
     return [
         {
-            **_lines([curve for _, curve in drawn]),
+            **line_trace([curve for _, curve in drawn]),
             "line": {"width": width, "color": utilisation_colour(shade / _SHADES if shade >= 0 else math.nan)},
             "meta": [link for link, _ in drawn],
         }
@@ -196,13 +196,13 @@ def _hover_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
         links += [a] * len(curve)
     x, y = np.concatenate(curves).T
     points = {
-        "x": _numbers(x),
-        "y": _numbers(y),
+        "x": plotly_numbers(x),
+        "y": plotly_numbers(y),
         "text": text,
         "customdata": links,
         "hoverlabel": {"bordercolor": colour},
     }
-    return {**_styles()["map"]["hover"], **points}
+    return {**styles()["map"]["hover"], **points}
 
 
 def _node_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
@@ -216,18 +216,18 @@ def _node_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
             frame, labels, geometry.link_points(design, frame), radius=size / 2, letter=letter
         )
     return {
-        **_styles()["map"]["nodes"],
-        "x": _numbers(frame.points[:, 0]),
-        "y": _numbers(frame.points[:, 1]),
+        **styles()["map"]["nodes"],
+        "x": plotly_numbers(frame.points[:, 0]),
+        "y": plotly_numbers(frame.points[:, 1]),
         "text": [plotly_text(label) if place else "" for label, place in zip(labels, places, strict=True)],
-        "textposition": [_position(place or "right") for place in places],
+        "textposition": [text_position(place or "right") for place in places],
         "textfont": {"size": (11 if not dense else 8) if inside else letter, "color": INK},
         "customdata": _node_texts(design),
         "marker": {"size": size, "color": "#ffffff", "line": {"color": INK, "width": 1.4}},
     }
 
 
-def _position(place: str) -> str:
+def text_position(place: str) -> str:
     """One of the places of ``design_geometry``, as plotly.js calls it."""
     vertical = "top" if "above" in place else "bottom" if "below" in place else "middle"
     return f"{vertical} {'right' if 'right' in place else 'left' if 'left' in place else 'center'}"
@@ -248,23 +248,25 @@ def _node_texts(design: Design) -> list[str]:
     ]
 
 
-def _lines(curves: list[NDArray]) -> dict[str, Any]:
+def line_trace(curves: list[NDArray]) -> dict[str, Any]:
     """Many curves in one trace, a gap between each two."""
     gap = np.full((1, 2), np.nan)
     x, y = np.concatenate([np.zeros((0, 2)), *(part for curve in curves for part in (curve, gap))]).T
-    return {**_styles()["map"]["lines"], "x": _numbers(x), "y": _numbers(y)}
+    return {**styles()["map"]["lines"], "x": plotly_numbers(x), "y": plotly_numbers(y)}
 
 
 # --- parts of every chart ------------------------------------------------------------------------------------------
 @cache
-def _styles() -> dict[str, Any]:
+def styles() -> dict[str, Any]:
+    """What never changes about charts."""
     found: dict[str, Any] = json.loads(files("blocc.report").joinpath("assets/charts.json").read_text("utf-8"))
     return found
 
 
-def _figure(name: str, data: list[dict[str, Any]], layout: dict[str, Any]) -> Figure:
-    everywhere = {"template": {"layout": _styles()["all"]["layout"]}}
-    return {"data": data, "layout": {**_merged(_styles()[name]["layout"], layout), **everywhere}}
+def make_figure(name: str, data: list[dict[str, Any]], layout: dict[str, Any]) -> Figure:
+    """A chart of this style, with what the layout says beside it."""
+    everywhere = {"template": {"layout": styles()["all"]["layout"]}}
+    return {"data": data, "layout": {**_merged(styles()[name]["layout"], layout), **everywhere}}
 
 
 def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
@@ -283,18 +285,18 @@ def _heading(words: str, axis: str = "") -> dict[str, Any]:
     place: dict[str, Any] = {"x": 0.5, "xref": "paper", "y": 0.5, "yref": "paper", "xanchor": "center"}
     if axis:
         place = {"x": 0.0, "xref": f"{axis} domain", "yref": f"{axis.replace('x', 'y')} domain", "xanchor": "left"}
-    return {**_styles()["all"]["heading"], **place, "text": words}
+    return {**styles()["all"]["heading"], **place, "text": words}
 
 
 def _bar_title(name: str) -> dict[str, Any]:
     """The title of a colour bar; the one of plotly.js would touch the topmost tick."""
-    return {**_styles()["all"]["bar_title"], **_styles()[name]["bar_title"]}
+    return {**styles()["all"]["bar_title"], **styles()[name]["bar_title"]}
 
 
 def _colour_scale(colours: tuple[str, ...]) -> list[list[Any]]:
     return [[k / (len(colours) - 1), colour] for k, colour in enumerate(colours)]
 
 
-def _numbers(values: ArrayLike) -> list[float | None]:
+def plotly_numbers(values: ArrayLike) -> list[float | None]:
     """Eight digits: less than a pixel at any zoom, and half the size of the page; what is not finite is a gap."""
     return [float(f"{value:.8g}") if math.isfinite(value) else None for value in np.asarray(values, dtype=float)]

@@ -11,7 +11,15 @@ from blocc._lib.arrays import Float, NDArray
 from blocc.report.figure import BLUE, GREEN, INK, MUTED, ORANGE
 from blocc.report.format import number
 from blocc.report.transport import design_geometry as geometry
-from blocc.report.transport.design_charts import Figure, _figure, _lines, _numbers, _position, _styles, plotly_text
+from blocc.report.transport.design_charts import (
+    Figure,
+    line_trace,
+    make_figure,
+    plotly_numbers,
+    plotly_text,
+    styles,
+    text_position,
+)
 from blocc.transport.design.scenario_result import ScenarioDesign, ScenarioDesigns
 from blocc.transport.network.network import TransportNetwork
 
@@ -30,7 +38,7 @@ def difference_figure(network: TransportNetwork) -> Figure:
     In this order: all links, a trace of links with more capacity for each width, one with less likewise, invisible
     points that answer the mouse, and the nodes.
     """
-    style = _styles()["map"]
+    style = styles()["map"]
     frame = geometry.frame_network(network, 1060.0, 640.0)
     curves = link_curves(network, frame)
     nothing: dict[str, Any] = {"x": [], "y": []}
@@ -40,19 +48,19 @@ def difference_figure(network: TransportNetwork) -> Figure:
         for width in WIDTHS
     ]
     middle = np.array([curve[len(curve) // 2] for curve in curves])
-    points = {"x": _numbers(middle[:, 0]), "y": _numbers(middle[:, 1]), "text": [""] * len(curves)}
+    points = {"x": plotly_numbers(middle[:, 0]), "y": plotly_numbers(middle[:, 1]), "text": [""] * len(curves)}
     data = [
-        {**_lines(curves), **style["candidates"]},
+        {**line_trace(curves), **style["candidates"]},
         *changed,
         {**style["hover"], **points},
         _nodes(network, frame, np.concatenate(curves)),
     ]
     layout = {
         "height": int(np.clip(1060.0 * frame.aspect, 380.0, 700.0)),
-        "xaxis": {"range": _numbers([frame.low[0], frame.high[0]])},
-        "yaxis": {"range": _numbers([frame.low[1], frame.high[1]])},
+        "xaxis": {"range": plotly_numbers([frame.low[0], frame.high[0]])},
+        "yaxis": {"range": plotly_numbers([frame.low[1], frame.high[1]])},
     }
-    return _figure("map", data, layout)
+    return make_figure("map", data, layout)
 
 
 def difference_data(result: ScenarioDesigns) -> dict[str, Any]:
@@ -64,9 +72,9 @@ def difference_data(result: ScenarioDesigns) -> dict[str, Any]:
     return {
         "names": [plotly_text(design.name) for design in result],
         "links": [f"{labels[tail]} → {labels[head]}" for tail, head in ends],
-        "x": [_numbers(curve[:, 0]) for curve in curves],
-        "y": [_numbers(curve[:, 1]) for curve in curves],
-        "capacities": [_numbers(design.capacity) for design in result],
+        "x": [plotly_numbers(curve[:, 0]) for curve in curves],
+        "y": [plotly_numbers(curve[:, 1]) for curve in curves],
+        "capacities": [plotly_numbers(design.capacity) for design in result],
         "widths": WIDTHS,
         "least": LEAST,
     }
@@ -114,8 +122,8 @@ def budget_figure(result: ScenarioDesigns) -> Figure:
                 "type": "scatter",
                 "mode": "lines+markers",
                 "name": plotly_text(name or "as it is"),
-                "x": _numbers(np.array(places)[order]),
-                "y": _numbers(np.array([design.utility for design in group])[order]),
+                "x": plotly_numbers(np.array(places)[order]),
+                "y": plotly_numbers(np.array([design.utility for design in group])[order]),
                 "text": [words[k] + ("" if certified[k] else ", not certified") for k in order],
                 "hovertemplate": "%{text}<extra></extra>",
                 "line": {"color": colour, "width": 2},
@@ -128,7 +136,7 @@ def budget_figure(result: ScenarioDesigns) -> Figure:
         )
     money = plotly_text(result.network.units.money)
     title = f"budget ({money})" if money else "budget"
-    return _figure("convergence", data, {"xaxis": {"title": {"text": title}}, "showlegend": len(data) > 1})
+    return make_figure("convergence", data, {"xaxis": {"title": {"text": title}}, "showlegend": len(data) > 1})
 
 
 def _nodes(network: TransportNetwork, frame: geometry.Frame, obstacles: Float[NDArray, "points 2"]) -> dict[str, Any]:
@@ -138,11 +146,11 @@ def _nodes(network: TransportNetwork, frame: geometry.Frame, obstacles: Float[ND
     if not inside:
         places = geometry.place_labels(frame, labels, obstacles, radius=size / 2, letter=11.0)
     return {
-        **_styles()["map"]["nodes"],
-        "x": _numbers(frame.points[:, 0]),
-        "y": _numbers(frame.points[:, 1]),
+        **styles()["map"]["nodes"],
+        "x": plotly_numbers(frame.points[:, 0]),
+        "y": plotly_numbers(frame.points[:, 1]),
         "text": [plotly_text(label) if place else "" for label, place in zip(labels, places, strict=True)],
-        "textposition": [_position(place or "right") for place in places],
+        "textposition": [text_position(place or "right") for place in places],
         "textfont": {"size": 10 if inside else 11, "color": INK},
         "customdata": [plotly_text(label) for label in network.labels],
         "marker": {"size": size, "color": "#ffffff", "line": {"color": MUTED, "width": 1.4}},
