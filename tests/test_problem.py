@@ -98,7 +98,7 @@ def test_sets_are_checked(name):
     for wrong, kind in ((None, "NoneType"), (np.zeros(2), "ndarray"), (Box, "ABCMeta")):
         with pytest.raises(ProblemError, match=rf"{name} must be a set such as.*got {kind}"):
             build(**{name: wrong})
-    for empty in (Reals(0), Product({}), Box(np.zeros(0), 1.0)):
+    for empty in (Reals(0), Box(np.zeros(0), 1.0)):
         with pytest.raises(ProblemError, match=f"{name} has no variable"):
             build(**{name: empty})
     with pytest.raises(TypeError, match="x_set"):

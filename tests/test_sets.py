@@ -124,7 +124,7 @@ def test_ravel_and_unravel_are_inverse(name):
     np.testing.assert_array_equal(convex_set.ravel(point), flat)
     integers = jax.tree.map(lambda leaf: np.asarray(leaf).astype(np.int32), point)
     assert convex_set.ravel(integers).dtype == np.float64
-    with pytest.raises(ProblemError, match="start has s"):
+    with pytest.raises(ProblemError, match="start has the structure"):
         convex_set.ravel({"no": "such"}, "start")
     with pytest.raises(ProblemError, match="expected"):
         convex_set.ravel(jax.tree.map(lambda leaf: np.zeros((*np.shape(leaf), 2)), point))
