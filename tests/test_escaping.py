@@ -15,6 +15,7 @@ from blocc.report.study.study_tables import markdown_findings, markdown_rows, st
 from blocc.report.study.study_views import Findings, ItemView, Observation, Report, StudyView, Table
 from blocc.report.transport.design_figures import picture_files
 from blocc.report.transport.design_page import report_page
+from blocc.report.transport.design_pdf import report_pdf
 from blocc.report.transport.design_tables import geojson, write_design
 from blocc.studies.study import Study
 from blocc.transport.network.files import read_network, write_network
@@ -98,6 +99,7 @@ def test_pictures_take_any_words() -> None:
     """Half a formula, control characters and right-to-left marks among them."""
     network = small_network(("$a", "\\frac{", "{{$", HOSTILE[-1]), name="$\\frac{a $ " + ALL)
     assert all(image for image in picture_files(fake_design(network)).values())
+    assert report_pdf(fake_design(network))
 
 
 def test_markdown_holds_no_tags() -> None:

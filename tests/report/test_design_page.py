@@ -53,7 +53,7 @@ def test_key_figures(design: Design, text: str) -> None:
 
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.CONVERGED])
 def test_only_converged_is_green(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blocc.report.transport.design_page._plotly", lambda: "")
+    monkeypatch.setattr("blocc.report.transport.design_page.plotly_script", lambda: "")
     found = re.search(r'class="badge (\w+)">([^<]+)<', report_page(fake_design(status=status)))
     assert found is not None
     assert found[1] in ("warn", "bad")
@@ -246,7 +246,7 @@ def test_ways_of_markets(design: Design) -> None:
 
 
 def test_no_ways_where_flows_are_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blocc.report.transport.design_page._plotly", lambda: "")
+    monkeypatch.setattr("blocc.report.transport.design_page.plotly_script", lambda: "")
     for design in (fake_design(lower_level_error=1.0), fake_design(build=False)):
         text = report_page(design)
         assert 'id="flows-data"' not in text

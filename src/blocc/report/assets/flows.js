@@ -56,7 +56,7 @@
       ['x', 'y'].forEach(function (axis) {
         change[axis].push([].concat.apply([], curves.map(function (one) { return one[axis]; })));
       });
-      change['line.width'].push(drawn[k] ? drawn[k].width : 1);
+      change['line.width'].push(drawn[k] ? drawn[k].width * (map.clientWidth < 640 ? 0.6 : 1) : 1);
       change['line.color'].push(drawn[k] ? drawn[k].colour : colours[k]);
     });
     Plotly.restyle(map, change, wayTraces);

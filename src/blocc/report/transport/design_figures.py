@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocc._lib.version import __version__
 from blocc.report.figure import (
     FAINT,
     INK,
@@ -21,7 +18,7 @@ from blocc.report.figure import (
     new_figure,
     style_axes,
 )
-from blocc.report.format import number, percent, shortened, visible
+from blocc.report.format import number, percent, shortened
 from blocc.report.transport import design_geometry as geometry
 from blocc.report.transport.design_geometry import (
     DEMAND_SCALE,
@@ -40,14 +37,13 @@ from blocc.report.transport.design_series import (
     totals,
 )
 from blocc.transport.design.design_result import Design
-from blocc.transport.design.design_text import design_text
 from blocc.transport.network.readers.raw import INVENTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_WIDE, _LONG = 120, 46  # characters of a line and lines of a page of text
+_MAP_WIDTH = 11.0  # inches
 _POINT = 0.75  # a point of matplotlib for each pixel of the map's usual size
 
 
@@ -56,11 +52,16 @@ def plot_map(design: Design, path: str | Path | None = None) -> Figure:
 
     Each direction runs on the right-hand side of its travellers. Written when ``path`` is given (.png, .pdf, .svg).
     """
-    width = 11.0
-    frame = geometry.frame_network(design.network, 96.0 * (width - 1.4), 96.0 * 7.0)
-    height = float(np.clip((width - 1.4) * frame.aspect, 4.6, 8.2)) + 1.1
-    figure = new_figure(width, height)
-    axes = figure.add_subplot()
+    frame = _map_frame(design)
+    height = float(np.clip((_MAP_WIDTH - 1.4) * frame.aspect, 4.6, 8.2)) + 1.1
+    figure = new_figure(_MAP_WIDTH, height)
+    draw_map(figure, design)
+    return keep_figure(figure, path)
+
+
+def draw_map(figure: Figure, design: Design) -> None:
+    """The map into an empty figure."""
+    frame, axes = _map_frame(design), figure.add_subplot()
     axes.set_axis_off()
     axes.set_aspect("equal")
     axes.set_xlim(frame.low[0], frame.high[0])
@@ -72,14 +73,19 @@ def plot_map(design: Design, path: str | Path | None = None) -> Figure:
     bar.set_ticks(list(parts), labels=[choice.tick(part) for part in parts])
     _legend(axes, design)
     invented = any(line.startswith(INVENTED) for line in design.network.assumptions)
-    _title(figure, design, "the network" + (" (places are invented)" if invented else ""))
-    return keep_figure(figure, path)
+    title_figure(figure, design, "the network" + (" (places are invented)" if invented else ""))
 
 
 def plot_demand(design: Design, path: str | Path | None = None) -> Figure:
     """Draw two heat maps, origin by destination: the demand, and the part that travels on the new network."""
-    matrices = demand_matrices(design)
     figure = new_figure(12.0, 6.4)
+    draw_demand(figure, design)
+    return keep_figure(figure, path)
+
+
+def draw_demand(figure: Figure, design: Design) -> None:
+    """The heat maps into an empty figure."""
+    matrices = demand_matrices(design)
     panels: Any = figure.subplots(1, 2, sharey=True)
     scale = _colormap("demand", DEMAND_SCALE).with_extremes(bad="#eef0f2")
     largest = float(np.nanmax(matrices.demand, initial=0.0)) or 1.0
@@ -95,15 +101,21 @@ def plot_demand(design: Design, path: str | Path | None = None) -> Figure:
         axes.spines[:].set_visible(False)
     panels[0].set_ylabel("origin", color=MUTED)
     _add_bar(figure, image, "passengers (grey: no market)", ax=list(panels), shrink=0.7, aspect=26, pad=0.015)
-    _title(figure, design, "demand" + (f" ({matrices.left_out} small nodes left out)" if matrices.left_out else ""))
-    return keep_figure(figure, path)
+    title_figure(
+        figure, design, "demand" + (f" ({matrices.left_out} small nodes left out)" if matrices.left_out else "")
+    )
 
 
 def plot_convergence(design: Design, path: str | Path | None = None) -> Figure:
     """Draw the operator's utility by evaluation, at yg and at yF; dashed lines mark where gamma grew."""
-    series = convergence(design)
     figure = new_figure(10.0, 5.2)
-    axes = figure.add_subplot()
+    draw_convergence(figure, design)
+    return keep_figure(figure, path)
+
+
+def draw_convergence(figure: Figure, design: Design) -> None:
+    """The curves into an empty figure."""
+    series, axes = convergence(design), figure.add_subplot()
     labels = ("at the travellers' own answer, $y_g$", "at the penalised answer, $y_F$")
     axes.plot(series.evaluation, series.exact, color=EXACT, linewidth=2.6, label=labels[0])
     # On top and dashed, since the two curves should end as one.
@@ -124,38 +136,17 @@ def plot_convergence(design: Design, path: str | Path | None = None) -> Figure:
         axes.legend(frameon=False, fontsize=9.5, loc="lower right", labelcolor=INK, handlelength=3.0)
     else:
         add_note(axes, "no iteration was recorded")
-    _title(figure, design, "how the utility was reached")
-    return keep_figure(figure, path)
-
-
-def plot_words(design: Design) -> list[Figure]:
-    """Pages of text: the figures, the certificate with its verdicts, and what was assumed."""
-    lines: list[str] = []
-    for line in design_text(design).splitlines()[1:]:
-        indent = " " * (len(line) - len(line.lstrip()) + 2)
-        lines += textwrap.wrap(visible(line), _WIDE, subsequent_indent=indent) or [""]
-    pages = []
-    for start in range(0, len(lines), _LONG):
-        figure = new_figure(11.0, 8.0)
-        _title(figure, design, "figures and assumptions" + ("" if start == 0 else ", continued"))
-        words: dict[str, Any] = {"family": "monospace", "fontsize": 8.5, "color": INK, "va": "top", "parse_math": False}
-        figure.text(0.02, 0.89, "\n".join(lines[start : start + _LONG]), linespacing=1.35, **words)
-        pages.append(figure)
-    return pages
+    title_figure(figure, design, "how the utility was reached")
 
 
 def picture_files(design: Design) -> dict[str, bytes]:
-    """The three pictures as PNG files, and a PDF with figures, certificate and assumptions and one picture a page."""
+    """The three pictures as PNG files."""
     figures = {"map": plot_map(design), "demand": plot_demand(design), "convergence": plot_convergence(design)}
-    from matplotlib.backends.backend_pdf import PdfPages  # where matplotlib is missing, the figures have said so
+    return {f"{name}.png": figure_image(figure) for name, figure in figures.items()}
 
-    files = {f"{name}.png": figure_image(figure) for name, figure in figures.items()}
-    buffer = io.BytesIO()
-    about = {"Title": shortened(design.network.name, 200), "Creator": f"blocc {__version__}"}
-    with PdfPages(buffer, metadata=about) as pages:
-        for figure in (*plot_words(design), *figures.values()):
-            pages.savefig(figure)
-    return {**files, "report.pdf": buffer.getvalue()}
+
+def _map_frame(design: Design) -> geometry.Frame:
+    return geometry.frame_network(design.network, 96.0 * (_MAP_WIDTH - 1.4), 96.0 * 7.0)
 
 
 def _draw_links(axes: Axes, design: Design, frame: geometry.Frame, scale: Any, choice: Colouring) -> None:
@@ -223,7 +214,8 @@ def _add_bar(figure: Figure, shades: Any, label: str, **place: Any) -> Any:
     return bar
 
 
-def _title(figure: Figure, design: Design, what: str) -> None:
+def title_figure(figure: Figure, design: Design, what: str) -> None:
+    """The name of the network, what is shown, and a line of facts."""
     sums = totals(design)
     served = percent(sums["served"] / sums["demand"]) if sums["demand"] else "–"
     facts = (

@@ -15,7 +15,7 @@ from blocc.transport.design.design_result import Design
 from blocc.transport.design.indicators import consumer_surplus, indicators, time_saved
 from blocc.transport.network.plausibility import doubts
 
-LEAST_PRICE = 1e-6  #: what is smaller is rounding
+_LEAST_PRICE = 1e-6  # what is smaller is rounding
 
 
 class Shown(NamedTuple):
@@ -38,6 +38,12 @@ def shown_answer(design: Design) -> Shown:
     markets = (follower.share, follower.travel_time, follower.path_cost, time_saved(design), consumer_surplus(design))
     figures = Shown(*links, *markets)
     return Shown(*(np.full_like(part, np.nan) for part in figures)) if withheld(design) else figures
+
+
+def clear_prices(design: Design) -> Float[NDArray, "links"]:
+    """The prices as people see them: 0 where only rounding is left."""
+    price = shown_answer(design).price
+    return np.where(price < _LEAST_PRICE, 0.0, price)
 
 
 def existing_capacity(design: Design) -> Float[NDArray, "links"]:

@@ -40,11 +40,12 @@ def write_design(design: Design, folder: str | Path) -> list[Path]:
     ``design.json`` holds it all, ``network.json`` the network as it was designed, ``links.csv`` and ``markets.csv`` its
     tables, ``summary.csv`` its figures, certificate and assumptions, ``columns.csv`` what the columns mean,
     ``design.xlsx`` all of these in one workbook, ``design.geojson`` and ``design.gpkg`` the network for a GIS,
-    ``report.html`` the interactive page, ``map.png``, ``demand.png``, ``convergence.png`` and ``report.pdf`` the
-    pictures. Each file appears complete or not at all; needs ``blocc[plot]``.
+    ``report.html`` the interactive page, ``report.pdf`` the same for print, ``map.png``, ``demand.png`` and
+    ``convergence.png`` the pictures. Each file appears complete or not at all; needs ``blocc[plot]``.
     """
     from blocc.report.transport.design_figures import picture_files
     from blocc.report.transport.design_page import report_page
+    from blocc.report.transport.design_pdf import report_pdf
 
     # Everything is made before anything is written: a failure leaves the old files of a folder together.
     tables = {"summary": summary_rows(design), "links": link_rows(design), "markets": market_rows(design)}
@@ -58,6 +59,7 @@ def write_design(design: Design, folder: str | Path) -> list[Path]:
         "design.gpkg": geopackage_bytes(design),
         "report.html": report_page(design).encode(errors="replace"),
         **picture_files(design),
+        "report.pdf": report_pdf(design),
     }
     return write_files(folder, files, "the design")
 

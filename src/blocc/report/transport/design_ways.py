@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from blocc._lib.files import plain
 from blocc.report.format import shortened
-from blocc.report.transport.design_series import LEAST_PRICE, shown_answer
+from blocc.report.transport.design_series import clear_prices, shown_answer
 from blocc.transport.design.checks import withheld
 from blocc.transport.design.design_result import Design
 from blocc.transport.travellers.flows import market_ways
@@ -25,8 +25,7 @@ def flows_data(design: Design, markets: Sequence[int], link_rows: dict[str, Sequ
     if withheld(design) or not design.built.any():
         return None
     network, found = design.network, shown_answer(design)
-    price = np.where(found.price < LEAST_PRICE, 0.0, found.price)
-    figures = {"time": network.time, "price": price, "flow": found.flow, "capacity": design.capacity}
+    figures = {"time": network.time, "price": clear_prices(design), "flow": found.flow, "capacity": design.capacity}
     return {
         "nodes": [shortened(label, 60) for label in network.labels],
         "link": [shortened(str(name), 40) for name in network.link_ids],

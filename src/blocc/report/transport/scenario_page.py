@@ -8,7 +8,8 @@ from typing import Any
 from blocc.report.format import number, value_text
 from blocc.report.page import PageTable, render
 from blocc.report.transport.design_geometry import labels_inside, map_labels
-from blocc.report.transport.design_page import _plotly, _table
+from blocc.report.transport.design_page import plotly_script
+from blocc.report.transport.design_parts import typed_table
 from blocc.report.transport.scenario_charts import (
     LESS,
     MORE,
@@ -43,7 +44,7 @@ def scenario_page(result: ScenarioDesigns) -> str:
         budget_words=_budget_words(curves),
         changes={design.name: _changes(design) for design in result},
         assumptions=_assumptions(result),
-        plotly=_plotly(),
+        plotly=plotly_script(),
     )
 
 
@@ -80,7 +81,7 @@ def _table_of(result: ScenarioDesigns) -> PageTable:
         values = (math.nan if row[name] is None else row[name] for name in figures.values())
         certificate = row["certificate"] + (" (not certified)" if design.summary["withheld"] else "")
         rows.append((design.name, row["status"], certificate, *values))
-    return _table("scenarios", kinds | dict.fromkeys(figures, ""), rows)
+    return typed_table("scenarios", kinds | dict.fromkeys(figures, ""), rows)
 
 
 def _changes(design: ScenarioDesign) -> str:
