@@ -65,8 +65,8 @@ def test_the_exit_code_is_that_of_the_worst() -> None:
     [
         (("--scenario", "max_capcity=1"), "'max_capcity=1' changes 'max_capcity'"),
         (("--scenario", "min_capacity=1,budget=0"), "scenario 'min_capacity=1,budget=0': budget must be at least"),
-        (("--workers", "2"), "--workers says who computes scenarios"),
-        (("--scenario", "base", "--workers", "0"), "workers must be a whole number"),
+        (("--workers", "0"), "must be a whole number"),
+        (("--scenario", "base", "--workers", "0"), "must be a whole number"),
         (("--scenario", "base", "--executor", "clowns"), "executor must be one of"),
         (("--scenario", "base", "--checkpoint", "x.npz"), "--checkpoint and --resume are for one design"),
         (("--scenarios", "nowhere.toml"), "there is no file nowhere.toml"),

@@ -15,8 +15,10 @@ from blocc.cli.common import EXIT_CODES, Checkpoint, Quiet, Resume, flag, parse_
 from blocc.cli.network import NetworkSource
 from blocc.cli.scenarios import Scenarios, run_scenarios
 from blocc.errors import OptionError
+from blocc.executors.choice import choose_executor
 from blocc.report.progress import DesignProgress
 from blocc.report.transport.design_tables import design_document, write_design
+from blocc.result import HistoryRow
 from blocc.transport import DesignOptions, design_network
 from blocc.transport.design.forecast import forecast
 from blocc.transport.network.plausibility import doubts
@@ -80,13 +82,20 @@ def design_command(
             raise OptionError("--checkpoint and --resume are for one design: scenarios keep themselves in --out")
         run_scenarios(network, plan, options, out, as_json=as_json, quiet=quiet)
     starts, expected = DesignOptions.from_names(options).starts or 1, forecast(network, arguments.engine).seconds
+    computing = choose_executor(**plan.computing)
     with DesignProgress(starts, arguments.time_limit, expected=expected) as line:
-        report = None if quiet else line
-        design = design_network(network, report=report, checkpoint=checkpoint, resume=resume, **options)
+        report = None if quiet else line if computing.name == "serial" else _tell_start
+        files: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
+        design = design_network(network, report=report, executor=computing, **files, **options)
     written = [] if out is None else write_design(design, out)
     document = partial(design_document, design)
     present(document, repr(design), design.success, as_json=as_json, quiet=quiet, written=written)
     raise typer.Exit(EXIT_CODES[design.status])
+
+
+def _tell_start(_: int, row: HistoryRow) -> None:
+    """A start that was computed elsewhere has come back."""
+    print(f"blocc: a start has ended, utility {-row.upper_value:.6g}", file=sys.stderr, flush=True)
 
 
 def _limit(name: str, text: str | None) -> float | list[float] | None:

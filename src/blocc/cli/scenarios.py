@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from blocc._lib.files import read_limited, shown
-from blocc.cli.common import BAD_INPUT, EXIT_CODES, check_folder, flag, print_json
+from blocc.cli.common import BAD_INPUT, EXIT_CODES, check_folder, print_json
 from blocc.cli.studies import EXECUTOR_HELP, SCHEDULER_HELP, SOME_FAILED, WORKERS_HELP
 from blocc.errors import InputError, OptionError
 from blocc.report.progress import DesignProgress
@@ -25,7 +25,7 @@ _COLUMNS = ("scenario", "status", "certificate", "utility", "revenue", "construc
 
 
 _SCENARIO = "A scenario: base, budget=100,demand=1.1 or 'growth: budget=100, demand=1.1'; may be given again and again."
-_PANEL = "Scenarios"
+_PANEL = "Scenarios, and who computes them, or the starts of one design"
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,12 @@ class Scenarios:
 
     @property
     def computing(self) -> dict[str, Any]:
-        """Who computes them, as ``design_scenarios`` takes it."""
+        """Who computes them, or the starts of one design, as ``design_scenarios`` takes it."""
         return {name: getattr(self, name) for name in ("executor", "workers", "scheduler")}
 
     @property
     def is_given(self) -> bool:
         """Whether there are any."""
-        given = [name for name, value in self.computing.items() if value is not None]
-        if given and not self.scenario and self.scenarios is None:
-            raise InputError(f"{flag(given[0])} says who computes scenarios: give --scenario or --scenarios")
         return bool(self.scenario) or self.scenarios is not None
 
     def read(self) -> list[Scenario]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from blocc.errors import OptionError
 from blocc.executors.processes import ProcessExecutor, SerialExecutor
 from blocc.executors.work import Executor
@@ -28,3 +30,20 @@ def make_executor(name: str, workers: int | None = None, scheduler: str | None =
     if scheduler is not None and workers is not None:
         raise OptionError("give workers or scheduler, not both: an existing cluster brings its own workers")
     return DaskExecutor(workers, scheduler)
+
+
+def choose_executor(executor: Any = None, workers: int | None = None, scheduler: str | None = None) -> Executor:
+    """An executor by its name, itself, or one for a Dask cluster or its client.
+
+    Where nothing is given: this process, or processes where more than one worker is asked for, or Dask where a
+    scheduler is.
+    """
+    if executor is None:
+        executor = "dask" if scheduler is not None else "serial" if workers in (None, 1) else "processes"
+    if isinstance(executor, str):
+        return make_executor(executor, workers, scheduler)
+    if isinstance(executor, Executor):
+        return executor
+    from blocc.executors.cluster import DaskExecutor
+
+    return DaskExecutor(scheduler=executor)

@@ -15,6 +15,7 @@ from typing import Any
 
 from blocc._lib.files import json_bytes, parse_json, read_limited
 from blocc._lib.tables import csv_bytes
+from blocc.executors.choice import choose_executor
 from blocc.report.format import duration
 from blocc.report.storage import StorageError, check_format, write_files
 from blocc.report.transport.design_tables import design_document, read_design_json, write_design
@@ -23,13 +24,14 @@ from blocc.transport.design.design_result import Design
 from blocc.transport.design.options import DesignOptions
 from blocc.transport.design.scenario import FACTORS, Case, cases_of
 from blocc.transport.design.scenario_result import ScenarioDesign, ScenarioDesigns
-from blocc.transport.design.scenario_runs import Report, ScenarioRuns, chosen_executor
+from blocc.transport.design.scenario_runs import Report, ScenarioRuns
 from blocc.transport.network.network import TransportNetwork
 
 FORMAT = "blocc-scenario"
 VERSION = 1
 MANIFEST = "scenario.json"
 _MOST_BYTES = 2**20  #: of a manifest
+_ROUNDING = 1e-6  #: of a utility, relative: the travellers' answer to the same capacities is found anew
 _STOPPED = (Status.INTERRUPTED, Status.STOPPED)
 
 #: Sees the name of a scenario, and what has become of it in words.
@@ -49,7 +51,7 @@ def design_scenarios(
     **options: Any,
 ) -> ScenarioDesigns:
     """Design a network in several scenarios; see :func:`blocc.transport.design_scenarios`."""
-    chosen = chosen_executor(executor, workers, scheduler)
+    chosen = choose_executor(executor, workers, scheduler)
     run = _Run(cases_of(network, scenarios, options), _Store(out), on_progress or (lambda name, words: None), report)
     try:
         run.compute(chosen)
@@ -138,9 +140,11 @@ class _Run:
                 self._run([replace(larger, x0=start)], executor)
 
     def _is_worse(self, larger: Case, smaller: Case) -> bool:
-        """Whether a design earns less than another one, which would fit into its budget."""
+        """Whether a design earns less than another one, which would fit into its budget, by more than rounding."""
         one, other = (self.designs.get(case.scenario.name) for case in (larger, smaller))
-        return one is not None and other is not None and one.utility < other.utility and not other.summary["withheld"]
+        if one is None or other is None or other.summary["withheld"]:
+            return False
+        return one.utility < other.utility - _ROUNDING * (1.0 + abs(other.utility))
 
     def _run(self, cases: list[Case], executor: Any) -> None:
         if not cases:

@@ -16,6 +16,8 @@ from blocc._lib.compiled import clock_without_compilation, compile_seconds
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
+from blocc.executors.choice import choose_executor
+from blocc.executors.work import Executor
 from blocc.outer.monitor import Monitor, State, Stop, StopReason, interruptible
 from blocc.problem import BilevelProblem
 from blocc.result import Certificate, History, HistoryRow, Status
@@ -28,10 +30,11 @@ from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.certificate import assignment, certify, measured_prices, remaining_gain
 from blocc.transport.design.design_result import Design, Start
 from blocc.transport.design.forecast import check_memory
-from blocc.transport.design.kept_search import keep_search, restore_search
+from blocc.transport.design.kept_search import is_begun, keep_search, restore_search
 from blocc.transport.design.model import CapacityPenalty, DesignModel
 from blocc.transport.design.options import PAPER_STEP, DesignOptions
 from blocc.transport.design.search import Search
+from blocc.transport.design.start_runs import FollowedStart, StartRuns
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.formulation import structured_problem
 
@@ -52,6 +55,7 @@ def design_network(
     checkpoint: str | Path | None = None,
     resume: str | Path | None = None,
     checkpoint_seconds: float = 5.0,
+    executor: Any = None,
     **options: Any,
 ) -> Design:
     """Choose the capacities that earn most, and return them with a certificate.
@@ -63,7 +67,8 @@ def design_network(
     compilation. After it, or after Ctrl-C, the best design so far is solved exactly once more and returned. A design
     that would not fit into memory is refused before it begins.
 
-    :param x0: the capacities of a single start, in place of random ones
+    :param x0: the capacities of a single start, in place of random ones; where they keep the limits, the design is no
+        worse
     :param callback: sees every recorded iteration, and stops the run by returning True
     :param report: sees every recorded iteration
     :param model: of an earlier call, to save compiling again
@@ -72,12 +77,18 @@ def design_network(
     :param resume: such a file to go on from, with the same network and options (``time_limit`` may differ and counts
         anew, ``starts`` may be more, but not fewer than the file holds); the run keeps itself in it as well unless
         ``checkpoint`` names another
+    :param executor: who computes the starts: ``"serial"`` (here), ``"processes"``, ``"dask"``, an executor of
+        :mod:`blocc.executors`, or a Dask client or cluster. The design is the same; ``report`` then sees the last
+        iteration of each start. A finished start is in the checkpoint at once.
     """
     if not isinstance(network, TransportNetwork):
         raise OptionError(f"network must be a TransportNetwork, got {type(network).__name__}")
     settings = DesignOptions.from_names(options)
     if model is not None and model.network is not network:
         raise OptionError(f"model must belong to this network; it was made for another, {model.network.name!r}")
+    computing = choose_executor(executor)
+    if callback is not None and computing.name != "serial":
+        raise OptionError("callback needs starts that run in this process: leave out executor")
     if model is None:
         check_memory(network, "dense" if settings.method == "pgd" else settings.engine)
     start = None if x0 is None else _capacities(network, x0)
@@ -92,8 +103,11 @@ def design_network(
         )
     with double_precision(), single_blas_thread(network.n_links), clock_without_compilation(), closing(recording):
         monitor = RecordedMonitor(recording, lambda x: x, callback, report, settings.time_limit)
+        run = _Run(model or DesignModel(network, settings.engine), problem, limits, settings, monitor)
+        if computing.name != "serial" and start is None:
+            run.elsewhere(computing)
         with interruptible(monitor.request):
-            design = _Run(model or DesignModel(network, settings.engine), problem, limits, settings, monitor).all(start)
+            design = run.all(start)
     return replace(design, message=design.message + recording.remark())
 
 
@@ -105,6 +119,18 @@ def _capacities(network: TransportNetwork, x0: Any) -> Float[NDArray, "links"]:
     if point.shape != (network.n_links,) or not np.isfinite(point).all() or (point < 0).any():
         raise OptionError(f"x0 must hold one finite capacity >= 0 for each of the {network.n_links} links")
     return point
+
+
+def _follow_here(model: DesignModel, options: DesignOptions, index: int) -> FollowedStart:
+    """On a worker: one start of a design."""
+    network = model.network
+    with double_precision(), single_blas_thread(network.n_links), clock_without_compilation():
+        limits = options.capacity_set(network)
+        monitor = Monitor(lambda x: x, time_limit=options.time_limit)
+        run = _Run(model, structured_problem(network, x_set=limits), limits, options, monitor)
+        search, reason = run.follow(index, None)
+        search.answer()
+        return FollowedStart(search.state, monitor.rows, reason)
 
 
 class _Run:
@@ -121,33 +147,68 @@ class _Run:
         self.model, self.problem, self.limits = model, problem, limits
         self.options, self.monitor = options, monitor
         self.gamma, self.compiled_before = options.penalty, compile_seconds()
+        self.followed: dict[int, FollowedStart] = {}  #: starts that an executor has followed
 
     def all(self, x0: Float[NDArray, "links"] | None) -> Design:
         best: tuple[Search, list[HistoryRow]] | None = None
         done: list[Start] = []
         stopped: StopReason | None = None
         for index in range(self.options.starts or 1):
-            self.monitor.rows = []
-            search = Search(self.model, self.limits, self.gamma, self.monitor, fixed=self.options.has_fixed_gamma)
-            try:
-                self._start(search, index, x0)
-            except (Stop, KeyboardInterrupt) as stop:  # Ctrl-C once more, before the first one was heeded, is one too
-                stopped = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
-                with suppress(KeyboardInterrupt):
-                    search.settle()
+            if stopped is not None and index not in self.followed:
+                continue
+            search, reason = self.follow(index, x0)
             found, state = search.answer(), search.state
-            status = self._own_status(found) if stopped is None else _STOPPED[stopped]
+            status = self._own_status(found) if reason is None else _STOPPED[reason]
             built = int((state.best > 0).sum())
             done.append(Start(float(found.utility), status, built, state.evaluations, state.seconds))
             if best is None or search.state.score > best[0].state.score:
                 best = (search, list(self.monitor.rows))
-            if stopped is not None:
-                break
+            stopped = stopped or reason
         assert best is not None
         try:
             return self._conclude(*best, done, stopped)
         except KeyboardInterrupt:
             return self._conclude(*best, done, StopReason.INTERRUPTED)
+
+    def elsewhere(self, executor: Executor) -> None:
+        """Have the starts that nobody has begun followed by an executor; what fails there is done here.
+
+        Ctrl-C ends the wait: the starts that are there count, and the next one is stopped at once.
+        """
+        waiting = [index for index in range(self.options.starts or 1) if not is_begun(self.monitor, index)]
+        work = StartRuns(_follow_here, self.model.network, self.options, self.monitor)
+        try:
+            with closing(executor.run(work, waiting)) as arriving:
+                for outcome in arriving:
+                    if outcome.error is None:
+                        self.followed[outcome.index] = outcome.value
+                        self._keep_followed(outcome.index)
+        except KeyboardInterrupt:
+            self.monitor.request.reason = StopReason.INTERRUPTED
+
+    def _keep_followed(self, index: int) -> None:
+        """Keep a start that was followed to its end, and report it."""
+        search, reason = self.follow(index, None)
+        if reason is None:
+            keep_search(search, index)
+        if self.monitor.report is not None and self.monitor.rows:
+            self.monitor.report(len(self.monitor.rows), self.monitor.rows[-1])
+
+    def follow(self, index: int, x0: Float[NDArray, "links"] | None) -> tuple[Search, StopReason | None]:
+        """One start, to its end or until it is stopped; the monitor has its history."""
+        self.monitor.rows = []
+        search = Search(self.model, self.limits, self.gamma, self.monitor, fixed=self.options.has_fixed_gamma)
+        if index in self.followed:
+            search.state, self.monitor.rows, reason = self.followed[index]
+            self.monitor.iterations, self.monitor.position = len(self.monitor.rows), search.state.best
+            return search, reason
+        try:
+            self._start(search, index, x0)
+        except (Stop, KeyboardInterrupt) as stop:  # Ctrl-C once more, before the first one was heeded, is one too
+            with suppress(KeyboardInterrupt):
+                search.settle()
+            return search, stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
+        return search, None
 
     def _own_status(self, found: CapacityPenalty) -> Status:
         """Of a start that ran to its end; only the best one is also tried for what it leaves to be gained."""
@@ -179,6 +240,8 @@ class _Run:
                 if x0 is not None:
                     prices = np.asarray(self.model.capacities(x0, self.gamma).follower.point.price)
                 search.begin(prices)
+                if x0 is not None:
+                    search.keep(self.limits.cover(x0))
             search.run(search.stages(), after_stage)
         finally:
             count_seconds()

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from blocc.outer.monitor import Monitor
 from blocc.resume.recorded import RecordedMonitor
 from blocc.transport.design.design_result import WhatIf
 from blocc.transport.design.search import WHAT_IF, Search, SearchState
@@ -36,6 +37,11 @@ def restore_search(search: Search, index: int) -> bool:
         return False
     search.state = _from_tree(found)
     return True
+
+
+def is_begun(monitor: Monitor, index: int) -> bool:
+    """Whether an earlier run has come to start number ``index``."""
+    return isinstance(monitor, RecordedMonitor) and f"start {index + 1}" in monitor.recording.recorded.kept
 
 
 def _is_kept(search: Search) -> bool:

@@ -9,28 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from blocc._lib.version import __version__
-from blocc.executors.choice import make_executor
-from blocc.executors.work import Call, Executor, ExecutorError, Outcome, explain, worker_name
+from blocc.executors.work import Call, Executor, Outcome, explain, worker_name
 from blocc.result import HistoryRow, Status
 from blocc.transport.design.design_network import design_network
-from blocc.transport.design.forecast import check_memory
-from blocc.transport.design.model import DesignModel
 from blocc.transport.design.options import DesignOptions
-from blocc.transport.design.scenario import Case, network_digest
+from blocc.transport.design.scenario import Case
+from blocc.transport.design.start_runs import check_version, model_here
 
 #: Sees every recorded iteration, with the scenario's name.
 Report = Callable[[str, int, HistoryRow], None]
-
-
-def chosen_executor(given: Any, workers: int | None = None, scheduler: str | None = None) -> Executor:
-    """An executor by its name, or itself, or one for a Dask cluster or its client."""
-    if given is None or isinstance(given, str):
-        return make_executor(given or ("serial" if workers in (None, 1) else "processes"), workers, scheduler)
-    if isinstance(given, Executor):
-        return given
-    from blocc.executors.cluster import DaskExecutor
-
-    return DaskExecutor(scheduler=given)
 
 
 class ScenarioRuns:
@@ -47,7 +34,7 @@ class ScenarioRuns:
 
     def check(self) -> Call:
         """Workers must have this package."""
-        return _check_version, __version__
+        return check_version, __version__
 
     def call(self, index: int) -> Call | None:
         """One design, unless Ctrl-C was pressed."""
@@ -68,27 +55,6 @@ class ScenarioRuns:
                 yield outcome
 
 
-def _check_version(version: str) -> None:
-    if version != __version__:
-        raise ExecutorError(f"the designs are of blocc {version}, but {worker_name()} has blocc {__version__}")
-
-
-#: What was compiled last here: scenarios often differ in their options alone.
-_compiled: dict[str, DesignModel] = {}
-
-
-def _model(case: Case) -> DesignModel:
-    options = DesignOptions.from_names(case.options)
-    engine = "dense" if options.method == "pgd" else options.engine
-    known = _compiled.get(engine)
-    if known is None or network_digest(known.network) != network_digest(case.network):
-        check_memory(case.network, engine)
-        known = DesignModel(case.network, options.engine)
-        _compiled.clear()
-        _compiled[engine] = known
-    return known
-
-
 def _design(case: Case, index: int, report: Report | None) -> Outcome:
     """One design, where it is computed; or why there is none."""
     begun = time.perf_counter()
@@ -100,7 +66,8 @@ def _design(case: Case, index: int, report: Report | None) -> Outcome:
         report(case.scenario.name, iteration, row)
 
     try:
-        model, file = _model(case), case.checkpoint
+        model = model_here(case.network, DesignOptions.from_names(case.options))
+        file = case.checkpoint
         going_on = file if file is not None and file.exists() else None
         value = design_network(
             model.network,
