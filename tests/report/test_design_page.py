@@ -240,6 +240,8 @@ def test_ways_of_markets(design: Design) -> None:
             assert (network.head[links[:-1]] == network.tail[links[1:]]).all()
             flow[links] += passengers
     np.testing.assert_allclose(flow, design.follower.flow, rtol=1e-5)
+    for link, users in found["users"].items():
+        assert sum(user[2] for user in users) == pytest.approx(design.follower.flow[link], 1e-5)
     found = flows_data(two_ways(design), [0], {})
     assert found is not None
     assert found["markets"][0]["ways"] == [[4.0, [0, 2]], [2.0, [8, 7]]]

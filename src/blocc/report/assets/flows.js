@@ -5,7 +5,7 @@
   var source = document.getElementById('flows-data'), map = document.querySelector('[data-figure="map-data"]');
   if (!source || !map || !map.data) { return; }
   var flows = JSON.parse(source.textContent), panel = document.getElementById('selection'), from = null;
-  var lines = [], wayTraces = [], points, nodes, pointsOf = [], most = 50;
+  var lines = [], wayTraces = [], points, nodes, pointsOf = [], listed = {};
   map.data.forEach(function (trace, index) {
     if (trace.meta === 'way') { wayTraces.push(index); }
     else if (trace.meta === 'links') { points = {index: index, x: trace.x, y: trace.y, link: trace.customdata}; }
@@ -13,6 +13,7 @@
     else if (trace.meta) { lines.push({index: index, pieces: pieces(trace)}); }
   });
   points.link.forEach(function (link, k) { (pointsOf[link] = pointsOf[link] || []).push(k); });
+  flows.markets.forEach(function (market, k) { listed[market.ends.join(' ')] = k; });
   var colours = wayTraces.map(function (index) { return map.data[index].line.color; });
 
   function pieces(trace) {  // a trace draws many links, with a gap after each
@@ -116,23 +117,17 @@
     draw(drawn);
   }
   function chooseLink(a) {
-    var users = [], beside = {};
-    flows.markets.forEach(function (market, k) {
-      var passengers = 0;
+    var beside = {}, flow = flows.flow[a], rest = flow;
+    flows.markets.forEach(function (market) {
       market.ways.forEach(function (way) {
-        if (way[1].indexOf(a) < 0) { return; }
-        passengers += way[0];
-        way[1].forEach(function (other) { beside[other] = true; });
+        if (way[1].indexOf(a) >= 0) { way[1].forEach(function (other) { beside[other] = true; }); }
       });
-      if (passengers) { users.push({market: k, passengers: passengers}); }
     });
-    users.sort(function (one, other) { return other.passengers - one.passengers; });
-    var flow = flows.flow[a], rest = flow;
-    var rows = users.slice(0, most).map(function (user) {
-      var ends = flows.markets[user.market].ends;
-      rest -= user.passengers;
-      return {words: 2, choose: chooseMarket.bind(null, user.market), cells: [flows.nodes[ends[0]], flows.nodes[ends[1]],
-        text(user.passengers), percent(user.passengers / flow)]};
+    var rows = (flows.users[a] || []).map(function (user) {
+      var k = listed[user[0] + ' ' + user[1]];
+      rest -= user[2];
+      return {words: 2, choose: k === undefined ? null : chooseMarket.bind(null, k),
+        cells: [flows.nodes[user[0]], flows.nodes[user[1]], text(user[2]), percent(user[2] / flow)]};
     });
     if (rest > 0.002 * flow && flow > 0 && flows.capacity[a] > 0) {
       rows.push({words: 2, cells: ['all others', '', text(rest), percent(rest / flow)]});
