@@ -33,10 +33,19 @@ class Streets(NamedTuple):
 
 def streets_of(network: TransportNetwork) -> Streets:
     """The network's links for compiled code."""
-    tail, head = (np.ascontiguousarray(ends, dtype=np.int64) for ends in (network.tail, network.head))
-    origins, _ = group_by_origin(network)
-    leaving, entering = (_by_node(ends, network.n_nodes) for ends in (tail, head))
-    return Streets(tail, head, *leaving, *entering, np.ascontiguousarray(network.through), origins.astype(np.int64))
+    return streets_from(network.tail, network.head, network.through, group_by_origin(network)[0])
+
+
+def streets_from(
+    tail: Int[NDArray, "links"],
+    head: Int[NDArray, "links"],
+    through: Bool[NDArray, "nodes"],
+    origins: Int[NDArray, "origins"],
+) -> Streets:
+    """Links for compiled code, out of plain arrays."""
+    tail, head = (np.ascontiguousarray(ends, dtype=np.int64) for ends in (tail, head))
+    leaving, entering = (_by_node(ends, len(through)) for ends in (tail, head))
+    return Streets(tail, head, *leaving, *entering, np.ascontiguousarray(through), origins.astype(np.int64))
 
 
 def _by_node(node: Int[NDArray, "links"], n_nodes: int) -> tuple[Int[NDArray, "bounds"], Int[NDArray, "links"]]:

@@ -115,7 +115,9 @@ def _links(net: Path, name: str) -> tuple[list[Row], dict[str, str], int]:
         if len(cells) != width:  # a figure left out would move the others into wrong columns
             complaints.add(place, f"has {len(cells)} figures, but the first link has {width}")
             continue
-        figures = {"from": cells[0], "to": cells[1], "length": cells[3], "time": cells[4]}
+        figures = dict(
+            zip(("from", "to", "capacity", "length", "time", "b", "power", "speed", "toll"), cells, strict=False)
+        )
         rows.append({"link_id": len(rows) + 1, **figures, PLACE: place})
         check_rows(len(rows), net.name)
     complaints.raise_if_any()

@@ -1,0 +1,253 @@
+"""Traffic assignment: where drivers go when each takes the cheapest path, or when one planner sends them all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from blocc._lib.arrays import Float, NDArray
+from blocc.errors import OptionError
+from blocc.outer.monitor import StopReason, StopRequest, interruptible
+from blocc.result import Status
+from blocc.roads.capacitated import assign_capacitated
+from blocc.roads.equilibrium import Equilibrium, PathFlows, assign_paths
+from blocc.roads.link_costs import LinkCosts
+from blocc.roads.network import RoadNetwork
+
+#: What the default relative gap is: Wardrop's conditions to ten digits.
+RELATIVE_GAP = 1e-10
+PRINCIPLES = ("user equilibrium", "system optimum")
+
+
+@dataclass(frozen=True)
+class AssignmentCertificate:
+    """Numbers that prove an assignment."""
+
+    relative_gap: float  #: what drivers pay above their cheapest paths, relative to all they pay
+    average_excess_cost: float  #: the same for one trip, in units of time
+    conservation: float  #: largest difference between trips that should and do enter a node, relative to all trips
+    complementarity: float  #: largest excess cost of a path in use, relative to the cheapest of its pair
+
+    def __str__(self) -> str:
+        return (
+            f"relative gap {self.relative_gap:.1e}   average excess cost {self.average_excess_cost:.1e}\n"
+            f"conservation {self.conservation:.1e}   complementarity {self.complementarity:.1e}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RoadAssignment:
+    """Volumes and times of all links, and the proof. ``print`` explains it."""
+
+    network: RoadNetwork
+    flow: Float[NDArray, "links"]  #: volume of each link
+    time: Float[NDArray, "links"]  #: travel time of each link at that volume
+    path_cost: Float[NDArray, "pairs"]  #: the cheapest path of each pair
+    objective: float  #: Beckmann's for the user equilibrium, the total travel time for the system optimum
+    total_travel_time: float
+    revenue: float  #: of tolls
+    waiting: Float[NDArray, "links"]  #: before links whose limit is reached
+    relative_gap: float
+    certificate: AssignmentCertificate
+    principle: str
+    status: Status
+    message: str
+    iterations: int
+    n_paths: int
+    gaps: tuple[float, ...]  #: relative gap of every iteration
+    seconds: float
+    paths: PathFlows
+
+    @property
+    def success(self) -> bool:
+        """Whether the gap asked for was reached."""
+        return self.status is Status.CONVERGED
+
+    @property
+    def volume_over_capacity(self) -> Float[NDArray, "links"]:
+        """How full each link is."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.flow / self.network.capacity
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{self.network.name}: {self.status.value}",
+            f"  {self.message}",
+            f"  {self.principle}; {self.network.n_pairs} pairs on {self.n_paths} paths",
+            f"  total travel time  {self.total_travel_time:.12g}",
+            f"  objective          {self.objective:.15g}",
+            *([f"  toll revenue       {self.revenue:.10g}"] if self.revenue else []),
+            "  certificate",
+            *("    " + line for line in str(self.certificate).splitlines()),
+            f"  {self.iterations} iterations, {self.seconds:.3g} s",
+        ]
+        return "\n".join(lines)
+
+
+def assign(
+    network: RoadNetwork,
+    *,
+    principle: str = "user equilibrium",
+    toll: Any = None,
+    capacity: Any = None,
+    limit: Any = None,
+    relative_gap: float = RELATIVE_GAP,
+    time_limit: float | None = None,
+    warm: RoadAssignment | None = None,
+    report: Callable[[int, float], None] | None = None,
+) -> RoadAssignment:
+    """Assign all trips to paths.
+
+    :param principle: "user equilibrium" (nobody has a cheaper path) or "system optimum" (least total travel time)
+    :param toll: of each link, in units of time, in place of the network's own
+    :param capacity: of each link, in place of the network's own
+    :param limit: of each link's volume, a hard one (infinite: none): drivers then wait, and ``waiting`` tells how long
+    :param relative_gap: where to stop; 1e-12 and less can be reached
+    :param time_limit: seconds, after which the flows so far come back with their gap
+    :param warm: an assignment of the same trips, to begin with its paths
+    :param report: called with the number of every iteration and its gap
+    """
+    check_network(network)
+    if principle not in PRINCIPLES:
+        raise OptionError(f"principle must be {' or '.join(map(repr, PRINCIPLES))}, got {principle!r}")
+    for name, value in (("relative_gap", relative_gap), ("time_limit", time_limit)):
+        if value is not None and not (isinstance(value, (int, float, np.number)) and 0 < value < np.inf):
+            raise OptionError(f"{name} must be a positive number, got {value!r}")
+    tolls = network.toll if toll is None else per_link(network, "toll", toll)
+    room = network.capacity if capacity is None else per_link(network, "capacity", capacity)
+    if ((room <= 0.0) & (network.b > 0.0)).any():
+        raise OptionError("capacity must be positive on every link whose time grows with the volume")
+    if warm is not None and warm.network is not network:
+        raise OptionError("warm must be an assignment of the same network")
+    is_optimum = principle == PRINCIPLES[1]
+    # The system optimum is the equilibrium of marginal costs: t + v t' has b (power + 1) in place of b. Tolls are
+    # transfers there, and steer nobody.
+    costs = network.bpr(room, 1.0 + network.power) if is_optimum else with_tolls(network.bpr(room), tolls)
+    began, request = time.perf_counter(), StopRequest()
+
+    def stop(iteration: int, gap: float) -> bool:
+        if report is not None:
+            report(iteration, gap)
+        if request.reason is None and time_limit is not None and time.perf_counter() - began > time_limit:
+            request.reason = StopReason.TIME_LIMIT
+        return request.reason is not None
+
+    paths = None if warm is None else warm.paths
+    waiting, over = np.zeros(network.n_links), 0.0
+    with interruptible(request):
+        if limit is None:
+            found = assign_paths(network.streets, network.pairs, costs, gap=relative_gap, warm=paths, stop=stop)
+        else:
+            most = _limits(network, limit)
+            queued = assign_capacitated(
+                network.streets, network.pairs, costs, most, gap=relative_gap, warm=paths, stop=stop
+            )
+            found, waiting, over = queued.equilibrium, queued.price, max(queued.violation, queued.complementarity)
+    status, message = _judged(found, relative_gap, request.reason, over)
+    answer = road_assignment(network, found, costs, room, tolls)
+    return replace(
+        answer,
+        waiting=waiting,
+        principle=principle,
+        status=status,
+        message=message,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _limits(network: RoadNetwork, limit: Any) -> Float[NDArray, "links"]:
+    try:
+        most = np.broadcast_to(np.asarray(limit, dtype=float), (network.n_links,)).astype(float)
+    except (TypeError, ValueError):
+        most = np.full(1, np.nan)
+    if np.isnan(most).any() or (most <= 0.0).any():
+        raise OptionError(f"limit must be a number or one for each of the {network.n_links} links, positive")
+    return most
+
+
+def _judged(found: Equilibrium, wanted: float, stopped: StopReason | None, over: float) -> tuple[Status, str]:
+    if over > 1e-6 and stopped is None:
+        return Status.INFEASIBLE, f"The limits cannot be kept: a link is over its own by {100.0 * over:.2g}%."
+    if found.relative_gap <= wanted:
+        return Status.CONVERGED, f"No driver has a cheaper path: relative gap {found.relative_gap:.1e}."
+    if stopped is not None:
+        status = Status.TIME_LIMIT if stopped is StopReason.TIME_LIMIT else Status.INTERRUPTED
+        return status, f"Stopped at a relative gap of {found.relative_gap:.1e}; {wanted:.0e} was wanted."
+    return Status.STALLED, f"No progress below a relative gap of {found.relative_gap:.1e}; {wanted:.0e} was wanted."
+
+
+def road_assignment(
+    network: RoadNetwork,
+    found: Equilibrium,
+    costs: LinkCosts,
+    capacity: Float[NDArray, "links"],
+    toll: Float[NDArray, "links"],
+) -> RoadAssignment:
+    """An equilibrium in the network's own terms, with its certificate."""
+    times = network.travel_times(found.volume, capacity)
+    total = float(times @ found.volume)
+    return RoadAssignment(
+        network=network,
+        flow=found.volume,
+        time=times,
+        path_cost=found.path_cost,
+        objective=float(costs.integral(found.volume).sum()),
+        total_travel_time=total,
+        revenue=float(toll @ found.volume),
+        relative_gap=found.relative_gap,
+        certificate=certify(network, found),
+        waiting=np.zeros(network.n_links),
+        principle=PRINCIPLES[0],
+        status=Status.CONVERGED,
+        message="",
+        iterations=found.iterations,
+        n_paths=len(found.paths.columns),
+        gaps=found.gaps,
+        seconds=0.0,
+        paths=found.paths,
+    )
+
+
+def certify(network: RoadNetwork, found: Equilibrium) -> AssignmentCertificate:
+    """Conservation and complementarity from the paths' flows and the links' costs, gaps from the cheapest paths."""
+    columns, flow = found.paths
+    trips = float(network.demand.sum())
+    # What enters a node less what leaves it, by the volumes, against what ends there less what begins there.
+    size = network.n_nodes
+    inflow = np.bincount(network.head, found.volume, size) - np.bincount(network.tail, found.volume, size)
+    wanted = np.bincount(network.destination, network.demand, size) - np.bincount(network.origin, network.demand, size)
+    excess = columns.costs(found.cost) - found.path_cost[columns.market]
+    used = flow > 1e-12 * network.demand[columns.market]
+    return AssignmentCertificate(
+        relative_gap=found.relative_gap,
+        average_excess_cost=found.excess / trips,
+        conservation=float(np.max(np.abs(inflow - wanted), initial=0.0)) / trips,
+        complementarity=float(np.max(excess[used] / (1e-300 + found.path_cost[columns.market][used]), initial=0.0)),
+    )
+
+
+def with_tolls(costs: LinkCosts, toll: Float[NDArray, "links"]) -> LinkCosts:
+    """Costs with a toll on top."""
+    return costs._replace(constant=costs.constant + toll)
+
+
+def check_network(network: Any) -> None:
+    """Refuse what is no road network."""
+    if not isinstance(network, RoadNetwork):
+        raise OptionError(f"network must be a RoadNetwork (see read_road_network), got {type(network).__name__}")
+
+
+def per_link(network: RoadNetwork, name: str, value: Any) -> Float[NDArray, "links"]:
+    """One nonnegative number for each link, given as such or as one for all."""
+    try:
+        array = np.asarray(value, dtype=float)
+        spread = np.broadcast_to(array, (network.n_links,)).astype(float)
+    except (TypeError, ValueError):
+        spread = np.full(1, np.nan)
+    if not np.isfinite(spread).all() or (spread < 0.0).any():
+        raise OptionError(f"{name} must be a number or one for each of the {network.n_links} links, finite and >= 0")
+    return spread

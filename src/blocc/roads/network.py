@@ -1,0 +1,222 @@
+"""A road network: links with a BPR travel time, and trips between its nodes, checked when it is built.
+
+    time of a link = free_flow_time (1 + b (volume / capacity)^power)
+
+Drivers pay that time, and ``toll`` where a link has one. Times, tolls and costs share one unit of the leader's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from blocc._lib.arrays import Bool, Float, Int, NDArray
+from blocc._lib.tables import table_rows
+from blocc.roads.equilibrium import Pairs
+from blocc.roads.link_costs import LinkCosts, power_costs
+from blocc.transport.network.checked_rows import Table, identifier, raise_if_any
+from blocc.transport.network.network import NodeId
+from blocc.transport.network.paths import cheapest_costs
+from blocc.transport.travellers.shortest_paths import Streets, streets_from
+
+LINK_COLUMNS = ("capacity", "free_flow_time", "b", "power")
+#: Powers beyond this make travel times that no double can hold.
+LARGEST_POWER = 50.0
+
+
+@dataclass(frozen=True, eq=False)
+class RoadNetwork:
+    """Nodes, links with capacity and BPR figures, and trips. Build one with :meth:`from_tables` or read a file with
+    :func:`blocc.roads.read_road_network`. Links keep the order of their table.
+    """
+
+    name: str
+    nodes: tuple[NodeId, ...]
+    coordinates: Float[NDArray, "nodes 2"]
+    tail: Int[NDArray, "links"]
+    head: Int[NDArray, "links"]
+    capacity: Float[NDArray, "links"]
+    free_flow_time: Float[NDArray, "links"]
+    b: Float[NDArray, "links"]
+    power: Float[NDArray, "links"]
+    toll: Float[NDArray, "links"]  #: paid on top of the time, in its unit
+    length: Float[NDArray, "links"]  #: NaN where it is not known
+    origin: Int[NDArray, "pairs"]  #: in the order of the origins
+    destination: Int[NDArray, "pairs"]
+    demand: Float[NDArray, "pairs"]  #: trips, all positive
+    through: Bool[NDArray, "nodes"]  #: False: trips begin and end there, but do not pass
+    link_ids: tuple[NodeId, ...]
+    geographic: bool = False
+    #: What was filled in, multiplied, dropped, invented or left unused while the network was read: sentences.
+    assumptions: tuple[str, ...] = ()
+
+    @classmethod
+    def from_tables(
+        cls,
+        nodes: Iterable[Mapping[str, Any]],
+        links: Iterable[Mapping[str, Any]],
+        trips: Iterable[Mapping[str, Any]],
+        *,
+        name: str = "roads",
+        assumptions: Sequence[str] = (),
+        drop_unreachable: bool = False,
+    ) -> RoadNetwork:
+        """Build a network out of rows, and name every row that is wrong.
+
+        A node has ``id``, perhaps ``x`` and ``y`` or ``lon`` and ``lat``, and ``through``; a link ``from``, ``to``,
+        ``capacity``, ``free_flow_time``, ``b`` and ``power``, perhaps ``toll``, ``length`` and ``link_id``; a row of
+        trips ``origin``, ``destination`` and ``demand``.
+
+        :param drop_unreachable: leave out trips between nodes that no path joins, with a note, instead of an error
+        """
+        node_table, link_table, trip_table = Table("nodes", nodes), Table("links", links), Table("trips", trips)
+        geographic = any("lon" in row or "lat" in row for row in node_table.data)
+        ids = node_table.identifiers("id")
+        axes = ("lon", "lat") if geographic else ("x", "y")
+        placed = all(axis in row for axis in axes for row in node_table.data)
+        index = {key: position for position, key in enumerate(ids)}
+        tail, head = (link_table.references(column, index) for column in ("from", "to"))
+        origin, destination = (trip_table.references(column, index) for column in ("origin", "destination"))
+        link_table.distinct(("from", "to"), tail, head, both="a link from a node to itself", told_apart_by="link_id")
+        figures = {column: link_table.numbers((column,), least=0.0)[:, 0] for column in LINK_COLUMNS}
+        _check_links(link_table, figures)
+        given = [identifier(row.get("link_id")) for row in link_table.data]
+        demand = trip_table.numbers(("demand",), least=0.0)[:, 0]
+        for table, least in ((node_table, 2), (link_table, 1), (trip_table, 1)):
+            table.at_least(least)
+        tables = (node_table, link_table, trip_table)
+        raise_if_any(name, tables)
+        notes = list(assumptions)
+        kept = (demand > 0.0) & (origin != destination)
+        if within := float(demand[origin == destination].sum()):
+            notes.append(f"Dropped: {within:.6g} trips that begin and end at one node.")
+        network = cls(
+            name=name,
+            nodes=tuple(ids),
+            coordinates=node_table.numbers(axes) if placed else np.zeros((0, 2)),
+            tail=tail,
+            head=head,
+            **figures,
+            toll=link_table.optional("toll", 0.0, least=0.0),
+            length=link_table.optional("length", np.nan, least=0.0),
+            origin=origin,
+            destination=destination,
+            demand=demand,
+            through=node_table.switches("through", True),
+            link_ids=tuple(n if key is None else key for n, key in enumerate(given, 1)),
+            geographic=geographic,
+            assumptions=tuple(notes),
+        )._with_trips(kept)
+        raise_if_any(name, tables)
+        return network._reachable(trip_table, np.flatnonzero(kept), drop_unreachable)
+
+    def _with_trips(self, kept: Bool[NDArray, "pairs"]) -> RoadNetwork:
+        """Only these pairs, in the order of their origins, each once."""
+        code = self.origin[kept].astype(np.int64) * self.n_nodes + self.destination[kept]
+        pairs, place = np.unique(code, return_inverse=True)
+        demand = np.bincount(place, self.demand[kept], len(pairs))
+        return replace(self, origin=pairs // self.n_nodes, destination=pairs % self.n_nodes, demand=demand)
+
+    def _reachable(self, table: Table, rows: Int[NDArray, "pairs"], drop: bool) -> RoadNetwork:
+        is_cut = np.isinf(self.free_costs)
+        if not is_cut.any():
+            return self
+        if drop:
+            lost = float(self.demand[is_cut].sum())
+            note = f"Dropped: {lost:.6g} trips of {int(is_cut.sum())} pairs that no path joins."
+            return replace(self._with_trips(~is_cut), assumptions=(*self.assumptions, note))
+        cut = {(int(o), int(d)) for o, d in zip(self.origin[is_cut], self.destination[is_cut], strict=True)}
+        index = {key: position for position, key in enumerate(self.nodes)}
+        for row in rows.tolist():
+            record = table.data[row]
+            pair = tuple(
+                index[key] for c in ("origin", "destination") if (key := identifier(record.get(c))) is not None
+            )
+            if pair in cut:
+                table.complain(row, "destination", "cannot be reached from the origin (drop_unreachable leaves it out)")
+        raise_if_any(self.name, (table,))
+        raise AssertionError("unreachable pairs without a row")
+
+    # --- sizes --------------------------------------------------------------------------------------------------
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.nodes)
+
+    @property
+    def n_links(self) -> int:
+        """Number of links."""
+        return len(self.tail)
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of pairs with trips."""
+        return len(self.demand)
+
+    def __repr__(self) -> str:
+        return (
+            f"RoadNetwork({self.name!r}: {self.n_nodes} nodes, {self.n_links} links, {self.n_pairs} pairs, "
+            f"{self.demand.sum():.6g} trips)"
+        )
+
+    # --- for the engine -------------------------------------------------------------------------------------------
+    @cached_property
+    def free_costs(self) -> Float[NDArray, "pairs"]:
+        """Cheapest cost of each pair on empty roads; infinite where no path joins it."""
+        origins, row = np.unique(self.origin, return_inverse=True)
+        costs = cheapest_costs(self.tail, self.head, self.free_flow_time + self.toll, self.through, origins)
+        return costs[row, self.destination]
+
+    @cached_property
+    def streets(self) -> Streets:
+        """The links for compiled code."""
+        return streets_from(self.tail, self.head, self.through, np.unique(self.origin))
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """The trips for compiled code."""
+        _, row = np.unique(self.origin, return_inverse=True)
+        return Pairs(row.astype(np.int64), self.destination.astype(np.int64), self.demand)
+
+    # --- travel times ---------------------------------------------------------------------------------------------
+    def travel_times(
+        self, volume: Float[NDArray, "links"], capacity: Float[NDArray, "links"] | None = None
+    ) -> Float[NDArray, "links"]:
+        """The time of each link at these volumes, tolls not included."""
+        return self.bpr(capacity).at(volume)
+
+    def bpr(
+        self, capacity: Float[NDArray, "links"] | None = None, factor: float | Float[NDArray, "links"] = 1.0
+    ) -> LinkCosts:
+        """The links' times as cost functions.
+
+        :param capacity: in place of the present one
+        :param factor: of the part that grows with the volume
+        """
+        room = self.capacity if capacity is None else capacity
+        grows = self.b > 0.0
+        coefficient = np.zeros(self.n_links)
+        coefficient[grows] = (self.free_flow_time * self.b * factor)[grows] / room[grows] ** self.power[grows]
+        return power_costs(self.free_flow_time, coefficient, self.power)
+
+    # --- tables ---------------------------------------------------------------------------------------------------
+    def link_rows(self, **figures: NDArray) -> list[dict[str, Any]]:
+        """The links as rows that :meth:`from_tables` reads; or with other figures of theirs."""
+        figures = figures or {name: getattr(self, name) for name in (*LINK_COLUMNS, "toll", "length")}
+        ends = {"link_id": list(self.link_ids)}
+        ends |= {name: [self.nodes[i] for i in at] for name, at in (("from", self.tail), ("to", self.head))}
+        return table_rows(ends | figures)
+
+
+def _check_links(table: Table, figures: Mapping[str, Float[NDArray, "links"]]) -> None:
+    """Capacities that can be divided by, and powers that can be taken."""
+    for row in np.flatnonzero((figures["capacity"] <= 0.0) & (figures["b"] > 0.0)):
+        table.complain(int(row), "capacity", "must be positive where b is, since the time grows with volume / capacity")
+    for row in np.flatnonzero(figures["power"] > LARGEST_POWER):
+        table.complain(int(row), "power", f"must not be above {LARGEST_POWER:g}")
+    for row in np.flatnonzero((figures["b"] > 0.0) & (figures["power"] < 1.0)):
+        table.complain(int(row), "power", "must be at least 1 where b is positive")

@@ -1,0 +1,152 @@
+"""From a question about roads to an answer with a proven gap: continuation, starts, the bound, probes, the result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from blocc._lib.arrays import Float, NDArray
+from blocc.outer.monitor import Stop, StopReason, StopRequest, interruptible
+from blocc.result import Status
+from blocc.roads.leader import LAST_GAP, Budget, Leader, Question, Reached, descend, within
+
+#: gamma of the continuation, after 0; the last is so large that what it hides is beyond the tolerance.
+GAMMAS = (10.0, 100.0, 1e3, 1e4)
+#: Probes around the answer: how many directions, and how far relative to the range of a decision.
+PROBES, DISTANCES = 20, (1e-2, 1e-3)
+
+
+class Step(NamedTuple):
+    """One evaluation on the way."""
+
+    seconds: float
+    start: int
+    gamma: float  #: infinite where the value is exact
+    value: float
+
+
+class Start(NamedTuple):
+    """One start and where it ended."""
+
+    objective: float
+    evaluations: int
+    seconds: float
+
+
+@dataclass
+class Search:
+    """What a run has found so far."""
+
+    best: Reached | None = None
+    bound: float = -np.inf
+    starts: list[Start] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    evaluations: int = 0
+    improvement: float = np.inf  #: what probes around the answer still found
+    stopped: StopReason | None = None
+
+
+def search(
+    question: Question,
+    starts: list[Float[NDArray, "n"]],
+    *,
+    budget: Budget | None,
+    is_convex: bool,
+    time_limit: float | None,
+    tolerance: float,
+    report: Callable[[Step], None] | None,
+) -> Search:
+    """Run every start, keep the best, and look around it."""
+    found, request, began = Search(), StopRequest(), time.perf_counter()
+
+    def elapsed() -> float:
+        return time.perf_counter() - began
+
+    def look(gamma: float, x: Float[NDArray, "n"], value: float) -> None:
+        step = Step(elapsed(), len(found.starts), gamma, value)
+        found.steps.append(step)
+        if report is not None:
+            report(step)
+        if request.reason is None and time_limit is not None and elapsed() > time_limit:
+            request.reason = StopReason.TIME_LIMIT
+        if request.reason is not None:
+            raise Stop(request.reason)
+
+    with interruptible(request):
+        leader = Leader(question, look)
+        try:
+            leader.exact(question.lower)  # to leave everything as it is
+            for start in starts:
+                _from(leader, found, start, budget, is_convex, elapsed)
+        except Stop as stop:
+            found.stopped = stop.reason
+        leader.on_step = lambda gamma, x, value: None
+        found.best, found.evaluations = leader.best, leader.evaluations
+        if found.best is not None:
+            found.best = leader.exact(found.best.x, LAST_GAP)
+            if found.stopped is None:
+                _probe(leader, found, budget, tolerance)
+    return found
+
+
+def _from(
+    leader: Leader,
+    found: Search,
+    start: Float[NDArray, "n"],
+    budget: Budget | None,
+    is_convex: bool,
+    elapsed: Callable[[], float],
+) -> None:
+    """One start: gamma upwards, the first time from 0. There every start leads to one place, so others begin later."""
+    question, before, began = leader.question, leader.evaluations, elapsed()
+    x = within(start, question, budget)
+    least = np.inf
+    for gamma in (0.0, *GAMMAS) if not found.starts else GAMMAS[1:]:
+        x = descend(lambda at, gamma=gamma: leader.penalty(at, gamma), x, question, budget)  # type: ignore[misc]
+        if gamma == 0.0 and is_convex:
+            found.bound = max(found.bound, leader.bound(x, budget))
+        least = min(least, leader.exact(x).value)
+    found.starts.append(Start(least, leader.evaluations - before, elapsed() - began))
+
+
+def _probe(leader: Leader, found: Search, budget: Budget | None, tolerance: float) -> None:
+    """Exact values around the answer; where one is better, it is adopted and the look goes on from there."""
+    question, random = leader.question, np.random.default_rng(0)
+    width = np.where(np.isfinite(question.upper), question.upper - question.lower, 1.0)
+    for _ in range(3):
+        assert leader.best is not None
+        here = leader.best
+        directions = (
+            np.eye(len(here.x)) if len(here.x) <= PROBES // 2 else random.normal(size=(PROBES // 2, len(here.x)))
+        )
+        for direction in (*directions, *-directions):
+            for distance in DISTANCES:
+                leader.exact(within(here.x + distance * width * direction, question, budget))
+        downhill = -here.slope / (1e-300 + float(np.abs(here.slope).max()))
+        for distance in 10.0 ** -np.arange(1.0, 7.0):
+            leader.exact(within(here.x + distance * width * downhill, question, budget))
+        found.improvement = max(0.0, here.value - leader.best.value)
+        found.best, found.evaluations = leader.best, leader.evaluations
+        if found.improvement <= tolerance * (1.0 + abs(here.value)):
+            return
+
+
+def judged(found: Search, tolerance: float) -> tuple[Status, str]:
+    """How a search ended, in a word and a sentence."""
+    if found.stopped is not None:
+        status = {StopReason.TIME_LIMIT: Status.TIME_LIMIT, StopReason.CALLBACK: Status.STOPPED}
+        return status.get(found.stopped, Status.INTERRUPTED), "Stopped early; this is the best answer so far."
+    assert found.best is not None
+    if found.best.answer.relative_gap > 1e-10:
+        gap = found.best.answer.relative_gap
+        return (
+            Status.STALLED,
+            f"The drivers' equilibrium is reached only to a relative gap of {gap:.1e}; 1e-10 is wanted.",
+        )
+    if found.improvement > tolerance * (1.0 + abs(found.best.value)):
+        return Status.STALLED, f"Nearby decisions are still better, by {found.improvement:.2g}."
+    return Status.CONVERGED, "No decision nearby is better, and drivers are in equilibrium."
