@@ -181,7 +181,7 @@ def test_bad_validation_sets() -> None:
         BilevelSVC().fit(X, y, X[:5], y[:4])
     with pytest.raises(ValueError, match="not in y"):
         BilevelSVC().fit(X, y, X[:2], [0, 7])
-    with pytest.raises(ValueError, match="X_val does not fit: .* features"):
+    with pytest.raises(ValueError, match=r"X_val does not fit: .* features"):
         BilevelSVC().fit(X, y, X[:5, :1], y[:5])
     with pytest.warns(UserWarning, match="one class only"):
         model = BilevelSVC().fit(X, y, X[y == 1], y[y == 1])
