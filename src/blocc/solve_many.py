@@ -92,18 +92,13 @@ def _executor(given: Any, callback: Callback | None, files: Files) -> Executor |
     """Who computes, checked; None for this process."""
     if given is None or given == "serial":
         return None
-    if isinstance(given, str):
-        from blocc.executors.choice import make_executor
+    from blocc.executors.choice import choose_executor
 
-        given = make_executor(given)
-    elif not isinstance(given, Executor):  # a Dask cluster, or its client
-        from blocc.executors.cluster import DaskExecutor
-
-        given = DaskExecutor(scheduler=given)
+    computing = choose_executor(given)
     for name, unfit in (("callback", callback is not None), ("checkpoint and resume", files.wanted)):
         if unfit:
             raise OptionError(f"{name} needs starts that run in this process: leave out executor")
-    return given
+    return computing
 
 
 def _starts(

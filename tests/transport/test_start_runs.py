@@ -69,11 +69,11 @@ def same(one: Design, other: Design) -> None:
 
 
 def test_the_design_is_the_same(model: DesignModel, here: Design) -> None:
-    reported: list[Any] = []
+    utilities: list[float] = []
     executor = Backwards()
-    same(designed(model, executor=executor, report=lambda *row: reported.append(row)), here)
+    same(designed(model, executor=executor, report=lambda _, row: utilities.append(-row.upper_value)), here)
     assert executor.done == [2, 1, 0]
-    assert len(reported) == 3
+    assert utilities == [start.utility for start in reversed(here.starts)]
 
 
 def test_a_start_that_fails_elsewhere_is_done_here(model: DesignModel, here: Design) -> None:

@@ -192,7 +192,8 @@ class _Run:
         if reason is None:
             keep_search(search, index)
         if self.monitor.report is not None and self.monitor.rows:
-            self.monitor.report(len(self.monitor.rows), self.monitor.rows[-1])
+            last = self.monitor.rows[-1]._replace(upper_value=-float(search.answer().utility))
+            self.monitor.report(len(self.monitor.rows), last)
 
     def follow(self, index: int, x0: Float[NDArray, "links"] | None) -> tuple[Search, StopReason | None]:
         """One start, to its end or until it is stopped; the monitor has its history."""
