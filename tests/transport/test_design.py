@@ -185,7 +185,8 @@ def test_flows_of_markets_add_up(nine_design: Design, nine_model: DesignModel) -
     network, follower = nine_design.network, nine_design.follower
     point = nine_model.capacities(nine_design.capacity, nine_design.gamma).follower.point
     flows = market_flows(network, point.flow, follower.share)
-    np.testing.assert_allclose(network.demand @ flows.toarray(), follower.flow, atol=1e-6)
+    for apart in (flows, follower.market_flow):
+        np.testing.assert_allclose(network.demand @ apart.toarray(), follower.flow, atol=1e-6)
     assert (follower.flow <= nine_design.capacity + 1e-8).all()
 
 
