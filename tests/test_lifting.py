@@ -140,6 +140,7 @@ def test_gradient_of_the_penalty_function(name):
             assert float(middle.gradient[index]) == pytest.approx(slope, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["l1"])
 def test_derivatives_of_the_answer(name):
     found = lower_level(case(name), X)

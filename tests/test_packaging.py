@@ -58,7 +58,9 @@ def modules() -> set[str]:
 
 def data_files() -> set[str]:
     assets = (path.name for path in (ROOT / "src" / "blocc" / "report" / "assets").iterdir())
-    networks = (f"blocc/transport/network/data/{name}.json" for name in NETWORKS)
+    networks = [f"blocc/transport/network/data/{name}.json" for name in NETWORKS] + [
+        "blocc/roads/data/sioux_falls.json"
+    ]
     return {"blocc/py.typed", *(f"blocc/report/assets/{name}" for name in assets), *networks}
 
 

@@ -126,7 +126,7 @@ def test_x_of_the_wrong_shape(problem):
 def test_arguments_of_the_wrong_kind(problem):
     with pytest.raises(OptionError, match="problem must be a BilevelProblem, got str"):
         check("a")
-    with pytest.raises(OptionError, match="seed must be a whole number, got 'a'"):
+    with pytest.raises(OptionError, match="seed must be a nonnegative whole number, got 'a'"):
         check(problem, seed="a")
 
 

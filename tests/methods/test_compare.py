@@ -303,7 +303,7 @@ def test_callback_sees_every_method_and_can_stop() -> None:
         ({"time_limit": -1.0}, "time_limit must be positive"),
         ({"max_iterations": 0}, "max_iterations must be positive"),
         ({"tolerance": math.nan}, "tolerance must be positive"),
-        ({"seed": -1}, "seed must be a whole number"),
+        ({"seed": -1}, "seed must be a nonnegative whole number"),
         ({"x0": 9.0}, "x0 lies outside x_set"),
     ],
 )

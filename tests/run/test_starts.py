@@ -145,6 +145,7 @@ def test_a_start_that_fails_everywhere_leaves_the_others_alone(
     assert found.best.upper_value == here.best.upper_value
 
 
+@pytest.mark.slow
 def test_starts_that_a_lost_cluster_owes_are_computed_here(
     problem: BilevelProblem, here: MultiResult, elsewhere: tuple[MultiResult, list[Outcome]]
 ) -> None:

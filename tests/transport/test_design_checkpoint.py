@@ -18,6 +18,7 @@ from blocc.result import History, Status
 from blocc.resume.file import read_checkpoint
 from blocc.resume.recording import CheckpointError
 from blocc.transport import Design, DesignModel, design_network, read_network
+from selections import few
 from transport_reference import three_nodes
 
 
@@ -71,8 +72,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_a_killed_design_goes_on(model: DesignModel, options: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", few(OPTIONS, "auto", "x0"))
+def test_a_killed_design_goes_on(model: DesignModel, case: str, tmp_path: Path) -> None:
+    options = OPTIONS[case]
     file, seen = tmp_path / "run.npz", []
     whole = design(model, **options, callback=lambda state: seen.append(state) and None)
     for count in (len(seen) // 3, len(seen) // 3):  # killed, and killed once more

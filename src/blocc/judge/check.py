@@ -76,7 +76,7 @@ def check(problem: BilevelProblem, x: PyTree | None = None, seed: int = 0) -> Ch
     if not isinstance(problem, BilevelProblem):
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise OptionError(f"seed must be a whole number, got {seed!r}")
+        raise OptionError(f"seed must be a nonnegative whole number, got {seed!r}")
     at = problem.x_set.interior_flat() if x is None else problem.x_set.ravel(x, "x")
     with double_precision(), single_blas_thread(problem.flat.n_y):
         return CheckReport(problem.name, tuple(_Checker(problem, at, seed).run()))
