@@ -95,6 +95,7 @@ class FlatProblem:
         # A few thousand products without matrices: unless the data are very large, optimising them takes longer.
         large = self.n_y + sum(int(np.size(leaf)) for leaf in jax.tree.leaves(self.data)) > _MANY
         matrix_free = self.n_y >= _FEW and self.n_inequality + self.n_equality == 0
+        matrix_free &= all(getattr(part, "differentiates", True) for part in fixed)  # other oracles factorise, or loop
         return Program(over_data, quickly=False if is_loop or large else matrix_free or None)
 
     def once(self, make: Callable[..., R], *fixed: Hashable) -> R:
