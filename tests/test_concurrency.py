@@ -278,3 +278,37 @@ def test_processes_of_the_users_own(way: str, tmp_path: Path) -> None:
     script.write_text(POOLS)
     done = subprocess.run([sys.executable, str(script), way], capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "True\n", done.stderr
+
+
+THREADS = """
+import jax.numpy as jnp
+from threadpoolctl import threadpool_info
+from blocc import BilevelProblem, Box, Reals, solve
+
+problem = BilevelProblem(
+    upper=lambda x, y: (x - 3) ** 2 + jnp.sum((y - 1) ** 2),
+    lower=lambda x, y: jnp.sum((y - 2 * x) ** 2),
+    x_set=Box(0.0, 3.0),
+    y_set=Reals(3),
+)
+seen = set()
+solve(
+    problem,
+    callback=lambda state: seen.update(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"),
+    progress=False,
+)
+print(sorted(seen))
+"""
+
+
+def test_linear_algebra_has_one_thread_from_the_first_iteration() -> None:
+    """In a fresh process, where BLAS is loaded on the way: a limit holds only for what is loaded before it is set."""
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment | {"OPENBLAS_NUM_THREADS": "2"},
+    )
+    assert done.stdout.strip() == "[1]"
