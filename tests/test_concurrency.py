@@ -302,7 +302,7 @@ print(sorted(seen))
 
 
 def test_linear_algebra_has_one_thread_from_the_first_iteration() -> None:
-    """In a fresh process, where BLAS is loaded on the way: a limit holds only for what is loaded before it is set."""
+    """In a fresh process: a limit holds only for libraries that are loaded before it is set."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     done = subprocess.run(
         [sys.executable, "-c", THREADS],
