@@ -64,6 +64,7 @@ def _limited() -> Any:
     # Limits hold for libraries that are loaded. JAX's factorisations use SciPy's BLAS, and load it only when they are
     # compiled: that is too late.
     import scipy.linalg.cython_lapack  # noqa: F401
+
     return threadpool_limits(limits=1, user_api="blas")
 
 
