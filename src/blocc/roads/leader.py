@@ -10,6 +10,7 @@ bound wherever it can be minimised globally.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ GAP, LAST_GAP = 1e-12, 1e-13
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class Question(ABC):
     """What a leader decides about, and what it is worth: total travel time, unless a question says otherwise."""
 
     network: RoadNetwork
@@ -47,21 +48,21 @@ class Question:
         """The part of f that has no flows in it, with its gradient."""
         return 0.0, np.zeros(len(x))
 
+    @abstractmethod
     def direct(self, x: Float[NDArray, "n"], volume: Float[NDArray, "links"]) -> Float[NDArray, "n"]:
         """Derivative of the total travel time in x, at these volumes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def turned(
         self, x: Float[NDArray, "n"], volume: Float[NDArray, "links"], per_cost: Float[NDArray, "links"]
     ) -> Float[NDArray, "n"]:
         """The sum over links of ``per_cost`` times the derivative of what drivers pay in x."""
-        raise NotImplementedError
 
+    @abstractmethod
     def integral_slope(
         self, x: Float[NDArray, "n"], gamma: float, volume: Float[NDArray, "links"]
     ) -> Float[NDArray, "n"]:
         """The derivative of the penalised objective in x at these volumes; with gamma infinite, of Beckmann's."""
-        raise NotImplementedError
 
     def follower_costs(self, x: Float[NDArray, "n"]) -> LinkCosts:
         """What drivers pay: time and toll."""

@@ -151,8 +151,8 @@ class Phases:
                 judged = results[run.same[index]]
                 if self.options.outer == "pgd":  # the verdict alone is shared
                     told = result if scaling is None else scaling.restore(result)
-                    status, message = judged.status, judged.message
-                    results.append(replace(told, status=status, message=message, certificate=judged.certificate))
+                    own = replace(told.certificate, exact=judged.certificate.exact)  # residuals are those of its own x
+                    results.append(replace(told, status=judged.status, message=judged.message, certificate=own))
                     continue
                 results.append(replace(judged, counts={**result.counts, "merged": 1}, seconds=result.seconds))
                 unsettled += [index] if run.same[index] in unsettled else []
