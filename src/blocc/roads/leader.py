@@ -19,12 +19,14 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc.roads.equilibrium import Equilibrium, PathFlows, assign_paths, cost_answer
+from blocc.roads.equilibrium import Equilibrium, Pairs, PathFlows, assign_paths, cost_answer
 from blocc.roads.link_costs import LinkCosts, power_costs
 from blocc.roads.network import RoadNetwork
 
 #: Relative gap of the assignments on the way, and of the last one.
 GAP, LAST_GAP = 1e-12, 1e-13
+#: gamma of the continuation; the last is so large that what it hides is beyond the tolerance.
+GAMMAS = (0.0, 10.0, 100.0, 1e3, 1e4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +34,7 @@ class Question(ABC):
     """What a leader decides about, and what it is worth: total travel time, unless a question says otherwise."""
 
     network: RoadNetwork
-    candidates: Int[NDArray, "n"]  #: links that the decision is about
+    candidates: Int[NDArray, "n"]  #: links, or pairs, that the decision is about
     lower: Float[NDArray, "n"]
     upper: Float[NDArray, "n"]
 
@@ -43,6 +45,24 @@ class Question(ABC):
     def toll(self, x: Float[NDArray, "n"]) -> Float[NDArray, "links"]:
         """The toll of every link."""
         return self.network.toll
+
+    def pairs(self, x: Float[NDArray, "n"]) -> Pairs:
+        """The trips."""
+        return self.network.pairs
+
+    def demand_slope(self, x: Float[NDArray, "n"], per_trip: Float[NDArray, "pairs"]) -> Float[NDArray, "n"]:
+        """The sum over pairs of ``per_trip`` times the derivative of the trips in x."""
+        return np.zeros(len(x))
+
+    @property
+    def present(self) -> Float[NDArray, "n"]:
+        """The decision that leaves everything as it is."""
+        return self.lower
+
+    @property
+    def gammas(self) -> tuple[float, ...]:
+        """The continuation; infinite stands for the exact value."""
+        return GAMMAS
 
     def own(self, x: Float[NDArray, "n"]) -> tuple[float, Float[NDArray, "n"]]:
         """The part of f that has no flows in it, with its gradient."""
@@ -108,25 +128,29 @@ class Leader:
         """The drivers' equilibrium."""
         network = self.question.network
         found = assign_paths(
-            network.streets, network.pairs, self.question.follower_costs(x), gap=gap, warm=self.follower
+            network.streets, self.question.pairs(x), self.question.follower_costs(x), gap=gap, warm=self.follower
         )
         self.follower = found.paths
         return found
 
     def penalty(self, x: Float[NDArray, "n"], gamma: float) -> tuple[float, Float[NDArray, "n"]]:
         """F_gamma and its gradient."""
+        if np.isinf(gamma):
+            reached = self.exact(x)
+            return reached.value, reached.slope
         self.evaluations += 1
         question, network = self.question, self.question.network
         costs = question.penalised_costs(x, gamma)
-        found = assign_paths(network.streets, network.pairs, costs, gap=GAP, warm=self.penalised)
+        found = assign_paths(network.streets, question.pairs(x), costs, gap=GAP, warm=self.penalised)
         self.penalised = found.paths
         own, slope = question.own(x)
         value = own + float(costs.integral(found.volume).sum())
-        slope = slope + question.integral_slope(x, gamma, found.volume)
+        slope = slope + question.integral_slope(x, gamma, found.volume) + question.demand_slope(x, found.path_cost)
         if gamma > 0.0:
             answer = self.answer(x)
             value -= gamma * float(question.follower_costs(x).integral(answer.volume).sum())
             slope = slope - gamma * question.integral_slope(x, np.inf, answer.volume)
+            slope = slope - gamma * question.demand_slope(x, answer.path_cost)
         self.on_step(gamma, x, value)
         return value, slope
 
@@ -161,8 +185,9 @@ class Leader:
         answer = self.answer(x, gap)
         own, slope = question.own(x)
         marginal = question.marginal(x, answer.volume)
-        per_cost, _ = cost_answer(answer, question.follower_costs(x), marginal)
+        per_cost, per_trip = cost_answer(answer, question.follower_costs(x), marginal)
         slope = slope + question.direct(x, answer.volume) + question.turned(x, answer.volume, per_cost)
+        slope = slope + question.demand_slope(x, per_trip)
         reached = Reached(x.copy(), own + question.worth(x, answer.volume), slope, answer)
         if self.best is None or reached.value < self.best.value:
             self.best = reached

@@ -14,8 +14,6 @@ from blocc.outer.monitor import Stop, StopReason, StopRequest, interruptible
 from blocc.result import Status
 from blocc.roads.leader import LAST_GAP, Budget, Leader, Question, Reached, descend, within
 
-#: gamma of the continuation, after 0; the last is so large that what it hides is beyond the tolerance.
-GAMMAS = (10.0, 100.0, 1e3, 1e4)
 #: Probes around the answer: how many directions, and how far relative to the range of a decision.
 PROBES, DISTANCES = 20, (1e-2, 1e-3)
 
@@ -79,7 +77,7 @@ def search(
     with interruptible(request):
         leader = Leader(question, look)
         try:
-            leader.exact(question.lower)  # to leave everything as it is
+            leader.exact(question.present)  # to leave everything as it is
             for start in starts:
                 _from(leader, found, start, budget, is_convex, elapsed)
         except Stop as stop:
@@ -101,11 +99,11 @@ def _from(
     is_convex: bool,
     elapsed: Callable[[], float],
 ) -> None:
-    """One start: gamma upwards, the first time from 0. There every start leads to one place, so others begin later."""
+    """One start: gamma upwards. The first gammas lead every start to one place, so only the first start has them."""
     question, before, began = leader.question, leader.evaluations, elapsed()
     x = within(start, question, budget)
     least = np.inf
-    for gamma in (0.0, *GAMMAS) if not found.starts else GAMMAS[1:]:
+    for gamma in question.gammas[2 if found.starts else 0 :]:
         x = descend(lambda at, gamma=gamma: leader.penalty(at, gamma), x, question, budget)  # type: ignore[misc]
         if gamma == 0.0 and is_convex:
             found.bound = max(found.bound, leader.bound(x, budget))
