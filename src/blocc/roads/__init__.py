@@ -10,6 +10,8 @@ Needs Numba (``pip install 'blocc[city]'``)::
 from __future__ import annotations
 
 from blocc.roads.assign import AssignmentCertificate, RoadAssignment, assign
+from blocc.roads.demand_estimate import DemandEstimate
+from blocc.roads.estimate_demand import estimate_demand
 from blocc.roads.expand_network import expand_network, second_best_tolls
 from blocc.roads.files import read_road_network
 from blocc.roads.network import RoadNetwork
@@ -17,10 +19,12 @@ from blocc.roads.road_design import RoadDesign
 
 __all__ = [
     "AssignmentCertificate",
+    "DemandEstimate",
     "RoadAssignment",
     "RoadDesign",
     "RoadNetwork",
     "assign",
+    "estimate_demand",
     "expand_network",
     "read_road_network",
     "second_best_tolls",

@@ -1,0 +1,116 @@
+"""What an estimate of trips returns: trips by pair, volumes at the counts with their residuals, and the proof."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.tables import table_rows
+from blocc.result import Status
+from blocc.roads.assign import RoadAssignment
+from blocc.roads.network import RoadNetwork
+from blocc.roads.search import Step
+
+#: What GEH should stay below at a count of one hour, by the usual rule.
+GOOD_GEH = 5.0
+
+
+@dataclass(frozen=True, eq=False)
+class DemandEstimate:
+    """Trips that explain counts. ``print`` explains it; ``network`` carries them, ready to be assigned or widened."""
+
+    network: RoadNetwork  #: the roads with the estimated trips
+    prior: RoadNetwork  #: the roads with the trips that were given
+    counted: Int[NDArray, "counts"]  #: positions of the counted links
+    count: Float[NDArray, "counts"]
+    objective: float  #: the two distances together
+    prior_distance: float  #: sum of prior_weight (trips - prior)^2 / prior
+    count_distance: float  #: sum of count_weight (volume - count)^2 / count
+    before: RoadAssignment  #: of the prior
+    after: RoadAssignment  #: of the estimate, with its certificate
+    status: Status
+    message: str
+    stationarity: float  #: what exact values at points around the answer still gained
+    history: tuple[Step, ...]
+    evaluations: int
+    seconds: float
+    settings: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def success(self) -> bool:
+        """Whether the run converged; nothing else counts as success."""
+        return self.status is Status.CONVERGED
+
+    @property
+    def demand(self) -> Float[NDArray, "pairs"]:
+        """The estimated trips of each pair, in the order of the network's pairs."""
+        return self.network.demand
+
+    @property
+    def fitted(self) -> Float[NDArray, "counts"]:
+        """The volumes of the counted links."""
+        return self.after.flow[self.counted]
+
+    @property
+    def residual(self) -> Float[NDArray, "counts"]:
+        """Volume less count."""
+        return self.fitted - self.count
+
+    @property
+    def geh(self) -> Float[NDArray, "counts"]:
+        """The GEH statistic of each count, made for volumes of one hour: below 5 is a good fit."""
+        return geh(self.fitted, self.count)
+
+    @property
+    def relative_gap(self) -> float:
+        """Of the drivers' equilibrium in the answer."""
+        return self.after.relative_gap
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Of the network, and of the estimate."""
+        return self.network.assumptions
+
+    def demand_rows(self) -> list[dict[str, Any]]:
+        """Origin, destination, prior and estimated trips of every pair."""
+        network = self.network
+        ends = {
+            name: [network.nodes[i] for i in at]
+            for name, at in (("origin", network.origin), ("destination", network.destination))
+        }
+        return table_rows(ends | {"prior": self.prior.demand, "demand": self.demand})
+
+    def count_rows(self) -> list[dict[str, Any]]:
+        """Every count: link, volume counted, of the prior, and of the estimate, residual and GEH."""
+        figures = {"count": self.count, "prior": self.before.flow[self.counted], "fitted": self.fitted}
+        figures |= {"residual": self.residual, "geh": self.geh}
+        return table_rows({"link_id": [self.network.link_ids[a] for a in self.counted]} | figures)
+
+    def __repr__(self) -> str:
+        was, now = geh(self.before.flow[self.counted], self.count), self.geh
+        lines = [
+            f"{self.network.name}: {self.status.value}",
+            f"  {self.message}",
+            f"  objective          {self.objective:.10g} (prior {self.prior_distance:.6g}, "
+            f"counts {self.count_distance:.6g})",
+            f"  trips              {self.prior.demand.sum():.8g} before, {self.demand.sum():.8g} estimated",
+            f"  {len(self.count)} counts         GEH at most {was.max():.3g} before, {now.max():.3g} after; "
+            f"below {GOOD_GEH:g}: {int((was < GOOD_GEH).sum())} before, {int((now < GOOD_GEH).sum())} after",
+            "  certificate",
+            *("    " + line for line in str(self.after.certificate).splitlines()),
+            f"    trips around the answer gain {self.stationarity:.1e}",
+            "  assumptions",
+            *(f"    {note}" for note in self.assumptions),
+            f"  {self.evaluations} evaluations, {self.seconds:.3g} s",
+        ]
+        return "\n".join(lines)
+
+
+def geh(volume: Float[NDArray, "counts"], count: Float[NDArray, "counts"]) -> Float[NDArray, "counts"]:
+    """sqrt(2 (volume - count)^2 / (volume + count)); zero where both are."""
+    together = volume + count
+    return np.abs(volume - count) * np.sqrt(2.0 / np.where(together > 0.0, together, 1.0))

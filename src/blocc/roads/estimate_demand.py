@@ -1,0 +1,160 @@
+"""The front door of demand estimation: trips near a prior whose equilibrium reproduces counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.files import shown
+from blocc.errors import OptionError
+from blocc.roads.assign import RoadAssignment, assign, check_network, road_assignment
+from blocc.roads.demand_estimate import DemandEstimate
+from blocc.roads.estimation import Estimation
+from blocc.roads.network import RoadNetwork
+from blocc.roads.search import Step, judged, search
+from blocc.run.conclude import versions
+from blocc.transport.network.checked_rows import LARGEST, finite, identifier
+
+#: A pair keeps at least this share of its prior trips, so that it keeps a path to return to.
+LEAST_FACTOR = 1e-4
+#: A count below this share of the largest is weighted as if it were that share: nobody counts nothing exactly.
+LEAST_COUNT = 0.01
+
+
+def estimate_demand(
+    network: RoadNetwork,
+    counts: Mapping[Any, float],
+    *,
+    prior_weight: Any = 1.0,
+    count_weight: Any = 1.0,
+    max_factor: float = 10.0,
+    tolerance: float = 1e-6,
+    time_limit: float | None = None,
+    report: Callable[[Step], None] | None = None,
+) -> DemandEstimate:
+    """Estimate the trips of every pair from counted volumes.
+
+    The leader minimises ``sum prior_weight (trips - prior)^2 / prior + sum count_weight (volume - count)^2 / count``,
+    drivers answer with a user equilibrium. With both weights 1, trips and counts vary like numbers of independent
+    drivers do; a prior that is off by a share r of its trips, with counts off by a share s, has the weights
+    ``1 / (r^2 prior)`` and ``1 / (s^2 count)``.
+
+    :param network: roads with the prior trips; pairs without any stay without
+    :param counts: the volume of each counted link, by its ``link_ids``
+    :param prior_weight: a number above 0, or one for each pair; small: the counts decide
+    :param count_weight: a number above 0, or one for each count in their order
+    :param max_factor: trips of a pair are at most this multiple of the prior ones
+    :param tolerance: relative to the objective, what trips around the answer may still gain
+    :param time_limit: seconds, after which the best answer so far comes back
+    :param report: called with every evaluation
+    """
+    check_network(network)
+    counted, count = _counts(network, counts)
+    of_prior = _weights("prior_weight", prior_weight, network.n_pairs)
+    of_counts = _weights("count_weight", count_weight, len(count))
+    for name, value, least in (("max_factor", max_factor, 1.0), ("tolerance", tolerance, 0.0)):
+        if (number := finite(value)) is None or number <= least:
+            raise OptionError(f"{name} must be a number above {least:g}, got {shown(value)}")
+    if time_limit is not None and not (finite(time_limit) or 0.0) > 0.0:
+        raise OptionError(f"time_limit must be a positive number of seconds, got {shown(time_limit)}")
+    began = time.perf_counter()
+    before = assign(network)
+    largest = float(count.max()) or 1.0
+    question = Estimation(
+        network,
+        np.arange(network.n_pairs),
+        np.full(network.n_pairs, LEAST_FACTOR),
+        np.full(network.n_pairs, float(max_factor)),
+        of_prior,
+        counted,
+        count,
+        of_counts / np.maximum(count, LEAST_COUNT * largest),
+    )
+    found = search(
+        question,
+        [question.present],
+        budget=None,
+        is_convex=False,
+        time_limit=time_limit,
+        tolerance=tolerance,
+        report=report,
+    )
+    assert found.best is not None
+    x, answer = found.best.x, found.best.answer
+    status, message = judged(found, tolerance)
+    estimated = replace(network, demand=network.demand * x)
+    after = road_assignment(estimated, answer, question.follower_costs(x), network.capacity, network.toll)
+    from_prior = float(of_prior @ (network.demand * (x - 1.0) ** 2))
+    from_counts = float(question.count_weight @ (answer.volume[counted] - count) ** 2)
+    notes = _sentences(question, x, after)
+    estimated = replace(estimated, assumptions=(*network.assumptions, *notes))
+    return DemandEstimate(
+        network=estimated,
+        prior=network,
+        counted=counted,
+        count=count,
+        objective=from_prior + from_counts,
+        prior_distance=from_prior,
+        count_distance=from_counts,
+        before=before,
+        after=replace(after, network=estimated, message=message),
+        status=status,
+        message=message,
+        stationarity=found.improvement,
+        history=tuple(found.steps),
+        evaluations=found.evaluations,
+        seconds=time.perf_counter() - began,
+        settings={"max_factor": max_factor, "tolerance": tolerance},
+        versions=versions(),
+    )
+
+
+def _sentences(question: Estimation, x: Float[NDArray, "pairs"], after: RoadAssignment) -> list[str]:
+    """What the estimate takes for granted, and where its limits hold it back."""
+    names = question.network.link_ids
+    lines = [
+        f"Trips were estimated from {len(question.count)} counts; pairs without prior trips stay without. Counts are "
+        "volumes of the period that trips and capacities are of."
+    ]
+    for bound, at in (("least", x <= question.lower * (1.0 + 1e-9)), ("most", x >= question.upper * (1.0 - 1e-9))):
+        if at.any():
+            factor = (question.lower if bound == "least" else question.upper)[0]
+            lines.append(f"{int(at.sum())} pairs have the {bound} that is allowed: {factor:g} times their prior trips.")
+    missed = (after.flow[question.counted] <= 0.0) & (question.count > 0.0)
+    lines += [f"Link {names[a]!r} was counted, but no pair drives there." for a in question.counted[missed]]
+    return lines
+
+
+# --- arguments -----------------------------------------------------------------------------------------------------
+def _counts(network: RoadNetwork, given: Any) -> tuple[Int[NDArray, "counts"], Float[NDArray, "counts"]]:
+    if not isinstance(given, Mapping) or not given:
+        raise OptionError(f"counts must be a mapping from link ids to volumes, with at least one, got {shown(given)}")
+    place = {key: position for position, key in enumerate(network.link_ids)}
+    links, volumes = [], []
+    for key, value in given.items():
+        known = identifier(key)
+        if known is None or known not in place:
+            raise OptionError(f"counts: there is no link {shown(key)}; link_ids of the network name its links")
+        volume = finite(value)
+        if volume is None or not 0.0 <= volume <= LARGEST:
+            raise OptionError(f"counts: link {shown(key)} must have a volume from 0 to {LARGEST:g}, got {shown(value)}")
+        links.append(place[known])
+        volumes.append(volume)
+    if len(set(links)) < len(links):
+        raise OptionError("counts must name no link twice")
+    return np.array(links, dtype=np.int64), np.array(volumes)
+
+
+def _weights(name: str, value: Any, count: int) -> Float[NDArray, "n"]:
+    try:
+        spread = np.broadcast_to(np.asarray(value, dtype=float), (count,)).astype(float)
+    except (TypeError, ValueError):
+        spread = np.full(1, np.nan)
+    if not np.isfinite(spread).all() or (spread <= 0.0).any():
+        raise OptionError(f"{name} must be a number or {count} of them, finite and above 0, got {shown(value)}")
+    return spread
