@@ -172,12 +172,18 @@ class Monitor:
 
 
 @contextmanager
-def interruptible(request: StopRequest) -> Iterator[None]:
+def interruptible(request: StopRequest, *others: signal.Signals) -> Iterator[None]:
     """Turn the first Ctrl-C into an orderly stop at the next evaluation; the second one interrupts as usual.
 
     Inside compiled code and JAX's own callbacks a KeyboardInterrupt can be swallowed, a flag cannot. Only Python's
     default handler is replaced, only in the main thread, and it is put back at the end.
+
+    :param others: further signals that are heeded alike, such as SIGTERM
     """
+    usual: dict[signal.Signals, Any] = {
+        signal.SIGINT: signal.default_int_handler,
+        **dict.fromkeys(others, signal.SIG_DFL),
+    }
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -188,8 +194,11 @@ def interruptible(request: StopRequest) -> Iterator[None]:
             signal.default_int_handler(number, frame)
         request.reason = StopReason.INTERRUPTED
 
-    signal.signal(signal.SIGINT, handler)
+    heeded = [number for number, default in usual.items() if signal.getsignal(number) is default]
+    for number in heeded:
+        signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in heeded:
+            signal.signal(number, usual[number])

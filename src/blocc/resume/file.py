@@ -56,7 +56,7 @@ class _Content(NamedTuple):
 
 
 def open_recording(
-    problem: BilevelProblem,
+    problem: BilevelProblem | Fingerprint,
     settings: Mapping[str, Any],
     starts: np.ndarray,
     checkpoint: str | Path | None,
@@ -74,7 +74,8 @@ def open_recording(
     if target is None:
         return Recording()
     plain = json.loads(json.dumps({key: settings[key] for key in settings if key not in _FREE}, default=repr))
-    identity = Identity(fingerprint(problem), plain, np.asarray(starts))
+    known_by = problem if isinstance(problem, Fingerprint) else fingerprint(problem)
+    identity = Identity(known_by, plain, np.asarray(starts))
     recorded = Recorded()
     if source is not None:
         content = read_checkpoint(source)

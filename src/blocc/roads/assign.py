@@ -14,9 +14,11 @@ from blocc.errors import OptionError
 from blocc.outer.monitor import StopReason, StopRequest, interruptible
 from blocc.result import Status
 from blocc.roads.capacitated import assign_capacitated
+from blocc.roads.checks import assignment_checks, assumed_lines
 from blocc.roads.equilibrium import Equilibrium, PathFlows, assign_paths
 from blocc.roads.link_costs import LinkCosts
 from blocc.roads.network import RoadNetwork
+from blocc.transport.design.checks import check_lines
 
 #: What the default relative gap is: Wardrop's conditions to ten digits.
 RELATIVE_GAP = 1e-10
@@ -31,12 +33,6 @@ class AssignmentCertificate:
     average_excess_cost: float  #: the same for one trip, in units of time
     conservation: float  #: largest difference between trips that should and do enter a node, relative to all trips
     complementarity: float  #: largest excess cost of a path in use, relative to the cheapest of its pair
-
-    def __str__(self) -> str:
-        return (
-            f"relative gap {self.relative_gap:.1e}   average excess cost {self.average_excess_cost:.1e}\n"
-            f"conservation {self.conservation:.1e}   complementarity {self.complementarity:.1e}"
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +56,8 @@ class RoadAssignment:
     n_paths: int
     gaps: tuple[float, ...]  #: relative gap of every iteration
     seconds: float
-    paths: PathFlows
+    paths: PathFlows | None  #: None where the assignment was read from a file
+    wanted_gap: float = RELATIVE_GAP  #: the relative gap that was asked for
 
     @property
     def success(self) -> bool:
@@ -82,8 +79,9 @@ class RoadAssignment:
             f"  objective          {self.objective:.15g}",
             *([f"  toll revenue       {self.revenue:.10g}"] if self.revenue else []),
             "  certificate",
-            *("    " + line for line in str(self.certificate).splitlines()),
+            *check_lines(assignment_checks(self)),
             f"  {self.iterations} iterations, {self.seconds:.3g} s",
+            *assumed_lines(self.network.assumptions),
         ]
         return "\n".join(lines)
 
@@ -156,6 +154,7 @@ def assign(
         status=status,
         message=message,
         seconds=time.perf_counter() - began,
+        wanted_gap=float(relative_gap),
     )
 
 

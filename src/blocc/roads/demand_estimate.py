@@ -11,8 +11,10 @@ from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.tables import table_rows
 from blocc.result import Status
 from blocc.roads.assign import RoadAssignment
+from blocc.roads.checks import assignment_checks
 from blocc.roads.network import RoadNetwork
 from blocc.roads.search import Step
+from blocc.transport.design.checks import check_lines
 
 #: What GEH should stay below at a count of one hour, by the usual rule.
 GOOD_GEH = 5.0
@@ -101,7 +103,7 @@ class DemandEstimate:
             f"  {len(self.count)} counts         GEH at most {was.max():.3g} before, {now.max():.3g} after; "
             f"below {GOOD_GEH:g}: {int((was < GOOD_GEH).sum())} before, {int((now < GOOD_GEH).sum())} after",
             "  certificate",
-            *("    " + line for line in str(self.after.certificate).splitlines()),
+            *check_lines(assignment_checks(self.after)),
             f"    trips around the answer gain {self.stationarity:.1e}",
             "  assumptions",
             *(f"    {note}" for note in self.assumptions),

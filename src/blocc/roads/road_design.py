@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.result import Status
 from blocc.roads.assign import RoadAssignment
+from blocc.roads.checks import assumed_lines, certificate_checks
 from blocc.roads.network import RoadNetwork
 from blocc.roads.search import Start, Step
+from blocc.transport.design.checks import check_lines
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,13 +35,15 @@ class RoadDesign:
     after: RoadAssignment
     status: Status
     message: str
-    stationarity: float  #: what exact values at points around the answer still gained
+    stationarity: float  #: what exact values at points around the answer still gained; NaN: not measured
     starts: tuple[Start, ...]
     history: tuple[Step, ...]
     evaluations: int
     seconds: float
     settings: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    #: What would be best if drivers did what suits the planner: its slopes prove the bound. None for tolls.
+    bound_expansion: Float[NDArray, "links"] | None = None
 
     @property
     def success(self) -> bool:
@@ -46,6 +54,26 @@ class RoadDesign:
     def relative_gap(self) -> float:
         """Of the drivers' equilibrium in the answer."""
         return self.after.relative_gap
+
+    def finished(self, remark: str, seconds: float) -> RoadDesign:
+        """The same with a remark about its checkpoint, and what it took in all."""
+        return replace(self, message=self.message + remark, seconds=seconds)
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw volume over capacity before and after, the difference, and the way to the answer; needs ``blocc[plot]``.
+
+        Written when ``path`` is given (.png, .pdf, .svg).
+        """
+        from blocc.report.roads.road_figures import plot_design  # that room stands on this one
+
+        return plot_design(self, path)
+
+    @staticmethod
+    def load(path: str | Path) -> RoadDesign:
+        """Read back what :func:`blocc.roads.write_road_design` wrote: its folder, or the ``design.json`` in it."""
+        from blocc.report.roads.road_files import load_design
+
+        return load_design(path)
 
     def __repr__(self) -> str:
         before, after = self.before, self.after
@@ -63,9 +91,10 @@ class RoadDesign:
             f"({share:.3g}% saved)",
             f"  {self._decided()}",
             "  certificate",
-            *("    " + line for line in str(after.certificate).splitlines()),
-            f"    decisions around the answer gain {self.stationarity:.1e}",
-            f"  {len(self.starts)} starts, {self.evaluations} evaluations, {self.seconds:.3g} s",
+            *check_lines(certificate_checks(self)),
+            f"  {len(self.starts)} {'start' if len(self.starts) == 1 else 'starts'}, {self.evaluations} evaluations, "
+            f"{self.seconds:.3g} s",
+            *assumed_lines(self.network.assumptions),
         ]
         return "\n".join(lines)
 

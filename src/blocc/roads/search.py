@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +13,9 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc.outer.monitor import Stop, StopReason, StopRequest, interruptible
 from blocc.result import Status
+from blocc.resume.recording import Recording
 from blocc.roads.leader import LAST_GAP, Budget, Leader, Question, Reached, descend, within
+from blocc.roads.recorded_leader import RecordedLeader
 
 #: Probes around the answer: how many directions, and how far relative to the range of a decision.
 PROBES, DISTANCES = 20, (1e-2, 1e-3)
@@ -41,10 +44,11 @@ class Search:
 
     best: Reached | None = None
     bound: float = -np.inf
+    bound_at: Float[NDArray, "n"] | None = None  #: the decision whose slopes prove the bound
     starts: list[Start] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     evaluations: int = 0
-    improvement: float = np.inf  #: what probes around the answer still found
+    improvement: float = np.nan  #: what probes around the answer still found; NaN where there were none
     stopped: StopReason | None = None
 
 
@@ -57,37 +61,58 @@ def search(
     time_limit: float | None,
     tolerance: float,
     report: Callable[[Step], None] | None,
+    recording: Recording | None = None,
+    request: StopRequest | None = None,
 ) -> Search:
-    """Run every start, keep the best, and look around it."""
-    found, request, began = Search(), StopRequest(), time.perf_counter()
+    """Run every start, keep the best, and look around it.
+
+    :param recording: of an earlier part of the run, and of this one
+    :param request: to stop, by a signal that the caller heeds
+    """
+    found, began = Search(), time.perf_counter()
+    request, recording = request or StopRequest(), recording or Recording()
 
     def elapsed() -> float:
-        return time.perf_counter() - began
+        return recording.time if recording.replaying else recording.earlier + time.perf_counter() - began
+
+    def heed(*_: object) -> None:
+        if request.reason is None and time_limit is not None and time.perf_counter() - began > time_limit:
+            request.reason = StopReason.TIME_LIMIT
+        if request.reason is not None and not recording.replaying:
+            raise Stop(request.reason)
 
     def look(gamma: float, x: Float[NDArray, "n"], value: float) -> None:
         step = Step(elapsed(), len(found.starts), gamma, value)
         found.steps.append(step)
-        if report is not None:
+        if report is not None and not recording.replaying:
             report(step)
-        if request.reason is None and time_limit is not None and elapsed() > time_limit:
-            request.reason = StopReason.TIME_LIMIT
-        if request.reason is not None:
-            raise Stop(request.reason)
+        heed()
 
-    with interruptible(request):
-        leader = Leader(question, look)
-        try:
-            leader.exact(question.present)  # to leave everything as it is
-            for start in starts:
-                _from(leader, found, start, budget, is_convex, elapsed)
-        except Stop as stop:
-            found.stopped = stop.reason
+    leader = RecordedLeader(question, look, recording=recording)
+
+    def all_starts() -> None:
+        leader.exact(question.present)  # to leave everything as it is
+        for start in starts:
+            _from(leader, found, start, budget, is_convex, elapsed)
+
+    def closing() -> None:
         leader.on_step = lambda gamma, x, value: None
-        found.best, found.evaluations = leader.best, leader.evaluations
-        if found.best is not None:
-            found.best = leader.exact(found.best.x, LAST_GAP)
-            if found.stopped is None:
-                _probe(leader, found, budget, tolerance)
+        assert leader.best is not None
+        leader.best = leader.exact(leader.best.x, LAST_GAP)
+        if found.stopped is None:
+            leader.on_step = heed
+            _probe(leader, found, budget, tolerance)
+
+    with interruptible(request, signal.SIGTERM):
+        for part in (all_starts, closing):
+            try:
+                part()
+            except (Stop, KeyboardInterrupt) as stop:  # Ctrl-C once more, before the first one was heeded, is one too
+                found.stopped = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
+                leader.is_closing = True
+        if leader.best is not None:
+            found.best = leader.answered(leader.best, LAST_GAP)
+        found.evaluations = leader.evaluations
     return found
 
 
@@ -106,7 +131,7 @@ def _from(
     for gamma in question.gammas[2 if found.starts else 0 :]:
         x = descend(lambda at, gamma=gamma: leader.penalty(at, gamma), x, question, budget)  # type: ignore[misc]
         if gamma == 0.0 and is_convex:
-            found.bound = max(found.bound, leader.bound(x, budget))
+            found.bound, found.bound_at = leader.bound(x, budget), x
         least = min(least, leader.exact(x).value)
     found.starts.append(Start(least, leader.evaluations - before, elapsed() - began))
 
@@ -128,7 +153,6 @@ def _probe(leader: Leader, found: Search, budget: Budget | None, tolerance: floa
         for distance in 10.0 ** -np.arange(1.0, 7.0):
             leader.exact(within(here.x + distance * width * downhill, question, budget))
         found.improvement = max(0.0, here.value - leader.best.value)
-        found.best, found.evaluations = leader.best, leader.evaluations
         if found.improvement <= tolerance * (1.0 + abs(here.value)):
             return
 

@@ -50,6 +50,16 @@ def certificate_checks(design: Design) -> list[Check]:
     return [Check(name, value, limit, _passes(value, limit)) for name, value, limit in rows]
 
 
+def check_lines(checks: list[Check]) -> list[str]:
+    """The checks as a table, as a terminal shows it."""
+    lines = []
+    for row in checks:
+        value = "-" if math.isnan(row.value) else f"{row.value:.1e}"
+        limit = "" if row.limit is None else f"limit {row.limit:.1e}"
+        lines.append(f"    {row.verdict:<13} {row.name:<28} {value:<9} {limit}".rstrip())
+    return lines
+
+
 def withheld(design: Design) -> str:
     """Why flows, prices and shares of a design are not shown; empty where they are the travellers' own."""
     if design.lower_level_error <= SOLVED and math.isfinite(_largest(design)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from blocc.transport.design.checks import certificate_checks, withheld
+from blocc.transport.design.checks import certificate_checks, check_lines, withheld
 from blocc.transport.design.indicators import indicators
 from blocc.transport.network.plausibility import doubts
 
@@ -27,7 +27,7 @@ def design_text(design: Design) -> str:
         *([] if missing else _travellers(design)),
         f"  gamma        {design.gamma:g}",
         "  certificate",
-        *_certificate(design),
+        *check_lines(certificate_checks(design)),
         f"  {count} {'start' if count == 1 else 'starts'}, {sum(s.evaluations for s in design.starts)} evaluations, "
         f"{design.seconds.get('run', 0.0):.3g} s (and {design.seconds.get('compile', 0.0):.3g} s to compile)",
     ]
@@ -51,15 +51,6 @@ def _travellers(design: Design) -> list[str]:
         f"  time saved   {saved}; consumer surplus {found.consumer_surplus:.6g} (disutility)",
         f"  revenue/cost {ratio}",
     ]
-
-
-def _certificate(design: Design) -> list[str]:
-    lines = []
-    for row in certificate_checks(design):
-        value = "-" if math.isnan(row.value) else f"{row.value:.1e}"
-        limit = "" if row.limit is None else f"limit {row.limit:.1e}"
-        lines.append(f"    {row.verdict:<13} {row.name:<28} {value:<9} {limit}".rstrip())
-    return lines
 
 
 def _reasons(design: Design) -> list[str]:

@@ -1,0 +1,59 @@
+"""Which numbers of an assignment's or a design's certificate hold, and what they mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from blocc.transport.design.checks import Check
+
+if TYPE_CHECKING:
+    from blocc.roads.assign import RoadAssignment
+    from blocc.roads.road_design import RoadDesign
+
+#: What trips may be lost or invented at a node, relative to all trips.
+CONSERVED = 1e-9
+
+MEANINGS = {
+    "drivers: relative gap": "What drivers pay above their cheapest paths, relative to all they pay. At 0 nobody has a "
+    "cheaper path.",
+    "drivers: average excess cost": "The same for one trip, in units of time.",
+    "drivers: conservation": "The largest number of trips lost or invented at a node, relative to all trips.",
+    "drivers: complementarity": "The largest excess cost of a path in use, relative to the cheapest of its pair.",
+    "decision: gain left": "How much exact values at decisions around the answer still gained. At 0 none nearby is "
+    "better.",
+    "decision: over the budget": "What construction costs beyond the budget, relative to it.",
+}
+
+
+def assignment_checks(assignment: RoadAssignment) -> list[Check]:
+    """The certificate of an assignment, number by number."""
+    found = assignment.certificate
+    rows = (
+        ("drivers: relative gap", found.relative_gap, assignment.wanted_gap),
+        ("drivers: average excess cost", found.average_excess_cost, None),
+        ("drivers: conservation", found.conservation, CONSERVED),
+        ("drivers: complementarity", found.complementarity, None),
+    )
+    return [_check(*row) for row in rows]
+
+
+def certificate_checks(design: RoadDesign) -> list[Check]:
+    """The certificate of a design, number by number."""
+    rows = assignment_checks(design.after)
+    allowed = float(design.settings["tolerance"]) * (1.0 + abs(design.objective))
+    rows.append(_check("decision: gain left", design.stationarity, allowed))
+    if (budget := design.settings.get("budget")) is not None:
+        rows.append(_check("decision: over the budget", max(0.0, design.cost / budget - 1.0), 1e-9))
+    return rows
+
+
+def assumed_lines(assumptions: Iterable[str]) -> list[str]:
+    """What was assumed, as lines below a heading."""
+    lines = [f"    {sentence}" for sentence in assumptions]
+    return ["  assumed", *lines] if lines else []
+
+
+def _check(name: str, value: float, limit: float | None) -> Check:
+    return Check(name, value, limit, None if limit is None or math.isnan(value) else value <= limit)

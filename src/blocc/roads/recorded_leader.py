@@ -1,0 +1,132 @@
+"""A leader whose evaluations are recorded, so that a run about roads can be continued after a break.
+
+A search is a function of what it is told: given the same values and slopes it asks the same questions. A continued run
+is answered out of the recording until that ends, and goes on from the paths that drivers used then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from blocc._lib.arrays import Float, NDArray
+from blocc.resume.fingerprint import Fingerprint, fingerprint_of_arrays
+from blocc.resume.recording import CheckpointError, Recording
+from blocc.roads.equilibrium import Equilibrium, PathFlows
+from blocc.roads.leader import GAP, Budget, Leader, Question, Reached
+from blocc.transport.travellers.columns import Columns
+
+_NETWORK = ("tail", "head", "capacity", "free_flow_time", "b", "power", "toll", "origin", "destination", "demand")
+#: Whose warm starts a checkpoint of a run about roads holds.
+_OWNER = "leader"
+#: In place of an answer that was recalled: only the best one is ever asked for, and assigned once more.
+_NOT_KEPT = Equilibrium(*(np.zeros(0),) * 3, np.inf, np.inf, 0, None, ())  # type: ignore[arg-type]
+
+
+def question_fingerprint(question: Question, budget: Budget | None) -> Fingerprint:
+    """By what a question is recognised: the figures of its network and its own."""
+    own = {name: value for name, value in vars(question).items() if isinstance(value, np.ndarray)}
+    limit = {} if budget is None else {"budget": np.array([budget.limit])}
+    figures = {name: getattr(question.network, name) for name in (*_NETWORK, "through")}
+    return fingerprint_of_arrays(figures | own | limit)
+
+
+@dataclass
+class RecordedLeader(Leader):
+    """A leader that asks the recording first, and writes down what is new."""
+
+    recording: Recording = field(default_factory=Recording)
+    is_closing: bool = False  #: what follows belongs to no later run: nothing is written down
+
+    def __post_init__(self) -> None:
+        self._is_computing = False
+
+    def penalty(self, x: Float[NDArray, "n"], gamma: float) -> tuple[float, Float[NDArray, "n"]]:
+        """F_gamma and its gradient."""
+        if np.isinf(gamma):
+            return super().penalty(x, gamma)
+        found = self._recall("penalty", x, gamma)
+        if found is None:
+            value, slope = self._compute(super().penalty, x, gamma)
+            self._note("penalty", x, gamma, value, slope)
+            return value, slope
+        self.evaluations += 1
+        self.on_step(gamma, x, float(found[0]))
+        return float(found[0]), found[1:]
+
+    def exact(self, x: Float[NDArray, "n"], gap: float = GAP) -> Reached:
+        """f(x, flows(x)) and its derivative; the best is kept."""
+        found = self._recall("exact", x, gap)
+        if found is None:
+            reached = self._compute(super().exact, x, gap)
+            self._note("exact", x, gap, reached.value, reached.slope)
+            return reached
+        self.evaluations += 1
+        reached = Reached(x.copy(), float(found[0]), found[1:], _NOT_KEPT)
+        if self.best is None or reached.value < self.best.value:
+            self.best = reached
+        self.on_step(np.inf, x, reached.value)
+        return reached
+
+    def bound(self, x: Float[NDArray, "n"], budget: Budget | None) -> float:
+        """A value that no decision has less than."""
+        found = self._recall("bound", x, 0.0)
+        if found is None:
+            value = self._compute(super().bound, x, budget)
+            self._note("bound", x, 0.0, value, np.zeros(0))
+            return value
+        return float(found[0])
+
+    def answered(self, reached: Reached, gap: float) -> Reached:
+        """The same with the drivers' answer, where that was not kept."""
+        if reached.answer is not _NOT_KEPT:
+            return reached
+        return reached._replace(answer=self._compute(self.answer, reached.x, gap))
+
+    # --- the recording ------------------------------------------------------------------------------------------
+    def _recall(self, label: str, x: Float[NDArray, "n"], number: float) -> Float[NDArray, "numbers"] | None:
+        if self.is_closing:
+            return None
+        found = self.recording.recall(label, np.append(x, number))
+        if found is not None and found.size != 1 + (0 if label == "bound" else len(x)):
+            raise CheckpointError("the checkpoint does not fit this version of blocc: an evaluation has another form")
+        return found
+
+    def _compute(self, function: Callable[..., Any], *given: Any) -> Any:
+        if not self._is_computing:
+            self._is_computing = True
+            if (leaves := self.recording.recorded.warm.get(_OWNER)) is not None:
+                self.follower, self.penalised = (self._paths(leaves[k : k + 4]) for k in (0, 4))
+        return function(*given)
+
+    def _note(self, label: str, x: Float[NDArray, "n"], number: float, value: float, slope: NDArray) -> None:
+        """Write down an answer, and the paths in use after it."""
+        if self.is_closing or self.recording.full:
+            return
+        leaves: list[np.ndarray] = []
+        for paths in (self.follower, self.penalised):
+            if paths is None:
+                leaves += [np.zeros(0)] * 4
+            else:
+                leaves += [paths.columns.market, paths.columns.first, paths.columns.links, paths.flow]
+        self.recording.recorded.warm[_OWNER] = leaves
+        self.recording.note(label, np.append(x, number), np.append(value, slope))
+
+    def _paths(self, leaves: list[np.ndarray]) -> PathFlows | None:
+        market, first, links, flow = leaves
+        if not len(flow):
+            return None
+        network = self.question.network
+        fits = (
+            all(part.dtype.kind == "i" for part in (market, first, links))
+            and (len(market), len(first), int(first[-1])) == (len(flow), len(flow) + 1, len(links))
+            and bool((np.diff(market) >= 0).all() and (np.diff(first) >= 0).all() and first[0] == 0)
+            and 0 <= int(links.min()) <= int(links.max()) < network.n_links
+            and 0 <= int(market[0]) <= int(market[-1]) < network.n_pairs
+        )
+        if not fits:
+            raise CheckpointError("the checkpoint does not fit this network: its paths have another form")
+        return PathFlows(Columns(market, first, links, network.n_pairs, network.n_links), flow)

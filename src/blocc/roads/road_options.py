@@ -1,0 +1,98 @@
+"""What every search about roads can be told, checked; and which links it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocc._lib.arrays import Float, Int, NDArray
+from blocc.errors import OptionError
+from blocc.resume.file import open_recording
+from blocc.resume.recording import Recording
+from blocc.roads.leader import Budget, Question
+from blocc.roads.network import RoadNetwork
+from blocc.roads.recorded_leader import question_fingerprint
+from blocc.roads.search import Step
+
+
+@dataclass(frozen=True)
+class RoadOptions:
+    """Options of every search about roads."""
+
+    starts: int = 3  #: how many; the first begins with nothing, the others at random
+    seed: int = 0  #: of the random ones
+    tolerance: float = 1e-6  #: relative to the objective, what decisions around the answer may still gain
+    time_limit: float | None = None  #: seconds, after which the best answer so far comes back, assigned exactly
+    report: Callable[[Step], None] | None = None  #: called with every evaluation
+    checkpoint: str | Path | None = None  #: a file that the run keeps itself in
+    resume: str | Path | None = None  #: such a file to go on from; the run keeps itself in it as well
+    checkpoint_seconds: float = 5.0  #: between two times that it is written, at least
+
+    def __post_init__(self) -> None:
+        for name, least in (("starts", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+                raise OptionError(f"{name} must be an integer of at least {least}, got {value!r}")
+        check_positive("tolerance", self.tolerance)
+        check_positive("time_limit", self.time_limit, optional=True)
+
+    @classmethod
+    def from_names(cls, given: Mapping[str, Any]) -> RoadOptions:
+        """Options out of what was given by name."""
+        known = [option.name for option in fields(cls)]
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise OptionError(f"there is no option {unknown[0]!r}; options are {', '.join(known)}")
+        return cls(**given)
+
+    def recording(self, question: Question, budget: Budget | None) -> Recording:
+        """What the run is kept in; every mistake with the files is found out before any work."""
+        settings = {"question": type(question).__name__, "seed": self.seed, "tolerance": self.tolerance}
+        by = question_fingerprint(question, budget)
+        return open_recording(by, settings, np.zeros(0), self.checkpoint, self.resume, self.checkpoint_seconds)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those that an answer names."""
+        return {name: getattr(self, name) for name in ("starts", "seed", "tolerance", "time_limit")}
+
+
+def check_positive(name: str, value: Any, *, optional: bool = False) -> None:
+    """Refuse what is no positive finite number."""
+    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not (value is None and optional) and not (is_number and 0 < value < np.inf):
+        raise OptionError(f"{name} must be a positive number, got {value!r}")
+
+
+def chosen_links(network: RoadNetwork, given: Any) -> Int[NDArray, "n"]:
+    """Positions of the links that may change."""
+    try:
+        items = list(given)
+    except TypeError:
+        raise OptionError(f"candidates must be a list of link ids, got {given!r}") from None
+    if len(items) == network.n_links and all(isinstance(item, (bool, np.bool_)) for item in items):
+        chosen = np.flatnonzero(np.asarray(items))
+    else:
+        place = {key: position for position, key in enumerate(network.link_ids)}
+        unknown = [item for item in items if item not in place]
+        if unknown:
+            raise OptionError(f"candidates: there is no link {unknown[0]!r}; link_ids of the network name its links")
+        chosen = np.array([place[item] for item in items], dtype=np.int64)
+    if not len(chosen) or len(set(chosen.tolist())) < len(chosen):
+        raise OptionError("candidates must name at least one link, and none twice")
+    return chosen
+
+
+def per_candidate(name: str, value: Any, count: int) -> Float[NDArray, "n"]:
+    """One nonnegative number for each candidate, given as such or as one for all."""
+    try:
+        spread = np.broadcast_to(np.asarray(value, dtype=float), (count,)).astype(float)
+    except (TypeError, ValueError):
+        spread = np.full(1, np.nan)
+    if not np.isfinite(spread).all() or (spread < 0.0).any():
+        raise OptionError(f"{name} must be a number or one for each of the {count} candidates, finite and >= 0")
+    return spread
