@@ -42,6 +42,19 @@ def read_road_network(source: str | Path, *, drop_unreachable: bool = False) -> 
     raise BloccError(f"{path} is not a road network that blocc knows: it must be a *{SUFFIX} or a .json file")
 
 
+def network_document(network: RoadNetwork) -> dict[str, Any]:
+    """A network in the JSON format of this package, which :func:`read_road_network` reads."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": network.name,
+        "assumptions": list(network.assumptions),
+        "nodes": network.node_rows(),
+        "links": network.link_rows(),
+        "trips": network.trip_rows(),
+    }
+
+
 def _from_tntp(path: Path, drop_unreachable: bool) -> RoadNetwork:
     raw = read_tntp(path)
     if raw.markets is None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc._lib.tables import table_rows
+from blocc.errors import OptionError
 from blocc.roads.equilibrium import Pairs
 from blocc.roads.link_costs import LinkCosts, power_costs
 from blocc.transport.network.checked_rows import Table, identifier, raise_if_any
@@ -204,6 +205,36 @@ class RoadNetwork:
         return power_costs(self.free_flow_time, coefficient, self.power)
 
     # --- tables ---------------------------------------------------------------------------------------------------
+    def scaled(self, *, demand: float = 1.0, capacity: float = 1.0, time: float = 1.0) -> RoadNetwork:
+        """The same in other units: all trips, capacities and times (with tolls) multiplied, and a note for each."""
+        factors = {"demand": demand, "capacity": capacity, "time": time}
+        for name, factor in factors.items():
+            if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0.0 < factor < np.inf:
+                raise OptionError(f"{name} must be a positive number, got {factor!r}")
+        words = {"demand": "all trips", "capacity": "all capacities", "time": "all times and tolls"}
+        notes = [f"Multiplied: {words[name]} by {factor:g}." for name, factor in factors.items() if factor != 1.0]
+        return replace(
+            self,
+            demand=demand * self.demand,
+            capacity=capacity * self.capacity,
+            free_flow_time=time * self.free_flow_time,
+            toll=time * self.toll,
+            assumptions=(*self.assumptions, *notes),
+        )
+
+    def node_rows(self) -> list[dict[str, Any]]:
+        """The nodes as rows that :meth:`from_tables` reads."""
+        columns: dict[str, Any] = {"id": list(self.nodes)}
+        if len(self.coordinates):
+            columns |= dict(zip(("lon", "lat") if self.geographic else ("x", "y"), self.coordinates.T, strict=True))
+        return table_rows(columns if self.through.all() else columns | {"through": self.through})
+
+    def trip_rows(self, **figures: NDArray) -> list[dict[str, Any]]:
+        """The trips likewise, with further figures of their pairs."""
+        pairs = {"origin": self.origin, "destination": self.destination}
+        ends = {name: [self.nodes[i] for i in at] for name, at in pairs.items()}
+        return table_rows(ends | {"demand": self.demand} | figures)
+
     def link_rows(self, **figures: NDArray) -> list[dict[str, Any]]:
         """The links as rows that :meth:`from_tables` reads; or with other figures of theirs."""
         figures = figures or {name: getattr(self, name) for name in (*LINK_COLUMNS, "toll", "length")}
