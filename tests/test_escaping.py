@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from blocc.report.gis import geojson
 from blocc.report.study.study_page import study_page
 from blocc.report.study.study_tables import markdown_findings, markdown_rows, study_files
 from blocc.report.study.study_views import Findings, ItemView, Observation, Report, StudyView, Table
 from blocc.report.transport.design_figures import picture_files
+from blocc.report.transport.design_gis import design_layers
 from blocc.report.transport.design_page import report_page
 from blocc.report.transport.design_pdf import report_pdf
-from blocc.report.transport.design_tables import geojson, write_design
+from blocc.report.transport.design_tables import write_design
 from blocc.studies.study import Study
 from blocc.transport.network.files import read_network, write_network
 from browser import Page, needs_browser, visit
@@ -112,7 +114,7 @@ def test_markdown_holds_no_tags() -> None:
 
 def test_geojson_keeps_every_word() -> None:
     network = small_network(HOSTILE[:4])
-    document = json.loads(json.dumps(geojson(fake_design(network))))
+    document = json.loads(json.dumps(geojson(design_layers(fake_design(network)))))
     names = [part["properties"]["name"] for part in document["features"] if part["properties"]["kind"] == "node"]
     assert names == list(HOSTILE[:4])
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from blocc._lib.files import json_bytes, parse_json, plain, read_limited
 from blocc._lib.tables import csv_bytes
+from blocc.report.gis import geojson, geopackage_bytes
 from blocc.report.storage import StorageError, check_format, write_files
 from blocc.report.transport.design_columns import LINK_FIELDS, MARKET_FIELDS, column_rows
-from blocc.report.transport.design_gis import geojson, geopackage_bytes
+from blocc.report.transport.design_gis import design_layers
 from blocc.report.transport.design_series import hints, link_rows, market_rows, summary_rows, totals
 from blocc.report.workbook import workbook_bytes
 from blocc.result import History
@@ -50,13 +51,14 @@ def write_design(design: Design, folder: str | Path) -> list[Path]:
     # Everything is made before anything is written: a failure leaves the old files of a folder together.
     tables = {"summary": summary_rows(design), "links": link_rows(design), "markets": market_rows(design)}
     tables["columns"] = column_rows(design.network.units)
+    layers = design_layers(design)
     files = {
         "design.json": json_bytes(design_document(design)),
         "network.json": native.render(design.network),
         **{f"{name}.csv": csv_bytes(rows) for name, rows in tables.items()},
         "design.xlsx": workbook_bytes(tables),
-        "design.geojson": json_bytes(geojson(design), indent=None),
-        "design.gpkg": geopackage_bytes(design),
+        "design.geojson": json_bytes(geojson(layers), indent=None),
+        "design.gpkg": geopackage_bytes(layers),
         "report.html": report_page(design).encode(errors="replace"),
         **picture_files(design),
         "report.pdf": report_pdf(design),
