@@ -79,12 +79,7 @@ class DemandEstimate:
 
     def demand_rows(self) -> list[dict[str, Any]]:
         """Origin, destination, prior and estimated trips of every pair."""
-        network = self.network
-        ends = {
-            name: [network.nodes[i] for i in at]
-            for name, at in (("origin", network.origin), ("destination", network.destination))
-        }
-        return table_rows(ends | {"prior": self.prior.demand, "demand": self.demand})
+        return self.network.trip_rows(prior=self.prior.demand)
 
     def count_rows(self) -> list[dict[str, Any]]:
         """Every count: link, volume counted, of the prior, and of the estimate, residual and GEH."""

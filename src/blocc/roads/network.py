@@ -16,15 +16,17 @@ import numpy as np
 
 from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc._lib.tables import table_rows
-from blocc.errors import OptionError
+from blocc.errors import OptionError, ProblemError
 from blocc.roads.equilibrium import Pairs
 from blocc.roads.link_costs import LinkCosts, power_costs
-from blocc.transport.network.checked_rows import Table, identifier, raise_if_any
+from blocc.transport.network.checked_rows import Table, finite, identifier, is_blank, raise_if_any
 from blocc.transport.network.network import NodeId
 from blocc.transport.network.paths import cheapest_costs
 from blocc.transport.travellers.shortest_paths import Streets, streets_from
 
 LINK_COLUMNS = ("capacity", "free_flow_time", "b", "power")
+#: Decimal digits of trips^power, capacity^power and their quotient; with more, times would overflow.
+MOST_DIGITS = 250.0
 #: Powers beyond this make travel times that no double can hold.
 LARGEST_POWER = 50.0
 
@@ -64,17 +66,20 @@ class RoadNetwork:
         *,
         name: str = "roads",
         assumptions: Sequence[str] = (),
+        default_bpr: tuple[float, float] | None = None,
         drop_unreachable: bool = False,
     ) -> RoadNetwork:
         """Build a network out of rows, and name every row that is wrong.
 
         A node has ``id``, perhaps ``x`` and ``y`` or ``lon`` and ``lat``, and ``through``; a link ``from``, ``to``,
         ``capacity``, ``free_flow_time``, ``b`` and ``power``, perhaps ``toll``, ``length`` and ``link_id``; a row of
-        trips ``origin``, ``destination`` and ``demand``.
+        trips ``origin``, ``destination`` and ``demand``; rows of one pair are added up, with a note.
 
+        :param default_bpr: b and power of links that have none, with a note; None: such links are an error
         :param drop_unreachable: leave out trips between nodes that no path joins, with a note, instead of an error
         """
-        node_table, link_table, trip_table = Table("nodes", nodes), Table("links", links), Table("trips", trips)
+        link_data, filled = _with_default_bpr(links, default_bpr)
+        node_table, link_table, trip_table = Table("nodes", nodes), Table("links", link_data), Table("trips", trips)
         geographic = any("lon" in row or "lat" in row for row in node_table.data)
         ids = node_table.identifiers("id")
         axes = ("lon", "lat") if geographic else ("x", "y")
@@ -84,17 +89,18 @@ class RoadNetwork:
         origin, destination = (trip_table.references(column, index) for column in ("origin", "destination"))
         link_table.distinct(("from", "to"), tail, head, both="a link from a node to itself", told_apart_by="link_id")
         figures = {column: link_table.numbers((column,), least=0.0)[:, 0] for column in LINK_COLUMNS}
-        _check_links(link_table, figures)
-        given = [identifier(row.get("link_id")) for row in link_table.data]
+        given = link_table.values("link_id", identifier, "is not an id: it must be an integer or a text")
+        names = tuple(n if key is None else key for n, key in enumerate(given, 1))
         demand = trip_table.numbers(("demand",), least=0.0)[:, 0]
+        _check_links(link_table, figures, names, float(demand.sum()))
         for table, least in ((node_table, 2), (link_table, 1), (trip_table, 1)):
             table.at_least(least)
         tables = (node_table, link_table, trip_table)
         raise_if_any(name, tables)
-        notes = list(assumptions)
         kept = (demand > 0.0) & (origin != destination)
-        if within := float(demand[origin == destination].sum()):
-            notes.append(f"Dropped: {within:.6g} trips that begin and end at one node.")
+        notes = [*assumptions, *filled, *_trip_sentences(origin, destination, demand, kept)]
+        if not kept.any():
+            raise ProblemError(f"network {name!r} has no trips between different nodes")
         network = cls(
             name=name,
             nodes=tuple(ids),
@@ -108,7 +114,7 @@ class RoadNetwork:
             destination=destination,
             demand=demand,
             through=node_table.switches("through", True),
-            link_ids=tuple(n if key is None else key for n, key in enumerate(given, 1)),
+            link_ids=names,
             geographic=geographic,
             assumptions=tuple(notes),
         )._with_trips(kept)
@@ -129,6 +135,8 @@ class RoadNetwork:
         if drop:
             lost = float(self.demand[is_cut].sum())
             note = f"Dropped: {lost:.6g} trips of {int(is_cut.sum())} pairs that no path joins."
+            if is_cut.all():
+                raise ProblemError(f"network {self.name!r}: no path joins any pair with trips")
             return replace(self._with_trips(~is_cut), assumptions=(*self.assumptions, note))
         cut = {(int(o), int(d)) for o, d in zip(self.origin[is_cut], self.destination[is_cut], strict=True)}
         index = {key: position for position, key in enumerate(self.nodes)}
@@ -243,11 +251,60 @@ class RoadNetwork:
         return table_rows(ends | figures)
 
 
-def _check_links(table: Table, figures: Mapping[str, Float[NDArray, "links"]]) -> None:
-    """Capacities that can be divided by, and powers that can be taken."""
-    for row in np.flatnonzero((figures["capacity"] <= 0.0) & (figures["b"] > 0.0)):
+def _with_default_bpr(
+    links: Iterable[Mapping[str, Any]], default: tuple[float, float] | None
+) -> tuple[list[Mapping[str, Any]], list[str]]:
+    """Links with b and power filled in where they are missing and may be, and a sentence about it."""
+    rows = list(links)
+    if default is None:
+        return rows, []
+    values = [finite(value) for value in default] if isinstance(default, (tuple, list)) else []
+    if len(values) != 2 or any(value is None or value < 0.0 for value in values):
+        raise OptionError(f"default_bpr must be two numbers, b and power, not below 0, got {default!r}")
+    lines = []
+    for name, value in zip(("b", "power"), values, strict=True):
+        blank = [is_blank(row.get(name)) for row in rows]
+        rows = [{**row, name: value} if empty else row for row, empty in zip(rows, blank, strict=True)]
+        if any(blank):
+            lines.append(f"Filled in: {name} = {value:g} of {sum(blank)} links that have none.")
+    return rows, lines
+
+
+def _trip_sentences(
+    origin: Int[NDArray, "rows"],
+    destination: Int[NDArray, "rows"],
+    demand: Float[NDArray, "rows"],
+    kept: Bool[NDArray, "rows"],
+) -> list[str]:
+    """What becomes of trips that begin where they end, and of pairs that have several rows."""
+    lines = []
+    if within := float(demand[origin == destination].sum()):
+        lines.append(f"Dropped: {within:.6g} trips that begin and end at one node.")
+    ends = np.stack((origin[kept], destination[kept]), axis=1)
+    if again := len(ends) - len(np.unique(ends, axis=0)):
+        lines.append(f"Added up: {again} rows of trips of a pair that has one before.")
+    return lines
+
+
+def _check_links(
+    table: Table, figures: Mapping[str, Float[NDArray, "links"]], names: tuple[NodeId, ...], trips: float
+) -> None:
+    """Capacities that can be divided by, powers that can be taken, and a name for each."""
+    capacity, power = figures["capacity"], figures["power"]
+    grows = figures["b"] > 0.0
+    grows[[row for row, _ in table.complaints if row >= 0]] = False  # figures that are none need no second complaint
+    for row in np.flatnonzero((capacity <= 0.0) & grows):
         table.complain(int(row), "capacity", "must be positive where b is, since the time grows with volume / capacity")
-    for row in np.flatnonzero(figures["power"] > LARGEST_POWER):
+    for row in np.flatnonzero(power > LARGEST_POWER):
         table.complain(int(row), "power", f"must not be above {LARGEST_POWER:g}")
-    for row in np.flatnonzero((figures["b"] > 0.0) & (figures["power"] < 1.0)):
+    for row in np.flatnonzero(grows & (power < 1.0)):
         table.complain(int(row), "power", "must be at least 1 where b is positive")
+    room, most = np.where(capacity > 0.0, capacity, 1.0), max(trips, 1.0)
+    sizes = np.stack((np.abs(np.log10(room)), np.full(len(room), np.log10(most)), np.log10(most / room)))
+    for row in np.flatnonzero(grows & (power <= LARGEST_POWER) & (power * sizes.max(axis=0) > MOST_DIGITS)):
+        table.complain(int(row), "capacity", "and all trips, raised to this power, are more than a computer can hold")
+    seen: dict[NodeId, int] = {}
+    for position, name in enumerate(names):
+        if name in seen:
+            table.complain(position, "link_id", f"names {table.places[seen[name]]} too; {name!r} must name one link")
+        seen.setdefault(name, position)

@@ -51,22 +51,32 @@ GEOMETRY = {"geometry_id": ("geometry_id",), "geometry": ("geometry",)}
 
 def read_folder(folder: Path) -> RawNetwork:
     """The raw network that the CSV files of a folder describe."""
+    raw = read_streets(folder, LINK)
+    raw.zones, notes = _zones(raw.nodes)
+    raw.assumptions.extend(notes)
+    read_demand(folder, raw)
+    return raw
+
+
+def read_streets(folder: Path, link_columns: Mapping[str, tuple[str, ...]]) -> RawNetwork:
+    """The same without the demand, and without a node for each zone.
+
+    :param link_columns: what of ``link.csv`` is read, under which headings
+    """
     node = read_csv(folder / "node.csv", NODE, ("id", "x", "y"))
-    link = read_csv(folder / "link.csv", LINK, ("from", "to"))
-    config = _config(folder)
+    link = read_csv(folder / "link.csv", link_columns, ("from", "to"))
+    config = read_config(folder)
     name = config.get("dataset_name") or folder.resolve().name or "network"
-    zones, zone_notes = _zones(node.rows)
     names = {"x": "lon", "y": "lat"} if config.get("crs", "").lower() in GEOGRAPHIC else {}
     starts = (config.get("start_low", ""), config.get("start_high", ""))
     lines, line_notes = _lines(folder, link.rows)
     assumptions = [line for line in config.get("assumptions", "").splitlines() if line]
-    assumptions += [*not_used(node.unused, "node.csv"), *not_used(link.unused, "link.csv"), *line_notes, *zone_notes]
-    raw = RawNetwork(
+    assumptions += [*not_used(node.unused, "node.csv"), *not_used(link.unused, "link.csv"), *line_notes]
+    return RawNetwork(
         name=name,
         nodes=[{names.get(key, key): value for key, value in _node(row).items()} for row in node.rows],
         links=_links(link.rows, lines, name),
         markets=None,
-        zones=zones,
         zones_from="node.csv",
         start_range=starts if any(starts) else None,
         notes=config.get("notes", ""),
@@ -76,10 +86,13 @@ def read_folder(folder: Path) -> RawNetwork:
         units=_units(config, all(is_blank(row.get("time")) for row in link.rows)),
         demand_expected=f"demand.csv in {folder}",
     )
+
+
+def read_demand(folder: Path, raw: RawNetwork) -> None:
+    """Give a network the demand of its folder, where that has any."""
     if (folder / "demand.csv").is_file():
         demand = read_csv(folder / "demand.csv", MARKET, ("origin", "destination", "demand"))
         raw.set_demand(Demand(demand.rows, tuple(not_used(demand.unused, "demand.csv"))), keep_zero=True)
-    return raw
 
 
 def render(network: TransportNetwork) -> dict[str, bytes]:
@@ -155,7 +168,7 @@ def _renamed(rows: Iterable[Row], headings: Mapping[str, str]) -> list[Row]:
     return [{heading: row.get(name, "") for heading, name in headings.items()} for row in rows]
 
 
-def _config(folder: Path) -> Mapping[str, str]:
+def read_config(folder: Path) -> Mapping[str, str]:
     """The one row of config.csv; empty where the folder has none."""
     path = folder / "config.csv"
     rows = read_csv(path, CONFIG, ()).rows if path.is_file() else []
@@ -190,7 +203,7 @@ def _links(records: list[dict[str, str]], lines: Mapping[str, Any], name: str) -
     return rows
 
 
-def _zones(nodes: Iterable[Mapping[str, str]]) -> tuple[dict[NodeId, NodeId] | None, tuple[str, ...]]:
+def _zones(nodes: Iterable[Row]) -> tuple[dict[NodeId, NodeId] | None, tuple[str, ...]]:
     """The first node of each zone; None where no node names one."""
     zones: dict[NodeId, NodeId] = {}
     shared: set[NodeId] = set()
