@@ -40,6 +40,8 @@ class RoadAssignment:
     """Volumes and times of all links, and the proof. ``print`` explains it."""
 
     network: RoadNetwork
+    capacity: Float[NDArray, "links"]  #: of each link: the network's own, or what was given in its place
+    toll: Float[NDArray, "links"]  #: of each link, likewise
     flow: Float[NDArray, "links"]  #: volume of each link
     time: Float[NDArray, "links"]  #: travel time of each link at that volume
     path_cost: Float[NDArray, "pairs"]  #: the cheapest path of each pair
@@ -68,7 +70,7 @@ class RoadAssignment:
     def volume_over_capacity(self) -> Float[NDArray, "links"]:
         """How full each link is."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return self.flow / self.network.capacity
+            return self.flow / self.capacity
 
     def __repr__(self) -> str:
         lines = [
@@ -191,6 +193,8 @@ def road_assignment(
     total = float(times @ found.volume)
     return RoadAssignment(
         network=network,
+        capacity=capacity,
+        toll=toll,
         flow=found.volume,
         time=times,
         path_cost=found.path_cost,

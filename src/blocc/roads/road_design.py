@@ -6,11 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from blocc._lib.arrays import Float, NDArray
 from blocc.result import Status
 from blocc.roads.assign import RoadAssignment
 from blocc.roads.checks import assumed_lines, certificate_checks
 from blocc.roads.network import RoadNetwork
+from blocc.roads.road_options import chosen_links
 from blocc.roads.search import Start, Step
 from blocc.transport.design.checks import check_lines
 
@@ -54,6 +57,16 @@ class RoadDesign:
     def relative_gap(self) -> float:
         """Of the drivers' equilibrium in the answer."""
         return self.after.relative_gap
+
+    @property
+    def cost_by_link(self) -> Float[NDArray, "links"]:
+        """What the construction of each link costs."""
+        costs = np.zeros(self.network.n_links)
+        if self.kind == "expansion":
+            chosen = chosen_links(self.network, self.settings["candidates"])
+            cost, exponent = (np.asarray(self.settings[name], dtype=float) for name in ("cost", "exponent"))
+            costs[chosen] = cost * self.expansion[chosen] ** exponent
+        return costs
 
     def finished(self, remark: str, seconds: float) -> RoadDesign:
         """The same with a remark about its checkpoint, and what it took in all."""
