@@ -18,6 +18,7 @@ from blocc.roads.leader import Budget, Question
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_design import RoadDesign
 from blocc.roads.road_options import RoadOptions, check_positive, chosen_links, per_candidate
+from blocc.roads.rounding import size_lists, size_table
 from blocc.roads.search import Search, judged, search
 from blocc.roads.tolls import Tolling
 from blocc.run.conclude import versions
@@ -31,6 +32,7 @@ def expand_network(
     exponent: Any = 1.0,
     max_expansion: Any = None,
     budget: float | None = None,
+    sizes: Any = None,
     **options: Any,
 ) -> RoadDesign:
     """Choose how much to widen each candidate link so that travel time and construction together are least.
@@ -47,6 +49,9 @@ def expand_network(
     :param exponent: 1 for costs in proportion, 2 for quadratic ones; at least 1
     :param max_expansion: the most that may be added to each, or one for all; None: no more than could ever pay
     :param budget: the most that all construction may cost
+    :param sizes: what can be built on a link: a list, or a number whose multiples are meant (a lane); or a mapping from
+        every candidate to either. Nothing is always possible. None: any capacity. The answer is then the best among the
+        neighbours of the one without sizes, and the same bound holds
     """
     began = time.perf_counter()
     check_network(network)
@@ -61,11 +66,12 @@ def expand_network(
     if (network.b[chosen] <= 0.0).any():
         link = network.link_ids[int(chosen[np.argmax(network.b[chosen] <= 0.0)])]
         raise OptionError(f"candidates: link {link!r} has b = 0, so that more capacity saves no time")
+    lists = None if sizes is None else size_lists(sizes, _names(network, chosen))
     request = StopRequest()
     with interruptible(request, signal.SIGTERM):
         before = assign(network)
-        upper = _most(network, before.total_travel_time, chosen, figures, max_expansion)
-        question = Expansion(network, chosen, np.zeros(len(chosen)), upper, **figures)
+        upper, table = _limits(network, before.total_travel_time, chosen, figures, max_expansion, lists)
+        question = Expansion(network, chosen, np.zeros(len(chosen)), upper, **figures, sizes=table)
         limit = None if budget is None else Budget(question.own, float(budget))
         found, remark = _searched(question, _starts(question, told), limit, told, request, is_convex=True)
     assert found.best is not None
@@ -82,7 +88,13 @@ def expand_network(
         "cost": question.own(x)[0],
         "bound_expansion": None if found.bound_at is None else _by_link(network, chosen, found.bound_at, 0.0),
     }
-    settings = {"candidates": _names(network, chosen), **figures, "max_expansion": upper, "budget": budget}
+    settings = {
+        "candidates": _names(network, chosen),
+        **figures,
+        "max_expansion": upper,
+        "budget": budget,
+        "sizes": sizes,
+    }
     design = _design(network, found, told, before, after, decided, settings)
     return design.finished(remark, time.perf_counter() - began)
 
@@ -200,6 +212,24 @@ def _by_link(
     spread = np.full(network.n_links, elsewhere)
     spread[chosen] = values
     return spread
+
+
+def _limits(
+    network: RoadNetwork,
+    total: float,
+    chosen: Int[NDArray, "n"],
+    figures: dict[str, Float[NDArray, "n"]],
+    given: Any,
+    lists: list[float | Float[NDArray, "sizes"]] | None,
+) -> tuple[Float[NDArray, "n"], Float[NDArray, "n sizes"] | None]:
+    """The most that each candidate may get, and the sizes that it may get."""
+    if lists is None:
+        return _most(network, total, chosen, figures, given), None
+    most = [np.nan if isinstance(sizes, float) else float(sizes[-1]) for sizes in lists]
+    if given is not None or np.isnan(most).any():
+        most = np.fmin(most, _most(network, total, chosen, figures, given))
+    table = size_table(lists, np.asarray(most))
+    return np.where(np.isfinite(table), table, 0.0).max(axis=1), table
 
 
 def _most(

@@ -20,6 +20,7 @@ class Expansion(Question):
 
     cost: Float[NDArray, "n"]  #: coefficient of each link's cost
     exponent: Float[NDArray, "n"]  #: cost x^exponent
+    sizes: Float[NDArray, "n sizes"] | None = None  #: what can be built
 
     def capacity(self, x: Float[NDArray, "n"]) -> Float[NDArray, "links"]:
         """The capacity of every link, what is added included."""

@@ -55,6 +55,11 @@ class Question(ABC):
         return np.zeros(len(x))
 
     @property
+    def sizes(self) -> Float[NDArray, "n sizes"] | None:
+        """The decisions that are possible, ascending in each row, infinite where it has fewer; None: all."""
+        return None
+
+    @property
     def present(self) -> Float[NDArray, "n"]:
         """The decision that leaves everything as it is."""
         return self.lower

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from blocc.result import Status
 from blocc.resume.recording import Recording
 from blocc.roads.leader import LAST_GAP, Budget, Leader, Question, Reached, descend, within
 from blocc.roads.recorded_leader import RecordedLeader
+from blocc.roads.rounding import round_to_sizes, sizes_below
 
 #: Probes around the answer: how many directions, and how far relative to the range of a decision.
 PROBES, DISTANCES = 20, (1e-2, 1e-3)
@@ -84,11 +86,12 @@ def search(
     def look(gamma: float, x: Float[NDArray, "n"], value: float) -> None:
         step = Step(elapsed(), len(found.starts), gamma, value)
         found.steps.append(step)
+        last.append(x)
         if report is not None and not recording.replaying:
             report(step)
         heed()
 
-    leader = RecordedLeader(question, look, recording=recording)
+    leader, last = RecordedLeader(question, look, recording=recording), deque([question.present], maxlen=1)
 
     def all_starts() -> None:
         leader.exact(question.present)  # to leave everything as it is
@@ -97,9 +100,21 @@ def search(
 
     def closing() -> None:
         leader.on_step = lambda gamma, x, value: None
+        if found.stopped is not None:  # in the middle of a descent, whose last point may be the best so far
+            here = within(last[0].copy(), question, budget)
+            leader.exact(here)
+            if is_convex and found.bound_at is None:
+                found.bound, found.bound_at = leader.bound(here, budget), here
         assert leader.best is not None
-        leader.best = leader.exact(leader.best.x, LAST_GAP)
-        if found.stopped is None:
+        at = leader.best.x
+        if question.sizes is not None:
+            at = sizes_below(question, at)
+            if found.stopped is None:
+                leader.on_step = look
+                at = round_to_sizes(leader, leader.best.x, budget).x
+                found.improvement = 0.0
+        leader.best = leader.exact(at, LAST_GAP)
+        if found.stopped is None and question.sizes is None:
             leader.on_step = heed
             _probe(leader, found, budget, tolerance)
 
