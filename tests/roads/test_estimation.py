@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from blocc.roads import RoadNetwork, assign, estimate_demand, read_road_network
 from blocc.roads.demand_estimate import geh
 from blocc.roads.estimation import Estimation
 from blocc.roads.leader import Leader
+from blocc.roads.search import Step
 
 
 def town() -> RoadNetwork:
@@ -137,6 +139,23 @@ def test_limits_of_time_and_of_trips() -> None:
     assert any(f"Link {link!r} was counted" in note for note in estimate_demand(network, {link: 0.5}).assumptions)
 
 
+def test_an_interrupted_estimate_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    network = town()
+    counts, whole = planted(network, 3), []
+    once = estimate_demand(network, counts, prior_weight=0.1, report=whole.append)
+    file = tmp_path / "run.blocc"
+
+    def stop(step: Step) -> None:
+        if step.value == whole[30].value:
+            raise KeyboardInterrupt
+
+    part = estimate_demand(network, counts, prior_weight=0.1, report=stop, checkpoint=file, checkpoint_seconds=0.0)
+    assert part.status is Status.INTERRUPTED
+    again = estimate_demand(network, counts, prior_weight=0.1, resume=file)
+    assert again.success
+    np.testing.assert_array_equal(again.demand, once.demand)
+
+
 def test_counts_on_links_without_time() -> None:
     """No gamma keeps their penalised costs positive: the exact value alone is descended."""
     links = [
@@ -146,7 +165,7 @@ def test_counts_on_links_without_time() -> None:
     ]
     trips = [{"origin": "zone", "destination": "b", "demand": 2.0}]
     network = RoadNetwork.from_tables([{"id": n} for n in ("zone", "a", "b")], links, trips)
-    found = estimate_demand(network, {1: 3.0}, prior_weight=1.0)
+    found = estimate_demand(network, {1: 3.0}, prior_weight=1.0, starts=2)
     # (d - 2)^2 / 2 + (d - 3)^2 / 3 is least at d = 2.4.
     assert found.demand[0] == pytest.approx(2.4, rel=1e-6)
     assert found.after.flow[1] == pytest.approx(1.0)
@@ -169,6 +188,7 @@ def test_counts_on_links_without_time() -> None:
         ({"tolerance": 0.0}, "tolerance"),
         ({"time_limit": -1.0}, "time_limit"),
         ({"network": None}, "RoadNetwork"),
+        ({"start": 2}, "no option 'start'"),
     ],
 )
 def test_wrong_arguments(wrong: dict[str, Any], words: str) -> None:

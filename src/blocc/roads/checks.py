@@ -10,6 +10,7 @@ from blocc.transport.design.checks import Check
 
 if TYPE_CHECKING:
     from blocc.roads.assign import RoadAssignment
+    from blocc.roads.demand_estimate import DemandEstimate
     from blocc.roads.road_design import RoadDesign
 
 #: What trips may be lost or invented at a node, relative to all trips.
@@ -39,11 +40,15 @@ def assignment_checks(assignment: RoadAssignment) -> list[Check]:
     return [_check(*row) for row in rows]
 
 
+def answer_checks(answer: RoadDesign | DemandEstimate) -> list[Check]:
+    """The certificate of the drivers' answer, and what is left to gain."""
+    allowed = float(answer.settings["tolerance"]) * (1.0 + abs(answer.objective))
+    return [*assignment_checks(answer.after), _check("decision: gain left", answer.stationarity, allowed)]
+
+
 def certificate_checks(design: RoadDesign) -> list[Check]:
     """The certificate of a design, number by number."""
-    rows = assignment_checks(design.after)
-    allowed = float(design.settings["tolerance"]) * (1.0 + abs(design.objective))
-    rows.append(_check("decision: gain left", design.stationarity, allowed))
+    rows = answer_checks(design)
     if (budget := design.settings.get("budget")) is not None:
         rows.append(_check("decision: over the budget", max(0.0, design.cost / budget - 1.0), 1e-9))
     return rows

@@ -11,7 +11,7 @@ from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.tables import table_rows
 from blocc.result import Status
 from blocc.roads.assign import RoadAssignment
-from blocc.roads.checks import assignment_checks
+from blocc.roads.checks import answer_checks, assumed_lines
 from blocc.roads.network import RoadNetwork
 from blocc.roads.search import Step
 from blocc.transport.design.checks import check_lines
@@ -98,11 +98,9 @@ class DemandEstimate:
             f"  {len(self.count)} counts         GEH at most {was.max():.3g} before, {now.max():.3g} after; "
             f"below {GOOD_GEH:g}: {int((was < GOOD_GEH).sum())} before, {int((now < GOOD_GEH).sum())} after",
             "  certificate",
-            *check_lines(assignment_checks(self.after)),
-            f"    trips around the answer gain {self.stationarity:.1e}",
-            "  assumptions",
-            *(f"    {note}" for note in self.assumptions),
+            *check_lines(answer_checks(self)),
             f"  {self.evaluations} evaluations, {self.seconds:.3g} s",
+            *assumed_lines(self.assumptions),
         ]
         return "\n".join(lines)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +13,13 @@ import numpy as np
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.files import shown
 from blocc.errors import OptionError
+from blocc.outer.monitor import StopRequest, interruptible
 from blocc.roads.assign import RoadAssignment, assign, check_network, road_assignment
 from blocc.roads.demand_estimate import DemandEstimate
 from blocc.roads.estimation import Estimation
 from blocc.roads.network import RoadNetwork
-from blocc.roads.search import Step, judged, search
+from blocc.roads.road_options import RoadOptions, searched
+from blocc.roads.search import Search, judged
 from blocc.run.conclude import versions
 from blocc.transport.network.checked_rows import LARGEST, finite, identifier
 
@@ -33,37 +36,31 @@ def estimate_demand(
     prior_weight: Any = 1.0,
     count_weight: Any = 1.0,
     max_factor: float = 10.0,
-    tolerance: float = 1e-6,
-    time_limit: float | None = None,
-    report: Callable[[Step], None] | None = None,
+    **options: Any,
 ) -> DemandEstimate:
     """Estimate the trips of every pair from counted volumes.
 
     The leader minimises ``sum prior_weight (trips - prior)^2 / prior + sum count_weight (volume - count)^2 / count``,
     drivers answer with a user equilibrium. With both weights 1, trips and counts vary like numbers of independent
     drivers do; a prior that is off by a share r of its trips, with counts off by a share s, has the weights
-    ``1 / (r^2 prior)`` and ``1 / (s^2 count)``.
+    ``1 / (r^2 prior)`` and ``1 / (s^2 count)``. ``options`` are the fields of
+    :class:`~blocc.roads.road_options.RoadOptions`, as for :func:`~blocc.roads.expand_network`; the first of the
+    ``starts``, of which there is one unless told otherwise, is the prior.
 
     :param network: roads with the prior trips; pairs without any stay without
     :param counts: the volume of each counted link, by its ``link_ids``
     :param prior_weight: a number above 0, or one for each pair; small: the counts decide
     :param count_weight: a number above 0, or one for each count in their order
     :param max_factor: trips of a pair are at most this multiple of the prior ones
-    :param tolerance: relative to the objective, what trips around the answer may still gain
-    :param time_limit: seconds, after which the best answer so far comes back
-    :param report: called with every evaluation
     """
+    began = time.perf_counter()
     check_network(network)
+    told = RoadOptions.from_names({"starts": 1} | options)
     counted, count = _counts(network, counts)
     of_prior = _weights("prior_weight", prior_weight, network.n_pairs)
     of_counts = _weights("count_weight", count_weight, len(count))
-    for name, value, least in (("max_factor", max_factor, 1.0), ("tolerance", tolerance, 0.0)):
-        if (number := finite(value)) is None or number <= least:
-            raise OptionError(f"{name} must be a number above {least:g}, got {shown(value)}")
-    if time_limit is not None and not (finite(time_limit) or 0.0) > 0.0:
-        raise OptionError(f"time_limit must be a positive number of seconds, got {shown(time_limit)}")
-    began = time.perf_counter()
-    before = assign(network)
+    if (finite(max_factor) or 0.0) <= 1.0:
+        raise OptionError(f"max_factor must be a number above 1, got {shown(max_factor)}")
     largest = float(count.max()) or 1.0
     question = Estimation(
         network,
@@ -75,41 +72,50 @@ def estimate_demand(
         count,
         of_counts / np.maximum(count, LEAST_COUNT * largest),
     )
-    found = search(
-        question,
-        [question.present],
-        budget=None,
-        is_convex=False,
-        time_limit=time_limit,
-        tolerance=tolerance,
-        report=report,
-    )
+    random = np.random.default_rng(told.seed)
+    starts = [np.exp(0.3 * (n > 0) * random.normal(size=network.n_pairs)) for n in range(told.starts)]
+    request = StopRequest()
+    with interruptible(request, signal.SIGTERM):
+        before = assign(network)
+        found, remark = searched(question, starts, None, told, request, is_convex=False)
+    settings = {"prior_weight": of_prior, "count_weight": of_counts, "max_factor": float(max_factor), **told.settings}
+    return _estimate(question, found, before, remark, time.perf_counter() - began, settings)
+
+
+def _estimate(
+    question: Estimation,
+    found: Search,
+    before: RoadAssignment,
+    remark: str,
+    seconds: float,
+    settings: dict[str, Any],
+) -> DemandEstimate:
     assert found.best is not None
-    x, answer = found.best.x, found.best.answer
-    status, message = judged(found, tolerance)
+    network, x, answer = question.network, found.best.x, found.best.answer
+    status, message = judged(found, settings["tolerance"])
     estimated = replace(network, demand=network.demand * x)
     after = road_assignment(estimated, answer, question.follower_costs(x), network.capacity, network.toll)
-    from_prior = float(of_prior @ (network.demand * (x - 1.0) ** 2))
-    from_counts = float(question.count_weight @ (answer.volume[counted] - count) ** 2)
     notes = _sentences(question, x, after)
     estimated = replace(estimated, assumptions=(*network.assumptions, *notes))
+    from_prior = float(question.prior_weight @ (network.demand * (x - 1.0) ** 2))
+    from_counts = float(question.count_weight @ (answer.volume[question.counted] - question.count) ** 2)
     return DemandEstimate(
         network=estimated,
         prior=network,
-        counted=counted,
-        count=count,
+        counted=question.counted,
+        count=question.count,
         objective=from_prior + from_counts,
         prior_distance=from_prior,
         count_distance=from_counts,
         before=before,
-        after=replace(after, network=estimated, message=message),
+        after=replace(after, network=estimated),
         status=status,
-        message=message,
+        message=message + remark,
         stationarity=found.improvement,
         history=tuple(found.steps),
         evaluations=found.evaluations,
-        seconds=time.perf_counter() - began,
-        settings={"max_factor": max_factor, "tolerance": tolerance},
+        seconds=seconds,
+        settings=settings,
         versions=versions(),
     )
 

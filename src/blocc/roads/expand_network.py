@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from blocc.roads.expansion import Expansion
 from blocc.roads.leader import Budget, Question
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_design import RoadDesign
-from blocc.roads.road_options import RoadOptions, check_positive, chosen_links, per_candidate
+from blocc.roads.road_options import RoadOptions, check_positive, chosen_links, per_candidate, searched
 from blocc.roads.rounding import size_lists, size_table
-from blocc.roads.search import Search, judged, search
+from blocc.roads.search import Search, judged
 from blocc.roads.tolls import Tolling
 from blocc.run.conclude import versions
 
@@ -73,7 +72,7 @@ def expand_network(
         upper, table = _limits(network, before.total_travel_time, chosen, figures, max_expansion, lists)
         question = Expansion(network, chosen, np.zeros(len(chosen)), upper, **figures, sizes=table)
         limit = None if budget is None else Budget(question.own, float(budget))
-        found, remark = _searched(question, _starts(question, told), limit, told, request, is_convex=True)
+        found, remark = searched(question, _starts(question, told), limit, told, request, is_convex=True)
     assert found.best is not None
     x = found.best.x
     added = _by_link(network, chosen, x, 0.0)
@@ -123,7 +122,7 @@ def second_best_tolls(
         upper = np.full(len(chosen), 3.0 * float(right.max()) + 1e-12) if most is None else most
         question = Tolling(network, chosen, np.zeros(len(chosen)), upper)
         first = [np.minimum(right[chosen], upper), *_starts(question, told)][: told.starts]
-        found, remark = _searched(question, first, None, told, request, is_convex=False)
+        found, remark = searched(question, first, None, told, request, is_convex=False)
     found.bound = optimum.total_travel_time * (1.0 - optimum.relative_gap)
     assert found.best is not None
     x = found.best.x
@@ -140,32 +139,6 @@ def second_best_tolls(
         network, found, told, before, after, decided, {"candidates": _names(network, chosen), "max_toll": upper}
     )
     return design.finished(remark, time.perf_counter() - began)
-
-
-def _searched(
-    question: Question,
-    starts: list[Float[NDArray, "n"]],
-    budget: Budget | None,
-    told: RoadOptions,
-    request: StopRequest,
-    *,
-    is_convex: bool,
-) -> tuple[Search, str]:
-    """What a search found, and what the user has to know about its checkpoint."""
-    recording = told.recording(question, budget)
-    with closing(recording):
-        found = search(
-            question,
-            starts,
-            budget=budget,
-            is_convex=is_convex,
-            time_limit=told.time_limit,
-            tolerance=told.tolerance,
-            report=told.report,
-            recording=recording,
-            request=request,
-        )
-    return found, recording.remark()
 
 
 def _design(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.errors import OptionError
+from blocc.outer.monitor import StopRequest
 from blocc.resume.file import open_recording
 from blocc.resume.recording import Recording
 from blocc.roads.leader import Budget, Question
 from blocc.roads.network import RoadNetwork
 from blocc.roads.recorded_leader import question_fingerprint
-from blocc.roads.search import Step
+from blocc.roads.search import Search, Step, search
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,32 @@ class RoadOptions:
     def settings(self) -> dict[str, Any]:
         """Those that an answer names."""
         return {name: getattr(self, name) for name in ("starts", "seed", "tolerance", "time_limit")}
+
+
+def searched(
+    question: Question,
+    starts: list[Float[NDArray, "n"]],
+    budget: Budget | None,
+    told: RoadOptions,
+    request: StopRequest,
+    *,
+    is_convex: bool,
+) -> tuple[Search, str]:
+    """What a search found, and what the user has to know about its checkpoint."""
+    recording = told.recording(question, budget)
+    with closing(recording):
+        found = search(
+            question,
+            starts,
+            budget=budget,
+            is_convex=is_convex,
+            time_limit=told.time_limit,
+            tolerance=told.tolerance,
+            report=told.report,
+            recording=recording,
+            request=request,
+        )
+    return found, recording.remark()
 
 
 def check_positive(name: str, value: Any, *, optional: bool = False) -> None:

@@ -143,7 +143,7 @@ def _from(
     question, before, began = leader.question, leader.evaluations, elapsed()
     x = within(start, question, budget)
     least = np.inf
-    for gamma in question.gammas[2 if found.starts else 0 :]:
+    for gamma in question.gammas[2 if found.starts else 0 :] or question.gammas[-1:]:
         x = descend(lambda at, gamma=gamma: leader.penalty(at, gamma), x, question, budget)  # type: ignore[misc]
         if gamma == 0.0 and is_convex:
             found.bound, found.bound_at = leader.bound(x, budget), x
