@@ -216,5 +216,5 @@ def figures(
 ) -> Figures:
     """Values and residuals of the follower's problem at one point, compiled once for each problem."""
     at_x, at_y, *prices = (np.asarray(part, dtype=np.float64) for part in (x, y, *multipliers))
-    found: Figures = jax.device_get(flat.program(_figures)(at_x, at_y, Multipliers(*prices)))
+    found: Figures = flat.program(_figures)(at_x, at_y, Multipliers(*prices))
     return found

@@ -80,9 +80,10 @@ class FlatProblem:
         return self if self.rebind is None else self.rebind(data)
 
     def program(self, function: Callable[..., R], *fixed: Hashable, is_loop: bool = False) -> Callable[..., R]:
-        """``function(flat, *fixed, *arguments)`` as a compiled function of the arguments.
+        """``function(flat, *fixed, *arguments)`` as a compiled function of the arguments, with results in NumPy.
 
-        It is compiled once for each ``function`` and ``fixed``, whatever the data; well where it takes many steps.
+        It is compiled once for each ``function`` and ``fixed``, whatever the data; well where it takes many steps: the
+        results of such a loop stay where they are, for the next call of it.
         """
         made = self.store.get((Program, function, *fixed), lambda: self._make_program(function, fixed, is_loop))
         return partial(made, self.data)
@@ -93,10 +94,11 @@ class FlatProblem:
 
         over_data.__name__ = function.__name__  # what JAX calls it in its logs and in its cache
         # A few thousand products without matrices: unless the data are very large, optimising them takes longer.
-        large = self.n_y + sum(int(np.size(leaf)) for leaf in jax.tree.leaves(self.data)) > _MANY
+        # Where simple terms keep most entries at zero, even then there are few of them.
+        large = self.prox is None and self.n_y + sum(int(np.size(leaf)) for leaf in jax.tree.leaves(self.data)) > _MANY
         matrix_free = self.n_y >= _FEW and self.n_inequality + self.n_equality == 0
         matrix_free &= all(getattr(part, "differentiates", True) for part in fixed)  # other oracles factorise, or loop
-        return Program(over_data, quickly=False if is_loop or large else matrix_free or None)
+        return Program(over_data, quickly=False if is_loop or large else matrix_free or None, to_host=not is_loop)
 
     def once(self, make: Callable[..., R], *fixed: Hashable) -> R:
         """What ``make(flat, *fixed)`` returned for the first of the problems that differ only in their data."""

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from blocc._lib.precision import double_precision
@@ -62,10 +64,12 @@ def _compiled(traced: jax.stages.Traced, quickly: bool | None) -> jax.stages.Com
 
 
 def _largest_array(program: ClosedJaxpr | Jaxpr) -> int:
-    """Numbers in the largest array that a program is given or computes."""
+    """Numbers in the largest array that a program is given or computes on the way to its results."""
     inner: Any = getattr(program, "jaxpr", program)
     found = [math.prod(atom.aval.shape) for atom in (*inner.constvars, *inner.invars)]
     for equation in inner.eqns:
+        if equation.outvars == inner.outvars:
+            continue  # small results may be packed in a long row
         found += [math.prod(getattr(atom.aval, "shape", ())) for atom in equation.outvars]
         parts = [
             part for value in equation.params.values() for part in (value if isinstance(value, tuple) else (value,))
@@ -138,16 +142,45 @@ def compile_ahead(
     return compiled, seconds
 
 
+class _Packing:
+    """A function whose results leave as one array: fetching fifty small ones takes longer than computing them."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.__name__ = function.__name__
+        self._structure: Any = None
+        self._parts: list[tuple[int, int, tuple[int, ...], np.dtype[Any]]] = []  #: where each result is, and its form
+
+    def __call__(self, *arguments: Any) -> jax.Array:
+        """The numbers of all results in a row; each of them is exact as a float64."""
+        leaves, self._structure = jax.tree.flatten(self._function(*arguments))
+        ends = np.cumsum([0, *(math.prod(jnp.shape(leaf)) for leaf in leaves)]).tolist()
+        forms = [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
+        self._parts = [(a, b, *form) for a, b, form in zip(ends, ends[1:], forms, strict=False)]
+        return jnp.concatenate([jnp.ravel(jnp.asarray(leaf, jnp.float64)) for leaf in leaves])
+
+    def unpacked(self, packed: jax.Array) -> Any:
+        """The results, in NumPy."""
+        row, double = np.asarray(packed), np.dtype(np.float64)
+        parts = [
+            row[a:b].reshape(shape) if kind == double else row[a:b].astype(kind).reshape(shape)
+            for a, b, shape, kind in self._parts
+        ]
+        return jax.tree.unflatten(self._structure, parts)
+
+
 class Program(Generic[R]):
     """A function that is compiled, in double precision, for the first arguments it is called with.
 
     Later arguments must have the same structure, shapes and dtypes. With ``quickly`` it is optimised less; None: if it
-    is small.
+    is small. With ``to_host`` its results are in NumPy; otherwise they stay where they were computed.
     """
 
-    def __init__(self, function: Callable[..., R], quickly: bool | None = None) -> None:
-        self._function, self._quickly = function, quickly
-        self._compiled: Callable[..., R] | None = None
+    def __init__(self, function: Callable[..., R], quickly: bool | None = None, to_host: bool = False) -> None:
+        self._packing = _Packing(function) if to_host else None
+        self._function: Callable[..., Any] = self._packing or function
+        self._quickly = quickly
+        self._compiled: Callable[..., Any] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -160,7 +193,9 @@ class Program(Generic[R]):
             with self._lock:
                 if self._compiled is None:
                     self._compiled, _ = compile_ahead(self._function, *arguments, quickly=self._quickly)
-        return self._compiled(*arguments)
+        found = self._compiled(*arguments)
+        told: R = found if self._packing is None else self._packing.unpacked(found)
+        return told
 
 
 class Store:

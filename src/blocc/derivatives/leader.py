@@ -133,7 +133,7 @@ def regular_answer(problem: BilevelProblem, result: Result) -> RegularAnswer:
         point = KKTPoint(jnp.asarray(start), *(jnp.zeros(count) for count in rows))
         best: _Step | None = None
         for count in range(_NEWTON):
-            found = jax.device_get(flat.program(_step, oracle)(point, jnp.asarray(count == 0)))
+            found = flat.program(_step, oracle)(point, jnp.asarray(count == 0))
             if best is None or not found.leader.error >= best.leader.error:
                 best = found
             if found.follower.finding != Finding.REGULAR or found.leader.error <= 1e-3 * SOLVED:

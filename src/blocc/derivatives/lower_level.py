@@ -70,7 +70,7 @@ def lower_level(problem: BilevelProblem, x: PyTree, data: PyTree | None = None) 
         if traced:
             found = flat.once(_traceable, oracle)(numbers, point)
         else:
-            found = jax.device_get(flat.bind(numbers).program(_answer, oracle)(point))
+            found = flat.bind(numbers).program(_answer, oracle)(point)
         return LowerLevel(
             problem.y_set.unravel(found.y),
             Multipliers(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +59,7 @@ def sensitivity(problem: BilevelProblem, result: Result) -> Sensitivity:
     _check_solved(problem, result)
     known = regular_answer(problem, result)
     with double_precision():
-        jacobians = jax.device_get(problem.flat.program(_jacobians)(known))
+        jacobians: Any = problem.flat.program(_jacobians)(known)
     return Sensitivity(
         _structured(problem, problem.x_set.template, jacobians.x),
         _structured(problem, problem.y_set.template, jacobians.y),

@@ -127,7 +127,7 @@ def _quadratics(flat: FlatProblem, name: str) -> Quadratics:
     rows, n = jax.eval_shape(_function(flat, name), *_arguments(flat)).shape[0], flat.n_x + flat.n_y
     if rows * n * n > _MOST_NUMBERS:
         raise NotRecognised(f"{shown} has {rows} rows of {n} variables, too many for matrices of second derivatives")
-    told = jax.device_get(flat.program(_coefficients, name, found.degree > 1)())
+    told = flat.program(_coefficients, name, found.degree > 1)()
     form = Quadratics(*(np.asarray(part, dtype=np.float64) for part in told))
     if not all(np.isfinite(part).all() for part in form):
         raise NotRecognised(f"{shown} has coefficients that are not finite")

@@ -15,6 +15,7 @@ from blocc.judge.derivatives import Local
 from blocc.problem import FlatProblem
 
 _PULL = 0.1  #: weight of the equations "unit = 1", for what the derivatives leave open
+_ROUNDING = 1e-14  #: derivatives of one function below this share of the largest are zero up to rounding
 
 
 class Units(NamedTuple):
@@ -29,11 +30,6 @@ class Units(NamedTuple):
     upper_inequality: np.ndarray
 
 
-def _noise(*parts: np.ndarray) -> float:
-    """Derivatives of one function below this size are zero up to rounding."""
-    return 1e-14 * max(float(np.max(np.abs(part), initial=0.0)) for part in parts)
-
-
 def balance(flat: FlatProblem, found: Local) -> Units:
     """Base-two logarithms of the units that bring the derivatives closest to one, in least squares."""
     n_x, n = flat.n_x, flat.n_x + flat.n_y
@@ -44,25 +40,17 @@ def balance(flat: FlatProblem, found: Local) -> Units:
     )
     counts = [len(rows) for rows in jacobians]
     total = n + 2 + sum(counts)
-    lines: list[np.ndarray] = [_PULL * np.eye(total)]
-    sizes: list[np.ndarray] = [np.zeros(total)]
+    matrix, right = _PULL**2 * np.eye(total), np.zeros(total)
 
-    def add(
-        function: int, entries: np.ndarray, smallest: float, first: np.ndarray, second: np.ndarray | None = None
-    ) -> None:
-        """One equation for every entry beyond rounding: log|entry| + log units = 0."""
-        entries = np.abs(entries)
-        keep = entries > smallest
-        line = np.zeros((int(keep.sum()), total))
-        position = np.arange(len(line))
-        line[position, function] += 1.0
-        line[position, first[keep]] += 1.0
-        if second is not None:
-            line[position, second[keep]] += 1.0
-        # All entries of one function together weigh as much as those of any other.
-        weight = 1.0 / np.sqrt(max(1.0, len(line) / n))
-        lines.append(weight * line)
-        sizes.append(-weight * np.log2(entries[keep]))
+    def add(entries: np.ndarray, functions: int, *units: np.ndarray) -> None:
+        """One equation for every entry: log|entry| + log units = 0. Their normal equations are well conditioned."""
+        line = np.zeros((len(entries), total))
+        for unit in units:
+            line[np.arange(len(line)), unit] += 1.0
+        # All entries of one function together weigh no more than a gradient.
+        weight = 1.0 / max(1.0, len(line) / (n * functions))
+        matrix[...] += weight * (line.T @ line)
+        right[...] -= weight * (line.T @ np.log2(np.abs(entries)))
 
     variables = np.arange(n)
     objectives = (
@@ -74,17 +62,17 @@ def balance(flat: FlatProblem, found: Local) -> Units:
         if follower:  # what only depends on x means nothing to the follower
             slope, bend = np.where(variables < n_x, 0.0, slope), bend.copy()
             bend[:n_x, :n_x] = 0.0
-        rounding = _noise(slope, bend)
+        rounding = _ROUNDING * max(float(np.max(np.abs(part), initial=0.0)) for part in (slope, bend))
         # Close to a stationary point slopes are small by chance: they say nothing about units.
         slope = np.where(np.abs(slope) >= 1e-3 * np.max(np.abs(bend), axis=1, initial=0.0), slope, 0.0)
-        add(place, slope, rounding, variables)
-        add(place, bend.ravel(), rounding, np.repeat(variables, n), np.tile(variables, n))
-    row = n + 2
-    for jacobian in jacobians:
-        for gradient in jacobian:
-            add(row, gradient, _noise(gradient), variables)
-            row += 1
-    solved = np.linalg.lstsq(np.concatenate(lines), np.concatenate(sizes), rcond=None)[0]
+        for part in (slope, bend):
+            among = np.nonzero(np.abs(part) > rounding)
+            add(part[among], 1, np.full(len(among[0]), place), *among)
+    rows = np.concatenate(jacobians)
+    if len(rows):
+        row, variable = np.nonzero(np.abs(rows) > _ROUNDING * np.max(np.abs(rows), axis=1, keepdims=True))
+        add(rows[row, variable], len(rows), n + 2 + row, variable)
+    solved = np.linalg.solve(matrix, right)
     cuts = np.cumsum([n_x, flat.n_y, 1, 1, *counts])[:-1]
     x, y, upper, lower, *rest = np.split(solved, cuts)
     return Units(x, y, upper[0], lower[0], *rest)

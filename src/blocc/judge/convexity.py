@@ -88,8 +88,8 @@ def jensen(flat: FlatProblem, x: AnyArray, y: AnyArray, gamma: float = 1.0, seed
     local = _local(flat, x, y)
     offsets = np.concatenate([_tangent(local, offsets), _inside(local, size, generator, y.size)[:count]])
     arguments = (np.asarray(part, np.float64) for part in (x, gamma, y + offsets))
-    found = jax.device_get(flat.program(_all_excesses)(*arguments))
-    lower, inequality, equality, penalised, feasible = found
+    found = flat.program(_all_excesses)(*arguments)
+    lower, inequality, equality, penalised, feasible = (np.asarray(part) for part in found)
 
     def worst(values: np.ndarray, mask: np.ndarray) -> float:
         usable = values[mask & np.isfinite(values)]
@@ -139,7 +139,7 @@ def _around(flat: FlatProblem, x: Array, y: Array) -> _Local:
 
 
 def _local(flat: FlatProblem, x: AnyArray, y: AnyArray) -> _Local:
-    found = jax.device_get(flat.program(_around)(np.asarray(x), np.asarray(y)))
+    found = flat.program(_around)(np.asarray(x), np.asarray(y))
     local = _Local(*(part if np.isfinite(part).all() else part[:0] for part in found))
     if flat.y_set.is_box and flat.n_y <= _DENSE and len(local.slack) == len(local.inequality):
         low, high = flat.y_set.bounds_flat()

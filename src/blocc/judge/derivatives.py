@@ -47,7 +47,7 @@ class Local(NamedTuple):
     @property
     def finite(self) -> bool:
         """Whether every number is finite."""
-        return all(np.isfinite(part).all() for part in self)
+        return bool(np.isfinite(np.concatenate([np.ravel(part) for part in self])).all())
 
 
 def size_of(flat: FlatProblem) -> int:
@@ -104,4 +104,4 @@ def local(
     prices = [
         np.zeros(size) if given is None else np.asarray(given) for given, size in ((mu, n_inequality), (nu, n_equality))
     ]
-    return jax.device_get(flat.program(_local)(np.asarray(x), np.asarray(y), *prices))
+    return flat.program(_local)(np.asarray(x), np.asarray(y), *prices)

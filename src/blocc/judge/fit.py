@@ -16,11 +16,20 @@ def nonnegative_fit(columns: np.ndarray, target: np.ndarray) -> np.ndarray:
     candidates = [np.zeros(count)]
     with suppress(RuntimeError):  # too many steps
         candidates.append(scipy.optimize.nnls(columns, target, maxiter=20 * count + 100)[0])
-    small = 1e-12 * float(np.linalg.norm(target))
-    if _error(columns, target, candidates[-1]) > small:
+    if not _is_best(columns, target, candidates[-1]):
         candidates.append(scipy.optimize.lsq_linear(columns, target, bounds=(0.0, np.inf), method="bvls", tol=1e-15).x)
     refined = [_refined(columns, target, weights) for weights in candidates]
     return min([*candidates, *refined], key=lambda weights: _error(columns, target, weights))
+
+
+def _is_best(columns: np.ndarray, target: np.ndarray, weights: np.ndarray) -> bool:
+    """Whether weights leave nothing, or nothing that columns can take: normal to those in use, away from the others."""
+    left = target - columns @ weights
+    error = float(np.linalg.norm(left))
+    if error <= 1e-12 * float(np.linalg.norm(target)):
+        return True
+    slopes = columns.T @ left
+    return bool(np.max(np.where(weights > 0.0, np.abs(slopes), slopes)) <= 1e-10 * error)
 
 
 def _refined(columns: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -286,8 +286,10 @@ def _newton(flat: FlatProblem, r: Reply, held: np.ndarray) -> tuple[np.ndarray, 
         if step >= 3 and 0.3 < ratio < 0.97 and abs(ratio - before) < 0.02:
             stretch, ratio = 1.0 / (1.0 - ratio), 0.0
         wanted = y + stretch * change
-        y, last = np.clip(wanted, low, high), size  # beyond its bounds g may have no value
-        cut = cut or bool(np.max(np.abs(wanted - y) / sizes.y, initial=0.0) > 1e-9)
-        if size <= 1e-12:
+        inside = np.clip(wanted, low, high)  # beyond its bounds g may have no value
+        cut = cut or bool(np.max(np.abs(wanted - inside) / sizes.y, initial=0.0) > 1e-9)
+        moved = float(np.max(np.abs(inside - y) / sizes.y, initial=0.0))
+        y, last = inside, size
+        if size <= 1e-12 or moved <= 1e-15:  # there, or held by bounds that cut the same step again and again
             break
     return y, prices, cut

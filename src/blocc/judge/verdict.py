@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from blocc.inner.choice import general_oracles
@@ -262,7 +261,7 @@ class Judge:
             return None
         solve = self.flat.program(violation, general_oracles(self.flat)[0])
         middle = self.flat.y_set.interior_flat()
-        found = jax.device_get(solve(np.asarray(x), np.asarray(1e-9), middle, np.asarray(False)))
+        found = solve(np.asarray(x), np.asarray(1e-9), middle, np.asarray(False))
         return np.asarray(found.gradient) if found.solved and found.value > 0.0 else None
 
     def _kink(self, here: Value, slope: Slope) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray
@@ -126,17 +125,14 @@ class Evaluator:
         accuracy = number(max(question.tolerance, oracle.finest))
         easier = () if self.flat.easier is None else self.flat.easier(self.flat.data)
         if np.isinf(question.gamma):
-            found = self.flat.program(evaluate_exactly, oracle)(x, leader, warm, accuracy)
-            return self._counted(found)
+            return self._counted(self.flat.program(evaluate_exactly, oracle)(x, leader, warm, accuracy))
         for data in easier:  # leads to the problem proper: its answer is where that one begins
             warm = self.flat.bind(data).program(evaluate, oracle)(x, gamma, leader, warm, accuracy).warm
         return self._counted(self.flat.program(evaluate, oracle)(x, gamma, leader, warm, accuracy))
 
     def _counted(self, found: Evaluation) -> Evaluation:
-        """The evaluation in NumPy, but for its warm start."""
-        plain: Evaluation = jax.device_get(found._replace(warm=()))
-        self.inner_iterations += int(plain.follower.iterations) + int(plain.penalised.iterations)
-        return plain._replace(warm=found.warm)
+        self.inner_iterations += int(found.follower.iterations) + int(found.penalised.iterations)
+        return found
 
     def violation(self, x: Float[AnyArray, "n_x"]) -> Violation:
         """The smallest violation of the coupled constraints that the follower can reach at ``x``, and its gradient."""
@@ -146,10 +142,10 @@ class Evaluator:
         oracle = general_oracles(self.flat)[0]  # a problem's own oracle knows nothing of the elastic problem
         solve = self.flat.program(violation, oracle)
         at, accuracy = np.asarray(x), np.asarray(1e-9)
-        found = jax.device_get(solve(at, accuracy, self.flat.y_set.interior_flat(), np.asarray(False)))
+        found = solve(at, accuracy, self.flat.y_set.interior_flat(), np.asarray(False))
         if not found.solved and oracle.begin_at(self.flat, self.flat.y_set.interior_flat()) is not None:
             # A function may have no derivative in the middle of Y.
-            found = jax.device_get(solve(at, accuracy, recovery.beside_the_middle(self.flat), np.asarray(True)))
+            found = solve(at, accuracy, recovery.beside_the_middle(self.flat), np.asarray(True))
         self._violation = np.array(x), found
         return found
 
@@ -166,8 +162,7 @@ class Evaluator:
     @property
     def advance(self) -> Callable[..., spectral.SpectralState]:
         """One compiled step of the spectral method's state machine over X; its states are in NumPy."""
-        step = self.flat.program(spectral.advance)
-        return lambda *given: jax.device_get(step(*given))
+        return self.flat.program(spectral.advance)
 
     def leader_constraint(self, x: Float[AnyArray, "n_x"], y: Any) -> Float[NDArray, "n_upper"]:
         """The leader's own constraint G(x, y), flat."""

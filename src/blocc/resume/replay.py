@@ -56,7 +56,7 @@ def compare_with_problem(flat: FlatProblem, found: Evaluation, count: int) -> No
     if not found.usable:  # where the follower has no answer, nothing is to be expected of numbers
         return
     bare = jax.tree.map(np.asarray, found._replace(warm=()))
-    now, then = jax.device_get(flat.program(_recomputed)(bare)), _recorded(bare)
+    now, then = flat.program(_recomputed)(bare), _recorded(bare)
     points = (bare.x, bare.follower.y, bare.penalised.y, bare.follower.multipliers, then)
     size = 1.0 + max(float(np.max(np.abs(leaf), initial=0.0)) for leaf in jax.tree.leaves(points))
     for name, before in then.items():
