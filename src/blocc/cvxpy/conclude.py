@@ -1,0 +1,105 @@
+"""The result of a run, in the user's names, units and signs."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocc._lib.arrays import AnyArray
+from blocc.cvxpy.judge import Around, Exact
+from blocc.cvxpy.model import Model, Vector
+from blocc.lagrangian import Multipliers
+from blocc.outer.tolerances import Endpoint
+from blocc.result import Certificate, History, Result, Status
+from blocc.run.conclude import versions
+
+if TYPE_CHECKING:
+    from blocc.cvxpy.run import ConicRun
+
+
+def assemble(
+    run: ConicRun,
+    x: Vector,
+    end: Endpoint | None,
+    here: Exact | None,
+    spread: float | None,
+    around: Around | None,
+    status: Status,
+    message: str,
+) -> Result:
+    """The result, in the user's names, units and signs."""
+    problem, model, e = run.problem, run.model, None if end is None else end.evaluation
+    names = [one.name() for follower in model.followers for one in follower.variables]
+    y = {} if here is None else dict(zip(names, here.values, strict=False))
+    kkt = run.judge.residuals(x, here)
+    upper = np.nan if here is None else problem.sign * here.upper
+    lower = np.nan if here is None else sum(s * v for s, v in zip(problem.lower_signs, here.lower, strict=True))
+    scale = run.units.upper
+    certificate = Certificate(
+        stationarity=kkt[0],
+        feasibility=kkt[1],
+        complementarity=kkt[2],
+        penalty_gap=np.inf if e is None else scale * e.gap,
+        distance=np.inf if e is None else e.distance,
+        stationarity_x=np.inf if end is None else scale * end.stationarity,
+        radius=0.0 if end is None else end.radius,
+        leader_violation=np.inf if here is None else here.violation,
+        exact=here is not None and max(kkt) <= 1e-5,
+    )
+    settings = {
+        "front": "cvxpy",
+        **{name: getattr(run.options, name) for name in ("tolerance", "gamma", "solver", "max_iterations", "seed")},
+        "spread": spread,
+        "probed_improvement": None if around is None else around.improvement,
+    }
+    penalised = np.nan if e is None else problem.sign * scale * float(e.upper_penalised)
+    return Result(
+        x={name: np.asarray(value) for name, value in model.x_set.unravel(x).items()},
+        y=y,
+        y_penalty=y if e is None else _named(model, e.penalised.y),
+        multipliers=_multipliers(model, here),
+        upper_value=float(upper),
+        lower_value=float(lower),
+        upper_value_penalty=float(penalised),
+        gamma=np.inf if e is None else float(e.gamma),
+        status=status,
+        message=message,
+        certificate=certificate,
+        history=History(list(run.monitor.rows)),
+        counts={"evaluations": run.evaluator.evaluations, "inner_iterations": run.evaluator.inner_iterations},
+        seconds={"compile": 0.0, "run": perf_counter() - run.began},
+        name=problem.name,
+        settings=settings,
+        versions=versions(),
+    )
+
+
+def _named(model: Model, seen: AnyArray) -> dict[str, np.ndarray]:
+    found, at = {}, 0
+    for follower in model.followers:
+        for variable in follower.variables:
+            size = follower.program.variables[variable.id].size
+            part = np.asarray(seen[at : at + size])
+            found[variable.name()] = part.reshape(variable.shape, order="F") if size == variable.size else part
+            at += size
+    return found
+
+
+def _multipliers(model: Model, here: Exact | None) -> Multipliers:
+    """Prices of the followers' constraints by their place in the follower's list."""
+    inequality: dict[str, np.ndarray] = {}
+    equality: dict[str, np.ndarray] = {}
+    if here is not None:
+        at = 0
+        for index, follower in enumerate(model.followers):
+            for place, constraint in enumerate(follower.constraints):
+                price = here.prices[at]
+                at += 1
+                if price is not None:
+                    name = f"{place}" if len(model.followers) == 1 else f"{index}.{place}"
+                    kind = equality if type(constraint).__name__ in ("Equality", "Zero") else inequality
+                    kind[name] = np.asarray(price)
+    found: Any = (inequality, equality)
+    return Multipliers(*found)

@@ -1,0 +1,207 @@
+"""A convex problem of CVXPY's as a cone program whose numbers are affine in the parameters.
+
+CVXPY's canonical form, once made, holds sparse maps from the parameters theta to the numbers of
+
+    minimise  q'z + z'Pz/2 + d   subject to   Az + b in K.
+
+So a new theta costs a few sparse products, and so does the derivative of the optimal value in theta: with an answer z
+and its multipliers lambda it is that of ``q'z + z'Pz/2 + d - lambda'(Az + b)`` along the same maps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+
+from blocc._lib.arrays import Float, Int, NDArray
+from blocc.errors import ProblemError
+
+
+class Block(NamedTuple):
+    """Where a variable, a parameter or a constraint lies in a vector."""
+
+    start: int
+    size: int
+
+    @property
+    def slice(self) -> slice:
+        """The same as a slice."""
+        return slice(self.start, self.start + self.size)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The entries of a sparse matrix as an affine function of the parameters (and of the number one behind them)."""
+
+    rows: Int[NDArray, " entries"]
+    columns: Int[NDArray, " entries"]
+    shape: tuple[int, int]
+    map: sp.csr_array  #: from parameters to entries
+
+    @classmethod
+    def of(cls, tensor: Any, n_rows: int, n_columns: int, n_parameters: int) -> Entries:
+        """From CVXPY's tensor, whose rows are the entries of the matrix column by column."""
+        if tensor is None:
+            none = np.zeros(0, dtype=np.int64)
+            return cls(none, none, (n_rows, n_columns), sp.csr_array((0, n_parameters + 1)))
+        rows = sp.csr_array(tensor)
+        used = np.flatnonzero(np.diff(rows.indptr))
+        return cls(used % n_rows, used // n_rows, (n_rows, n_columns), rows[used])
+
+    def at(self, theta: Float[NDArray, " parameters"]) -> sp.csc_array:
+        """The matrix at ``theta``, with the same pattern everywhere."""
+        return sp.csc_array((self.map @ theta, (self.rows, self.columns)), shape=self.shape)
+
+    def slope(self, left: Float[NDArray, " rows"], right: Float[NDArray, " columns"]) -> Float[NDArray, " parameters"]:
+        """The derivative of ``left' M right`` in the parameters."""
+        return np.asarray(self.map.T @ (left[self.rows] * right[self.columns]))
+
+
+class Numbers(NamedTuple):
+    """A cone program at one theta."""
+
+    quadratic: sp.csc_array  #: P
+    linear: Float[NDArray, " n"]  #: q
+    constant: float  #: d
+    matrix: sp.csc_array  #: A
+    offset: Float[NDArray, " m"]  #: b
+
+
+class ConeSizes(NamedTuple):
+    """The cones of K in their order: rows of zeros, of nonnegative numbers, then blocks."""
+
+    zero: int
+    nonnegative: int
+    second_order: tuple[int, ...] = ()
+    semidefinite: tuple[int, ...] = ()  #: orders of the matrices, whose upper triangles are the rows
+    exponential: int = 0
+    power: tuple[float, ...] = ()
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether there is no curved cone."""
+        return not (self.second_order or self.semidefinite or self.exponential or self.power)
+
+    @property
+    def kinds(self) -> list[int]:
+        """Numbers of rows of each kind, in their order."""
+        triangles = sum(order * (order + 1) // 2 for order in self.semidefinite)
+        curved = [sum(self.second_order), triangles, 3 * self.exponential, 3 * len(self.power)]
+        return [self.zero, self.nonnegative, *curved]
+
+    @classmethod
+    def joined(cls, parts: list[ConeSizes]) -> ConeSizes:
+        """The cones of several programs side by side."""
+        return cls(*(sum(group[1:], start=group[0]) for group in zip(*parts, strict=True)))
+
+
+@dataclass(frozen=True)
+class ConeProgram:
+    """A cone program over parameters."""
+
+    quadratic: Entries
+    objective: sp.csr_array  #: from parameters to (q, d)
+    constraint: Entries  #: (A, b), b as the last column
+    cones: ConeSizes
+    variables: dict[int, Block]  #: by the identity of the user's variable; what CVXPY added has none
+    parameters: dict[int, Block]
+    constraints: dict[int, Block]  #: rows of the user's constraints, for linear cones
+
+    @property
+    def n(self) -> int:
+        """Number of columns."""
+        return self.quadratic.shape[0]
+
+    @property
+    def m(self) -> int:
+        """Number of rows."""
+        return self.constraint.shape[0]
+
+    @property
+    def n_parameters(self) -> int:
+        """Length of theta without the number one behind it."""
+        return int(self.objective.shape[1]) - 1
+
+    def theta(self, values: dict[int, Any]) -> Float[NDArray, " parameters"]:
+        """The vector of parameters out of their values."""
+        found = np.ones(self.n_parameters + 1)
+        for identity, block in self.parameters.items():
+            found[block.slice] = np.asarray(values[identity], dtype=np.float64).ravel(order="F")
+        return found
+
+    def at(self, theta: Float[NDArray, " parameters"]) -> Numbers:
+        """The numbers at ``theta``."""
+        both, costs = self.constraint.at(theta), self.objective @ theta
+        offset = both[:, [self.n]].toarray().ravel()
+        return Numbers(self.quadratic.at(theta), costs[:-1], float(costs[-1]), both[:, : self.n], offset)
+
+    def slope(
+        self, z: Float[NDArray, " n"], prices: Float[NDArray, " m"], weight: float = 1.0
+    ) -> Float[NDArray, " parameters"]:
+        """The derivative of the Lagrangian ``weight (q'z + z'Pz/2 + d) - prices'(Az + b)`` in the parameters."""
+        extended = np.append(z, 1.0)
+        costs = self.objective.T @ extended + 0.5 * self.quadratic.slope(z, z)
+        return np.asarray(weight * costs - self.constraint.slope(prices, extended))
+
+
+def canonical(objective: cp.Expression, constraints: list[cp.Constraint], what: str) -> ConeProgram:
+    """The cone program of ``minimise objective subject to constraints``.
+
+    :param what: the problem in the words of an error
+    """
+    problem = cp.Problem(cp.Minimize(objective), constraints)
+    unset = [parameter for parameter in problem.parameters() if parameter.value is None]
+    for parameter in unset:  # their numbers are not used, but CVXPY wants some
+        parameter.value = parameter.project(np.ones(parameter.shape))
+    try:
+        data, _, inverse = problem.get_problem_data(cp.CLARABEL, ignore_dpp=False)
+    except cp.error.SolverError as error:
+        raise ProblemError(f"{what} cannot be written as a cone program: {error}") from error
+    finally:
+        for parameter in unset:
+            parameter.value = None
+    program = data["param_prob"]
+    if program.cone_dims.pnd:
+        raise ProblemError(f"{what} has power cones of more than three dimensions; write geometric means of two")
+    return _converted(program, problem, inverse)
+
+
+def _converted(program: Any, problem: cp.Problem, inverse: Any) -> ConeProgram:
+    n, m, count = program.x.size, program.constr_size, program.total_param_size
+    dims = program.cone_dims
+    cones = ConeSizes(dims.zero, dims.nonneg, tuple(dims.soc), tuple(dims.psd), dims.exp, tuple(dims.p3d))
+    parameters = {
+        parameter.id: Block(program.param_id_to_col[parameter.id], parameter.size) for parameter in program.parameters
+    }
+    columns = {one.id: Block(program.var_id_to_col[one.id], one.size) for one in program.variables}
+    # A variable with attributes (nonnegative, symmetric, ...) is another one in the cone program.
+    lowered = {old: new.id for step in inverse if _lowers(step) for old, new in step[0].items()}
+    variables = {one.id: columns[lowered.get(one.id, one.id)] for one in problem.variables()}
+    return ConeProgram(
+        Entries.of(program.P, n, n, count),
+        sp.csr_array(program.q),
+        Entries.of(program.A, m, n + 1, count),
+        cones,
+        variables,
+        parameters,
+        _linear_rows(program, problem),
+    )
+
+
+def _lowers(step: Any) -> bool:
+    """Whether a step of CVXPY's on the way to the cone program replaced variables."""
+    return isinstance(step, tuple) and len(step) == 3 and isinstance(step[0], dict)
+
+
+def _linear_rows(program: Any, problem: cp.Problem) -> dict[int, Block]:
+    """The rows of the user's own equalities and inequalities; constraints of other kinds have none."""
+    rows, at = {}, 0
+    ordered = [*program.constr_map[cp.Zero], *program.constr_map[cp.NonNeg]]
+    for constraint in ordered:
+        rows[constraint.id] = Block(at, constraint.size)
+        at += constraint.size
+    return {one.id: rows[one.id] for one in problem.constraints if one.id in rows}

@@ -1,0 +1,252 @@
+"""F_gamma for a follower written in CVXPY: two calls of a cone solver, and Danskin's rule along CVXPY's own maps.
+
+The outer methods see the same interface as elsewhere. An infinite gamma asks for f(x, y(x)) itself; its derivative is
+extrapolated from those of F_gamma at two gammas, whose error is of first order in 1 / gamma.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from blocc._lib.arrays import AnyArray, Float
+from blocc.cvxpy.elastic import least_violation
+from blocc.cvxpy.model import Model, Vector
+from blocc.cvxpy.penalised import Weighted
+from blocc.cvxpy.solvers import ConeAnswer, Outcome, SolverName, solve
+from blocc.inner.elastic import Violation
+from blocc.inner.protocol import InnerCode, InnerSolution
+from blocc.lagrangian import Multipliers, Residuals
+from blocc.outer import spectral
+from blocc.outer.evaluator import Boundary, Evaluator
+from blocc.outer.monitor import Monitor
+from blocc.outer.recovery import Question
+from blocc.penalty import Evaluation
+
+#: Gammas from which the derivative of f(x, y(x)) is extrapolated, in units in which f and g are of order one.
+_LIMIT = (1e3, 2e3)
+_FINEST = 1e-11
+_CODES = {
+    Outcome.SOLVED: InnerCode.CONVERGED,
+    Outcome.INACCURATE: InnerCode.STALLED,
+    Outcome.INFEASIBLE: InnerCode.INFEASIBLE,
+    Outcome.UNBOUNDED: InnerCode.UNBOUNDED,
+    Outcome.FAILED: InnerCode.STALLED,
+}
+
+
+class Units(NamedTuple):
+    """Sizes of the two objectives: what the outer methods see is divided by them."""
+
+    upper: float = 1.0
+    lower: float = 1.0
+
+
+class ConicEvaluator(Evaluator):
+    """Evaluates F_gamma at one x by a cone solver."""
+
+    def __init__(self, model: Model, monitor: Monitor, solver: SolverName, units: Units, seed: int = 0) -> None:
+        super().__init__(model, (), monitor, seed)  # type: ignore[arg-type]
+        self.model, self.solver, self.units = model, solver, units
+
+    def below(self, x: Vector, tolerance: float) -> list[ConeAnswer]:
+        """The followers' own answers."""
+        return [
+            solve(one.program.at(theta), one.program.cones, tolerance, self.solver)
+            for one, theta in zip(self.model.followers, self.model.follower_thetas(x), strict=True)
+        ]
+
+    def compute(self, question: Question) -> Evaluation:
+        """F_gamma and its gradient, or why there is none."""
+        x, tolerance = np.asarray(question.x, dtype=np.float64), max(float(question.tolerance), _FINEST)
+        followers = self.below(x, tolerance)
+        if not all(one.is_usable for one in followers):
+            return self._unusable(x, question.gamma, followers)
+        if np.isinf(question.gamma):
+            return self._limit(x, followers)
+        return self._penalised(x, float(question.gamma), followers, tolerance)
+
+    def _penalised(self, x: Vector, gamma: float, followers: list[ConeAnswer], tolerance: float) -> Evaluation:
+        model, units = self.model, self.units
+        norm = max(1.0, gamma)
+        thetas = model.follower_thetas(x)
+        at = Weighted(1.0 / (norm * units.upper), gamma / (norm * units.lower), model.leader_theta(x), thetas)
+        found = solve(model.penalised.numbers(at), model.penalised.cones, tolerance)
+        if not found.is_usable:
+            return self._unusable(x, gamma, followers, found)
+        upper, lower = model.penalised.slopes(at, found.z, found.prices)
+        value, gradient = norm * found.value, norm * model.slope_in_x(upper, lower)
+        weight = gamma / units.lower
+        for index, (one, follower) in enumerate(zip(followers, model.followers, strict=True)):
+            if model.penalised.has_prices(index):
+                continue  # the gap of duality needs no value below
+            value -= weight * one.value
+            slope = follower.program.slope(one.z, weight * one.prices, weight)
+            lone = [slope if k == index else None for k in range(len(followers))]
+            gradient -= model.slope_in_x(None, lone)
+        own, own_slope = model.own.value_and_slope(model.values(x))
+        value, gradient = value + own / units.upper, gradient + own_slope / units.upper
+        answers, prices = model.penalised.answers(found.z), model.penalised.multipliers(found.z)
+        return self._evaluation(x, gamma, value, gradient, followers, found, answers, prices)
+
+    def _evaluation(
+        self,
+        x: Vector,
+        gamma: float,
+        value: float,
+        gradient: Vector,
+        followers: list[ConeAnswer],
+        found: ConeAnswer,
+        answers: Sequence[Vector],
+        prices: Sequence[Vector | None],
+    ) -> Evaluation:
+        model, units = self.model, self.units
+        own = [one.z for one in followers]
+        own_prices = [one.prices for one in followers]
+        upper_own, violation_own = model.upper(x, own, own_prices)
+        upper_other, violation_other = model.upper(x, answers, prices)
+        thetas = model.follower_thetas(x)
+        excess, lower_other = 0.0, 0.0
+        for one, follower, theta, z in zip(followers, model.followers, thetas, answers, strict=True):
+            numbers = follower.program.at(theta)
+            lower_other += float(numbers.linear @ z + 0.5 * z @ (numbers.quadratic @ z) + numbers.constant)
+            excess = max(excess, _excess(numbers, one, z, follower.program.cones.is_linear))
+        self.inner_iterations += sum(one.iterations for one in followers) + found.iterations
+        residuals = _residuals(followers)
+        lower_own = sum(one.value for one in followers)
+        number = np.asarray
+        return Evaluation(
+            x=x,
+            gamma=number(gamma),
+            value=number(value),
+            gradient=gradient,
+            follower=_solution(model.seen(own, own_prices), followers, residuals, lower_own / units.lower),
+            penalised=_solution(model.seen(answers, prices), [found], _residuals([found]), value),
+            upper_follower=number(upper_own / units.upper),
+            upper_penalised=number(upper_other / units.upper),
+            lower_follower=number(lower_own / units.lower),
+            lower_penalised=number(lower_other / units.lower),
+            violation_follower=number(violation_own),
+            violation_penalised=number(violation_other),
+            cross=residuals,
+            excess=number(excess),
+            usable=number(bool(np.isfinite(value) and np.isfinite(gradient).all())),
+            warm=(),
+        )
+
+    def _limit(self, x: Vector, followers: list[ConeAnswer]) -> Evaluation:
+        """f(x, y(x)), with the derivative extrapolated."""
+        near, far = (self._penalised(x, gamma, followers, _FINEST) for gamma in _LIMIT)
+        if not (near.usable and far.usable):
+            return near if not near.usable else far
+        ratio = _LIMIT[1] / _LIMIT[0]
+        gradient = (ratio * np.asarray(far.gradient) - np.asarray(near.gradient)) / (ratio - 1.0)
+        infinite = np.asarray(np.inf)
+        return far._replace(
+            gamma=infinite,
+            value=far.upper_follower,
+            gradient=gradient,
+            penalised=far.follower,
+            upper_penalised=far.upper_follower,
+            lower_penalised=far.lower_follower,
+            violation_penalised=far.violation_follower,
+            excess=infinite,
+        )
+
+    def _unusable(
+        self, x: Vector, gamma: float, followers: list[ConeAnswer], penalised: ConeAnswer | None = None
+    ) -> Evaluation:
+        nothing = np.full(self.model.n_seen, np.nan)
+        lost = np.asarray(np.nan)
+        infinite = Residuals(*(np.asarray(np.inf) for _ in Residuals._fields))
+        return Evaluation(
+            x=x,
+            gamma=np.asarray(gamma),
+            value=lost,
+            gradient=np.full(len(x), np.nan),
+            follower=_solution(nothing, followers, infinite, np.nan),
+            penalised=_solution(nothing, [penalised] if penalised else followers, infinite, np.nan),
+            upper_follower=lost,
+            upper_penalised=lost,
+            lower_follower=lost,
+            lower_penalised=lost,
+            violation_follower=np.asarray(np.inf),
+            violation_penalised=np.asarray(np.inf),
+            cross=infinite,
+            excess=np.asarray(np.inf),
+            usable=np.asarray(False),
+            warm=(),
+        )
+
+    def violation(self, x: Float[AnyArray, "n_x"]) -> Violation:
+        """The smallest violation of their constraints that the followers can reach at ``x``, and its gradient."""
+        self.monitor.spend()
+        model, point = self.model, np.asarray(x, dtype=np.float64)
+        each = [
+            least_violation(one.program, theta)
+            for one, theta in zip(model.followers, model.follower_thetas(point), strict=True)
+        ]
+        worst = int(np.argmax([one.value for one in each]))
+        slopes = [one.slope if index == worst else None for index, one in enumerate(each)]
+        solved = all(one.solved for one in each)
+        return Violation(
+            np.asarray(each[worst].value), model.slope_in_x(None, slopes), np.asarray(solved), np.zeros(model.n_seen)
+        )
+
+    def boundary(self, x: Float[AnyArray, "n_x"]) -> Boundary | None:
+        """The boundary before an ``x`` where a follower has no answer, by the violation's linear model."""
+        found = self.violation(x)
+        length = float(np.linalg.norm(found.gradient))
+        if not found.solved or float(found.value) <= 0.0 or length < 1e-12:
+            return None
+        return Boundary(np.asarray(found.gradient) / length, float(found.value) / length)
+
+    @property
+    def advance(self) -> Callable[..., spectral.SpectralState]:
+        """One step of the spectral method's state machine over X."""
+
+        def step(state: spectral.SpectralState, *evaluation: Any) -> spectral.SpectralState:
+            state = state._replace(recent=jnp.asarray(state.recent))
+            found: Any = spectral.advance(self.model, state, *evaluation)  # type: ignore[arg-type]
+            known: Any = [np.asarray(part) for part in found]
+            return spectral.SpectralState(*known)
+
+        return step
+
+
+def _residuals(answers: Sequence[ConeAnswer]) -> Residuals:
+    worst = [max(getattr(one, name) for one in answers) for name in ("stationarity", "feasibility", "complementarity")]
+    return Residuals(*(np.asarray(number) for number in worst))
+
+
+def _solution(y: Vector, answers: Sequence[ConeAnswer], residuals: Residuals, value: float) -> InnerSolution:
+    worst = max((one.outcome for one in answers), key=lambda outcome: int(_CODES[outcome]))
+    return InnerSolution(
+        y=y,
+        multipliers=Multipliers(np.concatenate([one.prices for one in answers]), np.zeros(0)),
+        value=np.asarray(value),
+        objective=np.asarray(value),
+        gradient_x=np.zeros(0),
+        residuals=residuals,
+        iterations=np.asarray(sum(one.iterations for one in answers)),
+        code=np.asarray(int(_CODES[worst])),
+        warm=(),
+        concave=np.asarray(False),
+    )
+
+
+def _excess(numbers: Any, own: ConeAnswer, z: Vector, is_linear: bool) -> float:
+    """How far z is from optimal below: the slope that the follower's prices leave, and what they would earn at z.
+
+    Beyond linear cones what they earn grows with the square of the distance.
+    """
+    pull = numbers.matrix.T @ own.prices
+    slope = numbers.linear + numbers.quadratic @ z - pull
+    forces = 1e-300 + max(np.max(np.abs(numbers.linear), initial=0.0), np.max(np.abs(pull), initial=0.0))
+    slack = numbers.matrix @ z + numbers.offset
+    earned = abs(float(slack @ own.prices)) / (forces * (1.0 + float(np.linalg.norm(z))))
+    left = float(np.max(np.abs(slope), initial=0.0)) / forces
+    return max(left, earned if is_linear else max(earned, 0.01 * float(np.sqrt(earned))))

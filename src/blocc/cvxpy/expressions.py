@@ -1,0 +1,140 @@
+"""What users write, taken apart: signs, prices, terms of the leader's variables alone; errors that name the place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import cvxpy as cp
+import numpy as np
+
+from blocc._lib.arrays import Float, NDArray
+from blocc.cvxpy.leader_set import as_variables
+from blocc.errors import ProblemError
+
+_LENGTH = 120  #: of an expression in an error
+
+
+class PriceVariable(cp.Variable):  # type: ignore[misc]
+    """A variable that stands for the multipliers of a follower's constraint."""
+
+    def __init__(self, constraint: cp.Constraint) -> None:
+        self.constraint = constraint
+        super().__init__(constraint.shape, name=f"dual({shown(constraint)})")
+
+
+def dual(constraint: cp.Constraint) -> cp.Variable:
+    """The multipliers of a follower's equality or inequality, for the leader's objective and constraints.
+
+    They have CVXPY's signs: at an answer they are ``constraint.dual_value``.
+    """
+    if not isinstance(constraint, (cp.constraints.Equality, cp.constraints.Inequality, cp.Zero, cp.NonNeg, cp.NonPos)):
+        raise ProblemError(
+            f"dual: {type(constraint).__name__} has no single price; give an equality or an inequality of the follower"
+        )
+    if not hasattr(constraint, "_blocc_price"):
+        constraint._blocc_price = PriceVariable(constraint)
+    price: cp.Variable = constraint._blocc_price
+    return price
+
+
+def shown(expression: Any) -> str:
+    """An expression in the words of an error."""
+    text = str(expression)
+    return text if len(text) <= _LENGTH else text[: _LENGTH - 3] + "..."
+
+
+def minimised(objective: cp.Minimize | cp.Maximize, what: str) -> tuple[cp.Expression, float]:
+    """The expression to minimise, and the factor that turns its value into the user's."""
+    if isinstance(objective, cp.Minimize):
+        return objective.args[0], 1.0
+    if isinstance(objective, cp.Maximize):
+        return -objective.args[0], -1.0
+    raise ProblemError(f"{what} must be cp.Minimize(...) or cp.Maximize(...), got {type(objective).__name__}")
+
+
+def check_follower(problem: cp.Problem, what: str) -> None:
+    """Convex, and affine in its parameters in the way that lets one canonical form serve all of them."""
+    parts = [("objective", problem.objective), *((f"constraint {i}", one) for i, one in enumerate(problem.constraints))]
+    for name, part in parts:
+        if not part.is_dcp():
+            raise ProblemError(
+                f"{what}: its {name} is not convex by CVXPY's rules: {shown(part)}. Where a sign of a parameter is "
+                "needed, declare it: cp.Parameter(nonneg=True)"
+            )
+        if not part.is_dcp(dpp=True):
+            raise ProblemError(
+                f"{what}: its {name} is not DPP: {shown(part)}. Parameters must enter affinely: no product of two of "
+                "them, no function of one that multiplies a variable; make that function a leader's variable of its own"
+            )
+    for variable in problem.variables():
+        if variable.attributes["boolean"] or variable.attributes["integer"]:
+            raise ProblemError(f"{what}: {variable.name()} is an integer variable; a follower must be convex")
+
+
+class Split(NamedTuple):
+    """A leader's objective in two parts."""
+
+    joint: cp.Expression  #: terms with variables of the follower
+    alone: cp.Expression  #: terms of parameters alone
+
+
+def split(expression: cp.Expression) -> Split:
+    """Take the terms apart that have no variable in them."""
+    joint: list[cp.Expression] = []
+    alone: list[cp.Expression] = []
+    for sign, term in _terms(expression, 1.0):
+        (joint if term.variables() else alone).append(sign * term)
+    add = lambda terms: sum(terms[1:], start=terms[0]) if terms else cp.Constant(0.0)  # noqa: E731
+    return Split(add(joint), add(alone))
+
+
+def _terms(expression: cp.Expression, sign: float) -> list[tuple[float, cp.Expression]]:
+    if isinstance(expression, cp.atoms.affine.add_expr.AddExpression):
+        return [term for part in expression.args for term in _terms(part, sign)]
+    if isinstance(expression, cp.atoms.affine.unary_operators.NegExpression):
+        return _terms(expression.args[0], -sign)
+    return [(sign, expression)]
+
+
+def check_leader(expression: cp.Expression, what: str) -> None:
+    """Convex in the follower's variables, and affine in parameters where those meet variables."""
+    if not expression.is_convex():
+        raise ProblemError(
+            f"{what}: not convex in the follower's variables by CVXPY's rules: {shown(expression)}. Where a sign of a "
+            "parameter is needed, declare it: cp.Parameter(nonneg=True)"
+        )
+    if not cp.Minimize(expression).is_dcp(dpp=True):
+        raise ProblemError(
+            f"{what}: not DPP: {shown(expression)}. Where they meet variables, parameters must enter affinely; terms "
+            "of parameters alone may be anything"
+        )
+
+
+class OwnTerms:
+    """The terms of the leader's variables alone, with their derivative."""
+
+    def __init__(self, expression: cp.Expression, parameters: Sequence[cp.Parameter]) -> None:
+        self.expression = expression
+        self._copies = as_variables(parameters)
+        self._parameters = list(parameters)
+        self._copied = expression.tree_copy(self._copies)
+        self.is_constant = not self._copied.variables()
+
+    def value_and_slope(self, values: Sequence[Any]) -> tuple[float, Float[NDArray, " n_x"]]:
+        """At the values of the leader's parameters; the derivative in the order of their entries."""
+        for one, value in zip(self._parameters, values, strict=True):
+            self._copies[id(one)].value = value
+        value = float(np.asarray(self._copied.value))
+        if self.is_constant:
+            return value, np.zeros(sum(one.size for one in self._parameters))
+        gradient = self._copied.grad
+        slopes = []
+        for one in self._parameters:
+            found = gradient.get(self._copies[id(one)])
+            if found is None:
+                slopes.append(np.zeros(one.size))
+                continue
+            dense = np.asarray(found.todense() if hasattr(found, "todense") else found, dtype=np.float64)
+            slopes.append(dense.reshape(one.shape, order="F").ravel())
+        return value, np.concatenate(slopes)

@@ -1,0 +1,255 @@
+"""A bilevel problem of CVXPY's as the numerics see it: programs over x, and the way back to the user's variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.reductions.cvx_attr2constr import recover_value_for_leaf
+
+from blocc._lib.arrays import Float, Int, NDArray
+from blocc.cvxpy.cone_program import ConeProgram, canonical
+from blocc.cvxpy.expressions import OwnTerms, PriceVariable, check_leader, shown, split
+from blocc.cvxpy.leader_set import LeaderSet
+from blocc.cvxpy.penalised import Penalised, PricePlace
+from blocc.errors import ProblemError
+
+Vector = Float[NDArray, " n"]
+
+
+class Follower(NamedTuple):
+    """One follower: what it minimises, and over what."""
+
+    objective: cp.Expression
+    constraints: list[cp.Constraint]
+    variables: list[cp.Variable]
+    program: ConeProgram
+
+
+class Where(NamedTuple):
+    """Which entries of theta are entries of x."""
+
+    base: Vector  #: theta with the numbers that are no decisions
+    theta: Int[NDArray, " k"]
+    x: Int[NDArray, " k"]
+
+    def at(self, x: Vector) -> Vector:
+        """Theta at x."""
+        found = self.base.copy()
+        found[self.theta] = x[self.x]
+        return found
+
+    def slope(self, slope: Vector, n_x: int) -> Vector:
+        """A derivative in theta as one in x."""
+        found = np.zeros(n_x)
+        np.add.at(found, self.x, slope[self.theta])
+        return found
+
+
+class Softened(NamedTuple):
+    """The leader's constraints on the follower's answer, with a price on their violation."""
+
+    constraints: list[cp.Constraint]  #: as given
+    rules: list[cp.Constraint]  #: with slack
+    sides: list[cp.Expression]  #: what must not be positive
+    slack: cp.Expression  #: sum of all slack
+    shifts: list[cp.Parameter]  #: by which each is tightened
+    price: cp.Parameter
+
+
+class Model:
+    """Everything that is made once for a problem."""
+
+    n_upper_inequality = 0  #: constraints of the leader's are softened in the penalised problem itself
+
+    def __init__(
+        self,
+        objective: cp.Expression,
+        followers: Sequence[tuple[cp.Expression, list[cp.Constraint]]],
+        parameters: Sequence[cp.Parameter],
+        constraints: Sequence[cp.Constraint],
+    ) -> None:
+        self.parameters = list(parameters)
+        coupled = [one for one in constraints if one.variables()]
+        self.x_set = LeaderSet(parameters, [one for one in constraints if not one.variables()])
+        self.n_x = self.x_set.size
+        self.followers = [self._follower(index, *one) for index, one in enumerate(followers)]
+        self.objective, parts = objective, split(objective)
+        check_leader(parts.joint, "objective")
+        self.own = OwnTerms(parts.alone, parameters)
+        self.soft = _softened(coupled)
+        for one in coupled:
+            check_leader_constraint(one)
+        self.leader = canonical(
+            parts.joint + self.soft.price * self.soft.slack, self.soft.rules, "the leader's problem"
+        )
+        self.priced = self._priced(objective, coupled)
+        self._check_variables(objective, coupled)
+        self.penalised = Penalised(self.leader, tuple(one.program for one in self.followers), self.priced)
+        self.n_y = sum(one.program.n for one in self.followers)
+        self.n_seen = sum(
+            one.program.variables[variable.id].size for one in self.followers for variable in one.variables
+        ) + sum(one.size for one in self.price_variables)
+        self.n_inequality, self.n_equality = sum(one.program.m for one in self.followers), 0
+        self.refresh()
+
+    def _follower(self, index: int, objective: cp.Expression, constraints: list[cp.Constraint]) -> Follower:
+        program = canonical(objective, constraints, f"follower {index}")
+        variables = cp.Problem(cp.Minimize(objective), constraints).variables()
+        return Follower(objective, constraints, sorted(variables, key=lambda one: one.id), program)
+
+    def _priced(self, objective: cp.Expression, coupled: list[cp.Constraint]) -> dict[int, PricePlace]:
+        found = {}
+        used = {one.id: one for part in (objective, *coupled) for one in part.variables()}
+        self.price_variables = [one for one in used.values() if isinstance(one, PriceVariable)]
+        for one in self.price_variables:
+            for index, follower in enumerate(self.followers):
+                if one.constraint.id in follower.program.constraints:
+                    found[one.id] = PricePlace(index, follower.program.constraints[one.constraint.id])
+                    break
+            else:
+                raise ProblemError(f"dual: no follower has the constraint {shown(one.constraint)}")
+        return found
+
+    def _check_variables(self, objective: cp.Expression, coupled: list[cp.Constraint]) -> None:
+        known = {one.id for follower in self.followers for one in follower.variables} | set(self.priced)
+        for part in (objective, *coupled):
+            for one in part.variables():
+                if one.id not in known:
+                    raise ProblemError(
+                        f"the leader uses the variable {one.name()}, which no follower has; what the leader decides "
+                        "is a cp.Parameter and belongs in x"
+                    )
+
+    def refresh(self) -> None:
+        """Take over the numbers of all parameters that are no decisions."""
+        self._leader_where = self._where(self.leader, "the leader's problem")
+        self._where_followers = [self._where(one.program, "a follower") for one in self.followers]
+
+    def _where(self, program: ConeProgram, what: str) -> Where:
+        mine = {one.id: one for one in self.parameters}
+        base = np.ones(program.n_parameters + 1)
+        theta, x, at = [], [], 0
+        starts = {}
+        for one in self.parameters:
+            starts[one.id] = at
+            at += one.size
+        known = {one.id: one for one in self._all_parameters()}
+        for identity, block in program.parameters.items():
+            if identity in mine:
+                own = np.arange(block.size).reshape(mine[identity].shape).ravel(order="F")
+                theta.append(block.start + np.arange(block.size))
+                x.append(starts[identity] + own)
+                continue
+            value = known[identity].value
+            if value is None:
+                raise ProblemError(
+                    f"{what} has the parameter {known[identity].name()}, which has no value and is not in x"
+                )
+            base[block.slice] = np.asarray(value, dtype=np.float64).ravel(order="F")
+        join = lambda parts: np.concatenate(parts) if parts else np.zeros(0, dtype=int)  # noqa: E731
+        return Where(base, join(theta), join(x))
+
+    def _all_parameters(self) -> list[cp.Parameter]:
+        found = [*self.objective.parameters(), self.soft.price, *self.soft.shifts]
+        for one in (*self.soft.constraints, *self.soft.rules):
+            found += one.parameters()
+        for follower in self.followers:
+            found += cp.Problem(cp.Minimize(follower.objective), follower.constraints).parameters()
+        return found
+
+    def project_x(self, point: Vector) -> Vector:
+        """The nearest member of X."""
+        return self.x_set.nearest_flat(np.asarray(point))
+
+    # --- the way between x and the user's objects ------------------------------------------------------------------
+    def leader_theta(self, x: Vector) -> Vector:
+        """Parameters of the leader's program."""
+        return self._leader_where.at(x)
+
+    def follower_thetas(self, x: Vector) -> tuple[Vector, ...]:
+        """Parameters of the followers' programs."""
+        return tuple(where.at(x) for where in self._where_followers)
+
+    def slope_in_x(self, leader: Vector | None, followers: Sequence[Vector | None]) -> Vector:
+        """Derivatives in the programs' parameters, added up in x."""
+        found = np.zeros(self.n_x)
+        if leader is not None:
+            found += self._leader_where.slope(leader, self.n_x)
+        for where, slope in zip(self._where_followers, followers, strict=True):
+            if slope is not None:
+                found += where.slope(slope, self.n_x)
+        return found
+
+    def values(self, x: Vector) -> list[Any]:
+        """x in the shapes of the leader's parameters."""
+        found, at = [], 0
+        for one in self.parameters:
+            found.append(x[at : at + one.size].reshape(one.shape))
+            at += one.size
+        return found
+
+    def put(self, x: Vector, answers: Sequence[Vector], prices: Sequence[Vector | None]) -> None:
+        """Give the user's parameters and variables the values of x and of the followers' answers."""
+        for one, value in zip(self.parameters, self.values(x), strict=True):
+            one.save_value(value if one.shape else float(value))
+        for follower, z in zip(self.followers, answers, strict=True):
+            for variable in follower.variables:
+                lowered = z[follower.program.variables[variable.id].slice]
+                variable.save_value(recover_value_for_leaf(variable, lowered, project=False))
+        for variable in self.price_variables:
+            place = self.priced[variable.id]
+            multipliers = prices[place.follower]
+            assert multipliers is not None
+            variable.save_value(multipliers[place.rows.slice].reshape(variable.shape, order="F"))
+
+    def upper(self, x: Vector, answers: Sequence[Vector], prices: Sequence[Vector | None]) -> tuple[float, float]:
+        """f, and the largest violation of the leader's constraints, at given answers."""
+        self.put(x, answers, prices)
+        violated = [float(np.max(np.abs(one.violation()), initial=0.0)) for one in self.soft.constraints]
+        return float(np.asarray(self.objective.value)), max(violated, default=0.0)
+
+    def seen(self, answers: Sequence[Vector], prices: Sequence[Vector | None]) -> Vector:
+        """Everything of the followers' answers that users see, in one vector."""
+        parts = [
+            z[follower.program.variables[variable.id].slice]
+            for follower, z in zip(self.followers, answers, strict=True)
+            for variable in follower.variables
+        ]
+        for variable in self.price_variables:
+            place = self.priced[variable.id]
+            multipliers = prices[place.follower]
+            assert multipliers is not None
+            parts.append(multipliers[place.rows.slice])
+        return np.concatenate(parts)
+
+
+def check_leader_constraint(constraint: cp.Constraint) -> None:
+    """Convex in the follower's variables, and affine in parameters."""
+    if not constraint.is_dcp(dpp=True):
+        raise ProblemError(
+            f"constraints: {shown(constraint)} must be convex in the follower's variables and DPP in the parameters"
+        )
+
+
+def _softened(constraints: list[cp.Constraint]) -> Softened:
+    rules, slacks, shifts, all_sides = [], [], [], []
+    for one in constraints:
+        if isinstance(one, cp.constraints.Inequality):
+            sides = [one.args[0] - one.args[1]]
+        elif isinstance(one, cp.constraints.Equality):
+            sides = [one.args[0] - one.args[1], one.args[1] - one.args[0]]
+        else:
+            raise ProblemError(f"constraints: {shown(one)} is neither <= nor ==; write it as one of them")
+        for side in sides:
+            slack, shift = cp.Variable(side.shape, nonneg=True), cp.Parameter(side.shape)
+            shift.value = np.zeros(side.shape)
+            rules.append(side + shift <= slack)
+            slacks.append(cp.sum(slack))
+            shifts.append(shift)
+            all_sides.append(side)
+    price = cp.Parameter(nonneg=True, value=1.0)
+    total = sum(slacks[1:], start=slacks[0]) if slacks else cp.Constant(0.0)
+    return Softened(constraints, rules, all_sides, total, shifts, price)

@@ -1,0 +1,199 @@
+"""One cone program, solved: by Clarabel, or by HiGHS where everything is linear; and how good an answer is.
+
+The residuals are computed here from the numbers of the program, not taken from a solver.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Literal, NamedTuple
+
+import clarabel
+import numpy as np
+import scipy.sparse as sp
+
+from blocc._lib.arrays import Float, NDArray
+from blocc.cvxpy.cone_program import ConeSizes, Numbers
+
+SolverName = Literal["auto", "clarabel", "highs"]
+
+
+class Outcome(Enum):
+    """How a solver ended."""
+
+    SOLVED = "solved"
+    INACCURATE = "inaccurate"
+    INFEASIBLE = "infeasible"
+    UNBOUNDED = "unbounded"
+    FAILED = "failed"
+
+
+class ConeAnswer(NamedTuple):
+    """An answer with its multipliers and what is wrong with them."""
+
+    outcome: Outcome
+    z: Float[NDArray, " n"]
+    prices: Float[NDArray, " m"]  #: multipliers of ``Az + b in K``, members of the dual cone
+    value: float
+    stationarity: float
+    feasibility: float
+    complementarity: float
+    iterations: int
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether there is an answer to work with."""
+        return self.outcome in (Outcome.SOLVED, Outcome.INACCURATE)
+
+
+_CLARABEL = {
+    "Solved": Outcome.SOLVED,
+    "AlmostSolved": Outcome.INACCURATE,
+    "InsufficientProgress": Outcome.INACCURATE,
+    "PrimalInfeasible": Outcome.INFEASIBLE,
+    "AlmostPrimalInfeasible": Outcome.INFEASIBLE,
+    "DualInfeasible": Outcome.UNBOUNDED,
+    "AlmostDualInfeasible": Outcome.UNBOUNDED,
+}
+#: Residuals, relative to the sizes of the terms, below which an answer that the solver is unsure of is used.
+_CLOSE = 1e-6
+
+
+def solve(numbers: Numbers, cones: ConeSizes, tolerance: float, solver: SolverName = "auto") -> ConeAnswer:
+    """Solve to ``tolerance``, relative to the program's size."""
+    if solver == "highs":
+        return _by_highs(numbers, cones, tolerance)
+    settings = clarabel.DefaultSettings()
+    settings.verbose, settings.max_threads, settings.max_iter = False, 1, 200
+    settings.tol_feas = settings.tol_gap_abs = settings.tol_gap_rel = max(tolerance, 1e-12)
+    settings.presolve_enable = False
+    solution: Any = clarabel.DefaultSolver(
+        sp.csc_matrix(sp.triu(numbers.quadratic, format="csc")),
+        numbers.linear,
+        sp.csc_matrix(-numbers.matrix),
+        numbers.offset,
+        _clarabel_cones(cones),
+        settings,
+    ).solve()
+    outcome = _CLARABEL.get(str(solution.status), Outcome.FAILED)
+    z, prices = np.asarray(solution.x), np.asarray(solution.z)
+    return measured(numbers, cones, outcome, z, prices, int(solution.iterations))
+
+
+def _clarabel_cones(cones: ConeSizes) -> list[Any]:
+    found: list[Any] = []
+    if cones.zero:
+        found.append(clarabel.ZeroConeT(cones.zero))
+    if cones.nonnegative:
+        found.append(clarabel.NonnegativeConeT(cones.nonnegative))
+    found += [clarabel.SecondOrderConeT(size) for size in cones.second_order]
+    found += [clarabel.PSDTriangleConeT(order) for order in cones.semidefinite]
+    found += [clarabel.ExponentialConeT() for _ in range(cones.exponential)]
+    return found + [clarabel.PowerConeT(exponent) for exponent in cones.power]
+
+
+def _by_highs(numbers: Numbers, cones: ConeSizes, tolerance: float) -> ConeAnswer:
+    """A linear program by HiGHS (through SciPy): a vertex, and its prices."""
+    import scipy.optimize
+
+    assert cones.is_linear
+    assert numbers.quadratic.nnz == 0
+    equal = slice(0, cones.zero)
+    above = slice(cones.zero, None)
+    found: Any = scipy.optimize.linprog(
+        numbers.linear,
+        A_ub=-numbers.matrix[above],
+        b_ub=numbers.offset[above],
+        A_eq=numbers.matrix[equal],
+        b_eq=-numbers.offset[equal],
+        bounds=(None, None),
+        method="highs",
+        options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
+    )
+    outcome = {0: Outcome.SOLVED, 2: Outcome.INFEASIBLE, 3: Outcome.UNBOUNDED}.get(found.status, Outcome.FAILED)
+    if outcome is not Outcome.SOLVED:
+        n, m = len(numbers.linear), len(numbers.offset)
+        return measured(numbers, cones, outcome, np.full(n, np.nan), np.full(m, np.nan), int(found.nit or 0))
+    prices = np.concatenate([found.eqlin.marginals, -found.ineqlin.marginals])
+    return measured(numbers, cones, outcome, found.x, prices, int(found.nit))
+
+
+def measured(
+    numbers: Numbers,
+    cones: ConeSizes,
+    outcome: Outcome,
+    z: Float[NDArray, " n"],
+    prices: Float[NDArray, " m"],
+    iterations: int = 0,
+) -> ConeAnswer:
+    """An answer with its value and residuals; one that its solver is unsure of is used where these are small."""
+    slack = numbers.matrix @ z + numbers.offset
+    curved = numbers.quadratic @ z
+    value = float(numbers.linear @ z + 0.5 * z @ curved + numbers.constant)
+    pull = numbers.matrix.T @ prices
+    stationarity = _largest(numbers.linear + curved - pull)
+    feasibility = max(outside(slack, cones), outside(prices, cones, dual=True))
+    complementarity = abs(float(slack @ prices))
+    if outcome in (Outcome.INACCURATE, Outcome.FAILED):
+        forces = 1.0 + max(_largest(numbers.linear), _largest(curved), _largest(pull))
+        sizes = 1.0 + max(_largest(numbers.offset), _largest(z))
+        small = stationarity <= _CLOSE * forces and feasibility <= _CLOSE * sizes
+        small = small and complementarity <= _CLOSE * (1.0 + abs(value))
+        outcome = Outcome.INACCURATE if small else Outcome.FAILED
+    return ConeAnswer(outcome, z, prices, value, stationarity, feasibility, complementarity, iterations)
+
+
+def _largest(vector: Float[NDArray, " n"]) -> float:
+    return float(np.max(np.abs(vector), initial=0.0))
+
+
+def outside(point: Float[NDArray, " m"], cones: ConeSizes, *, dual: bool = False) -> float:
+    """How far a point is outside of K (of the dual cone), in the largest violation of any row or block."""
+    worst, at = 0.0, cones.zero
+    if not dual:
+        worst = _largest(point[:at])
+    worst = max(worst, float(np.max(-point[at : at + cones.nonnegative], initial=0.0)))
+    at += cones.nonnegative
+    for size in cones.second_order:
+        worst = max(worst, float(np.linalg.norm(point[at + 1 : at + size]) - point[at]))
+        at += size
+    for order in cones.semidefinite:
+        size = order * (order + 1) // 2
+        worst = max(worst, -float(np.linalg.eigvalsh(_matrix(point[at : at + size], order))[0]))
+        at += size
+    for _ in range(cones.exponential):
+        worst = max(worst, _outside_exponential(point[at : at + 3], dual))
+        at += 3
+    for exponent in cones.power:
+        worst = max(worst, _outside_power(point[at : at + 3], exponent, dual))
+        at += 3
+    return worst
+
+
+def _matrix(triangle: Float[NDArray, " size"], order: int) -> Float[NDArray, " order order"]:
+    """The symmetric matrix whose upper triangle, column by column, has its entries off the diagonal times sqrt(2)."""
+    columns, rows = np.tril_indices(order)
+    entries = np.where(rows == columns, triangle, triangle / np.sqrt(2.0))
+    matrix = np.zeros((order, order))
+    matrix[rows, columns] = entries
+    matrix[columns, rows] = entries
+    return matrix
+
+
+def _outside_exponential(point: Float[NDArray, " 3"], dual: bool) -> float:
+    """Of ``y exp(x / y) <= z, y > 0``; dual: ``-u exp(v / u) <= e w, u < 0``."""
+    x, y, z = (float(part) for part in point)
+    tiny = 1e-300
+    with np.errstate(over="ignore"):
+        if not dual:
+            return max(-y, -z, 0.0, x if y <= tiny else float(y * np.exp(min(x / y, 700.0))) - z)
+        return max(x, -z, 0.0, -y if x >= -tiny else float(-x * np.exp(min(y / x, 700.0)) / np.e) - z)
+
+
+def _outside_power(point: Float[NDArray, " 3"], exponent: float, dual: bool) -> float:
+    """Of ``x^a y^(1 - a) >= |z|, x, y >= 0``; dual: the same in ``x / a`` and ``y / (1 - a)``."""
+    x, y, z = (float(part) for part in point)
+    if dual:
+        x, y = x / exponent, y / (1.0 - exponent)
+    product = max(x, 0.0) ** exponent * max(y, 0.0) ** (1.0 - exponent)
+    return max(-x, -y, abs(z) - product, 0.0)
