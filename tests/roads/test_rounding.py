@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -15,6 +16,7 @@ from blocc.roads import RoadNetwork, assign, expand_network
 from blocc.roads.expansion import Expansion
 from blocc.roads.leader import Budget, Leader
 from blocc.roads.rounding import round_to_sizes, size_lists, size_table
+from blocc.roads.verify_road_design import verify_road_design
 
 
 def square(seed: int) -> RoadNetwork:
@@ -82,6 +84,14 @@ def test_multiples_and_sizes_of_each_link() -> None:
     assert mixed.expansion[1] / 0.3 == pytest.approx(round(mixed.expansion[1] / 0.3))
     assert mixed.expansion[2] in (0.0, 0.2, 0.9)
     assert mixed.objective >= free.objective - 1e-9
+
+
+def test_sizes_are_verified() -> None:
+    network = square(0)
+    design = expand_network(network, candidates=[1, 2, 3], cost=0.1, sizes={1: [1.0], 2: 0.3, 3: [0.2, 0.9]}, starts=1)
+    assert verify_road_design(network, design).ok
+    worse = replace(design, settings=design.settings | {"sizes": [[0.7], [0.7], [0.7]]})
+    assert verify_road_design(network, worse).failed[0].name == "sizes"
 
 
 def test_nothing_in_between_even_after_a_stop() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.files import plain
 from blocc.errors import OptionError
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.roads.assign import RoadAssignment, assign, check_network, road_assignment
@@ -92,7 +93,7 @@ def expand_network(
         **figures,
         "max_expansion": upper,
         "budget": budget,
-        "sizes": sizes,
+        "sizes": lists,
     }
     design = _design(network, found, told, before, after, decided, settings)
     return design.finished(remark, time.perf_counter() - began)
@@ -168,7 +169,7 @@ def _design(
         history=tuple(found.steps),
         evaluations=found.evaluations,
         seconds=0.0,
-        settings=settings | told.settings,
+        settings=plain(settings | told.settings),
         versions=versions(),
         **decided,
     )

@@ -34,11 +34,12 @@ def size_lists(given: Any, names: Sequence[NodeId]) -> list[float | Float[NDArra
         odd = [name for name in given if name not in names] + [name for name in names if name not in given]
         if odd:
             raise OptionError(f"sizes must name every candidate and nothing else; look at {odd[0]!r}")
-        return [_sizes(given[name]) for name in names]
-    return [_sizes(given)] * len(names)
+        return [sizes_of_link(given[name]) for name in names]
+    return [sizes_of_link(given)] * len(names)
 
 
-def _sizes(given: Any) -> float | Float[NDArray, "sizes"]:
+def sizes_of_link(given: Any) -> float | Float[NDArray, "sizes"]:
+    """What can be built on one link, 0 included, or the size whose multiples can be."""
     try:
         values = np.asarray(given, dtype=float)
     except (TypeError, ValueError):
@@ -99,6 +100,14 @@ def round_to_sizes(leader: Leader, x: Float[NDArray, "n"], budget: Budget | None
                 break
         else:
             return leader.best
+
+
+def gain_of_neighbours(leader: Leader, here: Reached, budget: Budget | None) -> float:
+    """What the best neighbour of a decision among the sizes gains; 0 where none does."""
+    sizes = leader.question.sizes
+    assert sizes is not None
+    around = _neighbours(leader.question, here, places_below(leader.question, here.x), budget)
+    return max(0.0, here.value - min((leader.exact(_at(sizes, place)).value for place in around), default=np.inf))
 
 
 def places_below(question: Question, x: Float[NDArray, "n"]) -> Int[NDArray, "n"]:

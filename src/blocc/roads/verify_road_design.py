@@ -25,6 +25,7 @@ from blocc.roads.leader import Budget, Leader, Question, within
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_design import RoadDesign
 from blocc.roads.road_options import check_positive, chosen_links, per_candidate
+from blocc.roads.rounding import gain_of_neighbours, size_table, sizes_of_link
 from blocc.roads.tolls import Tolling
 from blocc.transport.network.paths import cheapest_costs
 
@@ -114,8 +115,9 @@ class _Verifier:
                 np.ones(count) if is_toll else per_candidate(name, settings[name], count)
                 for name in ("cost", "exponent")
             )
-            budget = settings.get("budget")
+            budget, sizes = settings.get("budget"), settings.get("sizes")
             check_positive("budget", budget, optional=True)
+            table = None if sizes is None else size_table([sizes_of_link(given) for given in sizes], self.upper)
         except (KeyError, OptionError) as error:
             self._add("limits", "possible", str(error), False)
             return False
@@ -131,12 +133,15 @@ class _Verifier:
             and not other.any()
         )
         self._add("limits", "kept", "kept" if within_limits else "not kept", within_limits)
+        if table is not None:
+            built = bool((np.abs(table - self.x[:, None]).min(axis=1) <= 1e-9 * (1.0 + self.x)).all())
+            self._add("sizes", "that can be built", "so they are" if built else "others", built)
         self.question: Question
         zero = np.zeros(count)
         if is_toll:
             self.question = Tolling(network, self.chosen, zero, self.upper)
         else:
-            self.question = Expansion(network, self.chosen, zero, self.upper, self.cost, self.exponent)
+            self.question = Expansion(network, self.chosen, zero, self.upper, self.cost, self.exponent, table)
         self.budget = None if budget is None else Budget(self.question.own, float(budget))
         return within_limits
 
@@ -266,9 +271,14 @@ class _Verifier:
         away = float(np.max(np.abs(design.marginal_value[self.chosen] - known))) / size
         self._add("marginal values", "slopes at the answer", f"{away:.1e} away", away <= _SAME_SLOPE)
         claimed = design.stationarity
-        if not self.converged or design.settings.get("sizes") is not None:
+        if not self.converged:
             sound = bool(np.isnan(claimed)) or claimed >= 0.0
             self._add("gain left", claimed, "a gain" if sound else "no gain", sound)
+            return
+        allowed = self.tolerance * (1.0 + abs(here.value))
+        if question.sizes is not None:
+            gain = gain_of_neighbours(leader, here, self.budget)
+            self._add("gain left", claimed, gain, 0.0 <= claimed <= allowed and gain <= allowed, "sizes around it")
             return
         random = np.random.default_rng(1)
         directions = random.normal(size=(_DIRECTIONS, len(self.x)))
@@ -277,7 +287,7 @@ class _Verifier:
             for distance in _DISTANCES:
                 leader.exact(within(self.x + distance * self.upper * direction, question, self.budget))
         assert leader.best is not None
-        gain, allowed = max(0.0, here.value - leader.best.value), self.tolerance * (1.0 + abs(here.value))
+        gain = max(0.0, here.value - leader.best.value)
         self._add("gain left", claimed, gain, 0.0 <= claimed <= allowed and gain <= allowed, "exact values around it")
 
 
