@@ -117,7 +117,8 @@ def test_parallel_links_run_beside_each_other() -> None:
         capacity=np.append(design.capacity, 5.0),
         follower=design.follower._replace(flow=np.append(design.follower.flow, 5.0), price=np.zeros(11)),
     )
-    offsets, widths = link_offsets(design), link_widths(design.capacity)
+    widths = link_widths(design.capacity)
+    offsets = link_offsets(design.network, widths)
     assert offsets[10] - widths[10] / 2 >= offsets[0] + widths[0] / 2
     (hover,) = [trace for trace in map_figure(design)["data"] if trace["mode"] == "markers" and "text" in trace]
     assert any("North → Centre (express)" in words for words in hover["text"])

@@ -9,6 +9,8 @@ Needs Numba (``pip install 'blocc[city]'``)::
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from blocc.roads.assign import AssignmentCertificate, RoadAssignment, assign
 from blocc.roads.demand_estimate import DemandEstimate
 from blocc.roads.estimate_demand import estimate_demand
@@ -16,6 +18,7 @@ from blocc.roads.expand_network import expand_network, second_best_tolls
 from blocc.roads.files import read_road_network
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_design import RoadDesign
+from blocc.roads.verify_road_design import verify_road_design
 
 __all__ = [
     "AssignmentCertificate",
@@ -28,4 +31,27 @@ __all__ = [
     "expand_network",
     "read_road_network",
     "second_best_tolls",
+    "verify_road_design",
+    "write_road_assignment",
+    "write_road_design",
 ]
+
+
+def write_road_design(design: RoadDesign, folder: str | Path) -> list[Path]:
+    """Write tables, layers for a GIS, a picture and a page about a design into ``folder`` and return the paths.
+
+    See :func:`blocc.report.roads.road_files.write_road_design`, which needs ``blocc[plot]``.
+    """
+    from blocc.report.roads.road_files import write_road_design as write  # that room stands on this one
+
+    return write(design, folder)
+
+
+def write_road_assignment(assignment: RoadAssignment, folder: str | Path) -> list[Path]:
+    """Write tables, layers for a GIS and a picture of an assignment into ``folder`` and return the paths.
+
+    See :func:`blocc.report.roads.road_files.write_road_assignment`, which needs ``blocc[plot]``.
+    """
+    from blocc.report.roads.road_files import write_road_assignment as write
+
+    return write(assignment, folder)

@@ -152,6 +152,11 @@ class RoadNetwork:
 
     # --- sizes --------------------------------------------------------------------------------------------------
     @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the nodes for people."""
+        return tuple(map(str, self.nodes))
+
+    @property
     def n_nodes(self) -> int:
         """Number of nodes."""
         return len(self.nodes)

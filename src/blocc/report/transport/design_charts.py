@@ -74,7 +74,7 @@ def map_figure(design: Design) -> Figure:
         buttons.append({"label": f"Colour: {choice.title}", "method": "update", "args": change})
     layout = {
         "height": int(np.clip(1060.0 * frame.aspect, 380.0, 700.0)),
-        "annotations": [{**_bar_title("map"), "text": choices[0].title.replace(" ", "<br>")}],
+        "annotations": [{**bar_title("map"), "text": choices[0].title.replace(" ", "<br>")}],
         "updatemenus": [{**style["menu"], "buttons": buttons}],
         "xaxis": {"range": plotly_numbers([frame.low[0], frame.high[0]])},
         "yaxis": {"range": plotly_numbers([frame.low[1], frame.high[1]])},
@@ -96,7 +96,7 @@ def demand_figure(design: Design) -> Figure:
     shared = {
         "text": [[f"{origin} → {destination}" for destination in labels] for origin in labels],
         "zmax": float(np.nanmax(matrices.demand, initial=0.0)) or 1.0,
-        "colorscale": _colour_scale(DEMAND_SCALE),
+        "colorscale": colour_scale(DEMAND_SCALE),
         **{"xgap": gap, "ygap": gap},
     }
     data = [
@@ -105,7 +105,7 @@ def demand_figure(design: Design) -> Figure:
     ]
     headings = [_heading(title, axis) for title, axis in zip(matrices.titles, ("x", "x2"), strict=True)]
     axes = {"xaxis": across, "yaxis": down, "xaxis2": across, "yaxis2": down}
-    return make_figure("demand", data, {**axes, "annotations": [*headings, _bar_title("demand")]})
+    return make_figure("demand", data, {**axes, "annotations": [*headings, bar_title("demand")]})
 
 
 def convergence_figure(design: Design) -> Figure:
@@ -119,7 +119,7 @@ def convergence_figure(design: Design) -> Figure:
         {
             **style["curve"],
             "mode": "lines" if len(series.evaluation) > 1 else "markers",
-            "name": _text(name),
+            "name": chart_text(name),
             "x": plotly_numbers(series.evaluation),
             "y": plotly_numbers(values),
             "customdata": plotly_numbers(series.gamma),
@@ -150,13 +150,14 @@ def _scale_trace(choice: Colouring) -> dict[str, Any]:
     """The bar that explains the colours."""
     parts = (0.0, 0.25, 0.5, 0.75, 1.0)
     bar = {"tickvals": list(parts), "ticktext": [choice.tick(part) for part in parts]}
-    return _merged(
-        styles()["map"]["scale"], {"marker": {"colorscale": _colour_scale(UTILISATION_SCALE), "colorbar": bar}}
+    return merged(
+        styles()["map"]["scale"], {"marker": {"colorscale": colour_scale(UTILISATION_SCALE), "colorbar": bar}}
     )
 
 
 def _link_traces(design: Design, frame: geometry.Frame, choice: Colouring) -> list[dict[str, Any]]:
-    network, widths, offsets = design.network, link_widths(design.capacity), geometry.link_offsets(design)
+    network, widths = design.network, link_widths(design.capacity)
+    offsets = geometry.link_offsets(network, widths)
     used = np.round(_SHADES * np.clip(np.nan_to_num(choice.values, nan=-1.0, posinf=0.0), -1.0, 1.0))
     groups: dict[tuple[float, int], list[tuple[int, NDArray]]] = {}
     for a in np.flatnonzero(design.built):
@@ -175,7 +176,8 @@ def _link_traces(design: Design, frame: geometry.Frame, choice: Colouring) -> li
 
 def _hover_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
     """Invisible points along every link: plotly.js answers near points, not near lines."""
-    network, offsets, used = design.network, geometry.link_offsets(design), shown_answer(design).utilisation
+    network, used = design.network, shown_answer(design).utilisation
+    offsets = geometry.link_offsets(network, link_widths(design.capacity))
     ends_of = list(zip(network.tail.tolist(), network.head.tolist(), strict=True))
     count = Counter(ends_of)
     twins = {a for a, pair in enumerate(ends_of) if count[pair] > 1}
@@ -191,7 +193,7 @@ def _hover_trace(design: Design, frame: geometry.Frame) -> dict[str, Any]:
         curves.append(curve)
         names = [shortened(network.labels[node], 60) for node in ends]
         parallel = network.link_ids[a] if a in twins else ""
-        text += [_text("link", *names, bool(design.built[a]), figures, parallel)] * len(curve)
+        text += [chart_text("link", *names, bool(design.built[a]), figures, parallel)] * len(curve)
         colour += [utilisation_colour(float(used[a])) if design.built[a] else FAINT] * len(curve)
         links += [a] * len(curve)
     x, y = np.concatenate(curves).T
@@ -243,7 +245,9 @@ def _node_texts(design: Design) -> list[str]:
     ]
     names = zip(network.labels, map(str, network.nodes), strict=True)
     return [
-        _text("node", shortened(label, 60), shortened(key, 60), *((served[k], wanted[k]) for served, wanted in sums))
+        chart_text(
+            "node", shortened(label, 60), shortened(key, 60), *((served[k], wanted[k]) for served, wanted in sums)
+        )
         for k, (label, key) in enumerate(names)
     ]
 
@@ -266,16 +270,16 @@ def styles() -> dict[str, Any]:
 def make_figure(name: str, data: list[dict[str, Any]], layout: dict[str, Any]) -> Figure:
     """A chart of this style, with what the layout says beside it."""
     everywhere = {"template": {"layout": styles()["all"]["layout"]}}
-    return {"data": data, "layout": {**_merged(styles()[name]["layout"], layout), **everywhere}}
+    return {"data": data, "layout": {**merged(styles()[name]["layout"], layout), **everywhere}}
 
 
-def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+def merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     """Both, and where both have an entry the second one; dictionaries inside are merged alike."""
-    both = {key: _merged(first[key], second[key]) for key in first if isinstance(second.get(key), dict)}
+    both = {key: merged(first[key], second[key]) for key in first if isinstance(second.get(key), dict)}
     return {**first, **second, **both}
 
 
-def _text(macro: str, *values: Any) -> str:
+def chart_text(macro: str, *values: Any) -> str:
     """Words for plotly.js out of the template for them; every value is escaped."""
     return str(getattr(environment().get_template("chart_text.html.j2").module, macro)(*values))
 
@@ -288,12 +292,13 @@ def _heading(words: str, axis: str = "") -> dict[str, Any]:
     return {**styles()["all"]["heading"], **place, "text": words}
 
 
-def _bar_title(name: str) -> dict[str, Any]:
+def bar_title(name: str) -> dict[str, Any]:
     """The title of a colour bar; the one of plotly.js would touch the topmost tick."""
     return {**styles()["all"]["bar_title"], **styles()[name]["bar_title"]}
 
 
-def _colour_scale(colours: tuple[str, ...]) -> list[list[Any]]:
+def colour_scale(colours: tuple[str, ...]) -> list[list[Any]]:
+    """Colours at equal distances, as plotly.js takes them."""
     return [[k / (len(colours) - 1), colour] for k, colour in enumerate(colours)]
 
 

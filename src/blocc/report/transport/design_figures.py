@@ -158,7 +158,7 @@ def _draw_links(axes: Axes, design: Design, frame: geometry.Frame, scale: Any, c
     axes.add_collection(LineCollection(candidates, colors=FAINT, linewidths=0.8, linestyles=(0, (1, 2.4)), zorder=1))
     # Thin links on top of wide ones: none hides another.
     order: list[int] = [a for a in np.argsort(-widths, kind="stable").tolist() if built[a]]
-    offsets = geometry.link_offsets(design)
+    offsets = geometry.link_offsets(design.network, widths)
     curves = [geometry.link_curve(frame, *ends[a], float(offsets[a])) for a in order]
     used = np.ma.masked_invalid(np.clip(choice.values[order], 0.0, 1.0))
     colours = scale.with_extremes(bad=geometry.UNKNOWN)(used)

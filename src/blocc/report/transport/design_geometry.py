@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,7 +11,12 @@ from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.report.figure import BLUE, FAINT, ORANGE
 from blocc.report.format import shortened
 from blocc.transport.design.design_result import Design
-from blocc.transport.network.network import TransportNetwork
+
+if TYPE_CHECKING:
+    from blocc.roads.network import RoadNetwork
+    from blocc.transport.network.network import TransportNetwork
+
+    Mapped = TransportNetwork | RoadNetwork  #: what a map can be drawn of
 
 #: Where a label may stand, seen from its node, best place first.
 PLACES = ("right", "left", "above", "below", "above right", "below right", "above left", "below left")
@@ -35,7 +41,7 @@ class Frame:
         return float(height / width)
 
 
-def frame_network(network: TransportNetwork, width: float = 1100.0, height: float = 620.0) -> Frame:
+def frame_network(network: Mapped, width: float = 1100.0, height: float = 620.0) -> Frame:
     """Project the nodes (longitudes shrink with the cosine of the latitude) and choose what the map shows."""
     points = np.array(network.coordinates, dtype=float)
     if network.geographic:
@@ -93,7 +99,7 @@ def curve_count(frame: Frame, tail: int, head: int, spacing: float) -> int:
     return int(np.clip(np.ceil(length / spacing), 2, 60))
 
 
-def map_labels(network: TransportNetwork) -> list[str]:
+def map_labels(network: Mapped) -> list[str]:
     """What is written at the nodes: their names, or on a dense map their ids where only these are short."""
     names = [shortened(label) for label in network.labels]
     ids = [str(identifier) for identifier in network.nodes]
@@ -191,12 +197,16 @@ THINNEST, WIDEST = 1.5, 10.0  # of a link, in pixels
 
 def utilisation_colour(utilisation: float) -> str:
     """Colour of a link that is used to this part of its capacity (beyond 0 and 1: as there); grey where it is NaN."""
-    if np.isnan(utilisation):
+    return scale_colour(np.nan_to_num(utilisation, nan=np.nan, posinf=0.0, neginf=0.0), UTILISATION_SCALE)
+
+
+def scale_colour(part: float, scale: tuple[str, ...]) -> str:
+    """The colour at this part of a scale (beyond 0 and 1: as there); grey where it is NaN."""
+    if np.isnan(part):
         return UNKNOWN
-    channels = np.array([[int(colour[k : k + 2], 16) for k in (1, 3, 5)] for colour in UTILISATION_SCALE])
-    position = np.nan_to_num(utilisation, posinf=0.0, neginf=0.0) * (len(channels) - 1)
-    mixed = [np.interp(position, np.arange(len(channels)), channel) for channel in channels.T]
-    return "#" + "".join(f"{round(float(part)):02x}" for part in mixed)
+    channels = np.array([[int(colour[k : k + 2], 16) for k in (1, 3, 5)] for colour in scale])
+    mixed = [np.interp(part * (len(channels) - 1), np.arange(len(channels)), channel) for channel in channels.T]
+    return "#" + "".join(f"{round(float(share)):02x}" for share in mixed)
 
 
 def link_widths(capacity: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
@@ -212,11 +222,10 @@ def link_widths(capacity: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
     return np.where(built, np.maximum(widest * np.where(built, capacity, 0.0) / largest, THINNEST), 0.0)
 
 
-def link_offsets(design: Design) -> Float[NDArray, "links"]:
+def link_offsets(network: Mapped, widths: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
     """How many pixels each link runs to the right of the straight line; parallel links run beside each other."""
-    network, widths = design.network, link_widths(design.capacity)
     used: dict[tuple[int, int], float] = {}
-    offsets = np.zeros(network.n_links)
+    offsets = np.zeros(len(widths))
     for a, ends in enumerate(zip(network.tail.tolist(), network.head.tolist(), strict=True)):
         inner = used.get(ends, GAP)
         offsets[a], used[ends] = inner + widths[a] / 2, inner + max(widths[a], 2.0) + 2.0 * GAP

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from blocc.report.transport.design_charts import (
 )
 from blocc.transport.design.scenario_result import ScenarioDesign, ScenarioDesigns
 from blocc.transport.network.network import TransportNetwork
+
+if TYPE_CHECKING:
+    from blocc.report.transport.design_geometry import Mapped
 
 #: Blue and orange stay apart for the colour-blind; dashes tell them apart in grey as well.
 MORE, LESS = BLUE, ORANGE
@@ -53,7 +56,7 @@ def difference_figure(network: TransportNetwork) -> Figure:
         {**line_trace(curves), **style["candidates"]},
         *changed,
         {**style["hover"], **points},
-        _nodes(network, frame, np.concatenate(curves)),
+        node_trace(network, frame, np.concatenate(curves)),
     ]
     layout = {
         "height": int(np.clip(1060.0 * frame.aspect, 380.0, 700.0)),
@@ -139,7 +142,8 @@ def budget_figure(result: ScenarioDesigns) -> Figure:
     return make_figure("convergence", data, {"xaxis": {"title": {"text": title}}, "showlegend": len(data) > 1})
 
 
-def _nodes(network: TransportNetwork, frame: geometry.Frame, obstacles: Float[NDArray, "points 2"]) -> dict[str, Any]:
+def node_trace(network: Mapped, frame: geometry.Frame, obstacles: Float[NDArray, "points 2"]) -> dict[str, Any]:
+    """Nodes with their labels, which keep clear of these points where they can."""
     labels = geometry.map_labels(network)
     size, inside = geometry.node_size(labels), geometry.labels_inside(labels)
     places: list[str | None] = ["inside"] * len(labels)
