@@ -9,7 +9,7 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray
 from blocc.cvxpy.judge import Around, Exact
-from blocc.cvxpy.model import Model, Vector
+from blocc.cvxpy.model import Model, Vector, value_of
 from blocc.lagrangian import Multipliers
 from blocc.outer.tolerances import Endpoint
 from blocc.result import Certificate, History, Result, Status
@@ -81,8 +81,7 @@ def _named(model: Model, seen: AnyArray) -> dict[str, np.ndarray]:
     for follower in model.followers:
         for variable in follower.variables:
             size = follower.program.variables[variable.id].size
-            part = np.asarray(seen[at : at + size])
-            found[variable.name()] = part.reshape(variable.shape, order="F") if size == variable.size else part
+            found[variable.name()] = np.asarray(value_of(variable, np.asarray(seen[at : at + size])))
             at += size
     return found
 

@@ -7,6 +7,7 @@ answers within eps of the optimum spread like ``c + d sqrt(eps)``, so two values
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -153,6 +154,12 @@ def _copied(value: Any) -> Any:
 
 def _solved(problem: cp.Problem) -> bool:
     """Solve by Clarabel as CVXPY calls it; whether that came to an answer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the accuracy asked for cannot be had is seen to here
+        return _solved_noisily(problem)
+
+
+def _solved_noisily(problem: cp.Problem) -> bool:
     try:
         problem.solve(solver=cp.CLARABEL, **_TIGHT)
     except cp.error.SolverError:

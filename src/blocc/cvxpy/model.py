@@ -197,8 +197,7 @@ class Model:
             one.save_value(value if one.shape else float(value))
         for follower, z in zip(self.followers, answers, strict=True):
             for variable in follower.variables:
-                lowered = z[follower.program.variables[variable.id].slice]
-                variable.save_value(recover_value_for_leaf(variable, lowered, project=False))
+                variable.save_value(value_of(variable, z[follower.program.variables[variable.id].slice]))
         for variable in self.price_variables:
             place = self.priced[variable.id]
             multipliers = prices[place.follower]
@@ -224,6 +223,12 @@ class Model:
             assert multipliers is not None
             parts.append(multipliers[place.rows.slice])
         return np.concatenate(parts)
+
+
+def value_of(variable: cp.Variable, columns: Vector) -> Any:
+    """The value of a variable out of its columns, which may be fewer than its entries (a symmetric matrix)."""
+    found = recover_value_for_leaf(variable, columns, project=False)
+    return found if np.shape(found) == variable.shape else np.reshape(found, variable.shape, order="F")
 
 
 def check_leader_constraint(constraint: cp.Constraint) -> None:
