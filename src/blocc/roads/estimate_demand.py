@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc._lib.files import shown
+from blocc._lib.files import plain, shown
 from blocc.errors import OptionError
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.roads.assign import RoadAssignment, assign, check_network, road_assignment
@@ -44,8 +44,9 @@ def estimate_demand(
     drivers answer with a user equilibrium. With both weights 1, trips and counts vary like numbers of independent
     drivers do; a prior that is off by a share r of its trips, with counts off by a share s, has the weights
     ``1 / (r^2 prior)`` and ``1 / (s^2 count)``. ``options`` are the fields of
-    :class:`~blocc.roads.road_options.RoadOptions`, as for :func:`~blocc.roads.expand_network`; the first of the
-    ``starts``, of which there is one unless told otherwise, is the prior.
+    :class:`~blocc.roads.road_options.RoadOptions`, as for :func:`~blocc.roads.expand_network`. The first two
+    of the ``starts`` are at the prior, with gamma from its least on and with large gammas alone, which may lead to
+    different answers; further ones are random. Two are made unless told otherwise.
 
     :param network: roads with the prior trips; pairs without any stay without
     :param counts: the volume of each counted link, by its ``link_ids``
@@ -55,7 +56,7 @@ def estimate_demand(
     """
     began = time.perf_counter()
     check_network(network)
-    told = RoadOptions.from_names({"starts": 1} | options)
+    told = RoadOptions.from_names({"starts": 2} | options)
     counted, count = _counts(network, counts)
     of_prior = _weights("prior_weight", prior_weight, network.n_pairs)
     of_counts = _weights("count_weight", count_weight, len(count))
@@ -73,7 +74,7 @@ def estimate_demand(
         of_counts / np.maximum(count, LEAST_COUNT * largest),
     )
     random = np.random.default_rng(told.seed)
-    starts = [np.exp(0.3 * (n > 0) * random.normal(size=network.n_pairs)) for n in range(told.starts)]
+    starts = [np.exp(0.3 * (n > 1) * random.normal(size=network.n_pairs)) for n in range(told.starts)]
     request = StopRequest()
     with interruptible(request, signal.SIGTERM):
         before = assign(network)
@@ -115,7 +116,7 @@ def _estimate(
         history=tuple(found.steps),
         evaluations=found.evaluations,
         seconds=seconds,
-        settings=settings,
+        settings=plain(settings),
         versions=versions(),
     )
 

@@ -45,6 +45,10 @@ class Estimation(Question):
         least = float(np.max(needed[pull > 0.0], initial=0.0))
         return (*(step * least for step in STEPS), np.inf) if 0.0 < least < np.inf else (np.inf,)
 
+    def accuracy(self, gamma: float) -> float:
+        """On the way there, less is enough."""
+        return 1e-13 if np.isinf(gamma) else 1e-8
+
     def pairs(self, x: Float[NDArray, "pairs"]) -> Pairs:
         """The prior's pairs with other trips."""
         return self.network.pairs._replace(demand=self.network.demand * x)

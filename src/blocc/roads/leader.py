@@ -69,6 +69,10 @@ class Question(ABC):
         """The continuation; infinite stands for the exact value."""
         return GAMMAS
 
+    def accuracy(self, gamma: float) -> float:
+        """A descent ends when a step gains less than this, relatively."""
+        return 1e-13
+
     def own(self, x: Float[NDArray, "n"]) -> tuple[float, Float[NDArray, "n"]]:
         """The part of f that has no flows in it, with its gradient."""
         return 0.0, np.zeros(len(x))
@@ -219,7 +223,7 @@ class Budget(NamedTuple):
 
 
 def descend(
-    function: Function, x: Float[NDArray, "n"], question: Question, budget: Budget | None, accuracy: float = 1e-13
+    function: Function, x: Float[NDArray, "n"], question: Question, budget: Budget | None, accuracy: float
 ) -> Float[NDArray, "n"]:
     """Minimise a smooth function within the bounds and the budget."""
     bounds = list(zip(question.lower, question.upper, strict=True))

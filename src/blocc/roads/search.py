@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -144,7 +145,8 @@ def _from(
     x = within(start, question, budget)
     least = np.inf
     for gamma in question.gammas[2 if found.starts else 0 :] or question.gammas[-1:]:
-        x = descend(lambda at, gamma=gamma: leader.penalty(at, gamma), x, question, budget)  # type: ignore[misc]
+        value = partial(leader.penalty, gamma=gamma)
+        x = descend(value, x, question, budget, question.accuracy(gamma))
         if gamma == 0.0 and is_convex:
             found.bound, found.bound_at = leader.bound(x, budget), x
         least = min(least, leader.exact(x).value)
