@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 R = TypeVar("R")
 
-#: Variables from which on, and numbers in the data up to which, programs for followers without constraints run briefly.
+#: Variables from which on, and numbers in data up to which, products without matrices are run sooner than optimised.
 _FEW, _MANY = 200, 10_000_000
 
 #: What a user may write.
@@ -93,8 +93,6 @@ class FlatProblem:
             return function(self.bind(data), *fixed, *arguments)
 
         over_data.__name__ = function.__name__  # what JAX calls it in its logs and in its cache
-        # A few thousand products without matrices: unless the data are very large, optimising them takes longer.
-        # Where simple terms keep most entries at zero, even then there are few of them.
         large = self.prox is None and self.n_y + sum(int(np.size(leaf)) for leaf in jax.tree.leaves(self.data)) > _MANY
         matrix_free = self.n_y >= _FEW and self.n_inequality + self.n_equality == 0
         matrix_free &= all(getattr(part, "differentiates", True) for part in fixed)  # other oracles factorise, or loop

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from blocc import BilevelProblem, solve
+from blocc import L1, BilevelProblem, solve
 from blocc._lib.precision import double_precision
 from blocc.errors import OptionError, ProblemError
 from blocc.inner.choice import MATRIX_FREE, choose_oracles
@@ -18,6 +18,8 @@ from blocc.inner.conjugate_gradients import conjugate_gradients, scales_of
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.protocol import InnerCode
+from blocc.outer.evaluator import Evaluator
+from blocc.outer.monitor import Monitor
 from blocc.penalty import cold_pair, evaluate_exactly, no_leader
 from blocc.sets import Box, Product, Reals
 from blocc.simple_sets import Ball, Simplex
@@ -207,3 +209,35 @@ def test_solve_by_the_exact_derivative_and_by_the_penalty(name):
     assert exact.counts["evaluations"] < penalty.counts["evaluations"]
     assert exact.upper_value <= penalty.upper_value + 1e-7
     assert np.abs(exact.x - penalty.x).max() < 1e-3
+
+
+def test_few_entries_of_many_under_an_l1_term():
+    """The answer satisfies the conditions of optimality, and the derivative is that of differences."""
+    rng = np.random.default_rng(4)
+    size, rows = 600, 30
+    data = {"A": rng.normal(size=(rows, size)), "b": rng.normal(size=rows), "V": rng.normal(size=(rows, size))}
+    problem = BilevelProblem(
+        upper=lambda x, y, d: jnp.mean((d["V"] @ y - d["b"]) ** 2),
+        lower=lambda x, y, d: 0.5 * jnp.mean((d["A"] @ y - d["b"]) ** 2) + 0.5 * jnp.exp(x[0]) * jnp.sum(y**2),
+        lower_terms=[L1(lambda x, d: jnp.exp(x[1]))],
+        x_set=Box(-9.0, 2.0, shape=2),
+        y_set=Reals(size),
+        data=data,
+    )
+    flat, oracle = problem.flat, NewtonCG()
+    evaluator = Evaluator(flat, (oracle,), Monitor(problem.x_set.unravel))
+
+    def at(x):
+        return evaluator(np.asarray(x), np.inf, no_leader(flat), 1e-12)
+
+    with double_precision():
+        for x in ([-2.0, -1.0], [-4.0, -3.5]):
+            y = np.asarray(at(x).follower.y)
+            slope = data["A"].T @ (data["A"] @ y - data["b"]) / rows + np.exp(x[0]) * y
+            free = y != 0.0
+            assert 2 <= free.sum() < 60
+            np.testing.assert_allclose(slope[free], -np.exp(x[1]) * np.sign(y[free]), atol=1e-9)
+            assert np.abs(slope[~free]).max() <= np.exp(x[1]) + 1e-12
+            step = 1e-5 * np.eye(2)
+            differences = [(at(x + e).value - at(x - e).value) / 2e-5 for e in step]
+            np.testing.assert_allclose(at(x).gradient, differences, rtol=1e-6, atol=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -57,6 +58,10 @@ def as_number(name: str, value: Any, *, positive: bool = False) -> float:
     return float(array)
 
 
+#: Bytes to a multiple of which the arrays of JAX are aligned.
+_ALIGNMENT = 64
+
+
 def as_data(leaf: Any, real: bool = False) -> np.ndarray:
     """A leaf of the data as an array that cannot be written to.
 
@@ -69,13 +74,21 @@ def as_data(leaf: Any, real: bool = False) -> np.ndarray:
             "outside, and give the traced data to blocc.solve_differentiable(problem, data) or "
             "blocc.lower_level(problem, x, data)"
         )
-    array = np.array(leaf)
+    array = np.asarray(leaf)
     if array.dtype.kind not in "fiub":
         raise ProblemError(f"data must hold real numbers, got {leaf!r}")
-    if real or array.dtype.kind == "f":
-        array = array.astype(np.float64)
-    array.flags.writeable = False
-    return array
+    copied = _aligned(array.shape, np.dtype(np.float64) if real or array.dtype.kind == "f" else array.dtype)
+    copied[...] = array
+    copied.flags.writeable = False
+    return copied
+
+
+def _aligned(shape: tuple[int, ...], kind: np.dtype[Any]) -> np.ndarray:
+    """An empty array that JAX uses where it lies; one that begins elsewhere it copies whenever it is handed over."""
+    size = math.prod(shape) * kind.itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    begin = -memory.ctypes.data % _ALIGNMENT
+    return memory[begin : begin + size].view(kind).reshape(shape)
 
 
 def check_taken(name: str, function: Any, count: int) -> None:

@@ -6,7 +6,8 @@ the derivative of P at ``y - tau grad g`` and H the Hessian of g in y
     dy/dx = D s,   [D (I - D) + tau D H D] s = -tau D d(grad g)/dx,
 
 and the derivative of f(x, y(x)) is ``df/dx - tau <d(grad g)/dx, D a>`` where the same symmetric system with the right
-side ``D df/dy`` has the solution a. Where g has simple terms, P is :meth:`FlatProblem.backward`, and depends on x too.
+side ``D df/dy`` has the solution a. Where g has simple terms, P is :meth:`FlatProblem.backward`, and depends on x too;
+D is then zero but for few entries, and the system is solved among them (:mod:`blocc.inner.restriction`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 from blocc._lib.arrays import Array
 from blocc.inner.conjugate_gradients import Scales, conjugate_gradients
 from blocc.inner.protocol import Adjoint
+from blocc.inner.restriction import Restriction, few_places, most_places, restricted_to
 from blocc.lagrangian import exactly
 from blocc.problem import FlatProblem
 
@@ -42,6 +44,49 @@ def adjoint(
 
     ``guess`` is the price at a nearby x.
     """
+    count = most_places(flat)
+    if not count:
+        return _adjoint(flat, x, y, upper, scales, accuracy, most, guess)
+    tau = 1.0 / scales.largest
+    backward = flat.backward(x, y - tau * exactly(jax.grad(flat.lower, argnums=1)(x, y)), tau)
+    return jax.lax.cond(
+        jnp.sum((y != 0.0) | (backward != 0.0)) <= count,
+        lambda: _among_few(flat, x, y, upper, scales, accuracy, most, guess, few_places(y, backward, count)),
+        lambda: _adjoint(flat, x, y, upper, scales, accuracy, most, guess),
+    )
+
+
+def _among_few(
+    flat: FlatProblem,
+    x: Array,
+    y: Array,
+    upper: Callable[[Array, Array], Array],
+    scales: Scales,
+    accuracy: Array | float,
+    most: int,
+    guess: Array | None,
+    places: Array,
+) -> Adjoint:
+    """The same where all but the entries at ``places`` stay zero."""
+    few = Restriction(places, flat.n_y)
+    weights = jnp.where(places < flat.n_y, few.take(scales.preconditioner), 1.0)
+    shapes = (jax.ShapeDtypeStruct(point.shape, point.dtype) for point in (x, y))
+    part, z = few.of(upper, *shapes), few.take(y)
+    known = None if guess is None else few.take(guess)
+    found = _adjoint(restricted_to(flat, few), x, z, part, Scales(weights, scales.largest), accuracy, most, known)
+    return found._replace(price=few.put(found.price), shift=few.put(found.shift))
+
+
+def _adjoint(
+    flat: FlatProblem,
+    x: Array,
+    y: Array,
+    upper: Callable[[Array, Array], Array],
+    scales: Scales,
+    accuracy: Array | float,
+    most: int,
+    guess: Array | None,
+) -> Adjoint:
     tau = 1.0 / scales.largest
 
     def slope(x: Array, y: Array) -> Array:

@@ -14,7 +14,9 @@ and Walker, 1996): a quadratic phi is solved by one system.
 With ``n = P(y + d - tau (grad phi + H d))``, which is y + d unless that has left Y, a step is taken to
 ``a n + (1 - a) P(y - tau grad phi)`` for the first of a = 1, 1/2, 1/4, ..., 0 at which phi is low enough. With
 a = 0 that is a step of the projected gradient method, and where even that fails tau was too long. Where full steps fail
-the Hessian is damped as well. P may also be the proximal operator of simple terms (:mod:`blocc.terms`).
+the Hessian is damped as well. P may also be the proximal operator of simple terms (:mod:`blocc.terms`). Those make most
+entries of y zero, and the same steps are then taken among few entries at first (:mod:`blocc.inner.restriction`): those
+that are not zero, and those that a step of the gradient method would move from there. Again, until it would move none.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from blocc.inner.adjoint import adjoint
 from blocc.inner.conjugate_gradients import Scales, conjugate_gradients, scales_of
 from blocc.inner.first_order import Assessment, is_unbounded, rays
 from blocc.inner.protocol import Adjoint, InnerCode, InnerOracle, InnerSolution, finish
+from blocc.inner.restriction import Restriction, few_places, most_places, restricted_to
 from blocc.lagrangian import Weights, exactly, leader_value, objective, zero_multipliers
 from blocc.problem import FlatProblem
 
@@ -41,6 +44,7 @@ _HALVINGS = 12  #: of a before the gradient step itself is tried
 _ROUNDING = 1e-13  #: of phi, relative: smaller changes say nothing
 _DAMPING = 1e-6, 1e-3  #: smallest and first, in units of the curvature
 _PATIENCE = 4  #: steps in a row without a smaller residual, after which it is rounding
+_ROUNDS = 20  #: of steps among few entries
 
 
 class NewtonWarm(NamedTuple):
@@ -74,6 +78,12 @@ class _State(NamedTuple):
     iterations: Array
     products: Array
     concave: Array
+    running: Array
+
+
+class _Round(NamedTuple):
+    here: _Point
+    number: Array
     running: Array
 
 
@@ -129,25 +139,10 @@ class NewtonCG(InnerOracle):
         )
         curvature = jnp.where(jnp.isfinite(curvature) & (curvature > 0.0), curvature, 1.0)
         problem = _Smooth(flat, x, weights, curvature)
-        start = problem.at(first)
-        number, running = jnp.asarray(0), jnp.isfinite(start.error) & (start.error > tolerance)
-        state = _State(
-            start,
-            start,
-            start.y,
-            curvature,
-            warm.forcing,
-            warm.forcing,
-            jnp.zeros(()),
-            number,
-            number,
-            number,
-            jnp.asarray(False),
-            running,
-        )
-        end = jax.lax.while_loop(
-            lambda s: s.running, lambda s: self._iterate(problem, preconditioner, s, tolerance), state
-        )
+        start, spent = problem.at(first), jnp.asarray(0)
+        if most_places(flat):
+            start, spent = self._among_few(problem, preconditioner, start, tolerance)
+        end = self._steps(problem, preconditioner, start, warm.forcing, tolerance)
         best = end.best
         code = jnp.where(best.error <= tolerance, int(InnerCode.CONVERGED), int(InnerCode.STALLED))
         code = jnp.where(jnp.isfinite(best.error), code, int(InnerCode.NOT_FINITE))
@@ -164,7 +159,7 @@ class NewtonCG(InnerOracle):
             best.y,
             zero_multipliers(flat),
             weights,
-            iterations=end.products + end.iterations,
+            iterations=spent + end.products + end.iterations,
             code=code,
             warm=back,
             concave=end.concave,
@@ -184,6 +179,43 @@ class NewtonCG(InnerOracle):
         found = adjoint(flat, x, y, upper, scales, accuracy, self.max_products, warm.price)
         price = jnp.where(found.regular, found.price, warm.price)
         return found._replace(warm=warm._replace(price=price))
+
+    def _steps(
+        self, problem: _Smooth, preconditioner: Array, start: _Point, forcing: Array, tolerance: Array
+    ) -> _State:
+        """Newton steps until the tolerance is reached, or nothing more can be."""
+        number, running = jnp.asarray(0), jnp.isfinite(start.error) & (start.error > tolerance)
+        still, no = jnp.zeros(()), jnp.asarray(False)
+        state = _State(
+            start, start, start.y, problem.unit, forcing, forcing, still, number, number, number, no, running
+        )
+        return jax.lax.while_loop(
+            lambda s: s.running, lambda s: self._iterate(problem, preconditioner, s, tolerance), state
+        )
+
+    def _among_few(
+        self, problem: _Smooth, preconditioner: Array, start: _Point, tolerance: Array
+    ) -> tuple[_Point, Array]:
+        """A point reached by steps among few entries, and in how many rounds."""
+        flat, tau = problem.flat, 1.0 / problem.unit
+        most = most_places(flat)
+
+        def advance(r: _Round) -> _Round:
+            y = r.here.y
+            few = Restriction(few_places(y, problem.backward(y - tau * r.here.gradient, tau), most), flat.n_y)
+            part = problem._replace(flat=restricted_to(flat, few))
+            weights = jnp.where(few.places < few.size, few.take(preconditioner), 1.0)
+            end = self._steps(part, weights, part.at(few.take(y)), jnp.asarray(_FORCING), 0.3 * tolerance)
+            here = problem.at(few.put(end.best.y))
+            better = (here.value < r.here.value) | (here.error < r.here.error)
+            here = jax.tree.map(lambda new, old: jnp.where(better, new, old), here, r.here)
+            running = better & (here.error > tolerance) & (r.number < _ROUNDS)
+            return _Round(here, r.number + 1, running)
+
+        sparse = jnp.sum(start.y != 0.0) <= most
+        first = _Round(start, jnp.asarray(0), sparse & jnp.isfinite(start.error) & (start.error > tolerance))
+        end = jax.lax.while_loop(lambda r: r.running, advance, first)
+        return end.here, end.number
 
     def _iterate(self, problem: _Smooth, preconditioner: Array, s: _State, tolerance: Array) -> _State:
         """One Newton step."""
