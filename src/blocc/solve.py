@@ -50,7 +50,7 @@ def solve(
     x0: PyTree | None = None,
     options: Options | None = None,
     *,
-    method: str,
+    method: Any,
     preset: str = "default",
     callback: Callback | None = None,
     progress: bool | Report | None = None,
@@ -66,7 +66,7 @@ def solve(
     x0: PyTree | None = None,
     options: Options | None = None,
     *,
-    method: str = "blocc",
+    method: Any = "blocc",
     preset: str = "default",
     callback: Callback | None = None,
     progress: bool | Report | None = None,
@@ -78,10 +78,11 @@ def solve(
     """Solve a bilevel problem from ``x0`` (or from the middle of X) and return a certified :class:`Result`.
 
     ``options`` is an :class:`~blocc.options.Options`; its fields may be given by name instead, or as well.
-    ``method`` is blocc's own, or another of the field (:mod:`blocc.methods`), which is judged in the same way and takes
-    its own numbers by name. ``callback(state)`` is called after every outer iteration and stops the run by returning
-    True. A run of more than half a second shows a live line on a terminal's standard error (``progress=False`` never,
-    ``True`` always). Ctrl-C, a callback or the time limit end the run with the best point so far.
+    ``method`` is blocc's own, or another of the field (:mod:`blocc.methods`), which is judged in the same way and
+    takes its own numbers by name; or one of yours, a :class:`blocc.methods.Method`. ``callback(state)`` is called
+    after every outer iteration and stops the run by returning True. A run of more than half a second shows a live
+    line on a terminal's standard error (``progress=False`` never, ``True`` always). Ctrl-C, a callback or the time
+    limit end the run with the best point so far.
 
     ``checkpoint`` names a file that the run keeps itself in, every ``checkpoint_seconds`` at most and at its end;
     ``resume`` names one to continue from, with the same problem, start and options (``time_limit`` may differ, and
@@ -96,9 +97,9 @@ def solve(
     check_arguments(problem, callback)
     files = Files(checkpoint, resume, checkpoint_seconds)
     report = make_report(progress)
-    if method != "blocc":
+    if not (isinstance(method, str) and method == "blocc"):
         if options is not None:
-            raise OptionError(f"options is for method 'blocc'; give the numbers of {method!r} by name")
+            raise OptionError("options is for method 'blocc'; give the numbers of another method by name")
         return _by_other_method(problem, start_in(problem, x0), method, preset, numbers, callback, report, files)
     settings = make_options(preset, numbers, options)
     problem = suited(problem, settings.inner)
@@ -122,18 +123,18 @@ def solve(
 def _by_other_method(
     problem: BilevelProblem,
     start: Float[NDArray, "n_x"],
-    method: str,
+    method: Any,
     preset: str,
     numbers: dict[str, Any],
     callback: Callback | None,
     report: Report | None,
     files: Files,
 ) -> Result:
-    from blocc.methods.registry import prepare, run_method  # that room stands on this one
+    from blocc.methods.registry import name_of, prepare, run_method  # that room stands on this one
 
     run = prepare(problem, method, preset, numbers, callback, report)
     if files.wanted:
-        described = {"method": method, **vars(run.options), **run.method.given, **run.method.counts}
+        described = {"method": name_of(method), **vars(run.options), **run.method.given, **run.method.counts}
         run = run.continuing(files.recording(problem, described, start))
     with (
         double_precision(),

@@ -296,7 +296,7 @@ def test_callback_sees_every_method_and_can_stop() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"methods": ["newton"]}, "methods must be names among 'blocc', .*; got 'newton'"),
+        ({"methods": ["newton"]}, "method must be one of 'blocc', .*got 'newton'"),
         ({"methods": "blocc"}, "methods must be a sequence of names"),
         ({"methods": []}, "methods must be a sequence of names"),
         ({"preset": "best"}, "preset must be one of 'default', 'paper', got 'best'"),

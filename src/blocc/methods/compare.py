@@ -16,8 +16,8 @@ from blocc._lib.arrays import Float, NDArray, PyTree
 from blocc._lib.compiled import clock_without_compilation
 from blocc._lib.precision import double_precision
 from blocc.errors import OptionError, ProblemError
-from blocc.methods.base import MethodDoesNotApply
-from blocc.methods.registry import METHODS, NAMES
+from blocc.methods.base import Method, MethodDoesNotApply
+from blocc.methods.registry import NAMES, kind_of, name_of
 from blocc.options import PRESETS, Options
 from blocc.outer.monitor import State
 from blocc.problem import BilevelProblem
@@ -155,7 +155,7 @@ def compare(
     problem: BilevelProblem,
     x0: PyTree | None = None,
     *,
-    methods: Sequence[str] | None = None,
+    methods: Sequence[str | Method] | None = None,
     preset: str = "default",
     time_limit: float | None = 60.0,
     max_iterations: int | None = None,
@@ -170,7 +170,7 @@ def compare(
     apart: what a method has to compile does not shorten its run.
 
     :param x0: the start; the middle of X by default
-    :param methods: names such as ``["blocc", "gam"]``, run in this order; all methods by default
+    :param methods: names such as ``["blocc", "gam"]``, or methods of your own, run in this order; all by default
     :param preset: "default", or "paper" for published numbers
     :param time_limit: seconds for each method alone, compilation left out; None: no limit
     :param max_iterations: of each method; None leaves it to the method
@@ -180,7 +180,7 @@ def compare(
     """
     if not isinstance(problem, BilevelProblem):
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
-    names = _checked_names(methods)
+    chosen = _checked(methods)
     if preset not in PRESETS:
         raise OptionError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {preset!r}")
     limits = {"time_limit": time_limit, "max_iterations": max_iterations, "tolerance": tolerance}
@@ -195,10 +195,12 @@ def compare(
         return ended
 
     rows: list[MethodRow] = []
-    for name in names:
+    for name, method in chosen.items():
         try:
             own = {**options, "preset": preset, "callback": None if callback is None else partial(watch, name)}
-            found = _solved_by(name, problem, x0, own)
+            if isinstance(method, Method):
+                own.pop("preset")  # it has its numbers
+            found = _solved_by(method, problem, x0, own)
             moved = math.nan if found.result is None else _moved(problem, found.result, start)
             rows.append(replace(found, moved=moved))
         except KeyboardInterrupt:
@@ -209,29 +211,34 @@ def compare(
     return Comparison(problem.name, tuple(rows), {"preset": preset, **limits, "seed": seed}, ended)
 
 
-def title_of(method: str) -> str:
+def title_of(method: str | Method) -> str:
     """Authors and venue of a method."""
-    return METHODS[method].title if method in METHODS else _OWN_TITLE
+    return _OWN_TITLE if method == "blocc" else kind_of(method).title or name_of(method)
 
 
-def _checked_names(methods: Sequence[str] | None) -> tuple[str, ...]:
+def _checked(methods: Sequence[str | Method] | None) -> dict[str, str | Method]:
+    """The methods by name, in their order."""
     if methods is None:
-        return NAMES
-    known = ", ".join(map(repr, NAMES))
+        return {name: name for name in NAMES}
     if isinstance(methods, str) or not len(methods):
         raise OptionError(f"methods must be a sequence of names such as ['blocc'], or None for all, got {methods!r}")
-    for name in methods:
-        if name not in NAMES:
-            raise OptionError(f"methods must be names among {known}; got {name!r}")
-    return tuple(dict.fromkeys(methods))
+    found: dict[str, str | Method] = {}
+    for one in methods:
+        if one != "blocc":
+            kind_of(one)
+        if found.setdefault(name_of(one) if one != "blocc" else "blocc", one) != one:
+            raise OptionError(f"methods: two of them are called {name_of(one)!r}")
+    return found
 
 
-def _solved_by(name: str, problem: BilevelProblem, x0: PyTree | None, options: Mapping[str, Any]) -> MethodRow:
+def _solved_by(
+    method: str | Method, problem: BilevelProblem, x0: PyTree | None, options: Mapping[str, Any]
+) -> MethodRow:
     """One method; its failures are part of the comparison."""
-    title = title_of(name)
+    name, title = name_of(method), title_of(method)
     try:
         with clock_without_compilation():
-            result = solve(problem, x0, method=name, progress=False, **options)
+            result = solve(problem, x0, method=method, progress=False, **options)
         return row_of(problem, name, title, result)
     except ProblemError as error:
         why = error.needs if isinstance(error, MethodDoesNotApply) else str(error)

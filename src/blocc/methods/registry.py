@@ -1,9 +1,15 @@
-"""The methods by name, and the way in from ``solve``: options sorted and checked, one run, its judged result."""
+"""The methods by name, and the way in from ``solve``: options sorted and checked, one run, its judged result.
+
+A method of another package is known by name where that package declares it under the entry points ``blocc.methods``;
+any :class:`~blocc.methods.base.Method`, or its class, can be given in the place of a name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from numbers import Integral, Real
 from typing import Any
 
@@ -29,11 +35,45 @@ NAMES = ("blocc", *METHODS)
 _COMMON = tuple(field.name for field in fields(MethodOptions))
 
 
-def make_method(name: str, preset: str = "default", **given: Any) -> Method:
+@cache
+def _declared() -> dict[str, EntryPoint]:
+    """Methods that other packages declare; none of them is loaded before it is asked for."""
+    return {one.name: one for one in entry_points(group="blocc.methods") if one.name not in NAMES}
+
+
+def kind_of(method: str | Method | type[Method]) -> type[Method]:
+    """The class of a method that is given by its name, as a class or with its numbers."""
+    if isinstance(method, Method):
+        return type(method)
+    if isinstance(method, type) and issubclass(method, Method):
+        return method
+    if isinstance(method, str) and method in METHODS:
+        return METHODS[method]
+    if isinstance(method, str) and method in _declared():
+        declared = _declared()[method]
+        try:
+            found = declared.load()
+        except Exception as error:  # another package's code: whatever it raises is the reason
+            raise OptionError(f"method {method!r} cannot be loaded from {declared.value}: {error}") from error
+        if not (isinstance(found, type) and issubclass(found, Method)):
+            raise OptionError(f"method {method!r}: {declared.value} must be a subclass of blocc.methods.Method")
+        return found
+    known = ", ".join(map(repr, (*NAMES, *_declared())))
+    raise OptionError(f"method must be one of {known}, or a blocc.methods.Method, got {method!r}")
+
+
+def name_of(method: str | Method | type[Method]) -> str:
+    """What a method is called in tables and settings."""
+    return method if isinstance(method, str) else kind_of(method).name or kind_of(method).__name__
+
+
+def make_method(method: str | Method | type[Method], preset: str = "default", **given: Any) -> Method:
     """A method with its numbers: those of a preset, those given by name, and automatic ones for the rest."""
-    if name not in METHODS:
-        raise OptionError(f"method must be one of {', '.join(map(repr, NAMES))}, got {name!r}")
-    kind = METHODS[name]
+    kind, name = kind_of(method), name_of(method)
+    if isinstance(method, Method):
+        if given or preset != "default":
+            raise OptionError(f"method {name!r} is given with its numbers: give the others there, too")
+        return method
     if preset != "default" and preset not in kind.presets:
         known = ", ".join(map(repr, ("default", *kind.presets)))
         raise OptionError(f"preset of method {name!r} must be one of {known}, got {preset!r}")
@@ -57,7 +97,7 @@ def make_method(name: str, preset: str = "default", **given: Any) -> Method:
 
 def prepare(
     problem: BilevelProblem,
-    method: str,
+    method: str | Method | type[Method],
     preset: str,
     options: Mapping[str, Any],
     callback: Callback | None = None,
@@ -71,7 +111,7 @@ def prepare(
     chosen = make_method(method, preset, **own)
     if foreign:
         known = ", ".join((*_COMMON, *chosen.names, *chosen.default_counts))
-        raise OptionError(f"{foreign[0]} is an option of method 'blocc'; those of {method!r} are {known}")
+        raise OptionError(f"{foreign[0]} is an option of method 'blocc'; those of {name_of(method)!r} are {known}")
     settings = MethodOptions(**{name: value for name, value in common.items() if value is not None})
     return MethodRun(problem.lifted, chosen, settings, callback, report)
 
