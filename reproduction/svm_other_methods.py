@@ -20,11 +20,11 @@ import numpy as np
 from blocc._lib.arrays import AnyArray, Array, Float, Int
 from blocc._lib.compiled import Store, compile_seconds
 from blocc._lib.precision import double_precision
+from blocc.flat_problem import FlatProblem
 from blocc.methods.base import Size
 from blocc.methods.gam import Gam
 from blocc.methods.single_loop import HbaState, LvHba
 from blocc.outer.monitor import Monitor
-from blocc.problem import FlatProblem
 from blocc.sets import Box, Reals
 from blocc.studies.study import Row
 from blocc.svm.leader import project_margins

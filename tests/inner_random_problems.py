@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.precision import double_precision
+from blocc.flat_problem import FlatProblem
 from blocc.lagrangian import weights
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 from blocc.sets import Box, ConvexSet, Reals
 from blocc.simple_sets import Simplex
 

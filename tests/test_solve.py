@@ -26,7 +26,7 @@ from blocc import (
     solve,
     solve_many,
 )
-from blocc.problem import FlatProblem
+from blocc.flat_problem import FlatProblem
 from blocc.problems.toy import toy_problem
 
 

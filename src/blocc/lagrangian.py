@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Float
-from blocc.problem import FlatProblem
+from blocc.flat_problem import FlatProblem
 
 
 class Weights(NamedTuple):

@@ -15,9 +15,9 @@ import numpy as np
 from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, NDArray
+from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, WarmStart
 from blocc.lagrangian import Expansion, Residuals, Weights, expand, residuals_of
-from blocc.problem import FlatProblem
 
 
 class Leader(NamedTuple):

@@ -30,9 +30,10 @@ from blocc.derivatives.implicit import (
 )
 from blocc.derivatives.lower_level import follower_program, solve_follower
 from blocc.errors import SensitivityError
+from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import choose_oracles
 from blocc.inner.protocol import InnerOracle
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 from blocc.result import Result
 
 _TOUCHED = 1e-4  #: rows with no more slack than this, relative to their size, may have a price: a run is not exact

@@ -26,10 +26,11 @@ from blocc.derivatives.implicit import (
     newton_step,
     spoil,
 )
+from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import choose_oracles
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution
 from blocc.lagrangian import Multipliers, Residuals, residuals, weights
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 
 _TOLERANCE = 1e-11  #: asked of the oracle; a few Newton steps do the rest
 _TOUCHED = 1e-6  #: rows with no more slack than this, relative to their size, may have a price

@@ -13,8 +13,9 @@ from blocc._lib.arrays import PyTree
 from blocc._lib.precision import double_precision
 from blocc.derivatives.leader import FlatAnswer, RegularAnswer, differentiable_answer, regular_answer
 from blocc.errors import OptionError, SensitivityError
+from blocc.flat_problem import FlatProblem
 from blocc.lagrangian import figures, zero_multipliers
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 from blocc.result import Result, brief
 
 #: Values that differ by no more than this, relative to their size, are the same.

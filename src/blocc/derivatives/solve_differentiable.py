@@ -19,8 +19,9 @@ from blocc.derivatives.arguments import data_of, need_double_precision
 from blocc.derivatives.implicit import ActiveSet, KKTPoint, spoil
 from blocc.derivatives.leader import FlatAnswer, RegularAnswer, differentiable_answer, leader_rows, regular_answer
 from blocc.errors import OptionError, SensitivityError
+from blocc.flat_problem import FlatProblem
 from blocc.options import OptionNumbers, make_options
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 from blocc.run.single import Callback, Report
 from blocc.solve import solve, start_in
 

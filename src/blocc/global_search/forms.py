@@ -14,8 +14,8 @@ import numpy as np
 import scipy
 
 from blocc._lib.arrays import Array, Float, Int, NDArray
+from blocc.flat_problem import FlatProblem
 from blocc.global_search.degree import degree_of
-from blocc.problem import FlatProblem
 from blocc.sets import Box, ConvexSet, Product
 from blocc.simple_sets import AffineSubspace, Ball, Halfspace, Simplex
 

@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import Array
+from blocc.flat_problem import FlatProblem
 from blocc.inner.conjugate_gradients import Scales, conjugate_gradients
 from blocc.inner.protocol import Adjoint
 from blocc.inner.restriction import Restriction, few_places, most_places, restricted_to
 from blocc.lagrangian import exactly
-from blocc.problem import FlatProblem
 
 #: A system is solved where its residual, relative to the right side, is below this.
 _SOLVED = 1e-6

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 
 from blocc._lib.arrays import Array
 from blocc.errors import OptionError
+from blocc.flat_problem import FlatProblem
 from blocc.inner.first_order import (
     Assessment,
     constraints,
@@ -39,7 +40,6 @@ from blocc.inner.first_order import (
 )
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights, exactly, gradient_y, zero_multipliers
-from blocc.problem import FlatProblem
 
 
 class MaxMinWarm(NamedTuple):

@@ -7,12 +7,13 @@ from types import ModuleType
 from typing import Any
 
 from blocc.errors import OptionError
+from blocc.flat_problem import FlatProblem
 from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerOracle
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 
 #: Up to this many variables and constraints dense Newton systems are the first choice, up to the second the last.
 DENSE_FIRST = 500

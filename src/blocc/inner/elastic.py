@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float
+from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerOracle
 from blocc.lagrangian import weights
-from blocc.problem import FlatProblem
 from blocc.sets import Box, Product
 
 

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import Array
+from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode
 from blocc.lagrangian import Multipliers, Weights, exactly, objective
-from blocc.problem import FlatProblem
 
 #: A ray is followed this far (times the size of y) before a problem is called unbounded or infeasible.
 HORIZON = 1e6

@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array
+from blocc.flat_problem import FlatProblem
 from blocc.inner.dense_newton import DenseMatrices
 from blocc.inner.mehrotra import move
 from blocc.inner.newton_system import (
@@ -38,7 +39,6 @@ from blocc.inner.newton_system import (
 )
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights
-from blocc.problem import FlatProblem
 
 
 class Warm(NamedTuple):

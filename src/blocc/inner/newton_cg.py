@@ -29,13 +29,13 @@ import jax.numpy as jnp
 
 from blocc._lib.arrays import AnyArray, Array
 from blocc.errors import OptionError, ProblemError
+from blocc.flat_problem import FlatProblem
 from blocc.inner.adjoint import adjoint
 from blocc.inner.conjugate_gradients import Scales, conjugate_gradients, scales_of
 from blocc.inner.first_order import Assessment, is_unbounded, rays
 from blocc.inner.protocol import Adjoint, InnerCode, InnerOracle, InnerSolution, finish
 from blocc.inner.restriction import Restriction, few_places, most_places, restricted_to
 from blocc.lagrangian import Weights, exactly, leader_value, objective, zero_multipliers
-from blocc.problem import FlatProblem
 
 _FORCING = 0.1  #: largest relative residual of a Newton system
 _ADJOINT = 1e2  #: the same of an adjoint system, in units of the accuracy of y, whose error it multiplies

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray
+from blocc.flat_problem import FlatProblem
 from blocc.inner.mehrotra import longest_step
 from blocc.lagrangian import Weights, objective, objective_with_gradient
-from blocc.problem import FlatProblem
 
 
 class PrimalDual(NamedTuple):

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 
 from blocc._lib.arrays import Array
 from blocc.errors import OptionError
+from blocc.flat_problem import FlatProblem
 from blocc.inner.first_order import (
     Assessment,
     constraints,
@@ -43,7 +44,6 @@ from blocc.inner.first_order import (
 )
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights, exactly, objective, zero_multipliers
-from blocc.problem import FlatProblem
 
 #: A restart follows when the residual has fallen by the first factor, or by the second and then rises again, or when
 #: the epoch has taken this share of all iterations (the constants of PDLP).

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
+from blocc.flat_problem import FlatProblem
 from blocc.lagrangian import Multipliers, Residuals, Weights, expand, residuals_of
-from blocc.problem import FlatProblem
 
 WarmStart = Any  #: a tree of arrays, known to the oracle alone
 

@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
 
 from blocc._lib.arrays import Array
-from blocc.problem import FlatProblem
+from blocc.flat_problem import FlatProblem
 from blocc.sets import Reals
 
 #: Operations by entries that lead from zero to zero.

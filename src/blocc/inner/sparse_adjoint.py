@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import Array, Float
+from blocc.flat_problem import FlatProblem
 from blocc.inner.newton_system import Bounds, PrimalDual, scale
 from blocc.inner.protocol import Adjoint
 from blocc.inner.sparse_newton import SparseMatrices
 from blocc.lagrangian import Weights, leader_value
-from blocc.problem import FlatProblem
 
 #: Slacks and prices are not smaller where derivatives are taken.
 _SMALLEST = 1e-18

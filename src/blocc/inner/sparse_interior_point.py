@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from blocc._lib.arrays import Array
 from blocc._lib.precision import double_precision
 from blocc.errors import ProblemError
+from blocc.flat_problem import FlatProblem
 from blocc.inner.dependencies import TooDense
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.kkt_pattern import SparseKKT
@@ -29,7 +30,6 @@ from blocc.inner.sparse_factor import Factoriser
 from blocc.inner.sparse_newton import SparseMatrices
 from blocc.inner.sparsity import jacobian_pattern
 from blocc.lagrangian import Weights, leader_value, weights
-from blocc.problem import FlatProblem
 
 #: Entries of the factor for each variable and row, and sweeps for all matrices at one point, up to which a follower
 #: counts as sparse.

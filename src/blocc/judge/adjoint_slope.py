@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array
+from blocc.flat_problem import FlatProblem
 from blocc.inner.adjoint import adjoint
 from blocc.inner.conjugate_gradients import scales_of
 from blocc.judge.value_slope import LeaderRows, Slope, weighed
-from blocc.problem import FlatProblem
 
 _ACCURACY = 1e-9  #: of the adjoint systems, relative
 _PRODUCTS = 2000  #: Hessian-vector products of one of them

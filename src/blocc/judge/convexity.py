@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from blocc._lib.arrays import AnyArray, Array
-from blocc.problem import FlatProblem
+from blocc.flat_problem import FlatProblem
 
 _PAIRS, _FEWEST = 48, 8
 _NUMBERS = 2_000_000  #: that all points of the pairs may hold together: a large follower is shown fewer of them

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import Array
-from blocc.problem import FlatProblem
+from blocc.flat_problem import FlatProblem
 
 _DENSE = 300
 

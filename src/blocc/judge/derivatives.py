@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import Array
-from blocc.problem import FlatProblem
+from blocc.flat_problem import FlatProblem
 
 LARGEST = 200  #: variables and constraints together, beyond which dense second derivatives cost too much
 

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray
+from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode
 from blocc.judge.convexity import JensenTest
 from blocc.judge.curvature import curvature_of
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.recovery import beside_the_middle
 from blocc.penalty import Evaluation
-from blocc.problem import FlatProblem
 from blocc.result import Status
 
 

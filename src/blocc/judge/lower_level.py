@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc.flat_problem import FlatProblem
 from blocc.judge.derivatives import Local, local, wide
 from blocc.judge.fit import lengths_of, nonnegative_fit
 from blocc.judge.scales import Sizes, row_sizes, sizes_at
-from blocc.problem import FlatProblem
 
 #: Rows are touched that have no more slack than this, relative to their size.
 TOUCHED = 1e-6

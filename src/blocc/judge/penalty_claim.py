@@ -5,11 +5,12 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
+from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import choose_oracles, general_oracles
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor, inner_residual
 from blocc.penalty import no_leader
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 
 #: A gamma that makes g so many times larger than f leaves nothing of f in double precision.
 _DROWNED = 1e14

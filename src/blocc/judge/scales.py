@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc.flat_problem import FlatProblem
 from blocc.judge.balance import balance
 from blocc.judge.derivatives import Local
-from blocc.problem import FlatProblem
 
 #: Rounding of a row, relative to the sum of its terms.
 ROUNDING = 1e-13

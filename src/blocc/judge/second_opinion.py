@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
+from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import general_oracles
 from blocc.lagrangian import weights
-from blocc.problem import FlatProblem
 
 #: Up to this many of the follower's variables SciPy solves the lower level.
 SCIPY_LARGEST = 50

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from blocc.flat_problem import FlatProblem
 from blocc.judge.convexity import jensen
 from blocc.judge.curvature import curvature_of, feasible_samples
 from blocc.judge.failures import name_nonfinite
 from blocc.judge.second_opinion import SecondOpinion
 from blocc.judge.verdict import Judge, Verdict, below_tolerance
 from blocc.outer.recovery import beside_the_middle
-from blocc.problem import FlatProblem
 from blocc.result import Result, Status
 
 #: Statuses that say something about the problem.

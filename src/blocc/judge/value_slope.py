@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc.flat_problem import FlatProblem
 from blocc.judge.derivatives import Local, local
 from blocc.judge.fit import lengths_of, nonnegative_fit
 from blocc.judge.lower_level import TOUCHED, Reply, held_rows, kkt_system
 from blocc.judge.scales import row_sizes
-from blocc.problem import FlatProblem
 
 #: A row is neither held nor slack where both its price and its slack are below this, relative to their sizes.
 _STRICT = 1e-6

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import general_oracles
 from blocc.inner.elastic import violation
 from blocc.judge.adjoint_slope import slope_without_matrices
@@ -23,7 +24,7 @@ from blocc.judge.scales import row_sizes
 from blocc.judge.tangent import RADII, look_around, tangent_directions
 from blocc.judge.value_slope import Slope, slope_at
 from blocc.lagrangian import figures, zero_multipliers
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 
 #: A probe is trusted where the follower's answer there is accurate to this ratio.
 _TRUSTED = 1e-4

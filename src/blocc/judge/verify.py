@@ -18,6 +18,7 @@ import numpy as np
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import BloccError, OptionError
+from blocc.flat_problem import FlatProblem
 from blocc.judge.lower_level import Reply
 from blocc.judge.penalty_claim import gap_by_oracles, gap_of_numbers, wrong_gamma
 from blocc.judge.second_opinion import SecondOpinion
@@ -26,7 +27,7 @@ from blocc.judge.verdict import Judge, Verdict, below_tolerance
 from blocc.judge.verification import Check, Verification
 from blocc.lagrangian import Multipliers, figures
 from blocc.outer.nonsmooth.smoothing import kinks_of, smoothed
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
 
 #: The verifier's own tolerance, whatever the result was made with.

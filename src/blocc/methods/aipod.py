@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import Array, Bool, Float
+from blocc.flat_problem import FlatProblem
 from blocc.methods.base import Counter, Demand, Numbers, Scalar, Size, VectorX, VectorY
 from blocc.methods.loop import Iteration
-from blocc.problem import FlatProblem
 
 
 class AipodState(NamedTuple):

@@ -19,7 +19,8 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
 from blocc.errors import ProblemError
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.flat_problem import FlatProblem
+from blocc.problem import BilevelProblem
 
 Scalar = Float[Array, ""]
 VectorX = Float[Array, "n_x"]

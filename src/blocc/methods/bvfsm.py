@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import Array, Float
+from blocc.flat_problem import FlatProblem
 from blocc.methods.base import (
     Counter,
     Demand,
@@ -33,7 +34,6 @@ from blocc.methods.base import (
     positive_part,
 )
 from blocc.methods.loop import Iteration
-from blocc.problem import FlatProblem
 
 
 class BvfsmState(NamedTuple):

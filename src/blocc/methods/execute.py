@@ -12,13 +12,14 @@ import numpy as np
 
 from blocc._lib.arrays import Array, Float, NDArray
 from blocc._lib.compiled import compile_seconds
+from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import choose_oracles
 from blocc.inner.protocol import InnerOracle, InnerSolution
 from blocc.lagrangian import weights
 from blocc.methods.base import Iterate, Method, measure_size
 from blocc.outer.monitor import State
 from blocc.outer.tolerances import Tolerances
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 from blocc.result import HistoryRow
 from blocc.resume.recorded import make_evaluator, make_monitor
 from blocc.resume.recording import Recording

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
+from blocc.flat_problem import FlatProblem
 from blocc.methods.base import Demand, Iterate, Method, Size, VectorX, VectorY, constraints, lagrangian_slope
 from blocc.outer.nonsmooth.gradient_sampling import shortest_combination
-from blocc.problem import FlatProblem
 
 Inequalities = Float[Array, "inequalities"]
 Equalities = Float[Array, "equalities"]

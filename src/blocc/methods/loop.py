@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import Array, Float, NDArray
+from blocc.flat_problem import FlatProblem
 from blocc.methods.base import Counter, Iterate, Method, Numbers, VectorX, VectorY
 from blocc.methods.execute import MethodRun
-from blocc.problem import FlatProblem
 
 State = Any  #: a method's own tuple of arrays, with x and y among them
 Settings = Mapping[str, Float[Array, "*settings"] | float]  #: the numbers of one setting, or of several side by side

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
+from blocc.flat_problem import FlatProblem
 from blocc.inner.interior_point import InteriorPoint
 from blocc.lagrangian import weights
 from blocc.methods.base import Demand, Multipliers, Scalar, constraints, is_inequality, meets, positive_part
-from blocc.problem import FlatProblem
 from blocc.sets import Product
 
 Both = Float[Array, "both"]  #: x and y in one vector

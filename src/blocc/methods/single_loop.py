@@ -21,6 +21,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from blocc.flat_problem import FlatProblem
 from blocc.methods.base import (
     Counter,
     Demand,
@@ -37,7 +38,6 @@ from blocc.methods.base import (
 )
 from blocc.methods.loop import Iteration
 from blocc.methods.projection import AffineRows, project, projector
-from blocc.problem import FlatProblem
 
 
 def _clipped(flat: FlatProblem, multipliers: Multipliers, largest: Scalar | float) -> Multipliers:

@@ -23,10 +23,10 @@ import numpy as np
 from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
+from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode, InnerOracle
 from blocc.outer.monitor import Monitor
 from blocc.penalty import Evaluation, Leader, cold_pair, evaluate, evaluation_shapes
-from blocc.problem import FlatProblem
 from blocc.result import HistoryRow
 
 _CHUNK = 128  #: steps of one compiled call

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray
+from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import general_oracles
 from blocc.inner.elastic import Violation, violation
 from blocc.inner.protocol import InnerOracle, WarmStart
 from blocc.outer import recovery, spectral
 from blocc.outer.monitor import Monitor
 from blocc.penalty import Evaluation, Leader, cold_pair, evaluate, evaluate_exactly
-from blocc.problem import FlatProblem
 
 #: After so many fallbacks in a row that came to nothing no other oracle is tried: the points have no answer below.
 _MOST_FUTILE = 2

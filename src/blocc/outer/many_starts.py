@@ -15,13 +15,13 @@ import numpy as np
 from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
+from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerOracle
 from blocc.outer import spectral
 from blocc.outer.continuation import FACTOR, LARGEST_GAMMA
 from blocc.outer.monitor import Monitor, Stop, StopReason
 from blocc.outer.tolerances import Endpoint, Tolerances
 from blocc.penalty import Evaluation, cold_pair, evaluate, evaluation_shapes, no_leader
-from blocc.problem import FlatProblem
 
 _ROUNDS = 30
 #: Evaluations of every start before the first look at the clock.

@@ -13,9 +13,9 @@ import jax
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Float, NDArray
+from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode, InnerOracle, WarmStart
 from blocc.penalty import Evaluation, Leader, paired
-from blocc.problem import FlatProblem
 
 if TYPE_CHECKING:
     from blocc.outer.evaluator import Evaluator

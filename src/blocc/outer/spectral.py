@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
-from blocc.problem import FlatProblem
+from blocc.flat_problem import FlatProblem
 
 _MEMORY = 10
 _SUFFICIENT = 1e-4

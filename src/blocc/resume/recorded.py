@@ -13,12 +13,12 @@ import jax
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerOracle
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
 from blocc.outer.recovery import Question
 from blocc.penalty import Evaluation, cold_pair, evaluation_shapes
-from blocc.problem import FlatProblem
 from blocc.result import HistoryRow
 from blocc.resume.recording import CheckpointError, HistoryState, Recording
 from blocc.resume.replay import compare_with_problem, is_sampled

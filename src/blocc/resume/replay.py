@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from blocc.flat_problem import FlatProblem
 from blocc.lagrangian import residuals, weights
 from blocc.penalty import Evaluation
-from blocc.problem import FlatProblem
 from blocc.resume.recording import CheckpointError
 
 #: Relative to the largest number of an evaluation. Another machine, or another version, rounds differently.

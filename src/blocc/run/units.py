@@ -16,11 +16,12 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, PyTree
 from blocc._lib.precision import double_precision
+from blocc.flat_problem import FlatProblem
 from blocc.judge.balance import Units, balance
 from blocc.judge.derivatives import LARGEST, Local, size_of, wide
 from blocc.lagrangian import Multipliers, figures
 from blocc.outer.monitor import State
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 from blocc.result import History, HistoryRow, Result
 from blocc.run.moving_box import MovingBox
 from blocc.sets import Box, ConvexSet

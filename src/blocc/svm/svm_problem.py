@@ -10,9 +10,10 @@ import numpy as np
 
 from blocc._lib.arrays import Array, Float, NDArray
 from blocc.errors import ProblemError
+from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 from blocc.sets import Box, Reals
 from blocc.svm.follower import FollowerData, solve_follower
 from blocc.svm.leader import project_margins

@@ -20,7 +20,8 @@ from jax.extend.core import ClosedJaxpr, Literal
 
 from blocc._lib.arrays import AnyArray, PyTree
 from blocc._lib.precision import double_precision
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.flat_problem import FlatProblem
+from blocc.problem import BilevelProblem
 
 #: Widths of the corners: the last is what an answer is computed with, the others lead there.
 WIDTHS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)

@@ -24,9 +24,10 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
 from blocc.errors import ProblemError
+from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights
-from blocc.problem import BilevelProblem, FlatProblem
+from blocc.problem import BilevelProblem
 from blocc.sets import Box, ConvexSet, Product
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import AssignmentPoint, LowerLevel, cold, solve_lower_level
