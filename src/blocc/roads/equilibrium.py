@@ -14,7 +14,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.roads.link_costs import LinkCosts, evaluate
-from blocc.roads.path_shifts import answers, bases, excess_of, shorten, spread, sweep
+from blocc.roads.path_shifts import answers, bases, distinct, excess_of, shorten, spread, sweep
 from blocc.transport.travellers.columns import Columns, cheapest_columns
 from blocc.transport.travellers.shortest_paths import Streets, shortest_trees
 
@@ -22,10 +22,12 @@ from blocc.transport.travellers.shortest_paths import Streets, shortest_trees
 SWEEPS = 12
 #: Below this relative gap all paths are moved together.
 TOGETHER = 3e-3
-#: Conjugate gradients of one Newton step.
-MOST_PRODUCTS = 60
+#: Conjugate gradients of one Newton step, and after how many rounds of them paths are dropped that it would empty.
+MOST_PRODUCTS, ROUNDS = 80, 4
 #: A cheaper path is a new one when it saves more than this, relatively: less is rounding.
 NOTHING = 3e-15
+#: Nor is it worth a path when it saves less than this part of the relative gap.
+NEGLECTED = 0.05
 
 
 class PathFlows(NamedTuple):
@@ -93,7 +95,7 @@ def assign_paths(
             return Equilibrium(
                 volume, cost, cheapest, relative, max(excess, 0.0), len(gaps) - 1, PathFlows(columns, flow), tuple(gaps)
             )
-        which = np.flatnonzero(cheapest < columns.least(paid) * (1.0 - NOTHING))
+        which = np.flatnonzero(cheapest < columns.least(paid) * (1.0 - max(NOTHING, NEGLECTED * relative)))
         if len(which):
             new = cheapest_columns(streets, trees, pairs.row, pairs.destination, which)
             columns, order = columns.joined(new)
@@ -125,9 +127,13 @@ def _settle(
     for _ in range(4):
         if left <= target:
             return
-        base = bases(columns.of_market, flow)
-        shift = answers(*table, flow, base, slope, cost, room, MOST_PRODUCTS, 1e-3)
-        shorten(columns.of_market, base, flow, shift)
+        moves = _moves(columns, flow)
+        shift = np.zeros(len(flow))
+        weight = np.sqrt(moves.easing(slope) * _movable(columns, flow, moves))
+        shift[moves.path] = answers(
+            *moves.table, weight, flow[moves.path], slope, cost, ROUNDS, MOST_PRODUCTS // ROUNDS, 1e-3
+        )
+        shorten(columns.of_market, moves.base, flow, shift)
         change = columns.loads(shift)
         downhill = float(change @ cost)
         step = 1.0
@@ -140,6 +146,46 @@ def _settle(
                 break
             step *= 0.5
         left = sweep(*table, flow, costs, volume, cost, slope, room, target, 2)
+
+
+class _Moves(NamedTuple):
+    """Flow that may move between each pair's base path and its other paths in use."""
+
+    base: Int[NDArray, "pairs"]  #: -1 where there is one path only
+    path: Int[NDArray, "moves"]
+    begin: Int[NDArray, "moves_and_one"]
+    middle: Int[NDArray, "moves"]
+    links: Int[NDArray, "entries"]
+
+    @property
+    def table(self) -> tuple[NDArray, NDArray, NDArray]:
+        """What only one of the two paths has."""
+        return self.begin, self.middle, self.links
+
+    def easing(self, slope: Float[NDArray, "links"]) -> Float[NDArray, "moves"]:
+        """How much flow makes up for one unit of cost, for each by itself; 0 where costs do not answer."""
+        stiffness = np.add.reduceat(slope[self.links], self.begin[:-1]) if len(self.path) else np.zeros(0)
+        return np.divide(1.0, stiffness, out=np.zeros_like(stiffness), where=stiffness > 0.0)
+
+
+def _movable(columns: Columns, flow: Float[NDArray, "paths"], moves: _Moves) -> Float[NDArray, "moves"]:
+    """What each could move at most, roughly: little where either path has little."""
+    own, others = flow[moves.path], flow[moves.base[columns.market[moves.path]]]
+    return own * others / (own + others)
+
+
+def _moves(columns: Columns, flow: Float[NDArray, "paths"]) -> _Moves:
+    base = bases(columns.of_market, flow)
+    path, middle = np.empty(len(flow), dtype=np.int64), np.empty(len(flow), dtype=np.int64)
+    begin = np.empty(len(flow) + 1, dtype=np.int64)
+    lengths = np.diff(columns.first)
+    moving = flow > 0.0
+    moving[base[base >= 0]] = False
+    of_base = np.where(base >= 0, lengths[base], 0)[columns.market]
+    links = np.empty(int((lengths + of_base)[moving & (of_base > 0)].sum()), dtype=columns.links.dtype)
+    table = columns.of_market, columns.first, columns.links
+    count, size = distinct(*table, flow, base, path, begin, middle, links)
+    return _Moves(base, path[:count], begin[: count + 1], middle[:count], links[:size])
 
 
 def _start(streets: Streets, pairs: Pairs, costs: LinkCosts) -> tuple[Columns, Float[NDArray, "paths"]]:
@@ -170,14 +216,12 @@ def cost_answer(
     symmetric, so that one system serves all links and all pairs at once.
     """
     columns, flow = found.paths
-    table = columns.of_market, columns.first, columns.links
-    cost, slope = np.empty_like(found.volume), np.empty_like(found.volume)
+    cost, slope, to_costs = (np.empty_like(found.volume) for _ in range(3))
     evaluate(costs, found.volume, cost, slope)
-    room = np.empty(2 * len(slope) + 2, dtype=np.int64)
-    base = bases(columns.of_market, flow)
-    shift = answers(*table, flow, base, slope, values, room, 1000, 1e-10)
-    to_costs = np.empty_like(slope)
-    spread(*table, base, shift, to_costs)
+    moves = _moves(columns, flow)
+    everywhere = np.full(len(moves.path), np.inf)
+    shift = answers(*moves.table, moves.easing(slope), everywhere, slope, values, 1, 1000, 1e-10)
+    spread(*moves.table, shift, to_costs)
     along = columns.costs(values + slope * to_costs)
-    chosen = np.where(base >= 0, base, columns.of_market[:-1])
+    chosen = np.where(moves.base >= 0, moves.base, columns.of_market[:-1])
     return to_costs, along[chosen]

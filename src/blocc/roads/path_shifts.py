@@ -114,36 +114,53 @@ def sweep(of_market, first, links, flow, costs, volume, cost, slope, room, targe
 
 
 @kernel
-def spread(of_market, first, links, base, shift, found):  # type: ignore[no-untyped-def]
-    """Change of the links' volumes when ``shift`` moves from each pair's base path to its other paths."""
-    found[:] = 0.0
+def distinct(of_market, first, links, flow, base, path, begin, middle, found):  # type: ignore[no-untyped-def]
+    """What each path in use does not share with its pair's base path, for all paths that flow may move to or from.
+
+    ``found`` gets the links of one path after the other: its own from ``begin``, those of the base from ``middle``.
+    Returns how many paths and how many entries there are.
+    """
+    count, size = 0, 0
+    begin[0] = 0
     for market in range(len(base)):
-        if base[market] < 0:
+        where = base[market]
+        if where < 0:
             continue
-        total = 0.0
-        for path in range(of_market[market], of_market[market + 1]):
-            if path != base[market] and shift[path] != 0.0:
-                total += shift[path]
-                for position in range(first[path], first[path + 1]):
-                    found[links[position]] += shift[path]
-        for position in range(first[base[market]], first[base[market] + 1]):
-            found[links[position]] -= total
+        for other in range(of_market[market], of_market[market + 1]):
+            if other == where or flow[other] <= 0.0:
+                continue
+            reach = first[other + 1] - first[other] + first[where + 1] - first[where]
+            room = found[size : size + reach]
+            own, others = only_one(links, first[other], first[other + 1], first[where], first[where + 1], room)
+            room[own : own + others] = room[reach - others :].copy()
+            path[count], middle[count] = other, size + own
+            size += own + others
+            count += 1
+            begin[count] = size
+    return count, size
 
 
 @kernel
-def gather(of_market, first, links, base, values, found):  # type: ignore[no-untyped-def]
-    """Sum of the links' values along each path, less that along its pair's base path; the transpose of `spread`."""
-    for market in range(len(base)):
-        if base[market] < 0:
-            continue
-        usual = 0.0
-        for position in range(first[base[market]], first[base[market] + 1]):
-            usual += values[links[position]]
-        for path in range(of_market[market], of_market[market + 1]):
-            along = 0.0
-            for position in range(first[path], first[path + 1]):
-                along += values[links[position]]
-            found[path] = 0.0 if path == base[market] else along - usual
+def spread(begin, middle, links, shift, found):  # type: ignore[no-untyped-def]
+    """Change of the links' volumes when ``shift`` moves from the base paths to the others."""
+    found[:] = 0.0
+    for i in range(len(middle)):
+        for position in range(begin[i], middle[i]):
+            found[links[position]] += shift[i]
+        for position in range(middle[i], begin[i + 1]):
+            found[links[position]] -= shift[i]
+
+
+@kernel
+def gather(begin, middle, links, values, found):  # type: ignore[no-untyped-def]
+    """Sum of the links' values along each path, less that along its base path; the transpose of `spread`."""
+    for i in range(len(middle)):
+        along = 0.0
+        for position in range(begin[i], middle[i]):
+            along += values[links[position]]
+        for position in range(middle[i], begin[i + 1]):
+            along -= values[links[position]]
+        found[i] = along
 
 
 @kernel
@@ -163,53 +180,47 @@ def bases(of_market, flow):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def answers(of_market, first, links, flow, base, slope, values, room, most, accuracy):  # type: ignore[no-untyped-def]
+def answers(begin, middle, links, weight, least, slope, values, rounds, most, accuracy):  # type: ignore[no-untyped-def]
     """Shifts between the paths in use that answer to changes ``values`` of the links' costs.
 
     With A the links' changes of volume for shifts from the base paths, they solve (A' slope A) shifts = -A' values, by
-    conjugate gradients with the diagonal as preconditioner.
+    conjugate gradients with ``weight`` as preconditioner. What is needed on links is spread over paths in proportion to
+    it, because there are more paths than links. After every round of ``most`` products shifts below ``-least`` are set
+    to that and stay there, and what they leave undone is spread over the others.
     """
-    n_paths = len(flow)
-    weight = np.zeros(n_paths)
-    for market in range(len(base)):
-        where = base[market]
-        if where < 0:
-            continue
-        for path in range(of_market[market], of_market[market + 1]):
-            if path != where and flow[path] > 0.0:
-                own, others = only_one(links, first[path], first[path + 1], first[where], first[where + 1], room)
-                stiffness = 0.0
-                for i in range(own):
-                    stiffness += slope[room[i]]
-                for i in range(others):
-                    stiffness += slope[room[len(room) - 1 - i]]
-                weight[path] = 1.0 / stiffness if stiffness > 0.0 else 0.0
-    residual, shift, product = np.zeros(n_paths), np.zeros(n_paths), np.zeros(n_paths)
-    gather(of_market, first, links, base, values, residual)
-    for path in range(n_paths):
-        residual[path] = -residual[path] if weight[path] > 0.0 else 0.0
-    ahead = weight * residual
-    energy = np.dot(residual, ahead)
-    wanted = accuracy**2 * energy
+    n_paths, wanted = len(middle), 0.0
+    weight, residual, product, shift = weight.copy(), np.zeros(n_paths), np.zeros(n_paths), np.zeros(n_paths)
     change = np.empty(len(slope))
-    for _ in range(most):
-        if energy <= wanted:
+    for turn in range(rounds):
+        spread(begin, middle, links, shift, change)
+        gather(begin, middle, links, -values - slope * change, residual)
+        ahead = weight * residual
+        energy = np.dot(residual, ahead)
+        if turn == 0:
+            wanted = accuracy**2 * energy
+        for _ in range(most):
+            if energy <= wanted:
+                break
+            spread(begin, middle, links, ahead, change)
+            change *= slope
+            gather(begin, middle, links, change, product)
+            curvature = np.dot(ahead, product)
+            if curvature <= 0.0:
+                break
+            length, renewed = energy / curvature, 0.0
+            for i in range(n_paths):
+                shift[i] += length * ahead[i]
+                residual[i] -= length * product[i]
+                renewed += residual[i] * weight[i] * residual[i]
+            for i in range(n_paths):
+                ahead[i] = weight[i] * residual[i] + (renewed / energy) * ahead[i]
+            energy = renewed
+        is_within = True
+        for i in range(n_paths):
+            if shift[i] < -least[i]:
+                shift[i], weight[i], is_within = -least[i], 0.0, False
+        if is_within:
             break
-        spread(of_market, first, links, base, ahead, change)
-        change *= slope
-        gather(of_market, first, links, base, change, product)
-        for path in range(n_paths):
-            if weight[path] == 0.0:
-                product[path] = 0.0
-        curvature = np.dot(ahead, product)
-        if curvature <= 0.0:
-            break
-        length = energy / curvature
-        shift += length * ahead
-        residual -= length * product
-        renewed = np.dot(residual, weight * residual)
-        ahead = weight * residual + (renewed / energy) * ahead
-        energy = renewed
     return shift
 
 
