@@ -148,6 +148,12 @@ class Leader:
             reached = self.exact(x)
             return reached.value, reached.slope
         self.evaluations += 1
+        value, slope = self.penalty_at(x, gamma)
+        self.on_step(gamma, x, value)
+        return value, slope
+
+    def penalty_at(self, x: Float[NDArray, "n"], gamma: float) -> tuple[float, Float[NDArray, "n"]]:
+        """The same, told to nobody."""
         question, network = self.question, self.question.network
         costs = question.penalised_costs(x, gamma)
         found = assign_paths(network.streets, question.pairs(x), costs, gap=GAP, warm=self.penalised)
@@ -160,7 +166,6 @@ class Leader:
             value -= gamma * float(question.follower_costs(x).integral(answer.volume).sum())
             slope = slope - gamma * question.integral_slope(x, np.inf, answer.volume)
             slope = slope - gamma * question.demand_slope(x, answer.path_cost)
-        self.on_step(gamma, x, value)
         return value, slope
 
     def bound(self, x: Float[NDArray, "n"], budget: Budget | None) -> float:
@@ -190,6 +195,14 @@ class Leader:
     def exact(self, x: Float[NDArray, "n"], gap: float = GAP) -> Reached:
         """f(x, flows(x)) and its derivative; the best is kept."""
         self.evaluations += 1
+        reached = self.exact_at(x, gap)
+        if self.best is None or reached.value < self.best.value:
+            self.best = reached
+        self.on_step(np.inf, x, reached.value)
+        return reached
+
+    def exact_at(self, x: Float[NDArray, "n"], gap: float) -> Reached:
+        """The same, told to nobody."""
         question = self.question
         answer = self.answer(x, gap)
         own, slope = question.own(x)
@@ -197,11 +210,7 @@ class Leader:
         per_cost, per_trip = cost_answer(answer, question.follower_costs(x), marginal)
         slope = slope + question.direct(x, answer.volume) + question.turned(x, answer.volume, per_cost)
         slope = slope + question.demand_slope(x, per_trip)
-        reached = Reached(x.copy(), own + question.worth(x, answer.volume), slope, answer)
-        if self.best is None or reached.value < self.best.value:
-            self.best = reached
-        self.on_step(np.inf, x, reached.value)
-        return reached
+        return Reached(x.copy(), own + question.worth(x, answer.volume), slope, answer)
 
 
 # --- descents ------------------------------------------------------------------------------------------------------

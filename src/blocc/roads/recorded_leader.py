@@ -16,7 +16,7 @@ from blocc._lib.arrays import Float, NDArray
 from blocc.resume.fingerprint import Fingerprint, fingerprint_of_arrays
 from blocc.resume.recording import CheckpointError, Recording
 from blocc.roads.equilibrium import Equilibrium, PathFlows
-from blocc.roads.leader import GAP, Budget, Leader, Question, Reached
+from blocc.roads.leader import Budget, Leader, Question, Reached
 from blocc.transport.travellers.columns import Columns
 
 _NETWORK = ("tail", "head", "capacity", "free_flow_time", "b", "power", "toll", "origin", "destination", "demand")
@@ -44,32 +44,23 @@ class RecordedLeader(Leader):
     def __post_init__(self) -> None:
         self._is_computing = False
 
-    def penalty(self, x: Float[NDArray, "n"], gamma: float) -> tuple[float, Float[NDArray, "n"]]:
+    def penalty_at(self, x: Float[NDArray, "n"], gamma: float) -> tuple[float, Float[NDArray, "n"]]:
         """F_gamma and its gradient."""
-        if np.isinf(gamma):
-            return super().penalty(x, gamma)
         found = self._recall("penalty", x, gamma)
         if found is None:
-            value, slope = self._compute(super().penalty, x, gamma)
+            value, slope = self._compute(super().penalty_at, x, gamma)
             self._note("penalty", x, gamma, value, slope)
             return value, slope
-        self.evaluations += 1
-        self.on_step(gamma, x, float(found[0]))
         return float(found[0]), found[1:]
 
-    def exact(self, x: Float[NDArray, "n"], gap: float = GAP) -> Reached:
-        """f(x, flows(x)) and its derivative; the best is kept."""
+    def exact_at(self, x: Float[NDArray, "n"], gap: float) -> Reached:
+        """f(x, flows(x)) and its derivative."""
         found = self._recall("exact", x, gap)
         if found is None:
-            reached = self._compute(super().exact, x, gap)
+            reached = self._compute(super().exact_at, x, gap)
             self._note("exact", x, gap, reached.value, reached.slope)
             return reached
-        self.evaluations += 1
-        reached = Reached(x.copy(), float(found[0]), found[1:], _NOT_KEPT)
-        if self.best is None or reached.value < self.best.value:
-            self.best = reached
-        self.on_step(np.inf, x, reached.value)
-        return reached
+        return Reached(x.copy(), float(found[0]), found[1:], _NOT_KEPT)
 
     def bound(self, x: Float[NDArray, "n"], budget: Budget | None) -> float:
         """A value that no decision has less than."""
