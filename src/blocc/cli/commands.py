@@ -32,6 +32,7 @@ from blocc.cli.common import (
 from blocc.cli.compare import compare_command
 from blocc.cli.design import design_command
 from blocc.cli.network import build_network_app
+from blocc.cli.roads import RoadSource, build_roads_app
 from blocc.cli.studies import report_command, sweep_command
 from blocc.cli.svm import svm_command
 from blocc.errors import InputError
@@ -42,7 +43,7 @@ from blocc.multi_result import MultiResult
 from blocc.problems import toy
 from blocc.problems.loading import load_problem, parse_x0
 from blocc.report.plots import plot_toy_surface
-from blocc.report.storage import ChangedError, describe, load_result
+from blocc.report.storage import ChangedError, describe, document_format, load_result
 from blocc.report.transport.design_tables import read_design_json
 from blocc.result import Result, Status
 from blocc.solve import solve
@@ -64,6 +65,7 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
   blocc design seville --out runs/seville
   blocc verify runs/seville/design.json seville
   blocc network describe seville
+  blocc roads expand sioux-falls --candidates 16,19,29 --cost 0.02 --exponent 2 --out runs/sioux
   blocc svm breast_cancer --out runs/svm
   blocc toy --starts 50
   blocc compare toy --out runs/compare
@@ -196,6 +198,8 @@ def verify_command(
     try:
         if re.search(r"\.py(:|$)", problem):
             verification = verify(load_problem(problem), load_result(result), **given)
+        elif document_format(result) == "blocc-road-design":
+            verification = _verify_roads(result, problem, given)
         else:
             verification = verify_design(read_network(problem), read_design_json(result), **given)
     except ChangedError as error:
@@ -209,6 +213,14 @@ def verify_command(
     elif not quiet:
         _print_checks(verification)
     raise typer.Exit(0 if verification.ok else NOT_VERIFIED)
+
+
+def _verify_roads(result: str, network: str, given: dict[str, float]) -> Verification:
+    roads = RoadSource(network).read()
+    from blocc.report.roads.road_files import load_design  # Numba is needed from here on
+    from blocc.roads import verify_road_design
+
+    return verify_road_design(roads, load_design(result, roads), **given)
 
 
 def toy_command(
@@ -288,4 +300,5 @@ def build_app() -> typer.Typer:
     app = make_app(_ABOUT, *own, *others, bare=("svm", "toy"))
     app.callback(help=_ABOUT)(_root)
     app.add_typer(build_network_app(), name="network")
+    app.add_typer(build_roads_app(), name="roads")
     return app

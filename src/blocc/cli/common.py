@@ -83,6 +83,19 @@ def parse_number(name: str, text: str | None, *words: str) -> float | str | None
         raise InputError(f"{flag(name)} must be {known} or a positive number, got {text!r}") from None
 
 
+def parse_numbers(name: str, text: str | None) -> float | list[float] | None:
+    """A number, or a JSON list of numbers."""
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, (int, float, list)) or isinstance(value, bool):
+        raise InputError(f"{flag(name)} must be a number or a JSON list of numbers, got {text!r}")
+    return value
+
+
 def check_options(options: Mapping[str, Any], choices: Mapping[str, tuple[str, ...]]) -> None:
     """Refuse words that are not a choice, and numbers out of range."""
     for name, allowed in choices.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from blocc.cli.common import EXIT_CODES, Checkpoint, Quiet, Resume, flag, parse_number, present
+from blocc.cli.common import EXIT_CODES, Checkpoint, Quiet, Resume, parse_number, parse_numbers, present
 from blocc.cli.network import NetworkSource
 from blocc.cli.scenarios import Scenarios, run_scenarios
 from blocc.errors import OptionError
@@ -52,7 +51,7 @@ class Arguments:
     @property
     def options(self) -> dict[str, Any]:
         """The same, as ``design_network`` takes it."""
-        capacities = {name: _limit(name, getattr(self, name)) for name in _CAPACITIES}
+        capacities = {name: parse_numbers(name, getattr(self, name)) for name in _CAPACITIES}
         given = {**vars(self), "gamma": parse_number("gamma", self.gamma, "auto"), **capacities}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -96,15 +95,3 @@ def design_command(
 def _tell_start(_: int, row: HistoryRow) -> None:
     """A start that was computed elsewhere has come back."""
     print(f"blocc: a start has ended, utility {-row.upper_value:.6g}", file=sys.stderr, flush=True)
-
-
-def _limit(name: str, text: str | None) -> float | list[float] | None:
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, (int, float, list)) or isinstance(value, bool):
-        raise OptionError(f"{flag(name)} must be a number or a JSON list of numbers, got {text!r}")
-    return value

@@ -9,10 +9,13 @@ import time
 from collections.abc import Callable
 from io import TextIOBase
 from types import TracebackType
-from typing import TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 from blocc.report.format import duration
 from blocc.result import HistoryRow
+
+if TYPE_CHECKING:
+    from blocc.roads.search import Step
 
 
 def format_row(iteration: int, row: HistoryRow) -> str:
@@ -53,11 +56,15 @@ class ProgressLine:
 
     def __call__(self, iteration: int, row: HistoryRow) -> None:
         """Report one iteration; cheap when it is too early to show anything."""
+        self.show(lambda: self.words(iteration, row))
+
+    def show(self, words: Callable[[], str]) -> None:
+        """Show these words, unless it is too early."""
         now = self._clock()
         if now < self._next:
             return
         self._next = now + (self.interval if self._live else self.log_interval)
-        text = self.words(iteration, row)
+        text = words()
         if not self._live:
             self._write(text.strip() + "\n")
             return
@@ -76,7 +83,7 @@ class ProgressLine:
             self._write("\r" + " " * self._shown + "\r")
             self._shown = 0
 
-    def __enter__(self) -> ProgressLine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -121,18 +128,43 @@ class DesignProgress(ProgressLine):
     def __call__(self, iteration: int, row: HistoryRow) -> None:
         """Report one iteration; evaluations are counted anew by every start."""
         if row.evaluations < self._evaluations:
-            if not self._live:
-                self._write(f"start {self._start} of {self._starts} ended after {duration(row.time)}\n")
-            self._start, self._began = self._start + 1, row.time
+            self._next_start(row.time)
         self._evaluations = row.evaluations
         self._best = max(self._best, -row.upper_value)
         super().__call__(iteration, row)
 
+    def _next_start(self, seconds: float) -> None:
+        if not self._live:
+            self._write(f"start {self._start} of {self._starts} ended after {duration(seconds)}\n")
+        self._start, self._began = self._start + 1, seconds
+
     def words(self, iteration: int, row: HistoryRow) -> str:
         """What the line says about an iteration."""
-        mean = self._began / (self._start - 1) if self._start > 1 else self._expected
-        own = max(mean - (row.time - self._began), 0.0)  # of the start under way
-        left = min(self._limit - row.time, own + mean * (self._starts - self._start))
-        about = f"about {duration(left)} left" if math.isfinite(left) else "time left not known yet"
         utility = f"utility {-row.upper_value:.6g}  best {self._best:.6g}"
-        return f"start {self._start} of {self._starts}  {utility}  gamma {row.gamma:.4g}  {duration(row.time)}, {about}"
+        return f"start {self._start} of {self._starts}  {utility}  gamma {row.gamma:.4g}  {self._so_far(row.time)}"
+
+    def _so_far(self, seconds: float) -> str:
+        """The time so far, and about how much is left."""
+        mean = self._began / (self._start - 1) if self._start > 1 else self._expected
+        own = max(mean - (seconds - self._began), 0.0)  # of the start under way
+        left = min(self._limit - seconds, own + mean * (self._starts - self._start))
+        about = f"about {duration(left)} left" if math.isfinite(left) else "time left not known yet"
+        return f"{duration(seconds)}, {about}"
+
+
+class RoadProgress(DesignProgress):
+    """The same for a search about roads, which reports steps: objectives, of which the least is best."""
+
+    def step(self, step: Step) -> None:
+        """Report one evaluation."""
+        if step.start >= self._start:
+            self._next_start(step.seconds)
+        if math.isinf(step.gamma):  # an exact value
+            self._best = max(self._best, -step.value)
+        self.show(lambda: self._words(step))
+
+    def _words(self, step: Step) -> str:
+        gamma = "exact" if math.isinf(step.gamma) else f"gamma {step.gamma:.4g}"
+        best = "" if math.isinf(self._best) else f"  best {-self._best:.6g}"
+        start = f"start {min(self._start, self._starts)} of {self._starts}"
+        return f"{start}  objective {step.value:.6g}{best}  {gamma}  {self._so_far(step.seconds)}"

@@ -161,6 +161,15 @@ def check_format(document: Any, path: Path, name: str, newest: int, writer: str)
     return document
 
 
+def document_format(path: str | Path) -> str:
+    """The format that a JSON file names; empty where it names none, or is none."""
+    try:
+        document = parse_json(read_limited(Path(path), MOST_BYTES, StorageError), str(path), StorageError)
+    except StorageError:
+        return ""
+    return str(document.get("format", "")) if isinstance(document, dict) else ""
+
+
 def _read_document(path: Path) -> dict[str, Any]:
     document = parse_json(read_limited(path, MOST_JSON, StorageError), str(path), StorageError)
     document = check_format(document, path, FORMAT, VERSION, "Result.save")

@@ -108,7 +108,7 @@ def convergence_figure(design: RoadDesign) -> Figure:
 
 # --- parts of the map ----------------------------------------------------------------------------------------------
 def _short(choice: Colouring) -> str:
-    return "difference" if choice.is_difference else "volume /<br>capacity"
+    return "difference" if choice.is_difference else "volume<br>over<br>capacity"
 
 
 def _link_traces(curves: Curves, widths: Float[NDArray, "links"], choice: Colouring) -> list[dict[str, Any]]:

@@ -145,12 +145,6 @@ def _with_digest(document: dict[str, Any]) -> dict[str, Any]:
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
-def is_road_design(path: str | Path) -> bool:
-    """Whether a file is one that :func:`write_road_design` wrote."""
-    document = parse_json(read_limited(Path(path), MOST_BYTES, StorageError), str(path), StorageError)
-    return isinstance(document, dict) and document.get("format") == DESIGN
-
-
 def load_design(path: str | Path, network: RoadNetwork | None = None) -> RoadDesign:
     """Read a design back.
 

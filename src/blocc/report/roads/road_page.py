@@ -78,17 +78,19 @@ def _key_figures(design: RoadDesign) -> list[tuple[str, str, str]]:
     saved = percent((before - after) / before, 1) if before else "–"
     changed = int(changed_links(design).sum())
     if design.kind == "tolls":
+        counted = "total travel time"
         own = [
             ("Links tolled", number(changed), f"of {design.network.n_links:,}"),
             ("Revenue", number(design.after.revenue, 5), "a transfer, not counted"),
         ]
     else:
+        counted = "travel time and construction"
         own = [
             ("Construction cost", number(design.cost, 5), "of all expansions"),
             ("Links widened", number(changed), f"capacity {number(float(design.expansion.sum()))} in all"),
         ]
     return [
-        ("Objective", number(design.objective, 6), "total travel time and construction"),
+        ("Objective", number(design.objective, 6), counted),
         ("Proven bound", number(design.bound, 6), "no decision is below"),
         ("Proven gap", percent(design.gap, 2), "more cannot be gained"),
         ("Time before", number(before, 6), "total travel time"),

@@ -1,0 +1,288 @@
+"""The commands ``blocc roads assign | expand | toll | validate``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from blocc._lib.files import shown
+from blocc.cli.common import (
+    BAD_INPUT,
+    EXIT_CODES,
+    Checkpoint,
+    Quiet,
+    Resume,
+    check_folder,
+    make_app,
+    parse_numbers,
+    present,
+    with_flags,
+)
+from blocc.errors import InputError
+from blocc.report.progress import ProgressLine, RoadProgress
+from blocc.transport.network.checked_rows import PLACE, NetworkError, finite, identifier
+from blocc.transport.network.readers.raw import NOT_USED, read_csv
+
+if TYPE_CHECKING:
+    from blocc.roads import RoadDesign, RoadNetwork
+
+_ABOUT = """Assign drivers to roads, and choose links to widen or to toll, with a proven gap.
+
+NETWORK is sioux-falls, a TNTP file (NAME_net.tntp, with NAME_trips.tntp beside it), a folder with GMNS files or a .json
+file of blocc.
+
+[bold]Examples[/bold]
+
+  blocc roads assign sioux-falls
+  blocc roads assign Anaheim_net.tntp --principle system-optimum --out runs/anaheim
+  blocc roads expand sioux-falls --candidates 16,19,29,48 --cost 0.02 --exponent 2 --out runs/sioux
+  blocc roads expand study/ --candidates links.csv --budget 500 --checkpoint run.npz
+  blocc roads toll sioux-falls --candidates 16,19,29,48,74
+  blocc roads validate study/
+  blocc verify runs/sioux/design.json runs/sioux/network.json"""
+
+_SOURCE = "sioux-falls, or a *_net.tntp file, a folder of GMNS files, a .json file."
+_CANDIDATES = (
+    "Links that may change: ids such as 16,19,29, or a CSV file with link_id and perhaps {}, one row for each link. "
+    "Default: all."
+)
+_EACH = "a number, or a JSON list with one for each candidate."
+#: Columns of a CSV file of candidates.
+_EXPANSION, _TOLL = ("cost", "exponent", "max_expansion"), ("max_toll",)
+
+
+def _figure(help_text: str, *flags: str) -> Any:
+    return typer.Option(*flags, help=help_text, rich_help_panel="Figures of the network")
+
+
+@dataclass(frozen=True)
+class RoadSource:
+    """Which roads, and in which units: the options of every command that reads them."""
+
+    network: Annotated[str, typer.Argument(help=_SOURCE, metavar="NETWORK", show_default=False)]
+    demand_factor: Annotated[float, _figure("Multiplies all trips.")] = 1.0
+    capacity_factor: Annotated[float, _figure("Multiplies all capacities.")] = 1.0
+    time_factor: Annotated[float, _figure("Multiplies all times, and tolls with them.")] = 1.0
+    default_bpr: Annotated[
+        str | None, _figure("b and power of links that have none, such as 0.15,4, instead of refusing.")
+    ] = None
+    drop_unreachable: Annotated[
+        bool, _figure("Leave out trips that no path serves, instead of refusing.", "--drop-unreachable")
+    ] = False
+    demand_omx: Annotated[Path | None, _figure("Take the trips from this OMX file.")] = None
+    matrix: Annotated[str | None, _figure("Which matrix of the OMX file, where it has several.")] = None
+    mapping: Annotated[str | None, _figure("Which mapping of the OMX file names the zones.")] = None
+
+    def read(self) -> RoadNetwork:
+        """The network."""
+        try:
+            from blocc.roads import read_road_network  # Numba is needed from here on
+        except ImportError as error:
+            raise InputError(f"roads need Numba ({error}): pip install 'blocc[city]'") from error
+        factors = {name: getattr(self, f"{name}_factor") for name in ("demand", "capacity", "time")}
+        for name, factor in factors.items():
+            if not 0.0 < factor < float("inf"):
+                raise InputError(f"--{name}-factor must be a positive number, got {factor!r}")
+        found = read_road_network(
+            self.network,
+            demand_omx=self.demand_omx,
+            matrix=self.matrix,
+            mapping=self.mapping,
+            default_bpr=self._bpr(),
+            drop_unreachable=self.drop_unreachable,
+        )
+        return found.scaled(**factors)
+
+    def _bpr(self) -> tuple[float, float] | None:
+        if self.default_bpr is None:
+            return None
+        parts = [finite(part.strip()) for part in self.default_bpr.split(",")]
+        if len(parts) != 2 or None in parts:
+            raise InputError(
+                f"--default-bpr must be two numbers, b and power, such as 0.15,4; got {self.default_bpr!r}"
+            )
+        return parts[0], parts[1]  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class SearchArguments:
+    """Options of every search about roads, as they are given here."""
+
+    starts: Annotated[int | None, typer.Option(help="Starts; the best answer is kept. Default: 3, for tolls 2.")] = None
+    seed: Annotated[int, typer.Option(help="Seed of the starts.")] = 0
+    tolerance: Annotated[
+        float | None, typer.Option(help="What decisions around the answer may gain, relative to 1 + |objective|.")
+    ] = None
+    time_limit: Annotated[float | None, typer.Option(help="Seconds; the best answer so far is kept.")] = None
+    checkpoint: Checkpoint = None
+    resume: Resume = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The same, as the functions take it."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class OutputArguments:
+    """Where answers go."""
+
+    out: Annotated[Path | None, typer.Option(help="Folder for the files of the answer.")] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False
+    quiet: Quiet = False
+
+
+# --- commands ------------------------------------------------------------------------------------------------------
+def assign_command(
+    *,
+    source: RoadSource,
+    principle: Annotated[str, typer.Option(help="user-equilibrium, or system-optimum.")] = "user-equilibrium",
+    limit_factor: Annotated[
+        float | None, typer.Option(help="Hard limits: volumes of at most this multiple of the capacity; drivers wait.")
+    ] = None,
+    relative_gap: Annotated[float | None, typer.Option(help="Where to stop. Default: 1e-10.")] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds; the flows so far are kept.")] = None,
+    output: OutputArguments,
+) -> None:
+    """Find where drivers go: volumes, times and queues of all links.
+
+    The exit code says how it ended; blocc --help lists them.
+    """
+    check_folder(output.out)
+    network = source.read()
+    from blocc.report.roads.road_files import assignment_document, write_road_assignment
+    from blocc.roads import assign
+
+    if limit_factor is not None and not 0.0 < limit_factor < float("inf"):
+        raise InputError(f"--limit-factor must be a positive number, got {limit_factor!r}")
+    options = {"relative_gap": relative_gap, "time_limit": time_limit}
+    with ProgressLine() as line:
+        found = assign(
+            network,
+            principle=principle.replace("-", " "),
+            limit=None if limit_factor is None else limit_factor * network.capacity,
+            report=None
+            if output.quiet
+            else lambda number, gap: line.show(lambda: f"{number:6d}  relative gap {gap:.1e}"),
+            **{name: value for name, value in options.items() if value is not None},  # type: ignore[arg-type]
+        )
+    written = [] if output.out is None else write_road_assignment(found, output.out)
+    document = partial(assignment_document, found)
+    present(document, repr(found), found.success, as_json=output.as_json, quiet=output.quiet, written=written)
+    raise typer.Exit(EXIT_CODES[found.status])
+
+
+def expand_command(
+    *,
+    source: RoadSource,
+    candidates: Annotated[str | None, typer.Option(help=_CANDIDATES.format(", ".join(_EXPANSION)))] = None,
+    cost: Annotated[str | None, typer.Option(help=f"Coefficient of a link's cost: {_EACH} Default: 1.")] = None,
+    exponent: Annotated[str | None, typer.Option(help=f"A link costs cost x^exponent: {_EACH} Default: 1.")] = None,
+    max_expansion: Annotated[str | None, typer.Option(help=f"The most that may be added to a link: {_EACH}")] = None,
+    budget: Annotated[float | None, typer.Option(help="The most that all construction may cost.")] = None,
+    sizes: Annotated[
+        str | None, typer.Option(help="What can be built: a number whose multiples are meant, or a JSON list.")
+    ] = None,
+    search: SearchArguments,
+    output: OutputArguments,
+) -> None:
+    """Choose how much to widen links, so that travel time and construction together are least.
+
+    Ctrl-C keeps the best answer so far. The exit code says how it ended; blocc --help lists them.
+    """
+    check_folder(output.out)
+    network = source.read()
+    from blocc.roads import expand_network
+
+    given = {"cost": cost, "exponent": exponent, "max_expansion": max_expansion, "sizes": sizes}
+    figures = {name: parse_numbers(name, text) for name, text in given.items()}
+    options = _candidates(candidates, figures, _EXPANSION) | {"budget": budget} | search.options
+    with RoadProgress(search.starts or 3, search.time_limit) as line:
+        design = expand_network(network, report=None if output.quiet else line.step, **options)
+    _conclude(design, output)
+
+
+def toll_command(
+    *,
+    source: RoadSource,
+    candidates: Annotated[str | None, typer.Option(help=_CANDIDATES.format("max_toll"))] = None,
+    max_toll: Annotated[str | None, typer.Option(help=f"The most that a link may charge: {_EACH}")] = None,
+    search: SearchArguments,
+    output: OutputArguments,
+) -> None:
+    """Choose tolls on some links, so that drivers, who pay them on top of their time, lose least time in all.
+
+    Ctrl-C keeps the best answer so far. The exit code says how it ended; blocc --help lists them.
+    """
+    check_folder(output.out)
+    network = source.read()
+    from blocc.roads import second_best_tolls
+
+    options = _candidates(candidates, {"max_toll": parse_numbers("max_toll", max_toll)}, _TOLL)
+    with RoadProgress(search.starts or 2, search.time_limit) as line:
+        design = second_best_tolls(network, report=None if output.quiet else line.step, **(options | search.options))
+    _conclude(design, output)
+
+
+def validate_command(source: RoadSource) -> None:
+    """Check every row of a road network; print "ok" and what was assumed, or everything that is wrong and where.
+
+    Exit code 0: ok; 2: something is wrong.
+    """
+    try:
+        found = source.read()
+    except NetworkError as error:  # the message shows the first complaints, this command all of them
+        print(with_flags("\n".join(error.complaints), set(vars(source)) - {"network"}))
+        print(f"{error.name}: {len(error.complaints)} wrong", file=sys.stderr)
+        raise typer.Exit(BAD_INPUT) from None
+    print(
+        f"ok: {found.name}, {found.n_nodes} nodes, {found.n_links} links, {found.n_pairs} pairs, "
+        f"{found.demand.sum():.8g} trips"
+    )
+    for line in found.assumptions:
+        print(f"  {line.replace(NOT_USED, NOT_USED.upper(), 1)}")
+
+
+def _conclude(design: RoadDesign, output: OutputArguments) -> None:
+    from blocc.report.roads.road_files import design_document, write_road_design
+
+    written = [] if output.out is None else write_road_design(design, output.out)
+    document = partial(design_document, design)
+    present(document, repr(design), design.success, as_json=output.as_json, quiet=output.quiet, written=written)
+    raise typer.Exit(EXIT_CODES[design.status])
+
+
+# --- candidates ----------------------------------------------------------------------------------------------------
+def _candidates(text: str | None, figures: dict[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
+    """Candidates and their figures: ids on the command line, or a file that may have figures too."""
+    given = {name: value for name, value in figures.items() if value is not None}
+    if text is None:
+        return given
+    if not text.lower().endswith(".csv"):
+        return {**given, "candidates": [identifier(part) for part in text.split(",")]}
+    rows = read_csv(
+        Path(text), {"link_id": ("link_id", "id"), **{name: (name,) for name in columns}}, ("link_id",)
+    ).rows
+    if not rows:
+        raise InputError(f"{text} has no rows")
+    found: dict[str, Any] = {"candidates": [identifier(row["link_id"]) for row in rows]}
+    for name in columns:
+        if name not in rows[0] or not any(row[name] for row in rows):
+            continue
+        if name in given:
+            raise InputError(f"{text} has a column {name}: leave out --{name.replace('_', '-')}")
+        found[name] = [finite(row[name]) for row in rows]
+        for row, value in zip(rows, found[name], strict=True):
+            if value is None:
+                raise InputError(f"{row[PLACE]}: {name} {shown(row[name])} is not a finite number")
+    return given | found
+
+
+def build_roads_app() -> typer.Typer:
+    """The typer application of ``blocc roads``."""
+    return make_app(_ABOUT, assign_command, expand_command, toll_command, validate_command)
