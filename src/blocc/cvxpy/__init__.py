@@ -6,7 +6,8 @@ its prices.
 """
 
 from blocc.cvxpy.expressions import dual
+from blocc.cvxpy.payments import payment
 from blocc.cvxpy.problem import BilevelProblem
 from blocc.cvxpy.run import RunOptions
 
-__all__ = ["BilevelProblem", "RunOptions", "dual"]
+__all__ = ["BilevelProblem", "RunOptions", "dual", "payment"]

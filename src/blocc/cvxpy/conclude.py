@@ -33,7 +33,8 @@ def assemble(
     problem, model, e = run.problem, run.model, None if end is None else end.evaluation
     names = [one.name() for follower in model.followers for one in follower.variables]
     y = {} if here is None else dict(zip(names, here.values, strict=False))
-    kkt = run.judge.residuals(x, here)
+    each = [] if here is None else list(run.judge.residuals(here))
+    kkt = tuple(max(one[k] for one in each) if each else np.inf for k in range(3))
     upper = np.nan if here is None else problem.sign * here.upper
     lower = np.nan if here is None else sum(s * v for s, v in zip(problem.lower_signs, here.lower, strict=True))
     scale = run.units.upper
@@ -52,6 +53,7 @@ def assemble(
         "front": "cvxpy",
         **{name: getattr(run.options, name) for name in ("tolerance", "gamma", "solver", "max_iterations", "seed")},
         "spread": spread,
+        "followers": [dict(zip(("stationarity", "feasibility", "complementarity"), one, strict=True)) for one in each],
         "probed_improvement": None if around is None else around.improvement,
     }
     penalised = np.nan if e is None else problem.sign * scale * float(e.upper_penalised)
@@ -94,11 +96,12 @@ def _multipliers(model: Model, here: Exact | None) -> Multipliers:
         at = 0
         for index, follower in enumerate(model.followers):
             for place, constraint in enumerate(follower.constraints):
-                price = here.prices[at]
+                parts = [np.ravel(part) for part in here.prices[at] if part is not None]
+                whole = here.prices[at][0] if len(parts) == 1 else np.concatenate(parts) if parts else None
                 at += 1
-                if price is not None:
+                if whole is not None:
                     name = f"{place}" if len(model.followers) == 1 else f"{index}.{place}"
                     kind = equality if type(constraint).__name__ in ("Equality", "Zero") else inequality
-                    kind[name] = np.asarray(price)
+                    kind[name] = np.asarray(whole)
     found: Any = (inequality, equality)
     return Multipliers(*found)

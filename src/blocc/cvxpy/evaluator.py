@@ -7,13 +7,17 @@ extrapolated from those of F_gamma at two gammas, whose error is of first order 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Float
+from blocc._lib.threads import thread_count
+from blocc.cvxpy.cone_program import ConeProgram, Numbers
 from blocc.cvxpy.elastic import least_violation
+from blocc.cvxpy.joint import solve_joint
 from blocc.cvxpy.model import Model, Vector
 from blocc.cvxpy.penalised import Weighted
 from blocc.cvxpy.solvers import ConeAnswer, Outcome, SolverName, solve
@@ -53,11 +57,16 @@ class ConicEvaluator(Evaluator):
         self.model, self.solver, self.units = model, solver, units
 
     def below(self, x: Vector, tolerance: float) -> list[ConeAnswer]:
-        """The followers' own answers."""
-        return [
-            solve(one.program.at(theta), one.program.cones, tolerance, self.solver)
-            for one, theta in zip(self.model.followers, self.model.follower_thetas(x), strict=True)
-        ]
+        """The followers' own answers: several of them on as many threads as there are cores."""
+
+        def answer(program: ConeProgram, theta: Vector) -> ConeAnswer:
+            return solve(program.at(theta), program.cones, tolerance, self.solver)
+
+        programs, thetas = [one.program for one in self.model.followers], self.model.follower_thetas(x)
+        if len(programs) == 1:
+            return [answer(programs[0], thetas[0])]
+        with ThreadPoolExecutor(min(len(programs), thread_count())) as pool:  # the solvers let go of Python's lock
+            return list(pool.map(answer, programs, thetas))
 
     def compute(self, question: Question) -> Evaluation:
         """F_gamma and its gradient, or why there is none."""
@@ -74,11 +83,12 @@ class ConicEvaluator(Evaluator):
         norm = max(1.0, gamma)
         thetas = model.follower_thetas(x)
         at = Weighted(1.0 / (norm * units.upper), gamma / (norm * units.lower), model.leader_theta(x), thetas)
-        found = solve(model.penalised.numbers(at), model.penalised.cones, tolerance)
+        joint = solve_joint(model, x, at, followers, tolerance)
+        found = joint.answer
         if not found.is_usable:
             return self._unusable(x, gamma, followers, found)
-        upper, lower = model.penalised.slopes(at, found.z, found.prices)
-        value, gradient = norm * found.value, norm * model.slope_in_x(upper, lower)
+        upper, lower = model.penalised.slopes(joint.at, found.z, found.prices)
+        value, gradient = norm * (found.value + joint.constant), norm * model.slope_in_x(upper, lower)
         weight = gamma / units.lower
         for index, (one, follower) in enumerate(zip(followers, model.followers, strict=True)):
             if model.penalised.has_prices(index):
@@ -88,7 +98,7 @@ class ConicEvaluator(Evaluator):
             lone = [slope if k == index else None for k in range(len(followers))]
             gradient -= model.slope_in_x(None, lone)
         own, own_slope = model.own.value_and_slope(model.values(x))
-        value, gradient = value + own / units.upper, gradient + own_slope / units.upper
+        value, gradient = value + own / units.upper, gradient + (own_slope + joint.slope) / units.upper
         answers, prices = model.penalised.answers(found.z), model.penalised.multipliers(found.z)
         return self._evaluation(x, gamma, value, gradient, followers, found, answers, prices)
 
@@ -110,10 +120,12 @@ class ConicEvaluator(Evaluator):
         upper_other, violation_other = model.upper(x, answers, prices)
         thetas = model.follower_thetas(x)
         excess, lower_other = 0.0, 0.0
-        for one, follower, theta, z in zip(followers, model.followers, thetas, answers, strict=True):
+        for one, follower, theta, z, pair in zip(followers, model.followers, thetas, answers, prices, strict=True):
             numbers = follower.program.at(theta)
             lower_other += float(numbers.linear @ z + 0.5 * z @ (numbers.quadratic @ z) + numbers.constant)
             excess = max(excess, _excess(numbers, one, z, follower.program.cones.is_linear))
+            if pair is not None:
+                excess = max(excess, _gap(numbers, z, pair))
         self.inner_iterations += sum(one.iterations for one in followers) + found.iterations
         residuals = _residuals(followers)
         lower_own = sum(one.value for one in followers)
@@ -238,7 +250,13 @@ def _solution(y: Vector, answers: Sequence[ConeAnswer], residuals: Residuals, va
     )
 
 
-def _excess(numbers: Any, own: ConeAnswer, z: Vector, is_linear: bool) -> float:
+def _gap(numbers: Numbers, z: Vector, prices: Vector) -> float:
+    """The gap of duality of a pair, relative to its terms."""
+    terms = (numbers.linear @ z, z @ (numbers.quadratic @ z), numbers.offset @ prices)
+    return abs(float(sum(terms))) / (1e-300 + max(abs(float(term)) for term in terms))
+
+
+def _excess(numbers: Numbers, own: ConeAnswer, z: Vector, is_linear: bool) -> float:
     """How far z is from optimal below: the slope that the follower's prices leave, and what they would earn at z.
 
     Beyond linear cones what they earn grows with the square of the distance.

@@ -8,7 +8,7 @@ answers within eps of the optimum spread like ``c + d sqrt(eps)``, so two values
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -16,9 +16,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from blocc._lib.arrays import Float, NDArray
+from blocc.cvxpy import best_pairs
+from blocc.cvxpy.best_pairs import Pairs
 from blocc.cvxpy.cone_program import ConeSizes, Numbers
 from blocc.cvxpy.model import Model, Vector
-from blocc.cvxpy.solvers import Outcome, measured
+from blocc.cvxpy.solvers import ConeAnswer, Outcome, measured
 
 #: Relative slack of the follower's value within which answers count as equally good, larger first.
 _NEAR = (1e-5, 1e-7)
@@ -36,7 +38,14 @@ class Exact(NamedTuple):
     lower: tuple[float, ...]  #: the followers' values, minimised
     violation: float  #: of the leader's constraints
     values: tuple[Any, ...]  #: of the followers' variables and of prices, in order
-    prices: tuple[Any, ...]  #: of every constraint of every follower
+    prices: tuple[tuple[Any, ...], ...]  #: of every constraint of every follower, in the parts that CVXPY gives them
+    pairs: Pairs | None = None  #: where answers and prices were chosen in the leader's favour
+
+
+def _extrapolated(found: list[float]) -> float:
+    """The value at answers that are exactly best."""
+    ratio = float(np.sqrt(_NEAR[0] / _NEAR[1]))
+    return (ratio * found[1] - found[0]) / (ratio - 1.0)
 
 
 class Judge:
@@ -50,11 +59,14 @@ class Judge:
         for one, limit in zip(model.followers, self.limits, strict=True):
             best += [*one.constraints, one.objective <= limit]
         self.leader_rules = list(model.soft.constraints)
-        objective = model.objective
-        self.optimistic = cp.Problem(cp.Minimize(objective), best + self.leader_rules)
-        concave = objective.is_concave() and cp.Maximize(objective).is_dcp(dpp=True)
-        self.pessimistic = cp.Problem(cp.Maximize(objective), best) if concave else None
         self.has_prices = bool(model.price_variables)
+        self.optimistic: cp.Problem | None = None
+        self.pessimistic: cp.Problem | None = None
+        if not self.has_prices and model.plain is None:
+            objective = model.objective
+            self.optimistic = cp.Problem(cp.Minimize(objective), best + self.leader_rules)
+            if objective.is_concave() and cp.Maximize(objective).is_dcp(dpp=True):
+                self.pessimistic = cp.Problem(cp.Maximize(objective), best)
 
     def at(self, x: Vector) -> Exact | None:
         """The value at the follower's answer as the solver finds it; None where there is none."""
@@ -72,10 +84,13 @@ class Judge:
 
     def _read(self, lower: tuple[float, ...]) -> Exact:
         model = self.model
+        upper = model.leader_value()
         violated = [_violated(one) for one in self.leader_rules]
         values = tuple(np.array(one.value) for one in self._variables())
-        prices = tuple(_copied(one.dual_value) for follower in model.followers for one in follower.constraints)
-        return Exact(float(np.asarray(model.objective.value)), lower, max(violated, default=0.0), values, prices)
+        return Exact(upper, lower, max(violated, default=0.0), values, tuple(map(_prices_of, self._constraints())))
+
+    def _constraints(self) -> list[cp.Constraint]:
+        return [one for follower in self.model.followers for one in follower.constraints]
 
     def _variables(self) -> list[cp.Variable]:
         own = [variable for follower in self.model.followers for variable in follower.variables]
@@ -88,18 +103,21 @@ class Judge:
             one.save_value(value if one.shape else float(value))
         for variable, value in zip(self._variables(), exact.values, strict=True):
             variable.save_value(value)
-        constraints = [one for follower in model.followers for one in follower.constraints]
-        for constraint, price in zip(constraints, exact.prices, strict=True):
-            if price is not None and len(constraint.dual_variables) == 1:
-                constraint.dual_variables[0].save_value(price)
+        for constraint, prices in zip(self._constraints(), exact.prices, strict=True):
+            for one, price in zip(constraint.dual_variables, prices, strict=True):
+                one.save_value(price)
+        for payment in model.tied:
+            payment.total.settle()
 
     def among_best(self, x: Vector, exact: Exact, *, worst: bool = False) -> tuple[float, Exact] | None:
         """The leader's best (worst) value over the followers' best answers, extrapolated; and the best such answer.
 
-        None where it is not a convex problem, or prices are concerned: their followers' answers are pairs.
+        None where that is no convex problem.
         """
+        if self.has_prices:
+            return self._among_pairs(x, exact, worst=worst)
         problem = self.pessimistic if worst else self.optimistic
-        if problem is None or self.has_prices:
+        if problem is None:
             return None
         found: list[float] = []
         last = exact
@@ -110,28 +128,61 @@ class Judge:
                 return None
             last = self._read(exact.lower)._replace(prices=exact.prices)
             found.append(last.upper)
-        ratio = float(np.sqrt(_NEAR[0] / _NEAR[1]))
-        return (ratio * found[1] - found[0]) / (ratio - 1.0), last
+        return _extrapolated(found), last
 
-    def residuals(self, x: Vector, exact: Exact | None) -> tuple[float, float, float]:
-        """Stationarity, feasibility and complementarity of the answers, from the numbers that CVXPY gives a solver.
+    def _among_pairs(self, x: Vector, exact: Exact, *, worst: bool) -> tuple[float, Exact] | None:
+        """The same where the leader looks at prices: pairs of answers and prices."""
+        model = self.model
+        if not best_pairs.is_possible(model, worst=worst):
+            return None
+        found: list[float] = []
+        last = exact
+        own = [self._raw(problem) for problem in self.problems]
+        for near in _NEAR:
+            pairs = best_pairs.best_pairs(model, x, own, near, worst=worst)
+            if pairs is None:
+                return None
+            last = self._read(exact.lower)._replace(prices=self._with_prices(exact, pairs), pairs=pairs)
+            found.append(pairs.upper)
+        return _extrapolated(found), last
 
-        An answer that was chosen among several in the leader's favour is measured by its value instead.
+    def _with_prices(self, exact: Exact, pairs: Pairs) -> tuple[tuple[Any, ...], ...]:
+        """The multipliers of an answer with those of linear rows taken from pairs."""
+        found, at = list(exact.prices), 0
+        for follower, prices in zip(self.model.followers, pairs.prices, strict=True):
+            for constraint in follower.constraints:
+                rows = follower.program.constraints.get(constraint.id)
+                if prices is not None and rows is not None:
+                    found[at] = (np.reshape(prices[rows.slice], constraint.shape, order="F"),)
+                at += 1
+        return tuple(found)
+
+    def _raw(self, problem: cp.Problem) -> ConeAnswer:
+        """A follower's answer and prices as the solver gives them to CVXPY, with residuals from the same numbers."""
+        data, chain, _ = problem.get_problem_data(cp.CLARABEL)
+        raw = chain.solve_via_data(problem, data, solver_opts=_TIGHT)
+        return measured(_numbers(data), _sizes(data["dims"]), Outcome.SOLVED, np.asarray(raw.x), np.asarray(raw.z))
+
+    def residuals(self, exact: Exact) -> Iterator[tuple[float, float, float]]:
+        """Stationarity, feasibility and complementarity of every follower, from the numbers that CVXPY gives a solver.
+
+        An answer that was chosen among several in the leader's favour is measured by its value instead. The user's
+        variables must hold the answer.
         """
-        if exact is None:
-            return np.inf, np.inf, np.inf
-        worst = np.zeros(3)
-        for problem, one, lower in zip(self.problems, self.model.followers, exact.lower, strict=True):
-            data, chain, _ = problem.get_problem_data(cp.CLARABEL)
-            raw = chain.solve_via_data(problem, data, solver_opts=_TIGHT)
-            found = measured(_numbers(data), _sizes(data["dims"]), Outcome.SOLVED, np.asarray(raw.x), np.asarray(raw.z))
+        for index, (problem, one, lower) in enumerate(
+            zip(self.problems, self.model.followers, exact.lower, strict=True)
+        ):
+            found = self._raw(problem)
+            prices = None if exact.pairs is None else exact.pairs.prices[index]
+            if exact.pairs is not None and prices is not None:
+                data, _, _ = problem.get_problem_data(cp.CLARABEL)
+                found = measured(
+                    _numbers(data), _sizes(data["dims"]), Outcome.SOLVED, exact.pairs.answers[index], prices
+                )
             chosen = float(np.asarray(one.objective.value)) - lower
-            broken = max(
-                (float(np.max(np.abs(rule.violation()), initial=0.0)) for rule in one.constraints), default=0.0
-            )
+            broken = max(map(_violated, one.constraints), default=0.0)
             here = (found.stationarity, max(found.feasibility, broken), max(found.complementarity, abs(chosen)))
-            worst = np.maximum(worst, here)
-        return float(worst[0]), float(worst[1]), float(worst[2])
+            yield here
 
 
 def _numbers(data: dict[str, Any]) -> Numbers:
@@ -148,8 +199,10 @@ def _violated(constraint: cp.Constraint) -> float:
     return float(np.max(np.abs(constraint.violation()), initial=0.0))
 
 
-def _copied(value: Any) -> Any:
-    return None if value is None else np.array(value)
+def _prices_of(constraint: cp.Constraint) -> tuple[Any, ...]:
+    """Multipliers of a constraint; those of a second-order or an exponential cone have several parts."""
+    values = (one.value for one in constraint.dual_variables)
+    return tuple(None if value is None else np.array(value) for value in values)
 
 
 def _solved(problem: cp.Problem) -> bool:

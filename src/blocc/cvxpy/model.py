@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -13,6 +13,8 @@ from blocc._lib.arrays import Float, Int, NDArray
 from blocc.cvxpy.cone_program import ConeProgram, canonical
 from blocc.cvxpy.expressions import OwnTerms, PriceVariable, check_leader, shown, split
 from blocc.cvxpy.leader_set import LeaderSet
+from blocc.cvxpy.majorised import PlainObjective
+from blocc.cvxpy.payments import PaymentVariable, place, tie
 from blocc.cvxpy.penalised import Penalised, PricePlace
 from blocc.errors import ProblemError
 
@@ -66,7 +68,7 @@ class Model:
 
     def __init__(
         self,
-        objective: cp.Expression,
+        objective: cp.Expression | Callable[..., Any],
         followers: Sequence[tuple[cp.Expression, list[cp.Constraint]]],
         parameters: Sequence[cp.Parameter],
         constraints: Sequence[cp.Constraint],
@@ -76,18 +78,25 @@ class Model:
         self.x_set = LeaderSet(parameters, [one for one in constraints if not one.variables()])
         self.n_x = self.x_set.size
         self.followers = [self._follower(index, *one) for index, one in enumerate(followers)]
+        self.plain: PlainObjective | None = None
+        if not isinstance(objective, cp.Expression):
+            self.plain = PlainObjective(objective, parameters, self._own_variables())
+            objective = self.plain.expression
         self.objective, parts = objective, split(objective)
         check_leader(parts.joint, "objective")
-        self.own = OwnTerms(parts.alone, parameters)
+        self.own, self.is_affine = OwnTerms(parts.alone, parameters), bool(parts.joint.is_affine())
         self.soft = _softened(coupled)
         for one in coupled:
             check_leader_constraint(one)
-        self.leader = canonical(
-            parts.joint + self.soft.price * self.soft.slack, self.soft.rules, "the leader's problem"
-        )
-        self.priced = self._priced(objective, coupled)
-        self._check_variables(objective, coupled)
-        self.penalised = Penalised(self.leader, tuple(one.program for one in self.followers), self.priced)
+        used = {one.id: one for part in (objective, *coupled) for one in part.variables()}
+        self.tied = tie([one for one in used.values() if isinstance(one, PaymentVariable)])
+        self._check_variables(used)
+        rules = [*self.soft.rules, *(one.rule for one in self.tied)]
+        self.leader = canonical(parts.joint + self.soft.price * self.soft.slack, rules, "the leader's problem")
+        self.priced = self._priced(used)
+        programs = [one.program for one in self.followers]
+        payments = tuple(place(one, self.leader, programs) for one in self.tied)
+        self.penalised = Penalised(self.leader, tuple(programs), self.priced, payments)
         self.n_y = sum(one.program.n for one in self.followers)
         self.n_seen = sum(
             one.program.variables[variable.id].size for one in self.followers for variable in one.variables
@@ -100,10 +109,13 @@ class Model:
         variables = cp.Problem(cp.Minimize(objective), constraints).variables()
         return Follower(objective, constraints, sorted(variables, key=lambda one: one.id), program)
 
-    def _priced(self, objective: cp.Expression, coupled: list[cp.Constraint]) -> dict[int, PricePlace]:
+    def _own_variables(self) -> list[cp.Variable]:
+        return [variable for follower in self.followers for variable in follower.variables]
+
+    def _priced(self, used: dict[int, cp.Variable]) -> dict[int, PricePlace]:
         found = {}
-        used = {one.id: one for part in (objective, *coupled) for one in part.variables()}
-        self.price_variables = [one for one in used.values() if isinstance(one, PriceVariable)]
+        paid = {one.total.price.id: one.total.price for one in self.tied}
+        self.price_variables = [one for one in (used | paid).values() if isinstance(one, PriceVariable)]
         for one in self.price_variables:
             for index, follower in enumerate(self.followers):
                 if one.constraint.id in follower.program.constraints:
@@ -113,15 +125,15 @@ class Model:
                 raise ProblemError(f"dual: no follower has the constraint {shown(one.constraint)}")
         return found
 
-    def _check_variables(self, objective: cp.Expression, coupled: list[cp.Constraint]) -> None:
-        known = {one.id for follower in self.followers for one in follower.variables} | set(self.priced)
-        for part in (objective, *coupled):
-            for one in part.variables():
-                if one.id not in known:
-                    raise ProblemError(
-                        f"the leader uses the variable {one.name()}, which no follower has; what the leader decides "
-                        "is a cp.Parameter and belongs in x"
-                    )
+    def _check_variables(self, used: dict[int, cp.Variable]) -> None:
+        known = {one.id for one in self._own_variables()}
+        quantities = {variable.id: variable for one in self.tied for variable in one.total.quantity.variables()}
+        for one in (used | quantities).values():
+            if one.id not in known and not isinstance(one, (PriceVariable, PaymentVariable)):
+                raise ProblemError(
+                    f"the leader uses the variable {one.name()}, which no follower has; what the leader decides is a "
+                    "cp.Parameter and belongs in x"
+                )
 
     def refresh(self) -> None:
         """Take over the numbers of all parameters that are no decisions."""
@@ -154,7 +166,7 @@ class Model:
 
     def _all_parameters(self) -> list[cp.Parameter]:
         found = [*self.objective.parameters(), self.soft.price, *self.soft.shifts]
-        for one in (*self.soft.constraints, *self.soft.rules):
+        for one in (*self.soft.constraints, *self.soft.rules, *(tied.rule for tied in self.tied)):
             found += one.parameters()
         for follower in self.followers:
             found += cp.Problem(cp.Minimize(follower.objective), follower.constraints).parameters()
@@ -167,7 +179,10 @@ class Model:
     # --- the way between x and the user's objects ------------------------------------------------------------------
     def leader_theta(self, x: Vector) -> Vector:
         """Parameters of the leader's program."""
-        return self._leader_where.at(x)
+        found = self._leader_where.at(x)
+        for one in () if self.plain is None else (*self.plain.slope, self.plain.curvature):
+            found[self.leader.parameters[one.id].slice] = np.ravel(one.value, order="F")
+        return found
 
     def follower_thetas(self, x: Vector) -> tuple[Vector, ...]:
         """Parameters of the followers' programs."""
@@ -199,16 +214,29 @@ class Model:
             for variable in follower.variables:
                 variable.save_value(value_of(variable, z[follower.program.variables[variable.id].slice]))
         for variable in self.price_variables:
-            place = self.priced[variable.id]
-            multipliers = prices[place.follower]
+            where = self.priced[variable.id]
+            multipliers = prices[where.follower]
             assert multipliers is not None
-            variable.save_value(multipliers[place.rows.slice].reshape(variable.shape, order="F"))
+            variable.save_value(multipliers[where.rows.slice].reshape(variable.shape, order="F"))
+
+    def leader_value(self) -> float:
+        """f at the values that the user's parameters and variables have."""
+        for one in self.tied:
+            one.total.settle()
+        if self.plain is not None:
+            return self.plain.at([one.value for one in self.parameters], self.values_of_answers()).value
+        return float(np.asarray(self.objective.value))
+
+    def values_of_answers(self) -> list[Any]:
+        """The values that the followers' variables have."""
+        return [np.asarray(one.value) for one in self._own_variables()]
 
     def upper(self, x: Vector, answers: Sequence[Vector], prices: Sequence[Vector | None]) -> tuple[float, float]:
         """f, and the largest violation of the leader's constraints, at given answers."""
         self.put(x, answers, prices)
+        value = self.leader_value()
         violated = [float(np.max(np.abs(one.violation()), initial=0.0)) for one in self.soft.constraints]
-        return float(np.asarray(self.objective.value)), max(violated, default=0.0)
+        return value, max(violated, default=0.0)
 
     def seen(self, answers: Sequence[Vector], prices: Sequence[Vector | None]) -> Vector:
         """Everything of the followers' answers that users see, in one vector."""
@@ -218,10 +246,10 @@ class Model:
             for variable in follower.variables
         ]
         for variable in self.price_variables:
-            place = self.priced[variable.id]
-            multipliers = prices[place.follower]
+            where = self.priced[variable.id]
+            multipliers = prices[where.follower]
             assert multipliers is not None
-            parts.append(multipliers[place.rows.slice])
+            parts.append(multipliers[where.rows.slice])
         return np.concatenate(parts)
 
 

@@ -5,7 +5,8 @@
 The columns of the follower's variables are shared, so that f and g are canonicalised apart, once, and their weights are
 mere numbers. A leader whose objective has prices in it meets a follower that is a pair of an answer z and multipliers
 lambda: feasible each, with the gap of duality ``q'z + z'Pz + b'lambda`` in the place of ``g - v``, which is zero
-exactly at a pair of solutions.
+exactly at a pair of solutions. Payments, prices times quantities, are a row each where strong duality writes them as
+linear functions, and squares that a large gamma makes up for; other products are majorised around an anchor.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import scipy.sparse as sp
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.cvxpy.cone_program import Block, ConeProgram, ConeSizes, Numbers
+from blocc.cvxpy.payments import PaymentPlace, linear_part
 
 Vector = Float[NDArray, " n"]
 
@@ -45,6 +47,14 @@ class Weighted(NamedTuple):
     lower: float
     leader: Vector
     followers: tuple[Vector, ...]
+    anchors: tuple[Anchor, ...] = ()  #: of every payment
+
+
+class Anchor(NamedTuple):
+    """Around what a product of prices and quantities is majorised."""
+
+    prices: Vector
+    quantity: Vector
 
 
 class _Rows:
@@ -82,15 +92,17 @@ class Penalised:
     leader: ConeProgram
     followers: tuple[ConeProgram, ...]
     priced: dict[int, PricePlace] = field(default_factory=dict)  #: by the identity of the leader's variable
+    payments: tuple[PaymentPlace, ...] = ()
 
     def __post_init__(self) -> None:
-        priced = {one.follower for one in self.priced.values()}
+        priced = {one.follower for one in self.priced.values()} | {one.follower for one in self.payments}
         sizes = [self.leader.cones]
         for index, program in enumerate(self.followers):
             sizes.append(program.cones)
             dual = program.cones._replace(zero=program.n) if index in priced else ConeSizes(0, 0)
             sizes.append(dual)
-        rows = _Rows(sizes)
+        rows = _Rows([*sizes, ConeSizes(len(self.payments), 0)])
+        self._payment_rows = rows.rows[-1]
         self.cones, self._leader_rows = rows.cones, rows.rows[0]
         self.parts, at = [], 0
         for index, program in enumerate(self.followers):
@@ -122,8 +134,8 @@ class Penalised:
                 return part.answer.start + program.variables[identity].start + np.arange(block.size)
         return -1
 
-    def numbers(self, at: Weighted) -> Numbers:
-        """The cone program at given weights and parameters."""
+    def numbers(self, at: Weighted, *, squares: bool = True) -> Numbers:
+        """The cone program at given weights and parameters, with or without what payments have of squares."""
         linear, offset, constant = np.zeros(self.n), np.zeros(sum(self.cones.kinds)), 0.0
         quadratic, matrix = _Triplets(), _Triplets()
         own = self.leader.at(at.leader)
@@ -150,8 +162,70 @@ class Penalised:
             matrix.add(one.quadratic, balance, columns)
             matrix.add(-one.matrix.T, balance, prices)
             matrix.add(dual_map, dual, prices)
+        for index in range(len(self.payments)):
+            self._settle(index, at, own, linear, quadratic if squares else _Triplets(), matrix)
         m = len(offset)
         return Numbers(quadratic.matrix(self.n, self.n), linear, constant, matrix.matrix(m, self.n), offset)
+
+    def _settle(
+        self, index: int, at: Weighted, own: Numbers, linear: Vector, quadratic: _Triplets, matrix: _Triplets
+    ) -> None:
+        """Add a payment: a row that says what it is, and what is left of it to the objective."""
+        payment = self.payments[index]
+        prices, answer, quantity = self._columns_of(payment)
+        here, total = self._payment_rows[[index]], self._leader_columns[[payment.total]]
+        matrix.add(sp.csr_array([[1.0]]), here, total)
+        weight = at.upper * payment.weight
+        if payment.shares is None:
+            anchor = at.anchors[index]
+            size = _size_ratio(anchor)
+            linear[prices[payment.rows.slice]] += weight * anchor.quantity - abs(weight) * anchor.prices / size
+            linear[quantity] += weight * anchor.prices - abs(weight) * anchor.quantity * size
+            count = len(quantity)
+            for columns, factor in ((prices[payment.rows.slice], 1.0 / size), (quantity, size)):
+                quadratic.add(sp.diags_array(np.full(count, abs(weight) * factor)), columns, columns)
+            return
+        follower = self.followers[payment.follower].at(at.followers[payment.follower])
+        found = linear_part(payment, follower, own)
+        matrix.add(sp.csr_array(-found.prices[None]), here, prices)
+        matrix.add(sp.csr_array(-found.columns[None]), here, answer)
+        shares = sp.diags_array(weight * payment.shares.columns)
+        quadratic.add(shares @ follower.quadratic + follower.quadratic @ shares, answer, answer)
+
+    def _columns_of(self, payment: PaymentPlace) -> tuple[Int[NDArray, " m"], Int[NDArray, " n"], Int[NDArray, " k"]]:
+        """Columns of a follower's prices, of its answer, and of a payment's quantity."""
+        part = self.parts[payment.follower]
+        assert part.prices is not None
+        prices = np.arange(part.prices.start, part.prices.start + part.prices.size)
+        answer = np.arange(part.answer.start, part.answer.start + part.answer.size)
+        return prices, answer, self._leader_columns[payment.quantity.slice]
+
+    @property
+    def has_products(self) -> bool:
+        """Whether a payment is majorised, so that one solution is not enough."""
+        return any(one.shares is None for one in self.payments)
+
+    def anchors(self, z: Vector) -> tuple[Anchor, ...]:
+        """Prices and quantities of all payments at a point."""
+        found = []
+        for payment in self.payments:
+            prices, _, quantity = self._columns_of(payment)
+            found.append(Anchor(z[prices[payment.rows.slice]], z[quantity]))
+        return tuple(found)
+
+    def product_constant(self, at: Weighted) -> float:
+        """What majorised payments have beside what depends on the columns."""
+        found = 0.0
+        for payment, anchor in zip(self.payments, at.anchors, strict=False):
+            if payment.shares is None:
+                weight, size = at.upper * payment.weight, _size_ratio(anchor)
+                squares = anchor.prices @ anchor.prices / size + size * anchor.quantity @ anchor.quantity
+                found += float(0.5 * abs(weight) * squares - weight * anchor.prices @ anchor.quantity)
+        return found
+
+    def is_bent(self, numbers: Numbers) -> bool:
+        """Whether squares of payments outweigh gamma: the problem is not convex then."""
+        return bool((numbers.quadratic.diagonal() < 0.0).any())
 
     def slopes(self, at: Weighted, z: Vector, prices: Vector) -> tuple[Vector, tuple[Vector, ...]]:
         """Derivatives of the optimal value in the leader's parameters and in each follower's."""
@@ -167,7 +241,26 @@ class Penalised:
             found = found + program.quadratic.slope(at.lower * answer - pull, answer)
             found = found - program.constraint.slope(own, np.append(answer, 1.0))
             below.append(found + program.constraint.slope(multipliers, np.append(pull, at.lower)))
+        for row, payment in zip(self._payment_rows, self.payments, strict=True):
+            if payment.shares is not None:
+                self._settled_slope(at, z, float(prices[row]), payment, upper, below)
         return upper, tuple(below)
+
+    def _settled_slope(
+        self, at: Weighted, z: Vector, pull: float, payment: PaymentPlace, upper: Vector, below: list[Vector]
+    ) -> None:
+        """Add the derivative of what strong duality wrote."""
+        assert payment.shares is not None
+        prices, answer, _ = self._columns_of(payment)
+        program, shares = self.followers[payment.follower], payment.shares
+        paid = np.zeros(self.leader.m)
+        paid[payment.rule.slice] = -z[prices[payment.rows.slice]] / payment.unit
+        upper += pull * self.leader.constraint.slope(paid, np.eye(1, self.leader.n + 1, self.leader.n)[0])
+        last = np.eye(1, program.n + 1, program.n)[0]
+        found = -program.constraint.slope(shares.rows * z[prices], last)
+        found = found + program.objective.T @ np.append(shares.columns * z[answer], 0.0)
+        squares = program.quadratic.slope(shares.columns * z[answer], z[answer])
+        below[payment.follower] = below[payment.follower] + pull * found + at.upper * payment.weight * squares
 
     def has_prices(self, index: int) -> bool:
         """Whether the leader looks at multipliers of this follower."""
@@ -180,6 +273,12 @@ class Penalised:
     def multipliers(self, z: Vector) -> list[Vector | None]:
         """The multipliers of every follower that is looked at for them."""
         return [None if part.prices is None else z[part.prices.slice] for part in self.parts]
+
+
+def _size_ratio(anchor: Anchor) -> float:
+    """Size of prices by size of quantities, to balance the squares that majorise their products."""
+    prices, quantity = (1e-3 + float(np.max(np.abs(part), initial=0.0)) for part in anchor)
+    return prices / quantity
 
 
 class _Triplets:

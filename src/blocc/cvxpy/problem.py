@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cvxpy as cp
@@ -20,7 +20,9 @@ class BilevelProblem:
 
     ``objective`` is ``cp.Minimize`` or ``cp.Maximize`` of an expression of x and of the follower's variables, convex in
     the latter (concave, for Maximize). ``follower`` is a ``cp.Problem`` (or several of them, independent of each other
-    once x is known), of which x are ``cp.Parameter``s. ``constraints`` are the leader's: on x alone, or on x and the
+    once x is known), of which x are ``cp.Parameter``s. Where CVXPY's rules do not allow what the leader wants,
+    ``objective`` may be a plain function of two dicts, of x and of y by name, in ``jax.numpy``: it is minimised, by
+    convex quadratics above it. ``constraints`` are the leader's: on x alone, or on x and the
     follower's answer. :func:`~blocc.cvxpy.dual` makes prices of the follower's constraints available to the leader.
 
     After :meth:`solve` the parameters, variables and constraints carry their values, as after ``cp.Problem.solve``.
@@ -28,7 +30,7 @@ class BilevelProblem:
 
     def __init__(
         self,
-        objective: cp.Minimize | cp.Maximize,
+        objective: cp.Minimize | cp.Maximize | Callable[[dict[str, Any], dict[str, Any]], Any],
         follower: cp.Problem | Sequence[cp.Problem],
         x: cp.Parameter | Sequence[cp.Parameter],
         constraints: Sequence[cp.Constraint] = (),
@@ -40,7 +42,7 @@ class BilevelProblem:
         self.x = [x] if isinstance(x, cp.Parameter) else list(x)
         self.constraints = list(constraints)
         self._check()
-        expression, self.sign = minimised(objective, "objective")
+        expression, self.sign = (objective, 1.0) if _is_plain(objective) else minimised(objective, "objective")
         parts = [minimised(one.objective, "follower") for one in self.followers]
         self.lower_signs = [sign for _, sign in parts]
         below = [(part, list(one.constraints)) for (part, _), one in zip(parts, self.followers, strict=True)]
@@ -66,6 +68,8 @@ class BilevelProblem:
                 raise ProblemError(f"{what} shares a variable with another: followers answer on their own")
             seen |= {variable.id for variable in one.variables()}
         used = {one.id for problem in self.followers for one in problem.parameters()}
+        if not isinstance(self.objective, (cp.Minimize, cp.Maximize)):
+            return
         used |= {one.id for one in self.objective.parameters()}
         for one in self.x:
             if one.id not in used:
@@ -79,3 +83,8 @@ class BilevelProblem:
         """
         self.model.refresh()
         return ConicRun(self, RunOptions(**options)).solve(x0)
+
+
+def _is_plain(objective: Any) -> bool:
+    """Whether the leader's objective is a function, and no expression of CVXPY's."""
+    return callable(objective) and not isinstance(objective, (cp.Minimize, cp.Maximize, cp.Expression))

@@ -292,8 +292,9 @@ class ConicRun:
                 return Status.STALLED, f"x is not stationary: {end.stationarity:.1e}."
         message = "x is stationary, no point around it is better, and y is the follower's answer."
         if spread is not None and spread > 1e-3 * self._scale(here):
+            what = "prices or answers" if self.judge.has_prices else "answers"
             message += (
-                f" The follower has other answers as good, at which the leader's value is up to {spread:.3g} worse."
+                f" The follower has other {what} as good, at which the leader's value is up to {spread:.3g} worse."
             )
         return Status.CONVERGED, message
 

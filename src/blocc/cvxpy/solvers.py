@@ -112,10 +112,15 @@ def _by_highs(numbers: Numbers, cones: ConeSizes, tolerance: float) -> ConeAnswe
     )
     outcome = {0: Outcome.SOLVED, 2: Outcome.INFEASIBLE, 3: Outcome.UNBOUNDED}.get(found.status, Outcome.FAILED)
     if outcome is not Outcome.SOLVED:
-        n, m = len(numbers.linear), len(numbers.offset)
-        return measured(numbers, cones, outcome, np.full(n, np.nan), np.full(m, np.nan), int(found.nit or 0))
+        return without_answer(numbers, outcome, int(found.nit or 0))
     prices = np.concatenate([found.eqlin.marginals, -found.ineqlin.marginals])
     return measured(numbers, cones, outcome, found.x, prices, int(found.nit))
+
+
+def without_answer(numbers: Numbers, outcome: Outcome, iterations: int = 0) -> ConeAnswer:
+    """No answer, and why."""
+    z, prices = (np.full(len(part), np.nan) for part in (numbers.linear, numbers.offset))
+    return ConeAnswer(outcome, z, prices, np.nan, np.inf, np.inf, np.inf, iterations)
 
 
 def measured(
