@@ -2,8 +2,8 @@
 
     python benchmarks/many_starts.py [--problem toll pricing toy] [--starts N] [--workers 0]
 
-Three problems. *toll*: tolls on two arcs of a little network, two groups of travellers who take their cheapest ways (a
-linear program, with a little curvature), 16 starts. *pricing*: two prices, four customers who buy what is worth most to
+Three problems. *toll*: tolls on four arcs of a little network, three groups of travellers who take their cheapest ways
+(a linear program), 16 starts. *pricing*: two prices, four customers who buy what is worth most to
 them, 8 and 30 starts. *toy*: the toy of the paper with gamma on automatic, 40 starts, where ``solve_many`` uses one
 compiled loop (and compiles it). Each line gives CPU seconds, how many starts converged, how many ended at revenue 0,
 and the best value. Two starts are solved before the clock runs, and leave their compiled code to both. With
@@ -22,10 +22,20 @@ from blocc import BilevelProblem, Box, solve, solve_many
 from blocc.executors.processes import ProcessExecutor
 from blocc.problems.toy import toy_problem
 
-#: Arcs of the toll problem: from, to, cost, and whether it has a toll.
-_ARCS = ((0, 1, 1.0, True), (1, 3, 1.0, False), (0, 2, 3.0, False), (2, 3, 3.0, False), (1, 2, 0.5, True))
+#: Arcs of the toll problem: from, to, cost, and whether it has a toll. Each group of travellers has a way without one.
+_ARCS = (
+    (0, 1, 2.0, True),
+    (1, 2, 1.0, True),
+    (2, 3, 2.0, True),
+    (0, 4, 3.0, False),
+    (4, 1, 3.0, False),
+    (4, 2, 4.0, True),
+    (4, 3, 9.0, False),
+    (1, 3, 8.0, False),
+    (0, 2, 10.0, False),
+)
 #: Groups of travellers: from, to, how many.
-_TRIPS = ((0, 3, 3.0), (1, 2, 2.0))
+_TRIPS = ((0, 3, 3.0), (0, 2, 2.0), (1, 3, 1.0))
 _CURVATURE = 0.1
 
 
@@ -47,9 +57,9 @@ def toll() -> BilevelProblem:
 
     return BilevelProblem(
         upper=lambda x, y: -jnp.sum(weight[:, None] * y[:, tolled] * x),
-        lower=lambda x, y: jnp.sum(weight[:, None] * (y * price(x) + 0.5 * _CURVATURE * y**2)),
+        lower=lambda x, y: jnp.sum(weight[:, None] * y * price(x)),
         equality=lambda x, y: (y @ incidence.T - supply)[:, 1:],
-        x_set=Box(np.zeros(2), 12.0),
+        x_set=Box(np.zeros(len(tolled)), 12.0),
         y_set=Box(np.zeros((len(_TRIPS), len(_ARCS))), 1.0),
         name="toll",
     )

@@ -29,7 +29,8 @@ def _is_best(columns: np.ndarray, target: np.ndarray, weights: np.ndarray) -> bo
     if error <= 1e-12 * float(np.linalg.norm(target)):
         return True
     slopes = columns.T @ left
-    return bool(np.max(np.where(weights > 0.0, np.abs(slopes), slopes)) <= 1e-10 * error)
+    allowed = 1e-10 * error * np.linalg.norm(columns, axis=0)
+    return bool(np.all(np.where(weights > 0.0, np.abs(slopes), slopes) <= allowed))
 
 
 def _refined(columns: np.ndarray, target: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -20,7 +20,6 @@ from blocc.judge.balance import Units
 from blocc.judge.derivatives import LARGEST, size_of
 from blocc.judge.probe import DISTANCES, Value
 from blocc.judge.verdict import Judge, Verdict
-from blocc.multi_result import joined
 from blocc.options import Options
 from blocc.outer.monitor import Stop, StopRequest
 from blocc.problem import BilevelProblem
@@ -30,7 +29,7 @@ from blocc.run import conclude
 from blocc.run.attempts import DEAR, Attempts
 from blocc.run.batch import BatchRun
 from blocc.run.phase import ENDED, OPEN, Phase
-from blocc.run.places import Descent, Places
+from blocc.run.places import Descent, End, Places
 from blocc.run.single import Callback, Report, Run, reason_of
 from blocc.run.units import Scaling, first_units, scaling_of
 from blocc.run.value_descent import LARGEST_DIMENSION
@@ -44,6 +43,11 @@ _MEASURED = 16
 _BUDGET = 1500
 _VIOLATED = 1e-3  #: violations of the leader's constraints, relative to their rows, beyond which nothing is close
 _FAR = 100.0  #: sizes of the start, beyond which an answer is asked whether it runs off
+
+
+def _flat(phase: Phase) -> tuple[int, ...]:
+    """Entries of x that neither f nor the follower's answer depends on around the end of a phase."""
+    return () if phase.verdict is None else phase.verdict.probed.flat
 
 
 class Phases:
@@ -70,6 +74,8 @@ class Phases:
         self.attempts = Attempts(problem, options, self._phase)
         self.told: Descent | None = None  #: the start as it was followed, here or elsewhere
         self._early: Result | None = None  #: before anything dear was tried
+        self._ends: list[End] = []  #: where the phases have ended
+        self._cheap = 0  #: how many of them before that
 
     # --- one start ----------------------------------------------------------------------------------------------
     def single(self, x: np.ndarray) -> Result:
@@ -87,17 +93,31 @@ class Phases:
         phase = self._phase(units, x)
         if phase.result.status not in OPEN:
             return Descent(self._finished(phase))
-        end = joined(phase.result.x)
-        first = replace(phase.result, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
-        if self.places.known(end, first):
-            return Descent(first, end)
-        last = self._onward(self._judged(phase, x), x)
-        given_up = self._early is not None and self.places.hopeless(self._early)
-        flat = () if last.verdict is None else last.verdict.probed.flat
-        return Descent(first, end, self._early, None if given_up else self._finished(last), flat)
+        first = self._ended(phase, np.inf)
+        if self.places.known(first):
+            return Descent(first.found, (first,))
+        last = self._onward(self._examined(phase, x), x)
+        unfinished = last is None or (self._early is not None and self.places.hopeless(self._early))
+        final, flat = (None, ()) if unfinished or last is None else (self._finished(last), _flat(last))
+        return Descent(first.found, tuple(self._ends), self._early, self._cheap, final, flat)
 
-    def _onward(self, best: Phase, start: np.ndarray) -> Phase:
-        """Further phases while the judge objects to the best one and something is left to try."""
+    def _ended(self, phase: Phase, best: float) -> End:
+        """Note where a phase has ended, and what the best one before it was worth."""
+        found = replace(phase.result, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
+        self._ends.append(End(found, best))
+        return self._ends[-1]
+
+    def _examined(self, phase: Phase, start: np.ndarray) -> Phase:
+        """The last phase that ended, judged."""
+        judged = self._judged(phase, start)
+        self._ends[-1] = replace(self._ends[-1], flat=_flat(judged))
+        return judged
+
+    def _onward(self, best: Phase, start: np.ndarray) -> Phase | None:
+        """Further phases while the judge objects to the best one and something is left to try; the best of all.
+
+        None where one of them ends in a known place.
+        """
         plan = self.attempts.plan(best)
         for _ in range(_MOST_PHASES):
             if self._settled(best):
@@ -107,7 +127,7 @@ class Phases:
                 while phase is None and plan:
                     kind = plan.pop(0)
                     if kind in DEAR and self._early is None:
-                        self._early = self._finished(best)
+                        self._early, self._cheap = self._finished(best), len(self._ends)
                         if self.places.hopeless(self._early):
                             return best
                     phase = self.attempts.attempt(kind, best)
@@ -115,12 +135,17 @@ class Phases:
                 return self._stopped(best, stop)
             if phase is None:
                 break
-            following = self._judged(phase, start)
+            assert best.verdict is not None
+            if self.places.known(self._ended(phase, best.verdict.value.upper)):
+                return None
+            following = self._examined(phase, start)
             if self.request.reason is not None or following.result.status is Status.TIME_LIMIT:
                 return replace(best, result=_restated(best.result, following.result), verdict=None)
             if self._rank(following) <= self._rank(best):
                 plan = self.attempts.plan(following) if self._gained(following, best) else plan
                 best = following
+            else:
+                self._ends[-1] = replace(self._ends[-1], onward=False)
         return best
 
     def _gained(self, new: Phase, old: Phase) -> bool:
