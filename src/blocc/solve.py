@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, Protocol, Unpack, overload
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from blocc.run.phases import Phases
 from blocc.run.progress import Files, closing_report, make_report, with_remark
 from blocc.run.single import Callback, Report
 from blocc.run.variants import solve_single
+from blocc.sets import ConvexSet
 
 
 @overload
@@ -161,7 +162,15 @@ def check_arguments(problem: Any, callback: Any) -> None:
     problem.renew()  # values that its functions have captured may have changed since they were compiled
 
 
-def start_in(problem: BilevelProblem, x0: PyTree | None, name: str = "x0") -> Float[NDArray, "n_x"]:
+class HasSet(Protocol):
+    """What a start needs to know of a problem."""
+
+    @property
+    def x_set(self) -> ConvexSet:
+        """Where the leader's decisions lie."""
+
+
+def start_in(problem: HasSet, x0: PyTree | None, name: str = "x0") -> Float[NDArray, "n_x"]:
     """Flatten a start and make sure that it lies in X."""
     if x0 is None:
         return problem.x_set.interior_flat()

@@ -26,7 +26,7 @@ from blocc.run.progress import Files, closing_report, make_report, with_remark
 from blocc.run.single import Callback, Report
 from blocc.run.starts import Starts
 from blocc.sets import ConvexSet
-from blocc.solve import check_arguments, start_in
+from blocc.solve import HasSet, check_arguments, start_in
 
 #: Sizes of random starts along directions in which X has no end.
 _SCALES = (1.0, 10.0, 3.0, 30.0)
@@ -67,7 +67,7 @@ def solve_many(
     computing = _executor(executor, callback, files)
     given, problem = problem, suited(problem, settings.inner)
     with double_precision():
-        points = _starts(problem, x0s, starts, settings.seed)
+        points = starting_points(problem, x0s, starts, settings.seed)
     recording = files.recording(problem, settings, points)
     report, begun, compiled = make_report(progress), time.perf_counter(), compile_seconds()
     many = Starts(problem, settings, request, recording, callback, report)
@@ -101,8 +101,8 @@ def _executor(given: Any, callback: Callback | None, files: Files) -> Executor |
     return computing
 
 
-def _starts(
-    problem: BilevelProblem, x0s: Sequence[PyTree] | np.ndarray | None, starts: int | None, seed: int
+def starting_points(
+    problem: HasSet, x0s: Sequence[PyTree] | np.ndarray | None, starts: int | None, seed: int
 ) -> Float[NDArray, "starts n_x"]:
     """The starts as rows: those given, or random members of X."""
     if (x0s is None) == (starts is None):

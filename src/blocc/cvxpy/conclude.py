@@ -31,8 +31,7 @@ def assemble(
 ) -> Result:
     """The result, in the user's names, units and signs."""
     problem, model, e = run.problem, run.model, None if end is None else end.evaluation
-    names = [one.name() for follower in model.followers for one in follower.variables]
-    y = {} if here is None else dict(zip(names, here.values, strict=False))
+    y = {} if here is None else dict(zip(model.variable_names, here.values, strict=False))
     each = [] if here is None else list(run.judge.residuals(here))
     kkt = tuple(max(one[k] for one in each) if each else np.inf for k in range(3))
     upper = np.nan if here is None else problem.sign * here.upper
@@ -50,8 +49,7 @@ def assemble(
         exact=here is not None and max(kkt) <= 1e-5,
     )
     settings = {
-        "front": "cvxpy",
-        **{name: getattr(run.options, name) for name in ("tolerance", "gamma", "solver", "max_iterations", "seed")},
+        **run.options.described(),
         "spread": spread,
         "followers": [dict(zip(("stationarity", "feasibility", "complementarity"), one, strict=True)) for one in each],
         "probed_improvement": None if around is None else around.improvement,
@@ -80,11 +78,11 @@ def assemble(
 
 def _named(model: Model, seen: AnyArray) -> dict[str, np.ndarray]:
     found, at = {}, 0
-    for follower in model.followers:
-        for variable in follower.variables:
-            size = follower.program.variables[variable.id].size
-            found[variable.name()] = np.asarray(value_of(variable, np.asarray(seen[at : at + size])))
-            at += size
+    own = [(follower, one) for follower in model.followers for one in follower.variables]
+    for name, (follower, variable) in zip(model.variable_names, own, strict=True):
+        size = follower.program.variables[variable.id].size
+        found[name] = np.asarray(value_of(variable, np.asarray(seen[at : at + size])))
+        at += size
     return found
 
 

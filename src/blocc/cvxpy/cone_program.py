@@ -154,6 +154,8 @@ def canonical(objective: cp.Expression, constraints: list[cp.Constraint], what: 
     :param what: the problem in the words of an error
     """
     problem = cp.Problem(cp.Minimize(objective), constraints)
+    if not problem.variables():  # CVXPY wants at least one
+        problem = cp.Problem(cp.Minimize(objective), [*constraints, cp.Variable() == 0])
     unset = [parameter for parameter in problem.parameters() if parameter.value is None]
     for parameter in unset:  # their numbers are not used, but CVXPY wants some
         parameter.value = parameter.project(np.ones(parameter.shape))

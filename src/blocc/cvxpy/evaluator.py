@@ -56,6 +56,12 @@ class ConicEvaluator(Evaluator):
         super().__init__(model, (), monitor, seed)  # type: ignore[arg-type]
         self.model, self.solver, self.units = model, solver, units
 
+    @property
+    def state(self) -> list[float]:
+        """Numbers that an evaluation depends on beside its question: of the leader's constraints, softened."""
+        soft = self.model.soft
+        return [float(soft.price.value), *(float(number) for one in soft.shifts for number in np.ravel(one.value))]
+
     def below(self, x: Vector, tolerance: float) -> list[ConeAnswer]:
         """The followers' own answers: several of them on as many threads as there are cores."""
 
@@ -100,7 +106,8 @@ class ConicEvaluator(Evaluator):
         own, own_slope = model.own.value_and_slope(model.values(x))
         value, gradient = value + own / units.upper, gradient + (own_slope + joint.slope) / units.upper
         answers, prices = model.penalised.answers(found.z), model.penalised.multipliers(found.z)
-        return self._evaluation(x, gamma, value, gradient, followers, found, answers, prices)
+        e = self._evaluation(x, gamma, value, gradient, followers, found, answers, prices)
+        return e._replace(penalised=e.penalised._replace(concave=np.asarray(joint.is_bent)))
 
     def _evaluation(
         self,
@@ -171,24 +178,37 @@ class ConicEvaluator(Evaluator):
     def _unusable(
         self, x: Vector, gamma: float, followers: list[ConeAnswer], penalised: ConeAnswer | None = None
     ) -> Evaluation:
-        nothing = np.full(self.model.n_seen, np.nan)
-        lost = np.asarray(np.nan)
-        infinite = Residuals(*(np.asarray(np.inf) for _ in Residuals._fields))
+        blank = self.blank(x)
+        codes = [
+            np.asarray(max(int(_CODES[one.outcome]) for one in answers))
+            for answers in (followers, [penalised] if penalised else followers)
+        ]
+        return blank._replace(
+            gamma=np.asarray(float(gamma)),
+            follower=blank.follower._replace(code=codes[0]),
+            penalised=blank.penalised._replace(code=codes[1]),
+        )
+
+    def blank(self, x: Vector) -> Evaluation:
+        """An evaluation without numbers."""
+        lost, infinite, nothing = np.asarray(np.nan), np.asarray(np.inf), np.full(self.model.n_seen, np.nan)
+        residuals = Residuals(*(infinite for _ in Residuals._fields))
+        solution = _solution(nothing, [], residuals, np.nan)
         return Evaluation(
             x=x,
-            gamma=np.asarray(gamma),
+            gamma=lost,
             value=lost,
             gradient=np.full(len(x), np.nan),
-            follower=_solution(nothing, followers, infinite, np.nan),
-            penalised=_solution(nothing, [penalised] if penalised else followers, infinite, np.nan),
+            follower=solution,
+            penalised=solution,
             upper_follower=lost,
             upper_penalised=lost,
             lower_follower=lost,
             lower_penalised=lost,
-            violation_follower=np.asarray(np.inf),
-            violation_penalised=np.asarray(np.inf),
-            cross=infinite,
-            excess=np.asarray(np.inf),
+            violation_follower=infinite,
+            violation_penalised=infinite,
+            cross=residuals,
+            excess=infinite,
             usable=np.asarray(False),
             warm=(),
         )
@@ -235,16 +255,16 @@ def _residuals(answers: Sequence[ConeAnswer]) -> Residuals:
 
 
 def _solution(y: Vector, answers: Sequence[ConeAnswer], residuals: Residuals, value: float) -> InnerSolution:
-    worst = max((one.outcome for one in answers), key=lambda outcome: int(_CODES[outcome]))
+    worst = max((int(_CODES[one.outcome]) for one in answers), default=int(InnerCode.STALLED))
     return InnerSolution(
         y=y,
-        multipliers=Multipliers(np.concatenate([one.prices for one in answers]), np.zeros(0)),
+        multipliers=Multipliers(np.zeros(0), np.zeros(0)),  # nobody asks for them on the way
         value=np.asarray(value),
         objective=np.asarray(value),
         gradient_x=np.zeros(0),
         residuals=residuals,
         iterations=np.asarray(sum(one.iterations for one in answers)),
-        code=np.asarray(int(_CODES[worst])),
+        code=np.asarray(worst),
         warm=(),
         concave=np.asarray(False),
     )

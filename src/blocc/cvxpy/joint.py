@@ -1,26 +1,32 @@
 """The penalised problem, solved: once where it is convex; again and again where a part of it is majorised.
 
 Products of prices and quantities that strong duality cannot write, and plain functions of the leader's, have convex
-functions put above them that touch them at an anchor. The next anchor is the answer, until it stays.
+functions put in their place that touch them at an anchor. The next anchor is the answer, until it stays. Anchors are
+extrapolated from the last few (Anderson's mixing), and taken back where that makes the answer worse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
-from blocc.cvxpy.majorised import PlainObjective, Slopes
+from blocc._lib.arrays import Float, NDArray
+from blocc.cvxpy.majorised import PlainObjective
 from blocc.cvxpy.model import Model, Vector
-from blocc.cvxpy.penalised import Anchor, Weighted
+from blocc.cvxpy.penalised import Anchor, Bend, Weighted
 from blocc.cvxpy.solvers import ConeAnswer, Outcome, solve, without_answer
 
 #: Convex problems in the place of one that is not, at most.
-_MOST = 60
+_MOST = 40
+#: More than so many tell that gamma is too small to make it convex.
+_FEW = 12
 #: Relative change of the anchor that ends them.
 _SETTLED = 1e-8
-_FIRST_CURVATURE = 1.0
+#: Anchors that are extrapolated from.
+_MEMORY = 5
 
 
 class Joint(NamedTuple):
@@ -30,25 +36,30 @@ class Joint(NamedTuple):
     at: Weighted  #: the instance that was solved last
     constant: float  #: what its value leaves out
     slope: Vector  #: derivative of what the instance does not know of in x, in the leader's units
+    is_bent: bool = False  #: so many convex problems were needed that it is most likely not convex
+
+    @property
+    def value(self) -> float:
+        """The value of the penalised problem."""
+        return self.answer.value + self.constant
+
+
+#: From an anchor, and the curvature to add, to an answer and the next anchor.
+Step = Callable[[Vector, float], tuple[Joint, Vector]]
 
 
 def solve_joint(model: Model, x: Vector, at: Weighted, followers: Sequence[ConeAnswer], tolerance: float) -> Joint:
-    """Solve the penalised problem at x; ``followers`` are the followers' own answers there."""
+    """Solve the penalised problem at x; ``followers`` are the followers' own answers there.
+
+    Every call begins alike, so that a resumed run sees the same.
+    """
     if model.plain is not None:
-        return _by_quadratics(model, model.plain, x, at, followers, tolerance)
-    nothing = np.zeros(len(x))
+        own = model.own_columns([one.z for one in followers])
+        return _until_it_stays(_quadratics(model, model.plain, x, at, tolerance), own)
     if model.penalised.has_products:
-        at = at._replace(anchors=_own_anchors(model, x, followers))
-    found = _convex(model, at, tolerance)
-    for _ in range(_MOST if model.penalised.has_products else 0):
-        if not found.is_usable:
-            break
-        following = model.penalised.anchors(found.z)
-        if all(_stays(old, new) for old, new in zip(at.anchors, following, strict=True)):
-            break
-        at = at._replace(anchors=following)
-        found = _convex(model, at, tolerance)
-    return Joint(found, at, model.penalised.product_constant(at), nothing)
+        anchors = _own_anchors(model, x, followers)
+        return _until_it_stays(_products(model, x, at, tolerance, anchors), _flat(anchors))
+    return Joint(_convex(model, at, tolerance), at, 0.0, np.zeros(len(x)))
 
 
 def _convex(model: Model, at: Weighted, tolerance: float) -> ConeAnswer:
@@ -58,6 +69,57 @@ def _convex(model: Model, at: Weighted, tolerance: float) -> ConeAnswer:
     return solve(numbers, model.penalised.cones, tolerance)
 
 
+def _until_it_stays(step: Step, anchor: Vector) -> Joint:
+    tried: list[tuple[Vector, Vector]] = []  # anchors, and what came out
+    best: Joint | None = None
+    more, mixed, last = 0.0, False, anchor
+    for turn in range(_MOST):
+        joint, found = step(anchor, more)
+        worse = best is not None and not joint.value <= best.value + 1e-12 * (1.0 + abs(best.value))
+        if not joint.answer.is_usable or worse:
+            if best is None or more > 1e12:
+                return best or joint
+            if not mixed:  # not an anchor too far, but too little curvature
+                more = max(10.0 * more, 1e-2)
+            anchor, mixed, tried = last, False, []
+            continue
+        best, last, more = joint._replace(is_bent=turn > _FEW), found, 0.1 * more
+        if float(np.linalg.norm(found - anchor)) <= _SETTLED * (1e-3 + float(np.linalg.norm(found))):
+            break
+        tried = [*tried[1 - _MEMORY :], (anchor, found)]
+        anchor, mixed = _mixed(tried)
+    assert best is not None
+    return best
+
+
+def _mixed(tried: list[tuple[Vector, Vector]]) -> tuple[Vector, bool]:
+    """The next anchor by Anderson's mixing, and whether it is anything else than what came out last."""
+    before, after = (np.stack(part) for part in zip(*tried, strict=True))
+    if len(tried) < 3:
+        return after[-1], False
+    left = after - before
+    factors, *_ = np.linalg.lstsq(np.diff(left, axis=0).T, left[-1], rcond=1e-10)
+    return after[-1] - factors @ np.diff(after, axis=0), True
+
+
+# --- products of prices and quantities --------------------------------------------------------------------------------
+def _flat(anchors: tuple[Anchor, ...]) -> Vector:
+    return np.concatenate([part for one in anchors for part in one])
+
+
+def _products(model: Model, x: Vector, at: Weighted, tolerance: float, like: tuple[Anchor, ...]) -> Step:
+    sizes = [len(part) for one in like for part in one]
+
+    def step(anchor: Vector, more: float) -> tuple[Joint, Vector]:
+        parts = iter(np.split(anchor, np.cumsum(sizes)[:-1]))
+        here = at._replace(anchors=tuple(Anchor(next(parts), next(parts)) for _ in like))
+        found = _convex(model, here, tolerance)
+        joint = Joint(found, here, model.penalised.product_constant(here), np.zeros(len(x)))
+        return joint, _flat(model.penalised.anchors(found.z)) if found.is_usable else anchor
+
+    return step
+
+
 def _own_anchors(model: Model, x: Vector, followers: Sequence[ConeAnswer]) -> tuple[Anchor, ...]:
     """Prices and quantities at the followers' own answers."""
     model.put(x, [one.z for one in followers], [one.prices for one in followers])
@@ -65,40 +127,24 @@ def _own_anchors(model: Model, x: Vector, followers: Sequence[ConeAnswer]) -> tu
     return tuple(Anchor(*(np.ravel(part, order="F").astype(np.float64) for part in pair)) for pair in pairs)
 
 
-def _stays(old: Anchor, new: Anchor) -> bool:
-    sizes = [1e-6 + float(np.max(np.abs(part), initial=0.0)) for part in new]
-    moved = (float(np.max(np.abs(b - a), initial=0.0)) for a, b in zip(old, new, strict=True))
-    return all(length <= _SETTLED * size for length, size in zip(moved, sizes, strict=True))
-
-
-def _by_quadratics(
-    model: Model, plain: PlainObjective, x: Vector, at: Weighted, followers: Sequence[ConeAnswer], tolerance: float
-) -> Joint:
-    """Where the leader's objective is a plain function. Every call begins alike: a resumed run sees the same."""
-
-    def known(answers: Sequence[Vector]) -> tuple[Vector, Slopes]:
-        model.put(x, answers, [one.prices for one in followers])
-        own = model.values_of_answers()
-        return np.concatenate([part.ravel(order="F") for part in own]), plain.at(model.values(x), own)
-
-    (y, here), curvature = known([one.z for one in followers]), _FIRST_CURVATURE
-    accepted: Joint | None = None
-    for _ in range(_MOST):
-        plain.set(here.y - curvature * y, curvature)
-        at = at._replace(leader=model.leader_theta(x))
-        found = solve(model.penalised.numbers(at), model.penalised.cones, tolerance)
+# --- plain functions --------------------------------------------------------------------------------------------------
+def _quadratics(model: Model, plain: PlainObjective, x: Vector, at: Weighted, tolerance: float) -> Step:
+    def step(y: Vector, more: float) -> tuple[Joint, Vector]:
+        slope, bend = plain.at(x, y).y, _bend(plain.bends(x, y), len(y), more)
+        here = at._replace(bend=Bend(slope - bend @ y, bend))
+        found = solve(model.penalised.numbers(here), model.penalised.cones, tolerance)
         if not found.is_usable:
-            return accepted or Joint(found, at, 0.0, np.zeros(len(x)))
-        other, there = known(model.penalised.answers(found.z))
-        step = other - y
-        above = here.value + here.y @ step + 0.5 * curvature * step @ step
-        if not there.value <= above + 1e-12 * (1.0 + abs(here.value)):
-            curvature *= 4.0
-            continue
-        told = float(np.asarray(plain.expression.value))
-        accepted = Joint(found, at, at.upper * (there.value - told), there.x)
-        y, here, length = other, there, float(np.linalg.norm(step))
-        if length <= _SETTLED * (1e-3 + float(np.linalg.norm(y))):
-            break
-        curvature *= 0.5
-    return accepted or Joint(found, at, 0.0, np.zeros(len(x)))
+            return Joint(found, here, 0.0, np.zeros(len(x))), y
+        other = model.own_columns(model.penalised.answers(found.z))
+        there = plain.at(x, other)
+        told = float(here.bend.slope @ other + 0.5 * other @ (bend @ other)) if here.bend is not None else 0.0
+        return Joint(found, here, at.upper * (there.value - told), there.x), other
+
+    return step
+
+
+def _bend(own: Float[NDArray, "n n"], n: int, more: float) -> sp.csr_array:
+    """A matrix of curvatures with a relative share of ``more`` added to its diagonal."""
+    if not own.size:
+        return sp.csr_array(sp.diags_array(np.full(n, 1.0 + more)))
+    return sp.csr_array(own + more * (float(np.max(np.abs(own))) or 1.0) * np.eye(n))

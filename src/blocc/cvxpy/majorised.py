@@ -1,9 +1,9 @@
-"""A leader's objective that is a plain function: convex quadratics above it, one after the other.
+"""A leader's objective that is a plain function: convex quadratics in its place, one after the other.
 
-    f(x, y) <= f(x, y0) + f_y(x, y0)'(y - y0) + L |y - y0|^2 / 2
+    f(x, y)  ~  f(x, y0) + f_y(x, y0)'(y - y0) + (y - y0)'H(y - y0) / 2
 
-The right side is an expression of CVXPY's with parameters for its slope and its curvature L, so that the leader's cone
-program is made once. L grows where it turns out to be too small, and shrinks again.
+H is the function's second derivative with its negative curvatures left out (beyond some hundred entries of y a
+multiple of the identity), and grows where the answer turns out to be worse than y0.
 """
 
 from __future__ import annotations
@@ -21,14 +21,25 @@ from blocc._lib.precision import double_precision
 from blocc.errors import ProblemError
 
 Vector = Float[NDArray, " n"]
+#: Entries of y up to which second derivatives are computed.
+LARGEST_HESSIAN = 300
 
 
 class Slopes(NamedTuple):
     """A plain function at one point."""
 
     value: float
-    x: Vector  #: in the order of the leader's entries
-    y: Vector  #: of all variables one after the other, column by column
+    x: Vector  #: derivative in the order of the leader's entries
+    y: Vector  #: in the columns of all variables, one after the other
+
+
+class Seen(NamedTuple):
+    """A variable, and how its entries depend on its columns in a cone program."""
+
+    name: str
+    shape: tuple[int, ...]
+    size: int  #: columns
+    spread: Float[NDArray, "entries columns"] | None  #: entries, column by column; None: the columns are the entries
 
 
 class PlainObjective:
@@ -38,27 +49,31 @@ class PlainObjective:
         self,
         function: Callable[[dict[str, Any], dict[str, Any]], Any],
         x: Sequence[cp.Parameter],
-        y: Sequence[cp.Variable],
+        y: Sequence[Seen],
     ) -> None:
         self.function, self._x, self._y = function, list(x), list(y)
-        names = [one.name() for one in self._y]
-        if len(set(names)) < len(names):
-            raise ProblemError(f"follower: two variables have one name ({', '.join(names)}); give each its own")
-        self.slope = [cp.Parameter(one.shape, value=np.zeros(one.shape)) for one in self._y]
-        self.curvature = cp.Parameter(nonneg=True, value=1.0)
-        terms = [cp.sum(cp.multiply(a, one)) for a, one in zip(self.slope, self._y, strict=True)]
-        terms += [self.curvature * cp.sum_squares(one) / 2 for one in self._y]
-        self.expression: cp.Expression = sum(terms[1:], start=terms[0])
+        self.size = sum(one.size for one in self._y)
         with double_precision():
             self._compiled = jax.jit(jax.value_and_grad(self._called, argnums=(0, 1)))
+            self._bends = jax.jit(jax.hessian(self._called, argnums=1))
             self._check()
 
-    def _called(self, x: list[Any], y: list[Any]) -> Any:
-        named = {one.name(): part for one, part in zip(self._x, x, strict=True)}
-        return self.function(named, {one.name(): part for one, part in zip(self._y, y, strict=True)})
+    def _called(self, x: Any, y: Any) -> Any:
+        """The function of flat vectors: x entry by entry in rows, y by columns of cone programs."""
+        named, at = {}, 0
+        for one in self._x:
+            named[one.name()] = x[at : at + one.size].reshape(one.shape)
+            at += one.size
+        below, at = {}, 0
+        for seen in self._y:
+            columns = y[at : at + seen.size]
+            entries = columns if seen.spread is None else seen.spread @ columns
+            below[seen.name] = entries.reshape(seen.shape[::-1]).T
+            at += seen.size
+        return self.function(named, below)
 
     def _check(self) -> None:
-        shapes = [[jax.ShapeDtypeStruct(one.shape, jnp.float64) for one in part] for part in (self._x, self._y)]
+        shapes = [jax.ShapeDtypeStruct((size,), jnp.float64) for size in (sum(one.size for one in self._x), self.size)]
         try:
             found = jax.eval_shape(self._called, *shapes)
         except Exception as error:  # the user's own code: its message is the one that helps
@@ -68,24 +83,17 @@ class PlainObjective:
         if getattr(found, "shape", None) != ():
             raise ProblemError("objective: the function must return one number")
 
-    def at(self, x: Sequence[Any], y: Sequence[Any]) -> Slopes:
-        """Value and derivatives at values of the leader's parameters and of the variables."""
-        plain = [
-            [np.asarray(part, dtype=np.float64).reshape(one.shape) for part, one in zip(given, of, strict=True)]
-            for given, of in ((x, self._x), (y, self._y))
-        ]
+    def at(self, x: Vector, y: Vector) -> Slopes:
+        """Value and derivatives."""
         with double_precision():
-            value, (in_x, in_y) = self._compiled(*plain)
-        return Slopes(
-            float(value),
-            np.concatenate([np.asarray(part).ravel() for part in in_x]),
-            np.concatenate([np.asarray(part).ravel(order="F") for part in in_y]),
-        )
+            value, (in_x, in_y) = self._compiled(x, y)
+        return Slopes(float(value), np.asarray(in_x), np.asarray(in_y))
 
-    def set(self, slope: Vector, curvature: float) -> None:
-        """Take a quadratic as the leader's objective."""
-        at = 0
-        for one in self.slope:
-            one.save_value(slope[at : at + one.size].reshape(one.shape, order="F"))
-            at += one.size
-        self.curvature.save_value(curvature)
+    def bends(self, x: Vector, y: Vector) -> Float[NDArray, "n n"]:
+        """The second derivative in y without its negative curvatures."""
+        if self.size > LARGEST_HESSIAN:
+            return np.zeros((0, 0))
+        with double_precision():
+            found = np.asarray(self._bends(x, y))
+        values, vectors = np.linalg.eigh(np.where(np.isfinite(found), found, 0.0))
+        return (vectors * np.maximum(values, 0.0)) @ vectors.T

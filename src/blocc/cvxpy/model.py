@@ -10,10 +10,11 @@ import numpy as np
 from cvxpy.reductions.cvx_attr2constr import recover_value_for_leaf
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.precision import double_precision
 from blocc.cvxpy.cone_program import ConeProgram, canonical
 from blocc.cvxpy.expressions import OwnTerms, PriceVariable, check_leader, shown, split
 from blocc.cvxpy.leader_set import LeaderSet
-from blocc.cvxpy.majorised import PlainObjective
+from blocc.cvxpy.majorised import PlainObjective, Seen
 from blocc.cvxpy.payments import PaymentVariable, place, tie
 from blocc.cvxpy.penalised import Penalised, PricePlace
 from blocc.errors import ProblemError
@@ -80,8 +81,8 @@ class Model:
         self.followers = [self._follower(index, *one) for index, one in enumerate(followers)]
         self.plain: PlainObjective | None = None
         if not isinstance(objective, cp.Expression):
-            self.plain = PlainObjective(objective, parameters, self._own_variables())
-            objective = self.plain.expression
+            self.plain = PlainObjective(objective, parameters, self._seen())
+            objective = cp.Constant(0.0)
         self.objective, parts = objective, split(objective)
         check_leader(parts.joint, "objective")
         self.own, self.is_affine = OwnTerms(parts.alone, parameters), bool(parts.joint.is_affine())
@@ -108,6 +109,14 @@ class Model:
         program = canonical(objective, constraints, f"follower {index}")
         variables = cp.Problem(cp.Minimize(objective), constraints).variables()
         return Follower(objective, constraints, sorted(variables, key=lambda one: one.id), program)
+
+    @property
+    def variable_names(self) -> list[str]:
+        """Names of the followers' variables; with the follower's number where two followers use one name."""
+        plain = [one.name() for one in self._own_variables()]
+        if len(set(plain)) == len(plain):
+            return plain
+        return [f"{index}.{one.name()}" for index, each in enumerate(self.followers) for one in each.variables]
 
     def _own_variables(self) -> list[cp.Variable]:
         return [variable for follower in self.followers for variable in follower.variables]
@@ -179,10 +188,7 @@ class Model:
     # --- the way between x and the user's objects ------------------------------------------------------------------
     def leader_theta(self, x: Vector) -> Vector:
         """Parameters of the leader's program."""
-        found = self._leader_where.at(x)
-        for one in () if self.plain is None else (*self.plain.slope, self.plain.curvature):
-            found[self.leader.parameters[one.id].slice] = np.ravel(one.value, order="F")
-        return found
+        return self._leader_where.at(x)
 
     def follower_thetas(self, x: Vector) -> tuple[Vector, ...]:
         """Parameters of the followers' programs."""
@@ -223,13 +229,29 @@ class Model:
         """f at the values that the user's parameters and variables have."""
         for one in self.tied:
             one.total.settle()
-        if self.plain is not None:
-            return self.plain.at([one.value for one in self.parameters], self.values_of_answers()).value
-        return float(np.asarray(self.objective.value))
+        if self.plain is None:
+            return float(np.asarray(self.objective.value))
+        x = {one.name(): np.asarray(one.value) for one in self.parameters}
+        y = dict(zip(self.variable_names, (np.asarray(one.value) for one in self._own_variables()), strict=True))
+        with double_precision():
+            return float(self.plain.function(x, y))
 
-    def values_of_answers(self) -> list[Any]:
-        """The values that the followers' variables have."""
-        return [np.asarray(one.value) for one in self._own_variables()]
+    def own_columns(self, answers: Sequence[Vector]) -> Vector:
+        """The columns of the followers' variables alone, without what CVXPY added."""
+        pairs = zip(self.followers, answers, strict=True)
+        return np.concatenate([z[one.program.variables[v.id].slice] for one, z in pairs for v in one.variables])
+
+    def _seen(self) -> list[Seen]:
+        found = []
+        own = [(one, variable) for one in self.followers for variable in one.variables]
+        for name, (follower, variable) in zip(self.variable_names, own, strict=True):
+            size = follower.program.variables[variable.id].size
+            spread = None
+            if size != variable.size:
+                units = np.eye(size)
+                spread = np.stack([np.ravel(value_of(variable, unit), order="F") for unit in units], axis=1)
+            found.append(Seen(name, variable.shape, size, spread))
+        return found
 
     def upper(self, x: Vector, answers: Sequence[Vector], prices: Sequence[Vector | None]) -> tuple[float, float]:
         """f, and the largest violation of the leader's constraints, at given answers."""

@@ -12,6 +12,7 @@ linear functions, and squares that a large gamma makes up for; other products ar
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,14 @@ class Weighted(NamedTuple):
     leader: Vector
     followers: tuple[Vector, ...]
     anchors: tuple[Anchor, ...] = ()  #: of every payment
+    bend: Bend | None = None  #: in the place of a plain function
+
+
+class Bend(NamedTuple):
+    """A quadratic of the columns of the followers' variables."""
+
+    slope: Vector
+    matrix: sp.csr_array
 
 
 class Anchor(NamedTuple):
@@ -114,6 +123,16 @@ class Penalised:
         self._leader_columns, self.n = self._share(at)
         self._dual_maps = [_dual_map(program.cones) for program in self.followers]
 
+    @cached_property
+    def seen_columns(self) -> Int[NDArray, " n"]:
+        """Columns of the followers' variables, follower by follower, in the order of their identities."""
+        blocks = [
+            part.answer.start + np.arange(block.start, block.start + block.size)
+            for part, program in zip(self.parts, self.followers, strict=True)
+            for _, block in sorted(program.variables.items())
+        ]
+        return np.concatenate(blocks)
+
     def _share(self, at: int) -> tuple[Int[NDArray, " n"], int]:
         """Columns of the leader's variables: the followers' own, or new ones."""
         columns = np.full(self.leader.n, -1)
@@ -162,6 +181,9 @@ class Penalised:
             matrix.add(one.quadratic, balance, columns)
             matrix.add(-one.matrix.T, balance, prices)
             matrix.add(dual_map, dual, prices)
+        if at.bend is not None:
+            linear[self.seen_columns] += at.upper * at.bend.slope
+            quadratic.add(at.upper * at.bend.matrix, self.seen_columns, self.seen_columns)
         for index in range(len(self.payments)):
             self._settle(index, at, own, linear, quadratic if squares else _Triplets(), matrix)
         m = len(offset)

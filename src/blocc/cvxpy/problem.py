@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
+import numpy as np
 
-from blocc._lib.checks import in_words
+from blocc._lib.checks import as_float_array, in_words
 from blocc.cvxpy.expressions import check_follower, minimised
-from blocc.cvxpy.model import Model
-from blocc.cvxpy.run import ConicRun, RunOptions
-from blocc.errors import ProblemError
+from blocc.cvxpy.leader_set import LeaderSet
+from blocc.cvxpy.model import Model, Vector
+from blocc.cvxpy.recorded import model_fingerprint
+from blocc.cvxpy.run import ConicRun, make_run_options
+from blocc.errors import OptionError, ProblemError
+from blocc.outer.monitor import StopRequest
 from blocc.result import Result
+from blocc.resume.file import open_recording
+from blocc.resume.recording import Recording
+from blocc.run.progress import Files, with_remark
+from blocc.solve import start_in
+
+if TYPE_CHECKING:
+    from blocc.judge.verification import Verification
+    from blocc.multi_result import MultiResult
 
 
 class BilevelProblem:
@@ -40,6 +54,8 @@ class BilevelProblem:
         self.objective, self.name = objective, name
         self.followers = [follower] if isinstance(follower, cp.Problem) else list(follower)
         self.x = [x] if isinstance(x, cp.Parameter) else list(x)
+        if all(isinstance(one, cp.Parameter) for one in self.x):
+            self.x.sort(key=lambda one: str(one.name()))  # the order in which dicts by name are flattened
         self.constraints = list(constraints)
         self._check()
         expression, self.sign = (objective, 1.0) if _is_plain(objective) else minimised(objective, "objective")
@@ -67,6 +83,9 @@ class BilevelProblem:
             if shared:
                 raise ProblemError(f"{what} shares a variable with another: followers answer on their own")
             seen |= {variable.id for variable in one.variables()}
+            called = [variable.name() for variable in one.variables()]
+            if len(set(called)) < len(called):
+                raise ProblemError(f"{what}: two variables have one name ({', '.join(called)}); give each its own")
         used = {one.id for problem in self.followers for one in problem.parameters()}
         if not isinstance(self.objective, (cp.Minimize, cp.Maximize)):
             return
@@ -75,14 +94,83 @@ class BilevelProblem:
             if one.id not in used:
                 raise ProblemError(f"x: {one.name()} is in neither the objective nor a follower")
 
-    def solve(self, x0: Any = None, **options: Any) -> Result:
+    @property
+    def x_set(self) -> LeaderSet:
+        """X: dicts of arrays by the names of the leader's parameters."""
+        return self.model.x_set
+
+    def solve(
+        self,
+        x0: Any = None,
+        *,
+        checkpoint: str | Path | None = None,
+        resume: str | Path | None = None,
+        checkpoint_seconds: float = 5.0,
+        **options: Any,
+    ) -> Result:
         """Solve from ``x0`` (by default the parameters' values, or the middle of their set).
 
         :param x0: an array for a single parameter, or a dict by their names
+        :param checkpoint: a file that the run keeps itself in
+        :param resume: such a file, to continue from: same problem, start and options (``time_limit`` may differ)
+        :param checkpoint_seconds: how often, at most
         :param options: fields of :class:`~blocc.cvxpy.run.RunOptions`
         """
+        request = StopRequest()  # what the user waits for begins here
+        settings = make_run_options(options)
         self.model.refresh()
-        return ConicRun(self, RunOptions(**options)).solve(x0)
+        start = self.start(x0)
+        files = Files(checkpoint, resume, checkpoint_seconds)
+        recording = Recording()
+        if files.wanted:
+            recording = open_recording(model_fingerprint(self.model), settings.described(), start, *files)
+        with closing(recording):
+            result = ConicRun(self, settings, request, recording).solve(start)
+        return with_remark(result, recording)
+
+    def solve_many(
+        self,
+        x0s: Sequence[Any] | None = None,
+        *,
+        starts: int | None = None,
+        executor: Any = None,
+        **options: Any,
+    ) -> MultiResult:
+        """Solve from many starts: those in ``x0s``, or ``starts`` random points of X drawn with ``seed``.
+
+        The parameters, variables and constraints carry the best answer at the end. ``time_limit`` is for all starts
+        together.
+
+        :param executor: who computes them: None (this process, one after the other), ``"processes"``, ``"dask"``, or
+            an executor of :mod:`blocc.executors`
+        """
+        from blocc.cvxpy.many import solve_many  # a worker builds this class out of what that file sends
+
+        return solve_many(self, x0s, starts, executor, options)
+
+    def verify(self, result: Result, *, tolerance: float = 1e-4) -> Verification:
+        """Recompute everything that a result claims, by another solver than the one that found it."""
+        from blocc.cvxpy.verify import verify
+
+        return verify(self, result, tolerance=tolerance)
+
+    def start(self, x0: Any, name: str = "x0") -> Vector:
+        """A start as one vector, in X."""
+        model = self.model
+        if x0 is None and all(one.value is not None for one in model.parameters):
+            known = np.concatenate([np.ravel(_dense(one.value)) for one in model.parameters])
+            return model.x_set.nearest_flat(known)
+        if x0 is None:
+            return model.x_set.interior_flat()
+        if not isinstance(x0, dict):
+            if len(model.parameters) > 1:
+                raise OptionError(f"{name} must be a dict by name: {', '.join(one.name() for one in model.parameters)}")
+            x0 = {model.parameters[0].name(): x0}
+        return start_in(self, {key: as_float_array(name, _dense(value)) for key, value in x0.items()}, name)
+
+
+def _dense(value: Any) -> Any:
+    return value.toarray() if hasattr(value, "toarray") else value
 
 
 def _is_plain(objective: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,18 +12,20 @@ import numpy as np
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.cvxpy.conclude import assemble
-from blocc.cvxpy.evaluator import ConicEvaluator, Units
+from blocc.cvxpy.evaluator import Units
 from blocc.cvxpy.judge import Around, Exact, Judge, probe
 from blocc.cvxpy.model import Vector
+from blocc.cvxpy.recorded import ConicMonitor, RecordedConicEvaluator
 from blocc.cvxpy.solvers import SolverName
 from blocc.errors import OptionError
 from blocc.inner.protocol import InnerCode
 from blocc.outer import continuation
-from blocc.outer.monitor import Monitor, State, Stop, StopReason, StopRequest, interruptible
+from blocc.outer.monitor import State, Stop, StopReason, StopRequest, interruptible
 from blocc.outer.nonsmooth.restoration import FEASIBLE, restore
 from blocc.outer.tolerances import Endpoint, Tolerances, runs_away
 from blocc.penalty import Evaluation, Leader
 from blocc.result import HistoryRow, Result, Status
+from blocc.resume.recording import Recording
 from blocc.run.conclude import stopped
 from blocc.run.progress import closing_report, make_report
 from blocc.run.single import reason_of
@@ -61,46 +63,55 @@ class RunOptions:
         if self.time_limit is not None and not self.time_limit > 0.0:
             raise OptionError(f"time_limit must be a positive number of seconds, got {self.time_limit!r}")
 
+    def described(self) -> dict[str, Any]:
+        """The settings as plain values, for checkpoints and results."""
+        names = ("tolerance", "gamma", "solver", "max_iterations", "time_limit", "seed")
+        return {"front": "cvxpy", **{name: getattr(self, name) for name in names}}
 
-class _Monitor(Monitor):
-    """Reports in the user's units and signs."""
 
-    factors: tuple[float, float] = (1.0, 1.0)  #: of the leader's values and of the follower's
-
-    def append(self, row: HistoryRow, x: np.ndarray) -> None:
-        """Append a row in the user's units."""
-        upper, lower = self.factors
-        row = row._replace(
-            upper_value=upper * row.upper_value,
-            upper_value_penalty=upper * row.upper_value_penalty,
-            penalty_value=upper * row.penalty_value,
-            lower_value=lower * row.lower_value,
-        )
-        super().append(row, x)
+def make_run_options(given: dict[str, Any]) -> RunOptions:
+    """Options out of what was given by name."""
+    known = [one.name for one in fields(RunOptions)]
+    if unknown := [name for name in given if name not in known]:
+        raise OptionError(f"{unknown[0]} is no option of a problem in CVXPY; those are {', '.join(known)}")
+    return RunOptions(**given)
 
 
 class ConicRun:
     """One solve of one problem."""
 
-    def __init__(self, problem: BilevelProblem, options: RunOptions, request: StopRequest | None = None) -> None:
+    def __init__(
+        self,
+        problem: BilevelProblem,
+        options: RunOptions,
+        request: StopRequest | None = None,
+        recording: Recording | None = None,
+    ) -> None:
         self.problem, self.model, self.options = problem, problem.model, options
-        self.request = request or StopRequest()
+        self.request, self.recording = request or StopRequest(), recording or Recording()
         self.judge = Judge(self.model)
         report = make_report(options.progress)
         self._report = report
-        self.monitor = _Monitor(
-            self.model.x_set.unravel, options.callback, report, options.time_limit, request=self.request
+        self.monitor = ConicMonitor(
+            self.recording,
+            self.model.x_set.unravel,
+            options.callback,
+            report,
+            options.time_limit,
+            started=self.request.started,
+            request=self.request,
         )
         self.leader = Leader(np.zeros(0), np.asarray(10.0))
         self.units = Units()
-        self.evaluator = ConicEvaluator(self.model, self.monitor, options.solver, self.units, options.seed)
+        self.evaluator = RecordedConicEvaluator(
+            self.recording, self.model, self.monitor, options.solver, self.units, options.seed
+        )
         self.tolerances = Tolerances(tolerance=options.tolerance, max_iterations=options.max_iterations, finest=_FINEST)
         self.began = perf_counter()
 
     # --- the way ------------------------------------------------------------------------------------------------
-    def solve(self, x0: Any = None) -> Result:
-        """From one start to a judged result."""
-        x = self.start(x0)
+    def solve(self, x: Vector) -> Result:
+        """From one start in X to a judged result."""
         with (
             double_precision(),
             single_blas_thread(self.model.n_y),
@@ -114,20 +125,6 @@ class ConicRun:
                 return self._descend_and_judge(x)
             except (Stop, KeyboardInterrupt) as stop:
                 return self._stopped(x, reason_of(stop))
-
-    def start(self, x0: Any) -> Vector:
-        """The start as one vector, in X."""
-        model = self.model
-        if x0 is None and all(one.value is not None for one in model.parameters):
-            x0 = {one.name(): one.value for one in model.parameters}
-        if x0 is None:
-            return model.x_set.interior_flat()
-        if not isinstance(x0, dict):
-            if len(model.parameters) > 1:
-                raise OptionError(f"x0 must be a dict by name: {', '.join(one.name() for one in model.parameters)}")
-            x0 = {model.parameters[0].name(): x0}
-        given = {name: np.asarray(value, dtype=np.float64) for name, value in x0.items()}
-        return model.x_set.nearest_flat(model.x_set.ravel(given, "x0"))
 
     def _begin(self, x: Vector) -> tuple[Vector, tuple[Status, str] | None]:
         """A point where all followers have answers, units, or why there is none."""
@@ -306,6 +303,10 @@ class ConicRun:
         end = None if best is None else Endpoint(best, np.inf, 0.0)
         at = x if best is None else np.asarray(best.x)
         return self._conclude(end, self.judge.at(at), None, None, *stopped(reason, self.monitor), at=at)
+
+    def without_answer(self, x: Vector, status: Status, message: str) -> Result:
+        """The result of a start that was never followed."""
+        return assemble(self, x, None, None, None, None, status, message)
 
     def _failed(self, x: Vector, status: Status, message: str) -> Result:
         self.monitor.close()

@@ -1,0 +1,220 @@
+"""Whole runs: plain functions, several followers, many starts, checkpoints, limits, hostile problems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from blocc.cvxpy import BilevelProblem
+from blocc.errors import BloccError, OptionError, ProblemError
+from blocc.result import Status
+
+pytestmark = pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+
+
+def _tracking(name: str = "x") -> tuple[cp.Parameter, cp.Variable, cp.Problem]:
+    x, y = cp.Parameter(2, name=name, bounds=[-3, 3]), cp.Variable(2, name="y")
+    follower = cp.Problem(cp.Minimize(cp.sum_squares(y - x) + cp.norm1(y)), [cp.norm2(y) <= 1.2, cp.sum(y) <= 1])
+    return x, y, follower
+
+
+def _best_on_a_grid(x: cp.Parameter, follower: cp.Problem, value: Any, points: np.ndarray) -> float:
+    found = []
+    for a in points:
+        for b in points:
+            x.value = np.array([a, b])
+            follower.solve(solver=cp.CLARABEL)
+            found.append(float(value()))
+    return min(found)
+
+
+def test_a_plain_function_of_the_leaders_agrees_with_the_same_expression_and_with_a_grid() -> None:
+    x, y, follower = _tracking()
+    expression = cp.sum_squares(y - np.array([0.8, -0.5])) + 0.1 * cp.sum_squares(x)
+    start = [1.0, -0.9]  # where |y| keeps y at 0, x = 0 is a local minimum too
+    by_cvxpy = BilevelProblem(cp.Minimize(expression), follower, x).solve(start, progress=False)
+
+    def plain(x: Any, y: Any) -> Any:
+        return jnp.sum((y["y"] - jnp.array([0.8, -0.5])) ** 2) + 0.1 * jnp.sum(x["x"] ** 2)
+
+    by_function = BilevelProblem(plain, follower, x).solve(start, progress=False)
+    assert by_cvxpy.success, by_cvxpy
+    assert by_function.success, by_function
+    np.testing.assert_allclose(by_function.upper_value, by_cvxpy.upper_value, atol=1e-6)
+    best = _best_on_a_grid(x, follower, lambda: expression.value, np.linspace(-3, 3, 25))
+    assert by_cvxpy.upper_value <= best + 1e-6
+
+
+def test_a_plain_function_that_is_not_convex() -> None:
+    x, y = cp.Parameter(name="x", bounds=[-2, 2]), cp.Variable((2, 2), symmetric=True, name="y")
+    follower = cp.Problem(cp.Minimize(cp.sum_squares(y - x * np.array([[1.0, 0.5], [0.5, -1.0]]))), [cp.trace(y) <= 1])
+
+    def plain(x: Any, y: Any) -> Any:
+        return jnp.cos(2.0 * y["y"][0, 0]) * y["y"][0, 1] + 0.2 * x["x"] ** 2 + y["y"][1, 0]
+
+    result = BilevelProblem(plain, follower, x).solve(-0.3, progress=False)
+    assert result.success, result
+    values = []
+    for point in np.linspace(-2, 2, 401):
+        x.value = point
+        follower.solve(solver=cp.CLARABEL)
+        values.append(float(plain({"x": point}, {"y": y.value})))
+    local = min(values[k] for k in range(401) if -0.9 < np.linspace(-2, 2, 401)[k] < 0.2)
+    assert result.upper_value <= local + 1e-5
+    with pytest.raises(ProblemError, match="fails on arrays"):
+        BilevelProblem(lambda x, y: y["z"], follower, x)
+    with pytest.raises(ProblemError, match="one number"):
+        BilevelProblem(lambda x, y: y["y"], follower, x)
+
+
+def test_scenarios_are_followers_of_their_own_with_a_certificate_each() -> None:
+    x = cp.Parameter(name="capacity", nonneg=True)
+    followers, terms, weights = [], [], (0.5, 0.3, 0.2)
+    for demand in (1.0, 2.0, 4.0):
+        y = cp.Variable(name="served", nonneg=True)
+        followers.append(cp.Problem(cp.Maximize(4 * y - 0.5 * cp.square(y)), [y <= x, y <= demand]))
+        terms.append(y)
+    income = sum(w * 3 * y for w, y in zip(weights, terms, strict=True))
+    problem = BilevelProblem(cp.Maximize(income - x), followers, x, [x <= 10])
+    result = problem.solve(0.5, progress=False)
+    assert result.success, result
+    grid = np.linspace(0, 10, 1001)
+    best = max(float(sum(w * 3 * min(v, d) for w, d in zip(weights, (1, 2, 4), strict=True)) - v) for v in grid)
+    np.testing.assert_allclose(result.upper_value, best, atol=1e-4)
+    assert len(result.settings["followers"]) == 3
+    assert all(max(one.values()) < 1e-5 for one in result.settings["followers"])
+    assert set(result.y) == {"0.served", "1.served", "2.served"}
+
+
+def test_names_and_values_of_several_parameters_stay_together() -> None:
+    z, a = cp.Parameter(name="z", bounds=[-2, 3]), cp.Parameter((2, 2), name="a", bounds=[0, 2])
+    y = cp.Variable((2, 2), name="y")
+    follower = cp.Problem(cp.Minimize(cp.sum_squares(y - a - z)))
+    target = np.array([[1.0, 2.0], [3.0, 4.0]])
+    problem = BilevelProblem(cp.Minimize(cp.sum_squares(y - target) + cp.square(z - 2)), follower, [z, a])
+    result = problem.solve(progress=False)
+    assert result.success
+    np.testing.assert_allclose(z.value, 5 / 3, atol=1e-4)  # by hand: (z - 1) + (z - 2) + (z - 2) = 0
+    np.testing.assert_allclose(result.x["z"], 5 / 3, atol=1e-4)
+    np.testing.assert_allclose(a.value, np.clip(target - 5 / 3, 0, 2), atol=1e-3)
+    np.testing.assert_allclose(y.value, a.value + z.value, atol=1e-6)
+
+
+def test_many_starts_here_and_in_processes_find_the_same() -> None:
+    pytest.importorskip("loky")
+    x, y = cp.Parameter(name="x", bounds=[-4, 4]), cp.Variable(name="y")
+    shift = cp.Parameter(name="shift", value=0.3)  # no decision
+    follower = cp.Problem(cp.Minimize(cp.square(y - x - shift)), [cp.abs(y) <= 3])
+    problem = BilevelProblem(cp.Minimize(cp.abs(y - 2) - 0.5 * x - 0.7 * cp.abs(x + 1)), follower, x)
+    here = problem.solve_many(x0s=[-3.0, 0.5, 3.0], progress=False)
+    there = problem.solve_many(x0s=[-3.0, 0.5, 3.0], progress=False, executor="processes")
+    np.testing.assert_allclose(here.upper_values, there.upper_values, atol=1e-12)
+    assert [one.status for one in here.results] == [one.status for one in there.results]
+    np.testing.assert_allclose(x.value, here.best.x["x"])
+    assert len(problem.solve_many(starts=2, seed=3, progress=False)) == 2
+    with pytest.raises(OptionError, match="x0s"):
+        problem.solve_many(x0s=[])
+
+
+def test_a_run_that_was_stopped_is_continued_to_the_same_end(tmp_path: Path) -> None:
+    x, y, follower = _tracking()
+    problem = BilevelProblem(cp.Minimize(cp.sum_squares(y - np.array([0.8, -0.5])) + 0.1 * cp.norm1(x)), follower, x)
+    whole = problem.solve([2.0, -1.0], progress=False)
+    file = tmp_path / "run.npz"
+    seen: list[int] = []
+
+    def stop(state: Any) -> bool:
+        seen.append(1)
+        return len(seen) >= 3
+
+    part = problem.solve([2.0, -1.0], progress=False, checkpoint=file, checkpoint_seconds=0.0, callback=stop)
+    assert part.status is Status.STOPPED
+    again = problem.solve([2.0, -1.0], progress=False, resume=file)
+    np.testing.assert_array_equal(again.x["x"], whole.x["x"])
+    assert again.counts["evaluations"] == whole.counts["evaluations"]
+    other = BilevelProblem(cp.Minimize(cp.sum_squares(y - 0.7)), follower, x)
+    with pytest.raises(BloccError, match="the leader's problem"):
+        other.solve([2.0, -1.0], resume=file, progress=False)
+
+
+def test_limits_end_a_run_with_the_best_point_so_far() -> None:
+    x, y, follower = _tracking()
+    problem = BilevelProblem(cp.Minimize(cp.sum_squares(y - 1)), follower, x)
+    result = problem.solve([0.0, 0.0], time_limit=1e-9, progress=False)
+    assert result.status is Status.TIME_LIMIT
+    with pytest.raises(OptionError, match="is no option"):
+        problem.solve(maxiter=3)
+    with pytest.raises(OptionError, match="outside"):
+        problem.solve([7.0, 0.0])
+
+
+def test_followers_without_answers_are_told() -> None:
+    x, y = cp.Parameter(name="x", bounds=[0, 4]), cp.Variable(name="y")
+    nothing = cp.Problem(cp.Minimize(cp.square(y)), [y >= x + 1, y <= x])
+    assert BilevelProblem(cp.Minimize(y), nothing, x).solve(1.0, progress=False).status is Status.INFEASIBLE
+    endless = cp.Problem(cp.Minimize(y + x), [y <= x])
+    assert (
+        BilevelProblem(cp.Minimize(x + cp.square(y)), endless, x).solve(1.0, progress=False).status is Status.UNBOUNDED
+    )
+    # Feasible on one side only: the start is on the other, the best point on the edge.
+    half = cp.Problem(cp.Minimize(cp.square(y)), [y >= 3 - x, y <= 1])
+    result = BilevelProblem(cp.Minimize(x + 0.1 * y), half, x).solve(0.5, progress=False)
+    assert result.success, result
+    np.testing.assert_allclose(result.x["x"], 2.0, atol=1e-4)
+
+
+def test_a_leader_without_a_minimum_is_told() -> None:
+    x, y = cp.Parameter(name="x"), cp.Variable(name="y")
+    follower = cp.Problem(cp.Minimize(cp.square(y - x)))
+    assert BilevelProblem(cp.Minimize(y), follower, x).solve(0.0, progress=False).status is Status.UNBOUNDED
+
+
+@pytest.mark.parametrize("sense", ["best", "worst"])
+def test_answers_that_jump_and_ties_are_settled_for_the_leader_and_the_spread_told(sense: str) -> None:
+    x, y = cp.Parameter(name="x", bounds=[-1, 1]), cp.Variable(2, nonneg=True, name="y")
+    follower = cp.Problem(cp.Minimize(x * y[0]), [cp.sum(y) == 1])  # y jumps at x = 0, where all answers tie
+    leader = cp.square(x) - y[0] if sense == "best" else cp.square(x) + y[0]
+    result = BilevelProblem(cp.Minimize(leader), follower, x).solve(0.5, progress=False)
+    assert result.success, result
+    np.testing.assert_allclose(result.upper_value, -1.0 if sense == "best" else 0.0, atol=1e-4)
+    if abs(float(result.x["x"])) < 1e-6:
+        assert result.settings["spread"] > 0.9
+        assert "other answers as good" in result.message
+
+
+def test_bad_problems_are_refused_by_name() -> None:
+    x, y = cp.Parameter(name="x"), cp.Variable(name="y")
+    good = cp.Problem(cp.Minimize(cp.square(y - x)))
+    cases: list[tuple[Any, str]] = [
+        (lambda: BilevelProblem(cp.Minimize(y), cp.Problem(cp.Minimize(-cp.square(y) + x)), x), "not convex"),
+        (lambda: BilevelProblem(cp.Minimize(y), cp.Problem(cp.Minimize(cp.square(y) * x)), x), "Parameter.nonneg"),
+        (lambda: BilevelProblem(cp.Minimize(y), cp.Problem(cp.Minimize(cp.square(y) + x * x * y)), x), "not DPP"),
+        (lambda: BilevelProblem(cp.Minimize(cp.exp(x) * y), good, x), "not DPP"),
+        (lambda: BilevelProblem(cp.Minimize(-cp.square(y)), good, x), "not convex"),
+        (lambda: BilevelProblem(cp.Minimize(y), good, cp.Parameter(name="w")), "neither"),
+        (lambda: BilevelProblem(cp.Minimize(cp.Variable(name="u") + y), good, x), "variable u"),
+        (lambda: BilevelProblem(cp.Minimize(y), good, []), "x must be"),
+        (lambda: BilevelProblem(y, good, x), "cp.Minimize"),
+        (lambda: BilevelProblem(cp.Minimize(y), "follower", x), "follower must be"),
+        (lambda: BilevelProblem(cp.Minimize(y), good, x, [3]), "no constraint"),
+        (lambda: BilevelProblem(cp.Minimize(y), good, x, [cp.square(x) >= 1]), "not convex"),
+        (lambda: BilevelProblem(cp.Minimize(y), [good, good], x), "shares a variable"),
+    ]
+    for make, words in cases:
+        with pytest.raises(ProblemError, match=words):
+            make()
+    whole = cp.Variable(name="whole", integer=True)
+    with pytest.raises(ProblemError, match="whole"):
+        BilevelProblem(cp.Minimize(whole), cp.Problem(cp.Minimize(cp.square(whole - x))), x)
+    matrix = cp.Parameter((2, 2), name="matrix", PSD=True)
+    square = cp.Variable((2, 2))
+    with pytest.raises(ProblemError, match="attribute PSD"):
+        BilevelProblem(cp.Minimize(cp.sum(square)), cp.Problem(cp.Minimize(cp.sum_squares(square - matrix))), matrix)
+    other = cp.Parameter(name="other")
+    with pytest.raises(ProblemError, match="other, which has no value"):
+        BilevelProblem(cp.Minimize(y), cp.Problem(cp.Minimize(cp.square(y - x - other))), x)
