@@ -3,6 +3,8 @@
 # make test-types  the numerics with every annotation of arrays checked
 # make bench every benchmark, figures measured now
 # make reproduce  the paper's tables and figures in runs/reproduction; make reproduce QUICK=1 at reduced size
+# make docs  the site in build/site, every link checked; make gallery runs the gallery's examples again and writes its pages
+# make dist  wheel and source archive in dist
 # make audit known vulnerabilities of the locked dependencies, where pypi.org can be reached
 # make install is done by each of them: it builds .venv from requirements.lock, wheels only.
 
@@ -11,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test suite test-slow test-types reproduce lint bench reproduce lock audit clean
+.PHONY: install run test suite test-slow test-types lint docs gallery dist bench reproduce lock audit clean
 
 install: $(STAMP)
 
@@ -52,6 +54,18 @@ test-types: install
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --jaxtyping-packages=$(CHECKED),beartype.beartype \
 	    -k "not bad_arguments and not impossible_paths" \
 	    tests/inner tests/outer tests/judge tests/run tests/resume tests/test_penalty.py tests/test_lagrangian.py
+
+# Offline: nothing is fetched, neither now nor when a page is opened.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
+# Every example of examples/gallery, run now: what it prints, its picture, the time and the machine. NAME=braess runs one.
+gallery: install
+	$(BIN)/python tools/gallery.py $(NAME)
+
+dist: install
+	$(BIN)/python -m build --no-isolation
 
 bench: install
 	$(BIN)/python benchmarks/known_answers.py

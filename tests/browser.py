@@ -70,12 +70,19 @@ class Visit(NamedTuple):
     console: list[str]
     requests: list[str]
     picture: np.ndarray
+    document: str  #: as it is after scripts have run
 
 
 def visit(text: str, folder: Path) -> Visit:
     """Open a page with Chromium, from a file in ``folder``."""
-    page, picture, log = folder / "page.html", folder / "page.png", folder / "net.json"
+    page = folder / "page.html"
     page.write_text(text, encoding="utf-8")
+    return look(page.as_uri(), folder)
+
+
+def look(address: str, folder: Path, width: int = 1200, height: int = 1600) -> Visit:
+    """Open an address of the disk with Chromium, which keeps its files in ``folder``."""
+    picture, log = folder / "page.png", folder / "net.json"
     command = [
         "chromium",
         "--headless=new",
@@ -85,13 +92,15 @@ def visit(text: str, folder: Path) -> Visit:
         "--disable-component-update",
         "--no-first-run",
         "--hide-scrollbars",
+        "--allow-file-access-from-files",  # a page in a frame of another can be measured
         "--enable-logging=stderr",
         "--virtual-time-budget=8000",
-        "--window-size=1200,1600",
+        f"--window-size={width},{height}",
         f"--user-data-dir={folder / 'profile'}",
         f"--screenshot={picture}",
+        "--dump-dom",
         f"--log-net-log={log}",
-        page.as_uri(),
+        address,
     ]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
     image = pytest.importorskip("PIL.Image").open(io.BytesIO(picture.read_bytes())).convert("RGB")
@@ -104,4 +113,5 @@ def visit(text: str, folder: Path) -> Visit:
         [line for line in done.stderr.splitlines() if "CONSOLE" in line],
         [url[1] for url in urls if url],
         np.asarray(image, dtype=int),
+        done.stdout,
     )

@@ -25,14 +25,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8").split()
 NETWORKS = ("three", "nine", "seville")
 
-BUILD = """
-import sys
-from setuptools import build_meta
-folder = sys.argv[1]  # which setuptools changes
-build_meta.build_wheel(folder)
-build_meta.build_sdist(folder)
-"""
-
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -45,9 +37,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out.mkdir()
     skipped = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*", "build", "dist", "runs")
     shutil.copytree(ROOT, copy, ignore=skipped)
-    done = subprocess.run(
-        [sys.executable, "-c", BUILD, str(out)], cwd=copy, capture_output=True, text=True, timeout=170
-    )
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out)]  # the wheel out of the archive
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr
     return out
 
@@ -64,6 +55,12 @@ def data_files() -> set[str]:
     return {"blocc/py.typed", *(f"blocc/report/assets/{name}" for name in assets), *networks}
 
 
+def examples() -> set[str]:
+    folder = ROOT / "examples"
+    files = [*folder.glob("*.py"), *folder.glob("*.toml"), *folder.glob("gallery/*.py")]
+    return {path.relative_to(ROOT).as_posix() for path in files}
+
+
 def test_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")
@@ -71,7 +68,7 @@ def test_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         metadata = next(archive.read(name).decode() for name in archive.namelist() if name.endswith("METADATA"))
         assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
-    assert names == modules() | data_files()
+    assert names == modules() | data_files() | {f"blocc/{name}" for name in examples()}
     assert f"Requires-Python: {PROJECT['project']['requires-python']}" in metadata
 
 
@@ -81,8 +78,10 @@ def test_source_archive_builds_and_holds_no_tests(built: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()} - {""}
     own = {name for name in names if not name.startswith("src/") and "/" not in name}
     assert own >= {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO"}
-    assert {f"src/{name}" for name in modules() | data_files()} <= names
-    assert not [name for name in names if re.match(r"tests|benchmarks|docs|examples|runs|\.venv|shared", name)]
+    assert {f"src/{name}" for name in modules() | data_files()} | examples() <= names
+    pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert pages | {"mkdocs.yml", "CHANGELOG.md", "CITATION.cff", "SECURITY.md", "setup.py"} <= names
+    assert not [name for name in names if re.match(r"tests|benchmarks|reproduction|runs|build|\.venv|shared", name)]
 
 
 def test_wheel_installs_and_runs(built: Path, tmp_path: Path) -> None:
@@ -109,6 +108,10 @@ def test_wheel_installs_and_runs(built: Path, tmp_path: Path) -> None:
     assert Path(file).is_relative_to(site)
     assert found == PROJECT["project"]["version"]
     assert call(str(tmp_path / "env" / "bin" / "blocc"), "--version").strip() == f"blocc {found}"
+    (tmp_path / "elsewhere").mkdir()
+    assert "pricing" in call(str(tmp_path / "env" / "bin" / "blocc"), "examples", "list")
+    call(str(tmp_path / "env" / "bin" / "blocc"), "examples", "copy", "toy", "elsewhere")
+    assert (tmp_path / "elsewhere" / "toy.py").read_bytes() == (ROOT / "examples" / "toy.py").read_bytes()
     read = "from blocc.transport.network.files import read_network; print(read_network('nine').n_nodes)"
     assert call(str(python), "-c", read).strip() == "9"
 
@@ -141,13 +144,17 @@ def test_every_line_of_the_lock_is_an_exact_version() -> None:
 
 
 def test_supported_versions_of_python_are_named_alike() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
+    tested = re.findall(r'"(3\.\d+)"', workflow)
+    named = [line.rpartition(" ")[2] for line in PROJECT["project"]["classifiers"] if "Python :: 3." in line]
+    assert tested == named
     classifiers = [line for line in PROJECT["project"]["classifiers"] if "Python :: 3." in line]
     lowest = PROJECT["project"]["requires-python"].removeprefix(">=")
     assert classifiers[0].endswith(f":: {lowest}")
     assert PROJECT["tool"]["mypy"]["python_version"] == lowest
 
 
-@pytest.mark.parametrize("minor", [11, 12, 13])
+@pytest.mark.parametrize("minor", [11, 12, 13, 14])
 def test_source_is_that_of_every_supported_python(minor: int) -> None:
     """The grammar of each version; where an interpreter of it is installed, its compiler, with warnings as errors."""
     files = sorted((ROOT / "src").rglob("*.py"))

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from blocc._lib.arrays import PyTree
+from blocc._lib.notebook import Shown
 from blocc.errors import OptionError
 from blocc.result import Result
 
@@ -31,7 +32,7 @@ class Basin:
 
 
 @dataclass(frozen=True)
-class MultiResult:
+class MultiResult(Shown):
     """Many starts: every result, the best one, and where they ended."""
 
     results: tuple[Result, ...]

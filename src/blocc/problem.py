@@ -18,6 +18,7 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, PyTree
 from blocc._lib.checks import as_data, check_taken
+from blocc._lib.notebook import Shown
 from blocc._lib.tracing import Shared, Traced, digest_of_arrays, trace
 from blocc.errors import ProblemError
 from blocc.flat_problem import FlatProblem
@@ -43,7 +44,7 @@ class _Hidden:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BilevelProblem(_Hidden):
+class BilevelProblem(_Hidden, Shown):
     """A leader's problem over x whose follower answers with y.
 
     minimise ``upper(x, y)`` over x in ``x_set``, subject to ``upper_inequality(x, y) <= 0``, where y minimises
@@ -111,6 +112,22 @@ class BilevelProblem(_Hidden):
             if self.inequality is not None or self.equality is not None:
                 object.__setattr__(self, "y_set", Lifted(self.y_set, terms))
         object.__setattr__(self, "shared", Shared(self._trace_all()))
+
+    def __str__(self) -> str:
+        """What each level decides and what binds it."""
+
+        def count(number: int, what: str) -> str:
+            return f"{number} {what}{'s' * (number != 1)}"
+
+        rows = {
+            "leader decides": f"{count(self.x_set.size, 'number')} in {self.x_set!r}",
+            "follower answers": f"{count(self.y_set.size, 'number')} in {self.y_set!r}",
+        }
+        bound = {"inequality": "gc(x, y) <= 0", "equality": "h(x, y) = 0", "upper_inequality": "G(x, y) <= 0 (leader)"}
+        rows |= {words: count(self._count(name), "row") for name, words in bound.items() if self._count(name)}
+        if self.lower_terms:
+            rows["norms"] = ", ".join(type(term).__name__ for term in self.lower_terms)
+        return "\n".join([f"{self.name}: bilevel problem", *(f"  {name:<22}  {text}" for name, text in rows.items())])
 
     @property
     def lifted(self) -> BilevelProblem:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import PyTree
+from blocc._lib.notebook import Shown, card, curve
 from blocc.lagrangian import Multipliers
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Shown):
     """The answer to a bilevel problem. ``print(result)`` explains it; :meth:`save` keeps it."""
 
     x: PyTree
@@ -159,6 +160,9 @@ class Result:
             f"{self.seconds.get('run', 0.0):.3g} s (and {self.seconds.get('compile', 0.0):.3g} s to compile)",
         ]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return card(repr(self), self.success, curve(self.history.upper_value, "upper value of each iteration"))
 
     def _proven(self) -> list[str]:
         """The bound and the gap in one line, where there are any."""

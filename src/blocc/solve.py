@@ -22,7 +22,7 @@ from blocc.outer.monitor import StopRequest, interruptible
 from blocc.problem import BilevelProblem
 from blocc.result import Result
 from blocc.run.phases import Phases
-from blocc.run.progress import Files, closing_report, make_report, with_remark
+from blocc.run.progress import Files, closing_report, log_end, make_report, with_remark
 from blocc.run.single import Callback, Report
 from blocc.run.variants import solve_single
 from blocc.sets import ConvexSet
@@ -118,7 +118,7 @@ def solve(
             return Phases(target, settings, callback, report, recording, request)
 
         result = solve_single(problem, settings, phases, start)
-    return with_remark(result, recording)
+    return log_end(with_remark(result, recording))
 
 
 def _by_other_method(
@@ -145,7 +145,7 @@ def _by_other_method(
         closing(run.recording),
     ):
         result = run_method(run, start)
-    return with_remark(result, run.recording)
+    return log_end(with_remark(result, run.recording))
 
 
 def check_arguments(problem: Any, callback: Any) -> None:

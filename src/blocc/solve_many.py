@@ -22,7 +22,7 @@ from blocc.multi_result import MultiResult
 from blocc.options import OptionNumbers, Options, make_options
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.problem import BilevelProblem
-from blocc.run.progress import Files, closing_report, make_report, with_remark
+from blocc.run.progress import Files, closing_report, log_end, make_report, with_remark
 from blocc.run.single import Callback, Report
 from blocc.run.starts import Starts
 from blocc.sets import ConvexSet
@@ -85,7 +85,7 @@ def solve_many(
             many.elsewhere(computing, points, results, given)
     compiling = compile_seconds() - compiled
     seconds = {"compile": compiling, "run": time.perf_counter() - begun - compiling}
-    return MultiResult(tuple(with_remark(result, recording) for result in results if result is not None), seconds)
+    return MultiResult(tuple(log_end(with_remark(one, recording)) for one in results if one is not None), seconds)
 
 
 def _executor(given: Any, callback: Callback | None, files: Files) -> Executor | None:

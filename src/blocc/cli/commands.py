@@ -31,6 +31,8 @@ from blocc.cli.common import (
 )
 from blocc.cli.compare import compare_command
 from blocc.cli.design import design_command
+from blocc.cli.examples import build_examples_app
+from blocc.cli.info import info_command
 from blocc.cli.network import build_network_app
 from blocc.cli.roads import RoadSource, build_roads_app
 from blocc.cli.studies import report_command, sweep_command
@@ -71,6 +73,8 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
   blocc compare toy --out runs/compare
   blocc sweep examples/study.toml --out runs/study
   blocc report runs/study
+  blocc examples list
+  blocc info
 
 [bold]Exit codes[/bold]
 
@@ -296,9 +300,10 @@ def _root(
 def build_app() -> typer.Typer:
     """The typer application, with its commands."""
     own = (solve_command, check_command, verify_command)
-    others = (design_command, svm_command, compare_command, toy_command, sweep_command, report_command)
-    app = make_app(_ABOUT, *own, *others, bare=("svm", "toy"))
+    others = (design_command, svm_command, compare_command, toy_command, sweep_command, report_command, info_command)
+    app = make_app(_ABOUT, *own, *others, bare=("svm", "toy", "info"))
     app.callback(help=_ABOUT)(_root)
     app.add_typer(build_network_app(), name="network")
     app.add_typer(build_roads_app(), name="roads")
+    app.add_typer(build_examples_app(), name="examples")
     return app

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import Array, PyTree
+from blocc._lib.notebook import card
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
@@ -56,6 +57,9 @@ class CheckReport:
             if finding.name == name:
                 return finding
         raise KeyError(name)
+
+    def _repr_html_(self) -> str:
+        return card(str(self), self.ok)
 
     def __str__(self) -> str:
         marks = {True: "ok  ", False: "FAIL", None: "?   "}

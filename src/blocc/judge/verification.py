@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from blocc._lib.notebook import card
+
 
 @dataclass(frozen=True)
 class Check:
@@ -46,6 +48,9 @@ class Verification:
         """The same as plain values."""
         checks = [asdict(check) for check in self.checks]
         return {"name": self.name, "ok": self.ok, "tolerance": self.tolerance, "checks": checks}
+
+    def _repr_html_(self) -> str:
+        return card(str(self), self.ok)
 
     def __str__(self) -> str:
         head = f"{self.name}: {'verified' if self.ok else 'NOT verified'} (tolerance {self.tolerance:g})"

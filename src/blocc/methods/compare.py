@@ -14,6 +14,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray, PyTree
 from blocc._lib.compiled import clock_without_compilation
+from blocc._lib.notebook import Shown, card, table
 from blocc._lib.precision import double_precision
 from blocc.errors import OptionError, ProblemError
 from blocc.methods.base import Method, MethodDoesNotApply
@@ -75,7 +76,7 @@ class MethodRow:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Shown):
     """One row for each method. ``print(comparison)`` is a table; :meth:`save` keeps it, :meth:`plot` draws it."""
 
     name: str  #: of the problem
@@ -137,6 +138,12 @@ class Comparison:
         if any(row.result is not None and not row.eligible for row in self.entries):
             legend.append("  ( ) not the value of a feasible answer")
         return "\n".join([*lines, *legend, *notes])
+
+    def _repr_html_(self) -> str:
+        headings, *rows = cells(self)
+        shown = set(_table(self))
+        rest = [line for line in repr(self).splitlines() if line not in shown]
+        return card("\n".join(rest), beside=table(rows, headings))
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw the comparison; returns the matplotlib figure, and writes it when ``path`` is given."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +37,22 @@ class PlotError(BloccError):
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of this size in inches, without matplotlib's global state."""
+    return _figure_class()(figsize=(width, height), layout="constrained")
+
+
+@cache
+def _figure_class() -> type[Figure]:
+    """matplotlib's figure, which notebooks show as a picture also where pyplot was never loaded."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PlotError("pictures need matplotlib: pip install 'blocc[plot]'") from error
-    return Figure(figsize=(width, height), layout="constrained")
+
+    class ShownFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            return figure_image(self)
+
+    return ShownFigure
 
 
 def figure_image(figure: Figure, suffix: str = "png") -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,6 +57,17 @@ def environment() -> Environment:
 def render(template: str, **content: Any) -> str:
     """A page as text."""
     return environment().get_template(template).render(content)
+
+
+def plotly_script() -> Any:
+    """plotly.js as text that is not escaped: it is trusted, but must not end its own element (a string in it may).
+
+    It is the bundle for charts with two axes, less than a third of the whole, and lies in ``assets`` with its licence.
+    """
+    from markupsafe import Markup
+
+    text = files("blocc.report").joinpath("assets", "plotly-cartesian.min.js").read_text(encoding="utf-8")
+    return Markup(text.replace("</script", "<\\/script"))
 
 
 def flat_facts(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,16 +1,17 @@
-"""A live line on standard error while a run goes on."""
+"""A live line while a run goes on: on standard error, or in the cell of a notebook."""
 
 from __future__ import annotations
 
 import math
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from io import TextIOBase
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
+from blocc._lib.log import logger
+from blocc._lib.notebook import live_stream
 from blocc.report.format import duration
 from blocc.result import HistoryRow
 
@@ -34,11 +35,11 @@ def format_row(iteration: int, row: HistoryRow) -> str:
 class ProgressLine:
     """Shows the newest iteration on one line that rewrites itself; give it to ``solve(progress=...)``.
 
-    On a terminal the line is renewed at most ten times a second. Elsewhere (a log file, a batch job) a plain line is
-    written every ten seconds. A run shorter than half a second shows nothing. :meth:`close`, or leaving a ``with``
-    block, wipes the line from the terminal.
+    On a terminal, or in a notebook, the line is renewed at most ten times a second. Elsewhere (a log file, a batch
+    job) a plain line is written every ten seconds. A run shorter than half a second shows nothing. :meth:`close`,
+    or leaving a ``with`` block, wipes the line.
 
-    :param stream: where to write; standard error by default
+    :param stream: where to write; by default standard error, or the cell of a notebook
     :param clock: seconds; the tests bring their own
     """
 
@@ -47,7 +48,7 @@ class ProgressLine:
     log_interval: float = 10.0  #: seconds between two lines elsewhere
 
     def __init__(self, stream: TextIO | TextIOBase | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = sys.stderr if stream is None else stream
+        self._stream = live_stream() if stream is None else stream
         self._clock = clock
         self._live = self._stream.isatty()
         started = clock()
@@ -97,6 +98,24 @@ class ProgressLine:
             self._stream.flush()
         except (OSError, ValueError):  # the terminal is gone: a run must not die of its progress line
             self._next = float("inf")
+
+
+class LoggedLine:
+    """Every iteration in the log, at the level of debugging, and on a live line where there is one."""
+
+    def __init__(self, line: ProgressLine | None) -> None:
+        self._line = line
+
+    def __call__(self, iteration: int, row: HistoryRow) -> None:
+        """Report one iteration."""
+        logger.debug("%s", format_row(iteration, row).strip())
+        if self._line is not None:
+            self._line(iteration, row)
+
+    def close(self) -> None:
+        """Wipe the live line."""
+        if self._line is not None:
+            self._line.close()
 
 
 class DesignProgress(ProgressLine):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.notebook import Shown
 from blocc.errors import OptionError
 from blocc.outer.monitor import StopReason, StopRequest, interruptible
 from blocc.result import Status
@@ -36,7 +37,7 @@ class AssignmentCertificate:
 
 
 @dataclass(frozen=True, eq=False)
-class RoadAssignment:
+class RoadAssignment(Shown):
     """Volumes and times of all links, and the proof. ``print`` explains it."""
 
     network: RoadNetwork

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.notebook import Shown
 from blocc._lib.tables import table_rows
 from blocc.result import Status
 from blocc.roads.assign import RoadAssignment
@@ -21,7 +22,7 @@ GOOD_GEH = 5.0
 
 
 @dataclass(frozen=True, eq=False)
-class DemandEstimate:
+class DemandEstimate(Shown):
     """Trips that explain counts. ``print`` explains it; ``network`` carries them, ready to be assigned or widened."""
 
     network: RoadNetwork  #: the roads with the estimated trips

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.notebook import Shown
 from blocc.result import Status
 from blocc.roads.assign import RoadAssignment
 from blocc.roads.checks import assumed_lines, certificate_checks
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class RoadDesign:
+class RoadDesign(Shown):
     """An answer about roads. ``print`` explains it; :func:`blocc.roads.write_road_design` writes it to files."""
 
     network: RoadNetwork

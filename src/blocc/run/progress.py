@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from blocc._lib.arrays import NDArray
+from blocc._lib.log import logger
+from blocc._lib.notebook import live_stream
 from blocc.errors import OptionError
 from blocc.options import Options
 from blocc.problem import BilevelProblem
@@ -44,16 +46,28 @@ def with_remark(result: Result, recording: Recording) -> Result:
 
 
 def make_report(progress: bool | Report | None) -> Report | None:
-    """What shows the progress of a run: a live line on a terminal, a function of the user's, or nothing."""
+    """What shows the progress of a run: a live line (terminal, notebook), a function of the user's, the log."""
     if callable(progress):
         return progress
     if progress is not None and not isinstance(progress, bool):
         raise OptionError(f"progress must be True, False, None or a function of the iteration, got {progress!r}")
-    if progress or (progress is None and sys.stderr.isatty()):
-        from blocc.report.progress import ProgressLine
+    logged, shown = logger.isEnabledFor(logging.DEBUG), progress or (progress is None and live_stream().isatty())
+    if not (logged or shown):
+        return None
+    from blocc.report.progress import LoggedLine, ProgressLine  # that room stands on this one
 
-        return ProgressLine()
-    return None
+    line = ProgressLine() if shown else None
+    return LoggedLine(line) if logged else line
+
+
+def log_end(result: Result) -> Result:
+    """The result itself, after one line about it in the log."""
+    logger.info(
+        "%s: %s, upper value %.10g, %.3g s (and %.3g s to compile)",
+        *(result.name, result.status.value, result.upper_value),
+        *(result.seconds.get("run", 0.0), result.seconds.get("compile", 0.0)),
+    )
+    return result
 
 
 @contextmanager

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from blocc.report.figure import PlotError
 from blocc.report.format import number
-from blocc.report.page import PageTable, render, write_html
+from blocc.report.page import PageTable, plotly_script, render, write_html
 from blocc.report.transport.design_charts import convergence_figure, demand_figure, map_figure
 from blocc.report.transport.design_geometry import labels_inside, map_labels, width_samples
 from blocc.report.transport.design_parts import (
@@ -76,17 +74,6 @@ def report_page(design: Design) -> str:
         versions={**design.versions, **seconds},
         plotly=plotly_script(),
     )
-
-
-def plotly_script() -> Any:
-    """plotly.js as text that is not escaped: it is trusted, but must not end its own element (a string in it may)."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise PlotError("the interactive page needs plotly: pip install 'blocc[plot]'") from error
-    from markupsafe import Markup
-
-    return Markup(get_plotlyjs().replace("</script", "<\\/script"))
 
 
 def _alternatives(design: Design) -> dict[str, str]:

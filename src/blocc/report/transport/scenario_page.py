@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 from blocc.report.format import number, value_text
-from blocc.report.page import PageTable, render
+from blocc.report.page import PageTable, plotly_script, render
 from blocc.report.transport.design_geometry import labels_inside, map_labels
-from blocc.report.transport.design_page import plotly_script
 from blocc.report.transport.design_parts import typed_table
 from blocc.report.transport.scenario_charts import (
     LESS,

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from blocc._lib.arrays import Bool, Float, NDArray
+from blocc._lib.notebook import Shown
 from blocc.result import Certificate, History, Status
 from blocc.transport.design.design_text import design_text
 from blocc.transport.design.indicators import Indicators, indicators
@@ -53,7 +54,7 @@ class Start(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Design:
+class Design(Shown):
     """A designed network. ``print(design)`` explains it; :func:`blocc.transport.write_design` writes it to files."""
 
     network: TransportNetwork

@@ -1,0 +1,96 @@
+"""What the site adds to the pages: files of the repository's root, the API reference, and formulas as MathML.
+
+MkDocs calls these functions by their names (mkdocs.yml, ``hooks``).
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(Path(__file__).parent))
+from gallery import ORDER  # noqa: E402
+
+#: Pages of the site that are files of the repository's root.
+FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changes.md", "SECURITY.md": "security.md"}
+#: The doors of the package, each a page of the API reference, with the sentence it begins with.
+DOORS = {
+    "blocc": "The problem, the ways to solve it, what comes back, and how it is checked.",
+    "blocc.transport": "Which links to build, and how large, when travellers choose freely.",
+    "blocc.roads": "Traffic assignment, links to widen, tolls, trips from counts.",
+    "blocc.cvxpy": "Followers written in CVXPY.",
+    "blocc.power": "Markets of electricity and the bids of those who sell there.",
+    "blocc.svm": "Support vector machines that choose whom to forgive.",
+    "blocc.methods": "What a method of your own is made of.",
+    "blocc.problems.textbook": "Problems with known answers.",
+}
+MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+
+
+def on_config(config: Any) -> Any:
+    """Put the pages of the API reference and of the gallery into the navigation."""
+    section = next(part["Reference"] for part in config.nav if "Reference" in part)
+    section += [page_of(door) for door in doors()]
+    pages = [f"gallery/{name}.md" for name in ORDER if (ROOT / "docs" / "gallery" / f"{name}.md").exists()]
+    if pages:
+        config.nav.insert(1, {"Gallery": ["gallery/index.md", *pages]})
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are not in ``docs``."""
+    for name, target in FROM_ROOT.items():
+        if (ROOT / name).exists():
+            files.append(File.generated(config, target, content=(ROOT / name).read_text(encoding="utf-8")))
+    for door in doors():
+        files.append(File.generated(config, page_of(door), content=reference(door)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links between the root and ``docs``, as they stand on the site."""
+    for name, target in FROM_ROOT.items():
+        markdown = markdown.replace(f"](../{name}", f"]({target}").replace(f"]({name}", f"]({target}")
+    if page.file.src_uri in FROM_ROOT.values():
+        markdown = markdown.replace("](docs/", "](")
+    return markdown
+
+
+def on_page_content(html_text: str, **_: Any) -> str:
+    """Formulas as MathML, which browsers draw without any script."""
+
+    def mathml(found: re.Match[str]) -> str:
+        return convert(html.unescape(found[3]), display="inline" if found[2] == "(" else "block")
+
+    return MATH.sub(mathml, html_text)
+
+
+def doors() -> list[str]:
+    """The doors that this source has."""
+    return [name for name in DOORS if (ROOT / "src" / name.replace(".", "/")).exists()]
+
+
+def page_of(door: str) -> str:
+    """The page of a door."""
+    return f"api/{door.replace('.', '-')}.md"
+
+
+def reference(door: str) -> str:
+    """A page with every public name of a door, each rendered from its docstring."""
+    module = import_module(door)
+    lines = [f"# `{door}`", "", DOORS[door], ""]
+    for name in sorted(module.__all__, key=str.lower):
+        found = getattr(module, name)
+        home, own = getattr(found, "__module__", ""), getattr(found, "__qualname__", None)
+        if own is None or not str(home).startswith("blocc"):
+            continue  # a plain value, such as the version
+        lines += [f"::: {home}.{own}", "    options:", f'      heading: "{name}"', f'      toc_label: "{name}"', ""]
+    return "\n".join(lines)
