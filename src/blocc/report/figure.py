@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,22 +37,14 @@ class PlotError(BloccError):
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of this size in inches, without matplotlib's global state."""
-    return _figure_class()(figsize=(width, height), layout="constrained")
-
-
-@cache
-def _figure_class() -> type[Figure]:
-    """matplotlib's figure, which notebooks show as a picture also where pyplot was never loaded."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PlotError("pictures need matplotlib: pip install 'blocc[plot]'") from error
-
-    class ShownFigure(Figure):
-        def _repr_png_(self) -> bytes:
-            return figure_image(self)
-
-    return ShownFigure
+    figure = Figure(figsize=(width, height), layout="constrained")
+    # Notebooks call it by this name, so that they show a picture also where pyplot was never loaded.
+    figure._repr_png_ = partial(figure_image, figure)  # type: ignore[attr-defined]
+    return figure
 
 
 def figure_image(figure: Figure, suffix: str = "png") -> bytes:
