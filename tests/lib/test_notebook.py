@@ -69,3 +69,14 @@ def test_the_log_is_quiet_by_default() -> None:
     program = "from blocc._lib.log import logger; logger.error('nobody hears this')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_problem_in_cvxpy_explains_itself() -> None:
+    cp = pytest.importorskip("cvxpy")
+    from blocc.cvxpy import BilevelProblem as ConicProblem
+
+    x, y = cp.Parameter(name="x", bounds=[0, 1]), cp.Variable(name="y")
+    follower = cp.Problem(cp.Minimize(cp.square(y - x)), [y <= x])
+    problem = ConicProblem(cp.Minimize(cp.square(y - 1) + x), follower, x, name="conic")
+    assert str(problem).splitlines()[:2] == ["conic: bilevel problem", "  leader decides    x"]
+    assert "y &lt;= x" in problem._repr_html_()

@@ -11,6 +11,7 @@ import cvxpy as cp
 import numpy as np
 
 from blocc._lib.checks import as_float_array, in_words
+from blocc._lib.notebook import Shown
 from blocc.cvxpy.expressions import check_follower, minimised
 from blocc.cvxpy.leader_set import LeaderSet
 from blocc.cvxpy.model import Model, Vector
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from blocc.multi_result import MultiResult
 
 
-class BilevelProblem:
+class BilevelProblem(Shown):
     """A leader's problem over parameters ``x`` of the follower's problem.
 
     ``objective`` is ``cp.Minimize`` or ``cp.Maximize`` of an expression of x and of the follower's variables, convex in
@@ -93,6 +94,20 @@ class BilevelProblem:
         for one in self.x:
             if one.id not in used:
                 raise ProblemError(f"x: {one.name()} is in neither the objective nor a follower")
+
+    def __str__(self) -> str:
+        """What each level decides and wants, as CVXPY writes it."""
+        name = getattr(self.objective, "__name__", "a function")
+        wanted = f"minimize {name}" if _is_plain(self.objective) else str(self.objective)
+        lines = [f"{self.name}: bilevel problem", f"  leader decides    {', '.join(one.name() for one in self.x)}"]
+        lines += [f"  leader wants      {wanted}", *(f"  subject to        {one}" for one in self.constraints)]
+        for one in self.followers:
+            lines += [f"  follower answers  {', '.join(variable.name() for variable in one.variables())}"]
+            lines += [
+                f"  follower wants    {one.objective}",
+                *(f"  subject to        {row}" for row in one.constraints),
+            ]
+        return "\n".join(lines)
 
     @property
     def x_set(self) -> LeaderSet:
