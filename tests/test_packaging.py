@@ -147,7 +147,7 @@ def test_supported_versions_of_python_are_named_alike() -> None:
     workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
     tested = re.findall(r'"(3\.\d+)"', workflow)
     named = [line.rpartition(" ")[2] for line in PROJECT["project"]["classifiers"] if "Python :: 3." in line]
-    assert tested == named
+    assert set(named) < set(tested)  # the newest is tested before it is promised
     classifiers = [line for line in PROJECT["project"]["classifiers"] if "Python :: 3." in line]
     lowest = PROJECT["project"]["requires-python"].removeprefix(">=")
     assert classifiers[0].endswith(f":: {lowest}")

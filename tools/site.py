@@ -36,9 +36,11 @@ MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', 
 
 
 def on_config(config: Any) -> Any:
-    """Put the pages of the API reference and of the gallery into the navigation."""
-    section = next(part["Reference"] for part in config.nav if "Reference" in part)
-    section += [page_of(door) for door in doors()]
+    """Put the API reference, the gallery, and pages that nobody has named, among the guides, into the navigation."""
+    sections = {name: pages for part in config.nav for name, pages in part.items()}
+    named = {page for pages in sections.values() for page in pages}
+    sections["Guides"] += sorted({path.name for path in (ROOT / "docs").glob("*.md")} - named)
+    sections["Reference"] += [page_of(door) for door in doors()]
     pages = [f"gallery/{name}.md" for name in ORDER if (ROOT / "docs" / "gallery" / f"{name}.md").exists()]
     if pages:
         config.nav.insert(1, {"Gallery": ["gallery/index.md", *pages]})

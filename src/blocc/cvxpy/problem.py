@@ -22,7 +22,7 @@ from blocc.outer.monitor import StopRequest
 from blocc.result import Result
 from blocc.resume.file import open_recording
 from blocc.resume.recording import Recording
-from blocc.run.progress import Files, with_remark
+from blocc.run.progress import Files, log_end, with_remark
 from blocc.solve import start_in
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class BilevelProblem(Shown):
             recording = open_recording(model_fingerprint(self.model), settings.described(), start, *files)
         with closing(recording):
             result = ConicRun(self, settings, request, recording).solve(start)
-        return with_remark(result, recording)
+        return log_end(with_remark(result, recording))
 
     def solve_many(
         self,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.log import log_answer
 from blocc._lib.notebook import Shown
 from blocc.result import Status
 from blocc.roads.assign import RoadAssignment
@@ -71,7 +72,8 @@ class RoadDesign(Shown):
 
     def finished(self, remark: str, seconds: float) -> RoadDesign:
         """The same with a remark about its checkpoint, and what it took in all."""
-        return replace(self, message=self.message + remark, seconds=seconds)
+        told = replace(self, message=self.message + remark, seconds=seconds)
+        return log_answer(told, f"objective {self.objective:.10g}", f"{seconds:.3g} s")
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw volume over capacity before and after, the difference, and the way to the answer; needs ``blocc[plot]``.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from blocc._lib.arrays import NDArray
-from blocc._lib.log import logger
+from blocc._lib.log import log_answer, logger
 from blocc._lib.notebook import live_stream
 from blocc.errors import OptionError
 from blocc.options import Options
@@ -62,12 +62,8 @@ def make_report(progress: bool | Report | None) -> Report | None:
 
 def log_end(result: Result) -> Result:
     """The result itself, after one line about it in the log."""
-    logger.info(
-        "%s: %s, upper value %.10g, %.3g s (and %.3g s to compile)",
-        *(result.name, result.status.value, result.upper_value),
-        *(result.seconds.get("run", 0.0), result.seconds.get("compile", 0.0)),
-    )
-    return result
+    seconds = f"{result.seconds.get('run', 0.0):.3g} s (and {result.seconds.get('compile', 0.0):.3g} s to compile)"
+    return log_answer(result, f"upper value {result.upper_value:.10g}", seconds)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.compiled import clock_without_compilation, compile_seconds
+from blocc._lib.log import log_answer
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
@@ -108,7 +109,7 @@ def design_network(
             run.elsewhere(computing)
         with interruptible(monitor.request):
             design = run.all(start)
-    return replace(design, message=design.message + recording.remark())
+    return log_answer(replace(design, message=design.message + recording.remark()), f"utility {design.utility:.10g}")
 
 
 def _capacities(network: TransportNetwork, x0: Any) -> Float[NDArray, "links"]:
