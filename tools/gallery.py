@@ -150,7 +150,7 @@ def thumbnail(image: bytes) -> bytes:
     from PIL import Image, ImageOps
 
     picture = Image.open(io.BytesIO(image)).convert("RGB")
-    small = ImageOps.fit(picture, THUMBNAIL, method=Image.Resampling.LANCZOS, centering=(0.5, 0.0))
+    small = ImageOps.pad(picture, THUMBNAIL, method=Image.Resampling.LANCZOS, color="white")
     out = io.BytesIO()
     small.quantize(64).save(out, format="png", optimize=True)
     return out.getvalue()

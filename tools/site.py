@@ -35,6 +35,10 @@ DOORS = {
 MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
+#: A line of a formula in the page's source that begins like this begins a line on the site.
+NEW_ROW = re.compile(r"\n(?=\\quad|\\text|\\;|\+)")
+
+
 def on_config(config: Any) -> Any:
     """Put the API reference, the gallery, and pages that nobody has named, among the guides, into the navigation."""
     sections = {name: pages for part in config.nav for name, pages in part.items()}
@@ -70,7 +74,12 @@ def on_page_content(html_text: str, **_: Any) -> str:
     """Formulas as MathML, which browsers draw without any script."""
 
     def mathml(found: re.Match[str]) -> str:
-        return convert(html.unescape(found[3]), display="inline" if found[2] == "(" else "block")
+        text = html.unescape(found[3]).strip()
+        if found[2] == "(":
+            return convert(text)
+        text = re.sub(r"\\(min|max)_", r"\\\1\\limits_", text)
+        # Browsers break no formula, so its parts stand below each other.
+        return "".join(convert(row, display="block") for row in NEW_ROW.split(text))
 
     return MATH.sub(mathml, html_text)
 

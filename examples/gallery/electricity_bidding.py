@@ -4,12 +4,12 @@ What should a power station offer, and how much of it, when the market's operato
 
 | | decides | wants | bound by |
 | --- | --- | --- | --- |
-| leader | its bid $b$ and the amount $q$ it offers | profit at the market's price $\lambda$ | $10 \le b \le 60$, $0 \le q \le 60$ |
+| leader | its bid $b$ and the amount $q$ it offers | profit at the market's price $\lambda$ | $10 \le b \le 60$, $0 \le q \le 80$ |
 | follower | who produces how much, $g$ | the demand of 100 at least cost | $g_1 \le q$, and what the others can |
 
 $$
 \max_{b, q} \; (\lambda - 10)\, g_1
-\quad \text{where } g \text{ minimises } b\, g_1 + 12 g_2 + \tfrac{1}{10} g_2^2 + 25 g_3 + \tfrac{1}{20} g_3^2
+\quad \text{where } g \text{ minimises } b\, g_1 + 12 g_2 + \tfrac14 g_2^2 + 25 g_3 + \tfrac14 g_3^2
 \text{ over } g_1 + g_2 + g_3 = 100 : \lambda
 $$
 """
@@ -22,11 +22,11 @@ import numpy as np
 
 from blocc.cvxpy import BilevelProblem, dual
 
-bid, amount = cp.Parameter(name="bid", bounds=[10, 60]), cp.Parameter(name="amount", bounds=[0, 60])
+bid, amount = cp.Parameter(name="bid", bounds=[10, 60]), cp.Parameter(name="amount", bounds=[0, 80])
 g = cp.Variable(3, nonneg=True, name="g")
-cost = bid * g[0] + 12 * g[1] + 0.1 * cp.square(g[1]) + 25 * g[2] + 0.05 * cp.square(g[2])
+cost = bid * g[0] + 12 * g[1] + 0.25 * cp.square(g[1]) + 25 * g[2] + 0.25 * cp.square(g[2])
 limit = g[0] <= amount
-market = cp.Problem(cp.Minimize(cost), [cp.sum(g) == 100, limit, g[1] <= 60, g[2] <= 80])
+market = cp.Problem(cp.Minimize(cost), [cp.sum(g) == 100, limit, g[1] <= 40, g[2] <= 60])
 profit = bid * g[0] + amount * dual(limit) - 10 * g[0]
 problem = BilevelProblem(cp.Maximize(profit), market, [bid, amount], name="bidding")
 result = problem.solve({"bid": 20.0, "amount": 40.0})
@@ -37,31 +37,30 @@ print(result)
 # The market can be cleared by hand: the others supply what the price tells them, and the station what is left, up to its
 # offer. A grid of bids and amounts then gives the best profit without any solver.
 def others(price):
-    return np.clip((price - 12) / 0.2, 0, 60) + np.clip((price - 25) / 0.1, 0, 80)
+    return np.clip((price - 12) / 0.5, 0, 40) + np.clip((price - 25) / 0.5, 0, 60)
 
 
 def earned(bid, amount):
-    left = 100 - others(bid)
-    if left <= amount:
-        return (bid - 10) * max(left, 0.0)
-    low, high = bid, 200.0
-    for _ in range(60):
+    low, high = bid, np.full_like(bid, 200.0)
+    for _ in range(60):  # the price at which the others leave no more than the amount
         middle = (low + high) / 2
-        low, high = (middle, high) if others(middle) < 100 - amount else (low, middle)
-    return (high - 10) * amount
+        is_low = others(middle) < 100 - amount
+        low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
+    price = np.where(100 - others(bid) <= amount, bid, high)
+    return (price - 10) * np.clip(100 - others(price), 0, amount)
 
 
-bids, amounts = np.linspace(10, 60, 201), np.linspace(0, 60, 241)
-table = np.array([[earned(one, other) for other in amounts] for one in bids])
+bids, amounts = np.meshgrid(np.linspace(10, 60, 201), np.linspace(0, 80, 321), indexing="ij")
+table = earned(bids, amounts)
 print(f"best profit on a grid of {table.size} offers {table.max():.1f}, by blocc {result.upper_value:.1f}")
 
 # %% Picture
-# Profit over bid and amount: an L-shaped plateau of equally good offers, either a high bid or little offered; a star marks the answer.
+# Profit over bid and amount: along a ridge with a corner less is offered or more is asked, and both earn the same; a star marks the answer.
 from matplotlib.figure import Figure
 
 figure = Figure(figsize=(8, 5), layout="constrained")
 axes = figure.subplots()
-shades = axes.contourf(bids, amounts, table.T, levels=25, cmap="cividis")
+shades = axes.contourf(bids, amounts, table, levels=25, cmap="cividis")
 axes.plot(float(result.x["bid"]), float(result.x["amount"]), "*", color="white", markeredgecolor="black", markersize=18)
 axes.set(xlabel="bid", ylabel="amount offered", title="Profit of the power station")
 figure.colorbar(shades, label="profit")
@@ -69,4 +68,4 @@ figure.colorbar(shades, label="profit")
 # %% What breaks
 # Bidding the true cost and everything is honest, and earns less: the price then is what others are paid. The difference is
 # what a regulator would like to know.
-print(f"an honest offer earns {earned(10.0, 60.0):.1f}, the best one {table.max():.1f}")
+print(f"an honest offer earns {table[0, -1]:.1f}, the best one {table.max():.1f}")

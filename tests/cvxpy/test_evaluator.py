@@ -123,3 +123,15 @@ def test_bounds_are_a_box_and_an_empty_set_is_told() -> None:
     empty = BilevelProblem(cp.Minimize(cp.sum(y)), follower, x, [cp.sum(x) >= 11])
     with pytest.raises(ProblemError, match="no member"):
         empty.solve()
+
+
+def test_parameters_keep_their_names_in_any_order() -> None:
+    """Dicts are flattened by name: the values must not change places."""
+    z, a = cp.Parameter(name="z", bounds=[0, 1]), cp.Parameter(name="a", bounds=[5, 6])
+    y = cp.Variable(name="y")
+    problem = BilevelProblem(cp.Minimize(cp.square(y - 5.7)), cp.Problem(cp.Minimize(cp.square(y - z - a))), [z, a])
+    result = problem.solve({"z": 0.5, "a": 5.5})
+    assert 0.0 <= result.x["z"] <= 1.0
+    assert 5.0 <= result.x["a"] <= 6.0
+    assert abs(result.x["z"] + result.x["a"] - 5.7) < 1e-3
+    assert abs(z.value + a.value - 5.7) < 1e-3
