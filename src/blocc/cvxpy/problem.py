@@ -63,8 +63,7 @@ class BilevelProblem(Shown):
         parts = [minimised(one.objective, "follower") for one in self.followers]
         self.lower_signs = [sign for _, sign in parts]
         below = [(part, list(one.constraints)) for (part, _), one in zip(parts, self.followers, strict=True)]
-        by_name = sorted(self.x, key=lambda one: one.name())  # the order of dicts in JAX, by which x is flat
-        self.model = Model(expression, below, by_name, self.constraints)
+        self.model = Model(expression, below, self.x, self.constraints)
 
     def _check(self) -> None:
         if not self.followers or not all(isinstance(one, cp.Problem) for one in self.followers):
