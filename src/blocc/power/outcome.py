@@ -1,0 +1,121 @@
+"""From the end of a search to a result: the market by two solvers, status, sentence and certificate."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocc._lib.arrays import Float, NDArray
+from blocc._lib.checks import as_number
+from blocc.errors import OptionError
+from blocc.outer.monitor import StopReason
+from blocc.power.case import PowerCase
+from blocc.power.checks import certificate_checks, relative
+from blocc.power.dispatch import Dispatch
+from blocc.power.power_design import Decision, PowerCertificate, PowerDesign
+from blocc.power.search import Found
+from blocc.result import Status
+from blocc.run.conclude import versions
+
+_STOPPED = {
+    StopReason.TIME_LIMIT: (Status.TIME_LIMIT, "The time limit was reached; this is the best decision so far."),
+    StopReason.INTERRUPTED: (Status.INTERRUPTED, "Interrupted; this is the best decision so far."),
+    StopReason.CALLBACK: (Status.STOPPED, "Stopped; this is the best decision so far."),
+}
+
+
+class Answer(NamedTuple):
+    """A decision with its markets."""
+
+    kind: str
+    unit: str
+    goal: str
+    decisions: tuple[Decision, ...]
+    before: Dispatch
+    after: Dispatch
+    second: Dispatch | None  #: the same by the second solver
+    objective: float
+    objective_before: float
+    objective_second: float
+    figures: dict[str, float]
+    price_range: dict[str, tuple[float, float]]
+    assumptions: tuple[str, ...]
+    violation: float = 0.0  #: of a limit of the leader's on the market's answer, relative
+
+
+def price_limits(
+    case: PowerCase, offer_cap: float | None, price_cap: float | None, offer_factor: float, cap_factor: float
+) -> tuple[float, float]:
+    """The highest offer and the highest price, filled in and checked."""
+    offer = offer_factor * case.highest_marginal_cost if offer_cap is None else as_number("offer_cap", offer_cap)
+    if not offer > 0.0:
+        raise OptionError(f"offer_cap must be a positive number per MWh, got {offer:.6g}")
+    price = cap_factor * offer if price_cap is None else as_number("price_cap", price_cap, positive=True)
+    if not price > offer:
+        raise OptionError(f"price_cap must be above offer_cap ({offer:.6g} per MWh), got {price:.6g}")
+    return offer, price
+
+
+def conclude(
+    case: PowerCase,
+    found: Found,
+    decision: Float[NDArray, " n"],
+    answer: Answer,
+    began: float,
+    settings: dict[str, Any],
+) -> PowerDesign:
+    """The result, judged by its certificate."""
+    after, second, total = answer.after, answer.second, max(1.0, float(np.abs(answer.after.demand).sum()))
+    low, high = (np.array([getattr(one, name) for one in answer.decisions]) for name in ("low", "high"))
+    outside = np.maximum(low - decision, decision - high) / np.maximum(high - low, 1e-12)
+    certificate = PowerCertificate(
+        balance=after.imbalance / total,
+        limits=after.overload / total,
+        market_difference=np.inf if second is None else relative(after.value, second.value),
+        difference=np.inf if second is None else relative(answer.objective, answer.objective_second),
+        gain_left=found.gain_left,
+        violation=max(0.0, float(outside.max(initial=0.0)), answer.violation),
+    )
+    design = PowerDesign(
+        case=case,
+        kind=answer.kind,
+        unit=answer.unit,
+        decisions=answer.decisions,
+        objective=answer.objective,
+        objective_before=answer.objective_before,
+        goal=answer.goal,
+        figures=answer.figures,
+        before=answer.before,
+        after=after,
+        status=Status.STALLED,
+        message="",
+        certificate=certificate,
+        starts=tuple(found.starts),
+        history=tuple(found.history),
+        evaluations=found.evaluations,
+        cleared=found.cleared,
+        seconds=time.perf_counter() - began,
+        price_range=answer.price_range,
+        assumptions=answer.assumptions,
+        settings=settings,
+        versions=versions(),
+    )
+    status, message = _judged(design, found)
+    object.__setattr__(design, "status", status)
+    object.__setattr__(design, "message", message)
+    return design
+
+
+def _judged(design: PowerDesign, found: Found) -> tuple[Status, str]:
+    if found.stopped is not None:
+        return _STOPPED[found.stopped]
+    failed = [check for check in certificate_checks(design) if not check.passed]
+    ranges = "".join(
+        f" The price at {name} is not unique: between {low:.6g} and {high:.6g}."
+        for name, (low, high) in design.price_range.items()
+    )
+    if failed:
+        return Status.STALLED, f"Not certified: {'; '.join(check.name for check in failed)}.{ranges}"
+    return Status.CONVERGED, f"No decision around this one is better, and two solvers agree on the market.{ranges}"

@@ -1,0 +1,202 @@
+"""From a leader's problem over a market to a decision: descents of the penalty function, then exact values around.
+
+The penalty function leads to where a decision should be. What counts is its value with the market cleared anew, by a
+solver that has no part in the descent. Where offers tie, a market may answer in several ways; exact values at points
+around tell which side of the tie is meant.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from blocc._lib.arrays import Float, NDArray
+from blocc.cvxpy import BilevelProblem
+from blocc.outer.monitor import State, Stop, StopReason, StopRequest, interruptible
+from blocc.power.power_options import PowerOptions
+from blocc.result import Result, Status
+
+Vector = Float[NDArray, " n"]
+#: Steps to points around, relative to the range of a decision, smallest first.
+STEPS = (1e-5, 1e-4, 1e-3, 1e-2, 0.1)
+#: Weight of the market's own cost against the leader's objective, in the same money: large enough where a tenth of a
+#: unit off the market's optimum cannot gain the leader a whole one.
+_WEIGHT, _MORE, _ATTEMPTS = 10.0, 8.0, 3
+_EVALUATIONS = 40  #: of one descent, for every decision and one more
+
+
+class Start(NamedTuple):
+    """One descent and where it ended."""
+
+    objective: float
+    evaluations: int
+    seconds: float
+    status: str
+
+
+class Step(NamedTuple):
+    """One value on the way."""
+
+    seconds: float
+    start: int
+    gamma: float
+    value: float
+
+
+@dataclass
+class Found:
+    """What a search has found."""
+
+    x: Vector
+    value: float  #: exact, minimised
+    gain_left: float = np.nan  #: what points around the answer still gain; NaN: not measured
+    starts: list[Start] = field(default_factory=list)
+    history: list[Step] = field(default_factory=list)
+    evaluations: int = 0  #: of the penalty function
+    cleared: int = 0  #: markets cleared for exact values
+    best: Result | None = None
+    stopped: StopReason | None = None
+
+
+class Question(NamedTuple):
+    """A leader's problem with what is needed to search for its answer."""
+
+    problem: BilevelProblem
+    low: Vector
+    high: Vector
+    exact: Callable[[Vector], float]  #: the leader's value, minimised; infinite where there is none
+    lower: Callable[[Vector], float]  #: what the market minimises
+    project: Callable[[Vector], Vector]
+    #: Further points to look at where a descent ended: beside a tie that the market breaks in another way.
+    beside: Callable[[Vector, Result], list[Vector]]
+    name: str  #: of the parameter
+
+
+class Search:
+    """One search."""
+
+    def __init__(self, question: Question, options: PowerOptions) -> None:
+        self.question, self.options = question, options
+        self.began = time.perf_counter()
+        self.request = StopRequest()
+        self.found = Found(question.low, np.inf)
+        self._known: dict[bytes, float] = {}
+
+    def run(self, candidates: Sequence[Vector]) -> Found:
+        """From exact values at candidates to a settled decision."""
+        with interruptible(self.request):
+            try:
+                ranked = self._ranked(candidates)
+                for start in ranked[: self.options.starts]:
+                    self._descend(start)
+                self._settle()
+            except (Stop, KeyboardInterrupt) as stop:
+                self.found.stopped = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
+        return self.found
+
+    # --- exact values ---------------------------------------------------------------------------------------------
+    def value(self, x: Vector) -> float:
+        """The leader's value with the market cleared anew; the best is kept."""
+        self._check_time()
+        key = x.tobytes()
+        if key not in self._known:
+            self._known[key] = self.question.exact(x)
+            self.found.cleared += 1
+        value = self._known[key]
+        if value < self.found.value:
+            self.found.x, self.found.value = x.copy(), value
+            self.found.history.append(Step(self._seconds, len(self.found.starts), np.inf, value))
+        return value
+
+    @property
+    def _seconds(self) -> float:
+        return time.perf_counter() - self.began
+
+    def _check_time(self) -> None:
+        if self.request.reason is not None:
+            raise Stop(self.request.reason)
+        if self.options.time_limit is not None and self._seconds > self.options.time_limit:
+            raise Stop(StopReason.TIME_LIMIT)
+
+    def _ranked(self, candidates: Sequence[Vector]) -> list[Vector]:
+        """The best candidates first, none close to a better one."""
+        points = [self.question.project(np.asarray(one, dtype=np.float64)) for one in candidates]
+        order = np.argsort([self.value(one) for one in points], kind="stable")
+        size = 1e-300 + np.linalg.norm(self.question.high - self.question.low)
+        kept: list[Vector] = []
+        for k in order:
+            if all(np.linalg.norm(points[k] - other) > 0.02 * size for other in kept):
+                kept.append(points[k])
+        return kept
+
+    # --- descents -------------------------------------------------------------------------------------------------
+    def _descend(self, start: Vector) -> None:
+        question, options, began = self.question, self.options, self._seconds
+        upper, lower = self.value(start), question.lower(start)
+        gamma = _WEIGHT * max(abs(lower), 1e-6) / max(abs(upper), 1e-6)
+        index, x, evaluations = len(self.found.starts), start, 0
+        result = None
+        for _ in range(_ATTEMPTS):
+            self._check_time()
+            before = self._seconds
+            left = None if options.time_limit is None else max(options.time_limit - self._seconds, 1e-3)
+            result = question.problem.solve(
+                x,
+                gamma=gamma,
+                tolerance=max(1e-3, options.tolerance),
+                max_iterations=options.max_iterations,
+                time_limit=left,
+                seed=options.seed,
+                progress=options.progress,
+                callback=self._enough,
+            )
+            evaluations += result.counts["evaluations"]
+            self._take_over(result, index, before)
+            x = question.project(np.asarray(result.x[question.name], dtype=np.float64).ravel())
+            if result.status is not Status.PENALTY_OPEN:
+                break
+            gamma *= _MORE
+        assert result is not None
+        points = [start, x, *(question.project(one) for one in question.beside(x, result))]
+        value = min(self.value(one) for one in points)
+        self.found.evaluations += evaluations
+        self.found.starts.append(Start(value, evaluations, self._seconds - began, result.status.value))
+        if value <= self.found.value or self.found.best is None:
+            self.found.best = result
+        if result.status in (Status.TIME_LIMIT, Status.INTERRUPTED):
+            raise Stop(StopReason.TIME_LIMIT if result.status is Status.TIME_LIMIT else StopReason.INTERRUPTED)
+
+    def _enough(self, state: State) -> bool:
+        """Whether a descent has had its share: where offers tie, it would probe the tie for ever."""
+        return self.request.reason is not None or state.row.evaluations >= _EVALUATIONS * (1 + len(self.question.low))
+
+    def _take_over(self, result: Result, index: int, began: float) -> None:
+        history, sign = result.history, self.question.problem.sign
+        for gamma, value, seconds in zip(history.gamma, history.penalty_value, history.time, strict=True):
+            self.found.history.append(Step(began + float(seconds), index, float(gamma), sign * float(value)))
+
+    # --- points around --------------------------------------------------------------------------------------------
+    def _settle(self, rounds: int = 60) -> None:
+        """Move to better points around until there is none."""
+        allowed = self.options.tolerance * (1.0 + abs(self.found.value))
+        for _ in range(rounds):
+            before, here = self.found.value, self.found.x
+            for step in STEPS:
+                for direction in self._directions(len(here)):
+                    self.value(self._beside(here, step * direction))
+            self.found.gain_left = before - self.found.value
+            if self.found.gain_left <= 0.01 * allowed:
+                return
+            allowed = self.options.tolerance * (1.0 + abs(self.found.value))
+
+    def _beside(self, x: Vector, move: Vector) -> Vector:
+        question = self.question
+        return question.project(x + move * (question.high - question.low))
+
+    def _directions(self, n: int) -> list[Vector]:
+        each = [sign * one for one in np.eye(n) for sign in (1.0, -1.0)]
+        return each if n == 1 else [*each, np.ones(n), -np.ones(n)]

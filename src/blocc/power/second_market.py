@@ -1,0 +1,216 @@
+"""The same market once more, by another way: no angles, no CVXPY, and HiGHS in place of Clarabel.
+
+Flows come from injections by distribution factors. Limits of lines are added when a dispatch breaks them, tangents of
+curved costs when it cuts below them, until neither happens. What leads to an answer is checked by this module, so it
+shares nothing with ``market.py`` but the case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from blocc._lib.arrays import Float, NDArray
+from blocc.power.case import PowerCase, Segments
+from blocc.power.dispatch import Dispatch
+
+_ROUNDS = 200
+_CLOSE = 1e-9  #: of limits and costs, relative to their size
+
+
+@dataclass
+class Terms:
+    """What is not as the case has it."""
+
+    offers: dict[int, float] = field(default_factory=dict)  #: price per MWh by the generator's place, for its cost
+    capacity: Float[NDArray, " lines"] | None = None
+    price_cap: float | None = None
+    #: Elastic consumers by the bus's place: intercept and slope of what another MW is worth, charges taken off.
+    elastic: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+
+@dataclass
+class _Unit:
+    """Something that feeds in (or takes out: sign -1) at a bus, with a convex cost."""
+
+    bus: int
+    sign: float
+    low: float
+    high: float
+    linear: float
+    square: float = 0.0
+    segments: Segments | None = None
+
+    @property
+    def is_curved(self) -> bool:
+        return self.square > 0.0 or self.segments is not None
+
+    def cost(self, at: float) -> float:
+        pieces = 0.0 if self.segments is None else self.segments.at(at)
+        return self.linear * at + self.square * at**2 + pieces
+
+    def tangent(self, at: float) -> tuple[float, float]:
+        """Slope and intercept of the cost at a point."""
+        slope, intercept = self.linear + 2.0 * self.square * at, -self.square * at**2
+        if self.segments is not None:
+            best = int(np.argmax([a * at + b for a, b in zip(*self.segments.lines, strict=True)]))
+            slope, intercept = slope + self.segments.slope[best], intercept + self.segments.intercept[best]
+        return slope, intercept
+
+
+class SecondMarket:
+    """Clears a case's market; remembers which lines matter."""
+
+    def __init__(self, case: PowerCase) -> None:
+        self.case = case
+        self._factors, self._shifted = _distribution_factors(case)
+        self._lines: dict[tuple[int, float], None] = {}  #: lines whose limits were broken, with the direction
+
+    def clear(self, terms: Terms) -> Dispatch | None:
+        """The market's answer; None where there is none."""
+        case = self.case
+        units, fixed = self._units(terms)
+        capacity = case.capacity if terms.capacity is None else terms.capacity
+        low, high = _flow_limits(case, capacity)
+        tangents = {
+            (k, one.tangent(float(at)))
+            for k, one in enumerate(units)
+            if one.is_curved
+            for at in np.linspace(one.low, one.high, 5)
+        }
+        for _ in range(_ROUNDS):
+            found = _solve(units, fixed, tangents, self._lines, self._factors, self._shifted, low, high)
+            if found is None:
+                return None
+            at, flow = found.levels, found.flow
+            broken = self._broken(flow, low, high)
+            missed = [
+                (k, one.tangent(float(at[k])))
+                for k, one in enumerate(units)
+                if one.is_curved and one.cost(float(at[k])) > found.costs[k] + _CLOSE * (1.0 + abs(found.value))
+            ]
+            if not broken and not missed:
+                return self._dispatch(terms, units, found, fixed, capacity)
+            self._lines |= broken
+            tangents |= set(missed)
+        return None
+
+    def _units(self, terms: Terms) -> tuple[list[_Unit], Float[NDArray, " buses"]]:
+        case, fixed = self.case, self.case.demand.copy()
+        units = []
+        for k in range(case.n_generators):
+            bus, low, high = int(case.generator_bus[k]), float(case.output_min[k]), float(case.output_max[k])
+            if k in terms.offers:
+                units.append(_Unit(bus, 1.0, low, high, terms.offers[k]))
+            else:
+                linear, square = float(case.cost_linear[k]), float(case.cost_square[k])
+                units.append(_Unit(bus, 1.0, low, high, linear, square, case.segments.get(k)))
+        for bus, (intercept, slope) in terms.elastic.items():
+            fixed[bus] = 0.0
+            units.append(_Unit(bus, -1.0, 0.0, max(intercept / slope, 0.0), -intercept, 0.5 * slope))
+        if terms.price_cap is not None:
+            units += [_Unit(int(bus), 1.0, 0.0, np.inf, terms.price_cap) for bus in np.flatnonzero(fixed > 0.0)]
+        return units, fixed
+
+    def _broken(self, flow: NDArray, low: NDArray, high: NDArray) -> dict[tuple[int, float], None]:
+        size = 1.0 + np.abs(flow)
+        above = [(int(one), 1.0) for one in np.flatnonzero(flow > high + _CLOSE * size)]
+        below = [(int(one), -1.0) for one in np.flatnonzero(flow < low - _CLOSE * size)]
+        return {one: None for one in (*above, *below) if one not in self._lines}
+
+    def _dispatch(
+        self, terms: Terms, units: list[_Unit], found: _Found, fixed: NDArray, capacity: NDArray
+    ) -> Dispatch:
+        case = self.case
+        demand, shed = fixed.copy(), np.zeros(case.n_buses)
+        for one, level in zip(units[case.n_generators :], found.levels[case.n_generators :], strict=True):
+            (demand if one.sign < 0.0 else shed)[one.bus] += level
+        return Dispatch(
+            case=case,
+            output=found.levels[: case.n_generators],
+            flow=found.flow,
+            demand=demand,
+            shed=shed,
+            price=found.price,
+            flow_price=found.flow_price,
+            capacity=capacity,
+            value=found.value + float(np.delete(case.cost_fixed, list(terms.offers)).sum()),
+        )
+
+
+@dataclass
+class _Found:
+    levels: NDArray
+    costs: NDArray  #: of each unit, by its tangents
+    flow: NDArray
+    price: NDArray
+    flow_price: NDArray
+    value: float
+
+
+def _solve(
+    units: list[_Unit],
+    fixed: NDArray,
+    tangents: set[tuple[int, tuple[float, float]]],
+    lines: dict[tuple[int, float], None],
+    factors: NDArray,
+    shifted: NDArray,
+    low: NDArray,
+    high: NDArray,
+) -> _Found | None:
+    """The linear program with these tangents and limits."""
+    import scipy.optimize
+
+    n, curved = len(units), [k for k, one in enumerate(units) if one.is_curved]
+    height = {k: n + place for place, k in enumerate(curved)}
+    sign, bus = np.array([one.sign for one in units]), np.array([one.bus for one in units])
+    cost = np.array([0.0 if one.is_curved else one.linear for one in units] + [1.0] * len(curved))
+    rows, sides = [], []
+    for line, direction in lines:
+        row = np.zeros(n + len(curved))
+        row[:n] = direction * factors[line, bus] * sign
+        limit = high[line] if direction > 0.0 else -low[line]
+        rows.append(row)
+        sides.append(limit + direction * (factors[line] @ fixed - shifted[line]))
+    for k, (slope, intercept) in tangents:
+        row = np.zeros(n + len(curved))
+        row[k], row[height[k]] = slope, -1.0
+        rows.append(row)
+        sides.append(-intercept)
+    bounds = [(one.low, one.high) for one in units] + [(None, None)] * len(curved)
+    limits: dict[str, Any] = {"A_ub": np.array(rows), "b_ub": np.array(sides)} if rows else {}
+    balance = np.concatenate([sign, np.zeros(len(curved))])[None, :]
+    found: Any = scipy.optimize.linprog(
+        cost, A_eq=balance, b_eq=[fixed.sum()], bounds=bounds, method="highs", **limits
+    )
+    if found.status != 0:
+        return None
+    levels = found.x[:n]
+    injected = np.bincount(bus, sign * levels, len(fixed)) - fixed
+    price, flow_price = np.full(len(fixed), float(found.eqlin.marginals[0])), np.zeros(len(low))
+    for (line, direction), marginal in zip(lines, found.ineqlin.marginals if rows else (), strict=False):
+        price += marginal * direction * factors[line]
+        flow_price[line] -= marginal * direction
+    costs = np.array([found.x[height[k]] if one.is_curved else one.linear * levels[k] for k, one in enumerate(units)])
+    return _Found(levels, costs, factors @ injected + shifted, price, flow_price, float(found.fun))
+
+
+def _flow_limits(case: PowerCase, capacity: NDArray) -> tuple[NDArray, NDArray]:
+    """The least and the largest flow of each line, by its capacity and by the limits of the angle over it."""
+    with np.errstate(invalid="ignore"):
+        ends = [case.susceptance * (angle - case.shift) for angle in (case.angle_min, case.angle_max)]
+    return np.maximum(-capacity, np.minimum(*ends)), np.minimum(capacity, np.maximum(*ends))
+
+
+def _distribution_factors(case: PowerCase) -> tuple[NDArray, NDArray]:
+    """Flow of each line for a MW fed in at each bus (and taken out at the reference), and what shifts add."""
+    incidence = case.incidence.toarray()
+    weighted = case.susceptance[:, None] * incidence
+    keep = np.delete(np.arange(case.n_buses), case.reference)
+    laplacian = (incidence.T @ weighted)[np.ix_(keep, keep)]
+    factors = np.zeros((case.n_lines, case.n_buses))
+    factors[:, keep] = np.linalg.solve(laplacian.T, weighted[:, keep].T).T
+    pushed = case.susceptance * case.shift
+    return factors, factors @ (incidence.T @ pushed) - pushed
