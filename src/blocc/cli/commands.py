@@ -34,6 +34,7 @@ from blocc.cli.design import design_command
 from blocc.cli.examples import build_examples_app
 from blocc.cli.info import info_command
 from blocc.cli.network import build_network_app
+from blocc.cli.power import CaseSource, build_power_app, same_system
 from blocc.cli.roads import RoadSource, build_roads_app
 from blocc.cli.studies import report_command, sweep_command
 from blocc.cli.svm import svm_command
@@ -68,6 +69,7 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
   blocc verify runs/seville/design.json seville
   blocc network describe seville
   blocc roads expand sioux-falls --candidates 16,19,29 --cost 0.02 --exponent 2 --out runs/sioux
+  blocc power bid case5 --generators 3,5 --out runs/bids
   blocc svm breast_cancer --out runs/svm
   blocc toy --starts 50
   blocc compare toy --out runs/compare
@@ -185,7 +187,7 @@ def verify_command(
     problem: Annotated[
         str,
         typer.Argument(
-            help="The Python file that builds its problem; for a design its network.",
+            help="The Python file that builds its problem; for a design its network or case.",
             metavar="FILE.py[:NAME]|NETWORK",
             show_default=False,
         ),
@@ -204,6 +206,8 @@ def verify_command(
             verification = verify(load_problem(problem), load_result(result), **given)
         elif document_format(result) == "blocc-road-design":
             verification = _verify_roads(result, problem, given)
+        elif document_format(result) == "blocc-power-design":
+            verification = _verify_power(result, problem, given)
         else:
             verification = verify_design(read_network(problem), read_design_json(result), **given)
     except ChangedError as error:
@@ -225,6 +229,16 @@ def _verify_roads(result: str, network: str, given: dict[str, float]) -> Verific
     from blocc.roads import verify_road_design
 
     return verify_road_design(roads, load_design(result, roads), **given)
+
+
+def _verify_power(result: str, case: str, given: dict[str, float]) -> Verification:
+    found = CaseSource(case).read()
+    from blocc.power import PowerDesign, verify_power_design  # CVXPY is needed from here on
+
+    design = PowerDesign.load(result)
+    if not same_system(found, design.case):  # perhaps its flows are computed in the other way
+        found = CaseSource(case, branch_model="matpower").read()
+    return verify_power_design(design, case=found, **given)
 
 
 def toy_command(
@@ -305,5 +319,9 @@ def build_app() -> typer.Typer:
     app.callback(help=_ABOUT)(_root)
     app.add_typer(build_network_app(), name="network")
     app.add_typer(build_roads_app(), name="roads")
+<<<<<<< HEAD
     app.add_typer(build_examples_app(), name="examples")
+=======
+    app.add_typer(build_power_app(), name="power")
+>>>>>>> 77bb411 (Add line expansion and tariffs, reports, a page and the command line for electricity markets)
     return app

@@ -16,12 +16,13 @@ from blocc._lib.arrays import Float, Int, NDArray
 from blocc.cvxpy import BilevelProblem, dual
 from blocc.errors import InputError, OptionError
 from blocc.power.case import PowerCase
+from blocc.power.checks import AGREED, relative
 from blocc.power.dispatch import Dispatch
 from blocc.power.market import Market, Offers
 from blocc.power.outcome import Answer, conclude, price_limits
 from blocc.power.power_design import Decision, PowerDesign
 from blocc.power.power_options import PowerOptions
-from blocc.power.search import STEPS, Question, Search
+from blocc.power.search import STEPS, Question, Search, shares
 from blocc.power.second_market import SecondMarket, Terms
 from blocc.result import Result
 
@@ -73,7 +74,7 @@ class _Bidding:
             )
         self.low = np.minimum(0.0, self.marginal)
         self.high = np.full(len(self.own), self.offer_cap)
-        self.price = cp.Parameter(len(self.own), name="offer", bounds=[self.low, self.high])
+        self.share, self.price = shares(self.low, self.high)
         self.market = Market(case, offers=Offers(self.own, self.price), price_cap=self.price_cap)
         self.second = SecondMarket(case)
 
@@ -103,6 +104,11 @@ class _Bidding:
         found = self.second.clear(self.terms(offers))
         return np.inf if found is None else -float(found.profit(self.own).sum())
 
+    def agrees(self, offers: Float[NDArray, " own"]) -> bool:
+        """Whether the market in CVXPY pays the same."""
+        self.share.value = (offers - self.low) / (self.high - self.low)
+        return relative(float(self.market.solve().profit(self.own).sum()), -self.value(offers)) <= AGREED
+
     def lower(self, offers: Float[NDArray, " own"]) -> float:
         """What the market minimises at these offers."""
         found = self.second.clear(self.terms(offers))
@@ -113,10 +119,12 @@ class _Bidding:
         """Search, settle, and put the answer together."""
         if self.second.clear(self.terms(self.marginal)) is None:
             raise InputError(f"{self.case.name}: the market has no answer: the least outputs exceed the demand")
-        problem = BilevelProblem(cp.Maximize(self.profit()), self.market.problem, self.price, name=self.case.name)
+        problem = BilevelProblem(cp.Maximize(self.profit()), self.market.problem, self.share, name=self.case.name)
         project = lambda x: np.clip(x, self.low, self.high)  # noqa: E731
-        question = Question(problem, self.low, self.high, self.value, self.lower, project, self._beside, "offer")
-        search = Search(question, self.options)
+        question = Question(
+            problem, self.low, self.high, self.value, self.lower, project, self._beside, self.share, self.agrees
+        )
+        search = Search(question, self.options, self.case.n_buses)
         found = search.run(self._candidates())
         offers = self._plain(found.x) if found.stopped is None else found.x
         return conclude(self.case, found, offers, self._answer(offers), search.began, self._settings())
@@ -155,7 +163,7 @@ class _Bidding:
 
     def _answer(self, offers: Float[NDArray, " own"]) -> Answer:
         case, market = self.case, self.market
-        self.price.value = offers
+        self.share.value = (offers - self.low) / (self.high - self.low)
         after = market.solve()
         second = self.second.clear(self.terms(offers))
         owned = lambda dispatch: float(dispatch.profit(self.own).sum())  # noqa: E731
@@ -244,5 +252,3 @@ def producer_revenue(market: Market, own: Int[NDArray, " own"]) -> cp.Expression
     if "segments" in rules:
         revenue = revenue + market.segment_intercept @ price["segments"] - cp.sum(market.height)
     return revenue
-
-

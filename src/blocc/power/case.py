@@ -109,6 +109,15 @@ class PowerCase:
         """The same with another demand."""
         return replace(self, demand=np.asarray(demand, dtype=np.float64))
 
+    def scaled(self, demand: float) -> PowerCase:
+        """The same with all demand multiplied."""
+        if demand == 1.0:
+            return self
+        note = f"all demand is multiplied by {demand:g}"
+        found = replace(self, demand=demand * self.demand, assumptions=(*self.assumptions, note))
+        check_supply(found)
+        return found
+
     def places(self, what: str, numbers: object) -> Int[NDArray, " chosen"]:
         """Places of ``generators``, ``lines`` or ``buses`` by their numbers in the file."""
         known = {"generators": self.generator_number, "lines": self.line_number, "buses": self.bus_number}[what]
@@ -142,9 +151,7 @@ def _range(numbers: Int[NDArray, " n"]) -> str:
 
 def check_connected(case: PowerCase) -> None:
     """Refuse a system in several parts: each would have prices of its own."""
-    links = sp.csr_array(
-        (np.ones(case.n_lines), (case.line_from, case.line_to)), shape=(case.n_buses, case.n_buses)
-    )
+    links = sp.csr_array((np.ones(case.n_lines), (case.line_from, case.line_to)), shape=(case.n_buses, case.n_buses))
     count, part = csgraph.connected_components(links, directed=False)
     if count > 1:
         sizes = np.bincount(part)

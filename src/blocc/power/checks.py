@@ -20,9 +20,9 @@ AGREED = 1e-5
 MEANINGS = {
     "market: balance": "The largest power that is lost or invented at a bus, relative to all demand.",
     "market: limits": "The largest violation of a limit of a generator or a line, relative to all demand.",
-    "market: value by another solver": "What the market minimises, computed by HiGHS from distribution factors and by "
+    "market: two solvers": "What the market minimises, computed by HiGHS from distribution factors and by "
     "Clarabel from angles: the difference, relative to the larger.",
-    "decision: value by another solver": "The same for what the leader wants. Where prices are not unique the two "
+    "decision: two solvers": "The same for what the leader wants. Where prices are not unique the two "
     "solvers may name different ones.",
     "decision: gain left": "How much exact values at decisions around the answer still gained. At 0 none nearby is "
     "better.",
@@ -37,8 +37,8 @@ def certificate_checks(design: PowerDesign) -> list[Check]:
     rows = (
         ("market: balance", certificate.balance, BALANCED),
         ("market: limits", certificate.limits, BALANCED),
-        ("market: value by another solver", certificate.market_difference, AGREED),
-        ("decision: value by another solver", certificate.difference, 10.0 * AGREED),
+        ("market: two solvers", certificate.market_difference, AGREED),
+        ("decision: two solvers", certificate.difference, 10.0 * AGREED),
         ("decision: gain left", certificate.gain_left, allowed),
         ("decision: own limits", certificate.violation, BALANCED),
     )

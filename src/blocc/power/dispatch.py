@@ -82,7 +82,8 @@ class Dispatch:
             f"{self.case.name}: dispatch of {self.output.sum():.6g} MW",
             f"  cost of generation  {self.cost:.8g} per hour",
             f"  prices              {low:.6g} to {high:.6g} per MWh",
-            f"  congested lines     {len(self.congested)} of {self.case.n_lines}, rent {self.congestion_rent:.6g} per hour",
+            f"  congested lines     {len(self.congested)} of {self.case.n_lines}, "
+            f"rent {self.congestion_rent:.6g} per hour",
         ]
         if self.shed.sum() > 1e-6:
             lines.append(f"  not served          {self.shed.sum():.6g} MW")

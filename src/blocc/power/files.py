@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -81,7 +82,9 @@ def _load(path: Path) -> CaseFrames:
         text = path.read_text(encoding="utf-8", errors="replace")
         if "mpc" not in text or "function" not in text:
             raise InputError(f"{path} is no MATPOWER case: it has no line 'function mpc = ...'")
-        return CaseFrames(str(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pandas about the reader, and of the reader about what is checked here
+            return CaseFrames(str(path))
     except InputError:
         raise
     except Exception as error:  # the reader has no errors of its own

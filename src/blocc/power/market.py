@@ -1,8 +1,8 @@
 """The market as a problem in CVXPY: DC optimal power flow, with what a leader may decide as parameters.
 
-    minimise    cost of generation - benefit of elastic consumers + price_cap * what is not served
-    subject to  demand + what leaves each bus - generation = 0     (its multiplier: the locational price)
-                limits of generators, of lines and of the angles over them
+minimise    cost of generation - benefit of elastic consumers + price_cap * what is not served
+subject to  demand + what leaves each bus - generation = 0     (its multiplier: the locational price)
+            limits of generators, of lines and of the angles over them
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from blocc.power.dispatch import Dispatch
 
 #: Clarabel's accuracies, tightest first: prices of a degenerate program are not found to every accuracy.
 _ACCURACIES = (1e-10, 1e-8)
+_DUST = 1e-9
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Offers:
     """Generators whose prices a leader decides."""
 
     generators: Int[NDArray, " offers"]  #: places
-    price: cp.Parameter  #: per MWh; takes the place of the cost
+    price: cp.Expression  #: per MWh; takes the place of the cost
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Additions:
     """Lines whose capacity a leader enlarges."""
 
     lines: Int[NDArray, " additions"]  #: places
-    capacity: cp.Parameter  #: MW
+    capacity: cp.Expression  #: MW
 
 
 @dataclass(frozen=True)
@@ -145,11 +146,7 @@ class Market:
             self.bought = cp.Variable(len(one.buses), name="bought", nonneg=True)
             into = _choose(one.buses, case.n_buses).T
             self.demand = fixed + into @ self.bought
-            benefit = (
-                one.intercept @ self.bought
-                - 0.5 * one.slope @ cp.square(self.bought)
-                - one.charge @ self.bought
-            )
+            benefit = one.intercept @ self.bought - 0.5 * one.slope @ cp.square(self.bought) - one.charge @ self.bought
         self.shed: cp.Variable | None = None
         self.may_shed = np.flatnonzero(fixed > 0.0)
         if self.price_cap is None or not self.may_shed.size:
@@ -211,17 +208,24 @@ class Market:
         if self.additions is not None:
             capacity[self.additions.lines] += self.additions.capacity.value
         demand = self.demand.value if isinstance(self.demand, cp.Expression) else self.demand
+        price = np.asarray(self.constraints["balance"].dual_value)
+        total = float(np.abs(demand).sum())
         return Dispatch(
             case=case,
-            output=np.asarray(self.output.value),
-            flow=np.asarray(self.flow.value),
+            output=_without_dust(np.asarray(self.output.value), total),
+            flow=_without_dust(np.asarray(self.flow.value), total),
             demand=np.asarray(demand),
-            shed=shed,
-            price=np.asarray(self.constraints["balance"].dual_value),
-            flow_price=flow_price,
+            shed=_without_dust(shed, total),
+            price=price,
+            flow_price=_without_dust(flow_price, 1e3 * float(np.max(np.abs(price)))),
             capacity=capacity,
             value=float(self.problem.objective.value),
         )
+
+
+def _without_dust(values: Float[NDArray, " n"], size: float) -> Float[NDArray, " n"]:
+    """The same with zeros where an interior point leaves a billionth of the size."""
+    return np.where(np.abs(values) <= _DUST * size, 0.0, values)
 
 
 def _choose(places: Int[NDArray, " chosen"], n: int) -> sp.csr_array:

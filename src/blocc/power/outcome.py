@@ -12,13 +12,14 @@ from blocc._lib.checks import as_number
 from blocc.errors import OptionError
 from blocc.outer.monitor import StopReason
 from blocc.power.case import PowerCase
-from blocc.power.checks import certificate_checks, relative
+from blocc.power.checks import AGREED, certificate_checks, relative
 from blocc.power.dispatch import Dispatch
 from blocc.power.power_design import Decision, PowerCertificate, PowerDesign
 from blocc.power.search import Found
 from blocc.result import Status
 from blocc.run.conclude import versions
 
+_MOST_RANGES = 3  #: buses that are named
 _STOPPED = {
     StopReason.TIME_LIMIT: (Status.TIME_LIMIT, "The time limit was reached; this is the best decision so far."),
     StopReason.INTERRUPTED: (Status.INTERRUPTED, "Interrupted; this is the best decision so far."),
@@ -84,7 +85,7 @@ def conclude(
         unit=answer.unit,
         decisions=answer.decisions,
         objective=answer.objective,
-        objective_before=answer.objective_before,
+        objective_before=_without_dust(answer.objective_before, answer.before),
         goal=answer.goal,
         figures=answer.figures,
         before=answer.before,
@@ -97,7 +98,7 @@ def conclude(
         evaluations=found.evaluations,
         cleared=found.cleared,
         seconds=time.perf_counter() - began,
-        price_range=answer.price_range,
+        price_range=answer.price_range | _ranges(case, after, second),
         assumptions=answer.assumptions,
         settings=settings,
         versions=versions(),
@@ -106,6 +107,28 @@ def conclude(
     object.__setattr__(design, "status", status)
     object.__setattr__(design, "message", message)
     return design
+
+
+def _without_dust(value: float, dispatch: Dispatch) -> float:
+    """Zero where a profit is a billionth of what consumers pay."""
+    return 0.0 if abs(value) <= 1e-9 * abs(dispatch.payments) else value
+
+
+def _ranges(case: PowerCase, one: Dispatch, other: Dispatch | None) -> dict[str, tuple[float, float]]:
+    """Prices that two solvers name differently, where both are right: the buses where they differ most."""
+    if other is None or relative(one.value, other.value) > AGREED:
+        return {}
+    apart = np.abs(one.price - other.price)
+    order = np.argsort(-apart, kind="stable")[:_MOST_RANGES]
+    size = 1.0 + float(np.max(np.abs(one.price)))
+    return {
+        f"bus {case.bus_number[k]}": (
+            float(min(one.price[k], other.price[k])),
+            float(max(one.price[k], other.price[k])),
+        )
+        for k in order
+        if apart[k] > 1e-4 * size
+    }
 
 
 def _judged(design: PowerDesign, found: Found) -> tuple[Status, str]:

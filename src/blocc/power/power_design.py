@@ -11,7 +11,8 @@ import numpy as np
 from blocc.power.case import PowerCase
 from blocc.power.checks import certificate_checks
 from blocc.power.dispatch import Dispatch
-from blocc.power.search import Start, Step
+from blocc.power.power_options import Step
+from blocc.power.search import Start
 from blocc.result import Status
 from blocc.transport.design.checks import check_lines
 
@@ -134,7 +135,8 @@ class PowerDesign:
             *(f"  {name:<26} {value:.8g}" for name, value in self.figures.items()),
             f"  {'cost of generation':<26} {after.cost:.8g} per hour   (before: {before.cost:.8g})",
             f"  {'prices':<26} {_range(after)} per MWh   (before: {_range(before)})",
-            f"  {'congested lines':<26} {len(after.congested)} of {self.case.n_lines}   (before: {len(before.congested)})",
+            f"  {'congested lines':<26} {len(after.congested)} of {self.case.n_lines}   "
+            f"(before: {len(before.congested)})",
             f"  decisions, {self.unit}",
             *(f"    {one.name:<24} {one.value:.6g}   (before: {one.before:.6g})" for one in self._shown()),
             "  certificate",

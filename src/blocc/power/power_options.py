@@ -4,35 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from blocc._lib.checks import as_number
 from blocc.errors import OptionError
-from blocc.result import HistoryRow
+
+_LARGE = 150  #: buses
+
+
+class Step(NamedTuple):
+    """One value on the way to an answer."""
+
+    seconds: float
+    start: int
+    gamma: float  #: infinite where the value is exact
+    value: float  #: of what is minimised
 
 
 @dataclass(frozen=True)
 class PowerOptions:
     """How to search."""
 
-    starts: int = 2  #: descents; they begin at the best of many decisions whose value is computed exactly
+    starts: int | None = None  #: descents, from the best of many decisions; None: 2, for more than 150 buses 1
     seed: int = 0
     tolerance: float = 1e-4  #: what decisions around the answer may gain, relative to 1 + |objective|
     max_iterations: int = 30  #: of each descent
     time_limit: float | None = None  #: seconds; the best decision so far is kept
-    progress: bool | Callable[[int, HistoryRow], Any] | None = None
+    report: Callable[[Step], Any] | None = None  #: called with every value on the way
 
     def __post_init__(self) -> None:
         for name, least in (("starts", 1), ("seed", 0), ("max_iterations", 1)):
             value = getattr(self, name)
+            if name == "starts" and value is None:
+                continue
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
                 raise OptionError(f"{name} must be a whole number, at least {least}, got {value!r}")
         if not isinstance(self.tolerance, (int, float)) or not 1e-9 <= self.tolerance < 0.1:
             raise OptionError(f"tolerance must be a number between 1e-9 and 0.1, got {self.tolerance!r}")
         if self.time_limit is not None:
             as_number("time_limit", self.time_limit, positive=True)
+
+    def starts_for(self, n_buses: int) -> int:
+        """How many descents there are."""
+        return self.starts if self.starts is not None else (2 if n_buses <= _LARGE else 1)
 
     @property
     def described(self) -> dict[str, Any]:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import cvxpy as cp
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.cvxpy import BilevelProblem
 from blocc.outer.monitor import State, Stop, StopReason, StopRequest, interruptible
-from blocc.power.power_options import PowerOptions
+from blocc.power.power_options import PowerOptions, Step
 from blocc.result import Result, Status
 
 Vector = Float[NDArray, " n"]
@@ -26,7 +27,7 @@ STEPS = (1e-5, 1e-4, 1e-3, 1e-2, 0.1)
 #: Weight of the market's own cost against the leader's objective, in the same money: large enough where a tenth of a
 #: unit off the market's optimum cannot gain the leader a whole one.
 _WEIGHT, _MORE, _ATTEMPTS = 10.0, 8.0, 3
-_EVALUATIONS = 40  #: of one descent, for every decision and one more
+_EVALUATIONS, _EACH = 120, 20  #: of one descent, and for every decision
 
 
 class Start(NamedTuple):
@@ -36,15 +37,6 @@ class Start(NamedTuple):
     evaluations: int
     seconds: float
     status: str
-
-
-class Step(NamedTuple):
-    """One value on the way."""
-
-    seconds: float
-    start: int
-    gamma: float
-    value: float
 
 
 @dataclass
@@ -73,27 +65,40 @@ class Question(NamedTuple):
     project: Callable[[Vector], Vector]
     #: Further points to look at where a descent ended: beside a tie that the market breaks in another way.
     beside: Callable[[Vector, Result], list[Vector]]
-    name: str  #: of the parameter
+    share: cp.Parameter  #: of the problem: where each decision lies between its limits, from 0 to 1
+    agrees: Callable[[Vector], bool]  #: whether the other solver comes to the same value
+    smooth: bool = False  #: whether the market's answer is continuous: then gamma is the front's own choice
+
+
+def shares(low: Vector, high: Vector) -> tuple[cp.Parameter, cp.Expression]:
+    """A parameter between 0 and 1 for each decision, and the decisions as expressions of it.
+
+    Descents measure slopes by the size of x, so all decisions have one size.
+    """
+    share = cp.Parameter(len(low), name="share", bounds=[np.zeros(len(low)), np.ones(len(low))])
+    return share, low + cp.multiply(high - low, share)
 
 
 class Search:
     """One search."""
 
-    def __init__(self, question: Question, options: PowerOptions) -> None:
-        self.question, self.options = question, options
+    def __init__(self, question: Question, options: PowerOptions, n_buses: int) -> None:
+        self.question, self.options, self.starts = question, options, options.starts_for(n_buses)
         self.began = time.perf_counter()
         self.request = StopRequest()
         self.found = Found(question.low, np.inf)
         self._known: dict[bytes, float] = {}
+        self._lowest: tuple[float, Vector] = (np.inf, question.low)  #: penalised value of a descent, and its shares
 
     def run(self, candidates: Sequence[Vector]) -> Found:
         """From exact values at candidates to a settled decision."""
         with interruptible(self.request):
             try:
                 ranked = self._ranked(candidates)
-                for start in ranked[: self.options.starts]:
+                for start in ranked[: self.starts]:
                     self._descend(start)
                 self._settle()
+                self._keep_apart()
             except (Stop, KeyboardInterrupt) as stop:
                 self.found.stopped = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
         return self.found
@@ -109,7 +114,7 @@ class Search:
         value = self._known[key]
         if value < self.found.value:
             self.found.x, self.found.value = x.copy(), value
-            self.found.history.append(Step(self._seconds, len(self.found.starts), np.inf, value))
+            self._note(np.inf, value)
         return value
 
     @property
@@ -137,32 +142,33 @@ class Search:
     def _descend(self, start: Vector) -> None:
         question, options, began = self.question, self.options, self._seconds
         upper, lower = self.value(start), question.lower(start)
-        gamma = _WEIGHT * max(abs(lower), 1e-6) / max(abs(upper), 1e-6)
-        index, x, evaluations = len(self.found.starts), start, 0
+        gamma: Any = "auto" if question.smooth else _WEIGHT * max(abs(lower), 1e-6) / max(abs(upper), 1e-6)
+        x, evaluations = start, 0
         result = None
         for _ in range(_ATTEMPTS):
             self._check_time()
-            before = self._seconds
             left = None if options.time_limit is None else max(options.time_limit - self._seconds, 1e-3)
+            self._lowest = np.inf, self._share(x)
             result = question.problem.solve(
-                x,
+                self._share(x),
                 gamma=gamma,
-                tolerance=max(1e-3, options.tolerance),
+                tolerance=options.tolerance if question.smooth else max(1e-3, options.tolerance),
                 max_iterations=options.max_iterations,
                 time_limit=left,
                 seed=options.seed,
-                progress=options.progress,
+                progress=False,
                 callback=self._enough,
             )
             evaluations += result.counts["evaluations"]
-            self._take_over(result, index, before)
-            x = question.project(np.asarray(result.x[question.name], dtype=np.float64).ravel())
+            # A descent that is stopped returns the best exact value it saw, not where the penalty function is lowest.
+            stopped = result.status is Status.STOPPED
+            share = self._lowest[1] if stopped else np.asarray(result.x[question.share.name()], dtype=np.float64)
+            x = question.project(question.low + share * (question.high - question.low))
             if result.status is not Status.PENALTY_OPEN:
                 break
             gamma *= _MORE
         assert result is not None
-        points = [start, x, *(question.project(one) for one in question.beside(x, result))]
-        value = min(self.value(one) for one in points)
+        value = min(self.value(one) for one in [start, x, *self._both_sides(x, result)])
         self.found.evaluations += evaluations
         self.found.starts.append(Start(value, evaluations, self._seconds - began, result.status.value))
         if value <= self.found.value or self.found.best is None:
@@ -170,14 +176,31 @@ class Search:
         if result.status in (Status.TIME_LIMIT, Status.INTERRUPTED):
             raise Stop(StopReason.TIME_LIMIT if result.status is Status.TIME_LIMIT else StopReason.INTERRUPTED)
 
+    def _both_sides(self, x: Vector, result: Result) -> list[Vector]:
+        """Points beside x, where a market that jumps at x has its other answers."""
+        if self.question.smooth:
+            return []
+        found = [self._beside(x, sign * step * np.ones(len(x))) for step in STEPS[:3] for sign in (1.0, -1.0)]
+        return found + [self.question.project(one) for one in self.question.beside(x, result)]
+
+    def _share(self, x: Vector) -> Vector:
+        low, high = self.question.low, self.question.high
+        return np.clip((x - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+
     def _enough(self, state: State) -> bool:
         """Whether a descent has had its share: where offers tie, it would probe the tie for ever."""
-        return self.request.reason is not None or state.row.evaluations >= _EVALUATIONS * (1 + len(self.question.low))
+        penalised = self.question.problem.sign * state.row.penalty_value
+        self._note(state.row.gamma, penalised)
+        if penalised < self._lowest[0]:
+            self._lowest = penalised, np.asarray(state.x[self.question.share.name()])
+        most = _EVALUATIONS + _EACH * len(self.question.low)
+        return self.request.reason is not None or state.row.evaluations >= most
 
-    def _take_over(self, result: Result, index: int, began: float) -> None:
-        history, sign = result.history, self.question.problem.sign
-        for gamma, value, seconds in zip(history.gamma, history.penalty_value, history.time, strict=True):
-            self.found.history.append(Step(began + float(seconds), index, float(gamma), sign * float(value)))
+    def _note(self, gamma: float, value: float) -> None:
+        step = Step(self._seconds, len(self.found.starts), gamma, value)
+        self.found.history.append(step)
+        if self.options.report is not None:
+            self.options.report(step)
 
     # --- points around --------------------------------------------------------------------------------------------
     def _settle(self, rounds: int = 60) -> None:
@@ -192,6 +215,19 @@ class Search:
             if self.found.gain_left <= 0.01 * allowed:
                 return
             allowed = self.options.tolerance * (1.0 + abs(self.found.value))
+
+    def _keep_apart(self) -> None:
+        """Step away from a tie that two solvers break in two ways, as little as will do."""
+        found, question = self.found, self.question
+        if not np.isfinite(found.value) or question.agrees(found.x):
+            return
+        best, here = found.value, found.x
+        for step in STEPS:
+            points = [self._beside(here, step * direction) for direction in self._directions(len(here))]
+            for value, _, point in sorted((self.value(one), k, one) for k, one in enumerate(points)):
+                if np.isfinite(value) and question.agrees(point):
+                    found.x, found.value, found.gain_left = point, value, value - best
+                    return
 
     def _beside(self, x: Vector, move: Vector) -> Vector:
         question = self.question

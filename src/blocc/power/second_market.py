@@ -17,7 +17,9 @@ from blocc.power.case import PowerCase, Segments
 from blocc.power.dispatch import Dispatch
 
 _ROUNDS = 200
-_CLOSE = 1e-9  #: of limits and costs, relative to their size
+_CLOSE = 1e-9  #: of limits, relative to their size
+_CURVED = 1e-12  #: of costs that tangents stand for: what is bought is off by the square root
+_FINEST = dict.fromkeys(("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10)
 
 
 @dataclass
@@ -67,6 +69,7 @@ class SecondMarket:
         self.case = case
         self._factors, self._shifted = _distribution_factors(case)
         self._lines: dict[tuple[int, float], None] = {}  #: lines whose limits were broken, with the direction
+        self._levels: dict[tuple[int, float], float] = {}  #: of the last answer, by place and direction of a unit
 
     def clear(self, terms: Terms) -> Dispatch | None:
         """The market's answer; None where there is none."""
@@ -78,7 +81,7 @@ class SecondMarket:
             (k, one.tangent(float(at)))
             for k, one in enumerate(units)
             if one.is_curved
-            for at in np.linspace(one.low, one.high, 5)
+            for at in [*np.linspace(one.low, one.high, 5), *self._near(k, one)]
         }
         for _ in range(_ROUNDS):
             found = _solve(units, fixed, tangents, self._lines, self._factors, self._shifted, low, high)
@@ -89,13 +92,21 @@ class SecondMarket:
             missed = [
                 (k, one.tangent(float(at[k])))
                 for k, one in enumerate(units)
-                if one.is_curved and one.cost(float(at[k])) > found.costs[k] + _CLOSE * (1.0 + abs(found.value))
+                if one.is_curved and one.cost(float(at[k])) > found.costs[k] + _CURVED * (1.0 + abs(found.value))
             ]
             if not broken and not missed:
+                self._levels = {(k, one.sign): float(at[k]) for k, one in enumerate(units)}
                 return self._dispatch(terms, units, found, fixed, capacity)
             self._lines |= broken
             tangents |= set(missed)
         return None
+
+    def _near(self, k: int, unit: _Unit) -> list[float]:
+        """Levels around that of the last answer: the next one is often close."""
+        if (k, unit.sign) not in self._levels:
+            return []
+        last, room = self._levels[k, unit.sign], unit.high - unit.low
+        return [min(max(last + step * room, unit.low), unit.high) for step in (0.0, 1e-3, -1e-3)]
 
     def _units(self, terms: Terms) -> tuple[list[_Unit], Float[NDArray, " buses"]]:
         case, fixed = self.case, self.case.demand.copy()
@@ -120,9 +131,7 @@ class SecondMarket:
         below = [(int(one), -1.0) for one in np.flatnonzero(flow < low - _CLOSE * size)]
         return {one: None for one in (*above, *below) if one not in self._lines}
 
-    def _dispatch(
-        self, terms: Terms, units: list[_Unit], found: _Found, fixed: NDArray, capacity: NDArray
-    ) -> Dispatch:
+    def _dispatch(self, terms: Terms, units: list[_Unit], found: _Found, fixed: NDArray, capacity: NDArray) -> Dispatch:
         case = self.case
         demand, shed = fixed.copy(), np.zeros(case.n_buses)
         for one, level in zip(units[case.n_generators :], found.levels[case.n_generators :], strict=True):
@@ -183,7 +192,7 @@ def _solve(
     limits: dict[str, Any] = {"A_ub": np.array(rows), "b_ub": np.array(sides)} if rows else {}
     balance = np.concatenate([sign, np.zeros(len(curved))])[None, :]
     found: Any = scipy.optimize.linprog(
-        cost, A_eq=balance, b_eq=[fixed.sum()], bounds=bounds, method="highs", **limits
+        cost, A_eq=balance, b_eq=[fixed.sum()], bounds=bounds, method="highs", options=_FINEST, **limits
     )
     if found.status != 0:
         return None

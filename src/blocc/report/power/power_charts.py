@@ -1,0 +1,181 @@
+"""The charts of the page about a power system as data for plotly.js: the one-line diagram, prices, and the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blocc.power.dispatch import Dispatch
+from blocc.power.power_design import PowerDesign
+from blocc.report.figure import BLUE, GREEN, INK, MUTED, ORANGE
+from blocc.report.format import number
+from blocc.report.power.power_figures import PRICE_SCALE, price_range, touched, way
+from blocc.report.power.power_layout import Diagram, diagram
+from blocc.report.power.power_tables import bus_rows, generator_rows, line_rows, loading
+from blocc.report.transport import design_geometry as geometry
+from blocc.report.transport.design_charts import (
+    Figure,
+    bar_title,
+    chart_text,
+    colour_scale,
+    line_trace,
+    make_figure,
+    merged,
+    plotly_numbers,
+    plotly_text,
+    styles,
+)
+from blocc.report.transport.design_geometry import UTILISATION_SCALE, link_widths, scale_colour
+
+_SHADES = 20  # a trace has one colour and one width: figures are rounded so that few traces serve many lines
+
+
+def map_figure(design: PowerDesign) -> Figure:
+    """The one-line diagram, with a menu: after, or before."""
+    drawn = diagram(design.case)
+    frame = drawn.framed(1060.0, 640.0)
+    layers = [_layer(design, drawn, frame, one) for one in (design.after, design.before)]
+    for trace in layers[1]:
+        trace["visible"] = False
+    rest = [_hover_trace(design, drawn, frame), _scale_trace(design)]
+    edges = _edges(design, drawn, frame)
+    buttons = []
+    for k, words in enumerate(("with the decision", "before")):
+        shown = [True] * len(edges) + [k == other for other, layer in enumerate(layers) for _ in layer]
+        change = [{"visible": [*shown, *(True for _ in rest)]}]
+        buttons.append({"label": f"Show: {words}", "method": "update", "args": change})
+    layout = {
+        "height": int(np.clip(1060.0 * frame.aspect, 380.0, 760.0)),
+        "annotations": [{**bar_title("map"), "text": "price<br>per MWh"}],
+        "updatemenus": [{**styles()["map"]["menu"], "buttons": buttons, "active": 0, "yanchor": "bottom"}],
+        "margin": {"t": 44},
+        "xaxis": {"range": plotly_numbers([frame.low[0], frame.high[0]])},
+        "yaxis": {"range": plotly_numbers([frame.low[1], frame.high[1]])},
+    }
+    return make_figure("map", [*edges, *(trace for layer in layers for trace in layer), *rest], layout)
+
+
+def _curves(drawn: Diagram, frame: geometry.Frame) -> list[Any]:
+    return [frame.points[[tail, head]] for tail, head in zip(drawn.tail, drawn.head, strict=True)]
+
+
+def _widths(dispatch: Dispatch) -> Any:
+    """Of lines, in pixels; a line without a limit is thin."""
+    return np.maximum(link_widths(np.where(np.isfinite(dispatch.capacity), dispatch.capacity, 0.0)), 1.5)
+
+
+def _layer(design: PowerDesign, drawn: Diagram, frame: geometry.Frame, dispatch: Dispatch) -> list[dict[str, Any]]:
+    groups: dict[tuple[float, int], list[Any]] = {}
+    full = np.clip(loading(dispatch), 0.0, 1.0)
+    for curve, width, part in zip(_curves(drawn, frame), _widths(dispatch).tolist(), full.tolist(), strict=True):
+        groups.setdefault((round(2.0 * width) / 2.0, round(_SHADES * part)), []).append(curve)
+    traces = [
+        {**line_trace(curves), "line": {"width": width, "color": scale_colour(shade / _SHADES, UTILISATION_SCALE)}}
+        for (width, shade), curves in sorted(groups.items(), key=lambda item: -item[0][0])
+    ]
+    return [*traces, _bus_trace(design, drawn, frame, dispatch)]
+
+
+def _bus_trace(design: PowerDesign, drawn: Diagram, frame: geometry.Frame, dispatch: Dispatch) -> dict[str, Any]:
+    low, high = price_range(design)
+    small = design.case.n_buses > geometry.DENSE
+    buses, _ = touched(design)
+    own = [k in buses for k in range(design.case.n_buses)]
+    generators: dict[int, list[dict[str, Any]]] = {}
+    for row in generator_rows(design):
+        generators.setdefault(int(row["bus"]), []).append(row)
+    texts = [chart_text("bus", row, generators.get(int(row["bus"]), [])) for row in bus_rows(design)]
+    parts = np.clip((dispatch.price - low) / (high - low), 0.0, 1.0)
+    return {
+        **styles()["map"]["nodes"],
+        "x": plotly_numbers(frame.points[:, 0]),
+        "y": plotly_numbers(frame.points[:, 1]),
+        "text": ["" if small else plotly_text(label) for label in drawn.labels],
+        "textposition": "middle center",
+        "textfont": {"size": 11, "color": INK},
+        "customdata": texts,
+        "marker": {
+            "size": 10 if small else 24,
+            "color": [scale_colour(float(part), PRICE_SCALE) for part in parts],
+            "line": {"color": [GREEN if one else MUTED for one in own], "width": [4.0 if one else 1.2 for one in own]},
+        },
+    }
+
+
+def _edges(design: PowerDesign, drawn: Diagram, frame: geometry.Frame) -> list[dict[str, Any]]:
+    """A green edge around every line that is enlarged."""
+    curves, widths, (_, lines) = _curves(drawn, frame), _widths(design.after), touched(design)
+    return [{**line_trace([curves[k]]), "line": {"width": float(widths[k]) + 7.0, "color": GREEN}} for k in lines]
+
+
+def _scale_trace(design: PowerDesign) -> dict[str, Any]:
+    """The bar that explains the colours of buses."""
+    parts, (low, high) = (0.0, 0.25, 0.5, 0.75, 1.0), price_range(design)
+    words = [number(low + part * (high - low), 3) for part in parts]
+    bar = {"colorscale": colour_scale(PRICE_SCALE), "colorbar": {"tickvals": list(parts), "ticktext": words}}
+    return merged(styles()["map"]["scale"], {"marker": bar})
+
+
+def _hover_trace(design: PowerDesign, drawn: Diagram, frame: geometry.Frame) -> dict[str, Any]:
+    """Invisible points along every line: plotly.js answers near points, not near lines."""
+    points, text = [], []
+    for row, tail, head in zip(line_rows(design), drawn.tail, drawn.head, strict=True):
+        count = geometry.curve_count(frame, int(tail), int(head), spacing=24.0)
+        share = np.linspace(0.15, 0.85, count)[:, None]
+        points.append((1.0 - share) * frame.points[tail] + share * frame.points[head])
+        text += [chart_text("power_line", row)] * count
+    x, y = np.concatenate(points).T
+    return {**styles()["map"]["hover"], "x": plotly_numbers(x), "y": plotly_numbers(y), "text": text}
+
+
+def price_figure(design: PowerDesign) -> Figure:
+    """Prices before and after, by bus."""
+    order = np.argsort(design.after.price, kind="stable")
+    names = [str(one) for one in design.case.bus_number[order].tolist()]
+    data = [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": words,
+            "x": list(range(1, len(order) + 1)),
+            "y": plotly_numbers(dispatch.price[order]),
+            "customdata": names,
+            "line": {"color": colour, "width": 2},
+            "marker": {"size": 5},
+            "hovertemplate": "bus %{customdata}: %{y:.6g}<extra>%{fullData.name}</extra>",
+        }
+        for dispatch, colour, words in ((design.before, MUTED, "before"), (design.after, BLUE, "with the decision"))
+    ]
+    axes = {
+        "xaxis": {"title": {"text": "buses, in order of their price with the decision"}},
+        "yaxis": {"title": {"text": "price per MWh"}},
+    }
+    return make_figure("convergence", data, axes)
+
+
+def way_figure(design: PowerDesign) -> Figure:
+    """Penalised and best exact values by seconds."""
+    exact, penalised = way(design)
+    data = [
+        {
+            "type": "scatter",
+            "mode": mode,
+            "name": words,
+            "x": plotly_numbers(values[:, 0]),
+            "y": plotly_numbers(values[:, 1]),
+            "line": {"color": colour, "width": 2, "shape": shape},
+            "hovertemplate": "%{y:.6g} after %{x:.3g} s<extra>%{fullData.name}</extra>",
+        }
+        for values, words, colour, mode, shape in (
+            (penalised, "penalised value, F", ORANGE, "lines", "linear"),
+            (exact, "best exact value", BLUE, "lines+markers", "hv"),
+        )
+        if len(values)
+    ]
+    layout: dict[str, Any] = {"xaxis": {"title": {"text": "seconds"}}, "yaxis": {"title": {"text": design.goal}}}
+    if len(exact):
+        low, high = float(exact[:, 1].min()), float(exact[:, 1].max())
+        room = 0.3 * (high - low) or 0.05 * abs(high) or 1.0
+        layout["yaxis"]["range"] = plotly_numbers([low - room, high + room])
+    return make_figure("convergence", data, layout)
