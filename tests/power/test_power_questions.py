@@ -17,6 +17,7 @@ from blocc.errors import InputError, OptionError
 from blocc.power import PowerDesign, bid_generators, expand_lines, read_case, set_tariff, solve_opf
 from blocc.power.bidding import producer_revenue
 from blocc.power.market import Additions, Market, Offers
+from blocc.power.second_market import SecondMarket, Terms
 from blocc.result import Status
 
 
@@ -63,6 +64,24 @@ def test_two_offers_agree_with_brute_force(generators: list[int]) -> None:
     assert bids.verify().ok
 
 
+@needs_pglib
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "generators"), [("case118", [30, 40, 45]), ("case300", [11, 28, 29])])
+def test_large_cases_beat_random_offers(name: str, generators: list[int]) -> None:
+    case = read_case(name)
+    bids = bid_generators(case, generators)
+    own, cap = case.places("generators", generators), bids.settings["offer_cap"]
+    market, generator = SecondMarket(case), np.random.default_rng(7)
+    best = -np.inf
+    for share in generator.random((300, len(own))):
+        offers = dict(zip(own.tolist(), (share * cap).tolist(), strict=True))
+        found = market.clear(Terms(offers=offers, price_cap=bids.settings["price_cap"]))
+        best = max(best, -np.inf if found is None else float(found.profit(own).sum()))
+    assert bids.success
+    assert bids.objective >= best
+    assert bids.verify().ok
+
+
 def test_a_monopolist_behind_a_line_has_a_closed_form(three: object) -> None:
     # Only generator 2 can serve what the line of 60 MW does not let through: it offers the cap.
     bids = bid_generators(three, [2], offer_cap=70.0, starts=1)  # type: ignore[arg-type]
@@ -94,6 +113,7 @@ def test_offers_that_make_no_sense_are_refused(three: object) -> None:
         ({"generators": [1, 2]}, "owns every generator"),
         ({"generators": [2], "offer_cap": 20.0}, "offer_cap must not be below the producer's own cost"),
         ({"generators": [2], "offer_cap": 90.0, "price_cap": 80.0}, "price_cap must be above offer_cap"),
+        ({"generators": [2], "start": 3}, "start is no option of a question about electricity; those are starts,"),
         ({"generators": [2], "starts": 0}, "starts must be a whole number"),
         ({"generators": [2], "tolerance": 1.0}, "tolerance must be"),
         ({"generators": [3]}, "has no 3 in service"),

@@ -51,7 +51,7 @@ def bid_generators(
         ``offer_cap``
     :param options: fields of :class:`~blocc.power.power_options.PowerOptions`
     """
-    return _Bidding(case, generators, offer_cap, price_cap, PowerOptions(**options)).run()
+    return _Bidding(case, generators, offer_cap, price_cap, PowerOptions.from_names(options)).run()
 
 
 class _Bidding:

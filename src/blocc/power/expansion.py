@@ -60,7 +60,7 @@ def expand_lines(
     if goal not in GOALS:
         raise OptionError(f"goal must be 'payments' or 'cost', got {goal!r}")
     limits = {"cost": cost, "max_addition": max_addition, "budget": budget, "price_cap": price_cap}
-    return _Expansion(case, lines, limits, goal, PowerOptions(**options)).run()
+    return _Expansion(case, lines, limits, goal, PowerOptions.from_names(options)).run()
 
 
 class _Expansion:

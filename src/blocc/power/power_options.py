@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,15 @@ class PowerOptions:
             raise OptionError(f"tolerance must be a number between 1e-9 and 0.1, got {self.tolerance!r}")
         if self.time_limit is not None:
             as_number("time_limit", self.time_limit, positive=True)
+
+    @classmethod
+    def from_names(cls, given: dict[str, Any]) -> PowerOptions:
+        """Options out of what was given by name."""
+        known = [one.name for one in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise OptionError(f"{name} is no option of a question about electricity; those are {', '.join(known)}")
+        return cls(**given)
 
     def starts_for(self, n_buses: int) -> int:
         """How many descents there are."""

@@ -185,7 +185,8 @@ class Search:
 
     def _share(self, x: Vector) -> Vector:
         low, high = self.question.low, self.question.high
-        return np.clip((x - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+        share = np.clip((x - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+        return self.question.problem.x_set.nearest_flat(share)  # a budget is met to the solver's accuracy
 
     def _enough(self, state: State) -> bool:
         """Whether a descent has had its share: where offers tie, it would probe the tie for ever."""

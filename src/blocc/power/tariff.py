@@ -62,7 +62,7 @@ def set_tariff(
     if not -10.0 <= elasticity < 0.0:
         raise OptionError(f"elasticity must be negative, and not below -10, got {elasticity!r}")
     limits = {"required": required_revenue, "max_charge": max_charge, "reference_price": reference_price}
-    return _Tariff(case, elasticity, goal, limits, zones, PowerOptions(**options)).run()
+    return _Tariff(case, elasticity, goal, limits, zones, PowerOptions.from_names(options)).run()
 
 
 class _Tariff:
