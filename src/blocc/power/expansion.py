@@ -154,7 +154,7 @@ class _Expansion:
         """Search, settle, and put the answer together."""
         if self.clear(self.low) is None:
             raise InputError(f"{self.case.name}: the market has no answer: the least outputs exceed the demand")
-        rules = [] if self.budget is None else [self.unit_cost @ self.addition <= self.budget]
+        rules = [] if self.budget is None else [(self.unit_cost / self.budget) @ self.addition <= 1.0]
         problem = BilevelProblem(
             cp.Minimize(self.objective()), self.market.problem, self.share, rules, name=self.case.name
         )

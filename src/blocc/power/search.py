@@ -27,6 +27,7 @@ STEPS = (1e-5, 1e-4, 1e-3, 1e-2, 0.1)
 #: Weight of the market's own cost against the leader's objective, in the same money: large enough where a tenth of a
 #: unit off the market's optimum cannot gain the leader a whole one.
 _WEIGHT, _MORE, _ATTEMPTS = 10.0, 8.0, 3
+_WITHIN = 1e-5  #: by which a start stays inside of a budget
 _EVALUATIONS, _EACH = 120, 20  #: of one descent, and for every decision
 
 
@@ -186,7 +187,8 @@ class Search:
     def _share(self, x: Vector) -> Vector:
         low, high = self.question.low, self.question.high
         share = np.clip((x - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
-        return self.question.problem.x_set.nearest_flat(share)  # a budget is met to the solver's accuracy
+        # A budget is met to a solver's accuracy, and a start must keep it to a finer one: nothing at all keeps it.
+        return share if self.question.problem.x_set.is_box else (1.0 - _WITHIN) * share
 
     def _enough(self, state: State) -> bool:
         """Whether a descent has had its share: where offers tie, it would probe the tie for ever."""
