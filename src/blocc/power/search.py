@@ -27,7 +27,6 @@ STEPS = (1e-5, 1e-4, 1e-3, 1e-2, 0.1)
 #: Weight of the market's own cost against the leader's objective, in the same money: large enough where a tenth of a
 #: unit off the market's optimum cannot gain the leader a whole one.
 _WEIGHT, _MORE, _ATTEMPTS = 10.0, 8.0, 3
-_WITHIN = 1e-5  #: by which a start stays inside of a budget
 _EVALUATIONS, _EACH = 120, 20  #: of one descent, and for every decision
 
 
@@ -150,8 +149,9 @@ class Search:
             self._check_time()
             left = None if options.time_limit is None else max(options.time_limit - self._seconds, 1e-3)
             self._lowest = np.inf, self._share(x)
+            question.share.value = self._share(x)  # as a value it is projected: a budget is met to a solver's accuracy
             result = question.problem.solve(
-                self._share(x),
+                None,
                 gamma=gamma,
                 tolerance=options.tolerance if question.smooth else max(1e-3, options.tolerance),
                 max_iterations=options.max_iterations,
@@ -186,9 +186,7 @@ class Search:
 
     def _share(self, x: Vector) -> Vector:
         low, high = self.question.low, self.question.high
-        share = np.clip((x - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
-        # A budget is met to a solver's accuracy, and a start must keep it to a finer one: nothing at all keeps it.
-        return share if self.question.problem.x_set.is_box else (1.0 - _WITHIN) * share
+        return np.clip((x - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
 
     def _enough(self, state: State) -> bool:
         """Whether a descent has had its share: where offers tie, it would probe the tie for ever."""
