@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,6 +129,20 @@ def test_a_time_limit_keeps_the_best_offers(three: object) -> None:
     assert bids.status is Status.TIME_LIMIT
     assert not bids.success
     assert np.isfinite(bids.objective)
+
+
+def test_ctrl_c_keeps_the_best_offers(three: object) -> None:
+    def interrupt(step: object) -> None:
+        if not told:
+            os.kill(os.getpid(), signal.SIGINT)
+        told.append(step)
+
+    told: list[object] = []
+    bids = bid_generators(three, [2], offer_cap=70.0, report=interrupt)  # type: ignore[arg-type]
+    assert bids.status is Status.INTERRUPTED
+    assert "best decision so far" in bids.message
+    assert np.isfinite(bids.objective)
+    assert len(told) <= 3
 
 
 # --- expansion ------------------------------------------------------------------------------------------------------
