@@ -47,7 +47,7 @@ def map_figure(design: PowerDesign) -> Figure:
         buttons.append({"label": f"Show: {words}", "method": "update", "args": change})
     layout = {
         "height": int(np.clip(1060.0 * frame.aspect, 380.0, 760.0)),
-        "annotations": [{**bar_title("map"), "text": "price<br>per MWh"}],
+        "annotations": [{**bar_title("map"), "text": "price"}],
         "updatemenus": [{**styles()["map"]["menu"], "buttons": buttons, "active": 0, "yanchor": "bottom"}],
         "margin": {"t": 44},
         "xaxis": {"range": plotly_numbers([frame.low[0], frame.high[0]])},

@@ -53,9 +53,9 @@ def _key_figures(design: PowerDesign) -> list[tuple[str, str, str]]:
     """Each with its title, its value and a detail."""
     before, after = design.before, design.after
     return [
-        (design.goal.capitalize(), number(design.objective, 6), "per hour"),
+        (_headed(design.goal), number(design.objective, 6), "per hour"),
         ("Before", number(design.objective_before, 6), "per hour"),
-        *((name.capitalize(), number(value, 6), "with the decision") for name, value in design.figures.items()),
+        *((_headed(name), number(value, 6), "with the decision") for name, value in design.figures.items()),
         ("Cost of generation", number(after.cost, 6), f"before {number(before.cost, 6)}"),
         (
             "Prices",
@@ -67,6 +67,10 @@ def _key_figures(design: PowerDesign) -> list[tuple[str, str, str]]:
     ]
 
 
+def _headed(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
 def _tables(design: PowerDesign) -> dict[str, PageTable]:
     decisions, lines = decision_rows(design), line_rows(design)
     full = np.argsort([-row["loading_after"] for row in lines], kind="stable")[:MOST_ROWS]
@@ -74,7 +78,7 @@ def _tables(design: PowerDesign) -> dict[str, PageTable]:
         "decisions": _table(
             "decisions",
             decisions,
-            {"name": ("Decision", "text"), "value": ("Value", ""), "before": ("Before", ""), "high": ("Most", "")},
+            {"name": ("Decision", "text"), "value": ("Value", "fine"), "before": ("Before", ""), "high": ("Most", "")},
         ),
         "generators": _table(
             "generators",
