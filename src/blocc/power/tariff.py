@@ -30,6 +30,8 @@ _LEVELS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
 _RANDOM = 12
 #: A goal that misses its revenue by this share or more has no value.
 _MISSED = 1e-6
+#: A revenue this many times the best candidate's is refused at once.
+_FAR = 1.5
 
 
 def set_tariff(
@@ -168,13 +170,27 @@ class _Tariff:
         question = Question(
             self.problem(), self.low, self.high, self.value, lower, project, none, self.share, always, smooth=True
         )
+        candidates = self._candidates()
+        self._check_required(candidates)
         search = Search(question, self.options, self.case.n_buses)
-        found = search.run(self._candidates())
+        found = search.run(candidates)
         if not np.isfinite(found.value) and found.stopped is None:
             raise OptionError(
                 f"required_revenue must be attainable: no charge was found that brings in {self.required:.6g} per hour"
             )
         return conclude(self.case, found, found.x, self._answer(found.x), search.began, self._settings())
+
+    def _check_required(self, candidates: list[Float[NDArray, " zones"]]) -> None:
+        """Refuse a revenue that is far from what any candidate brings in, before a search for it."""
+        if self.required is None:
+            return
+        cleared = [(charge, self.clear(charge)) for charge in candidates]
+        most = max(0.0 if one is None else self.revenue(one, charge) for charge, one in cleared)
+        if self.required > _FAR * most:
+            raise OptionError(
+                f"required_revenue must be attainable: charges bring in about {most:.6g} per hour at most, "
+                f"got {self.required:.6g}"
+            )
 
     def _candidates(self) -> list[Float[NDArray, " zones"]]:
         generator, n = np.random.default_rng(self.options.seed), len(self.zones)
