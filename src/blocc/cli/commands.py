@@ -319,9 +319,6 @@ def build_app() -> typer.Typer:
     app.callback(help=_ABOUT)(_root)
     app.add_typer(build_network_app(), name="network")
     app.add_typer(build_roads_app(), name="roads")
-<<<<<<< HEAD
-    app.add_typer(build_examples_app(), name="examples")
-=======
     app.add_typer(build_power_app(), name="power")
->>>>>>> 77bb411 (Add line expansion and tariffs, reports, a page and the command line for electricity markets)
+    app.add_typer(build_examples_app(), name="examples")
     return app
