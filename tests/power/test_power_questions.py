@@ -94,11 +94,11 @@ def test_a_monopolist_behind_a_line_has_a_closed_form(three: object) -> None:
     assert set(bids.flows) == {1, 2, 3}
 
 
-@pytest.mark.parametrize("squares", [0.0, 0.05])
-def test_revenue_by_strong_duality_is_price_times_quantity(tmp_path: Path, squares: float) -> None:
-    text = THREE.replace("60 60 60 0 0 1", "60 60 60 0.9 5 1").replace(
-        "2 0 0 3 0.0 10.0 0.0;", f"2 0 0 3 {squares} 10.0 0.0;"
-    )
+@pytest.mark.parametrize("cost", ["2 0 0 3 0.0 10.0 0.0", "2 0 0 3 0.05 10.0 7.0", "1 0 0 3 0 0 60 600 200 3400"])
+def test_revenue_by_strong_duality_is_price_times_quantity(tmp_path: Path, cost: str) -> None:
+    text = THREE.replace("60 60 60 0 0 1", "60 60 60 0.9 5 1").replace("2 0 0 3 0.0 10.0 0.0;", f"{cost};")
+    if cost.startswith("1"):
+        text = text.replace("2 0 0 3 0.0 40.0 5.0;", "2 0 0 3 0.0 40.0 5.0 0 0 0;")
     case = read_case(written(tmp_path, text), branch_model="matpower")
     own, price = np.array([1]), cp.Parameter(1, value=[33.0])
     market = Market(case, offers=Offers(own, price), price_cap=300.0)
@@ -129,6 +129,22 @@ def test_a_time_limit_keeps_the_best_offers(three: object) -> None:
     assert bids.status is Status.TIME_LIMIT
     assert not bids.success
     assert np.isfinite(bids.objective)
+
+
+def test_an_answer_that_one_solver_cannot_confirm_is_kept_but_not_certified(
+    three: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(market: Market) -> object:
+        if market.offers is None:
+            return solve(market)
+        raise InputError("the cone solver ends with something else")
+
+    solve = Market.solve
+    monkeypatch.setattr(Market, "solve", fails)
+    bids = bid_generators(three, [2], offer_cap=70.0, starts=1)  # type: ignore[arg-type]
+    assert bids.status is Status.STALLED
+    assert "market: two solvers" in bids.message
+    np.testing.assert_allclose(bids.decisions[0].value, 70.0, rtol=1e-2)
 
 
 def test_ctrl_c_keeps_the_best_offers(three: object) -> None:

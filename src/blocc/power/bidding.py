@@ -16,10 +16,9 @@ from blocc._lib.arrays import Float, Int, NDArray
 from blocc.cvxpy import BilevelProblem, dual
 from blocc.errors import InputError, OptionError
 from blocc.power.case import PowerCase
-from blocc.power.checks import AGREED, relative
 from blocc.power.dispatch import Dispatch
 from blocc.power.market import Market, Offers
-from blocc.power.outcome import Answer, conclude, price_limits
+from blocc.power.outcome import Answer, cleared_by_both, conclude, price_limits, same_value
 from blocc.power.power_design import Decision, PowerDesign
 from blocc.power.power_options import PowerOptions
 from blocc.power.search import STEPS, Question, Search, shares
@@ -107,7 +106,7 @@ class _Bidding:
     def agrees(self, offers: Float[NDArray, " own"]) -> bool:
         """Whether the market in CVXPY pays the same."""
         self.share.value = (offers - self.low) / (self.high - self.low)
-        return relative(float(self.market.solve().profit(self.own).sum()), -self.value(offers)) <= AGREED
+        return same_value(self.market, lambda one: float(one.profit(self.own).sum()), -self.value(offers))
 
     def lower(self, offers: Float[NDArray, " own"]) -> float:
         """What the market minimises at these offers."""
@@ -164,8 +163,8 @@ class _Bidding:
     def _answer(self, offers: Float[NDArray, " own"]) -> Answer:
         case, market = self.case, self.market
         self.share.value = (offers - self.low) / (self.high - self.low)
-        after = market.solve()
         second = self.second.clear(self.terms(offers))
+        after = cleared_by_both(market, second)
         owned = lambda dispatch: float(dispatch.profit(self.own).sum())  # noqa: E731
         names = [
             f"generator {case.generator_number[place]} at bus {case.bus_number[case.generator_bus[place]]}"

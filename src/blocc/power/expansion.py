@@ -12,10 +12,9 @@ from blocc._lib.checks import as_float_array, as_number
 from blocc.cvxpy import BilevelProblem, dual
 from blocc.errors import InputError, OptionError
 from blocc.power.case import PowerCase
-from blocc.power.checks import AGREED, relative
 from blocc.power.dispatch import Dispatch
 from blocc.power.market import Additions, Market
-from blocc.power.outcome import Answer, conclude
+from blocc.power.outcome import Answer, cleared_by_both, conclude, same_value
 from blocc.power.power_design import Decision, PowerDesign
 from blocc.power.power_options import PowerOptions
 from blocc.power.search import Question, Search, shares
@@ -135,7 +134,7 @@ class _Expansion:
         """Whether the market in CVXPY leads to the same value."""
         self.share.value = addition / np.maximum(self.high, 1e-300)
         other = self.achieved(self.clear(addition), addition)
-        return relative(self.achieved(self.market.solve(), addition), other) <= AGREED
+        return same_value(self.market, lambda one: self.achieved(one, addition), other)
 
     def project(self, addition: Float[NDArray, " lines"]) -> Float[NDArray, " lines"]:
         """The nearest addition within the limits; where the budget is broken, all are reduced by one price."""
@@ -178,7 +177,8 @@ class _Expansion:
     def _answer(self, addition: Float[NDArray, " lines"]) -> Answer:
         case = self.case
         self.share.value = addition / np.maximum(self.high, 1e-300)
-        after, second = self.market.solve(), self.clear(addition)
+        second = self.clear(addition)
+        after = cleared_by_both(self.market, second)
         ends = [(case.bus_number[case.line_from[k]], case.bus_number[case.line_to[k]]) for k in self.lines]
         numbers = case.line_number[self.lines]
         decisions = tuple(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.checks import as_number
-from blocc.errors import OptionError
+from blocc.errors import InputError, OptionError
 from blocc.outer.monitor import StopReason
 from blocc.power.case import PowerCase
 from blocc.power.checks import AGREED, certificate_checks, relative
 from blocc.power.dispatch import Dispatch
+from blocc.power.market import Market
 from blocc.power.power_design import Decision, PowerCertificate, PowerDesign
 from blocc.power.search import Found
 from blocc.result import Status
@@ -59,6 +61,24 @@ def price_limits(
     return offer, price
 
 
+def cleared_by_both(market: Market, second: Dispatch | None) -> Dispatch:
+    """The market's answer in CVXPY; the second solver's where Clarabel finds none, which no certificate will accept."""
+    try:
+        return market.solve()
+    except InputError:
+        if second is None:
+            raise
+        return second
+
+
+def same_value(market: Market, value_of: Callable[[Dispatch], float], other: float) -> bool:
+    """Whether the market in CVXPY leads to the same value as the second solver."""
+    try:
+        return relative(value_of(market.solve()), other) <= AGREED
+    except InputError:
+        return False
+
+
 def conclude(
     case: PowerCase,
     found: Found,
@@ -70,6 +90,8 @@ def conclude(
     """The result, judged by its certificate."""
     after, second, total = answer.after, answer.second, max(1.0, float(np.abs(answer.after.demand).sum()))
     low, high = (np.array([getattr(one, name) for one in answer.decisions]) for name in ("low", "high"))
+    if after is second:  # nothing to compare
+        second = None
     outside = np.maximum(low - decision, decision - high) / np.maximum(high - low, 1e-12)
     certificate = PowerCertificate(
         balance=after.imbalance / total,

@@ -19,7 +19,7 @@ from blocc.errors import OptionError
 from blocc.power.case import PowerCase
 from blocc.power.dispatch import Dispatch
 from blocc.power.market import Elastic, Market
-from blocc.power.outcome import Answer, conclude
+from blocc.power.outcome import Answer, cleared_by_both, conclude
 from blocc.power.power_design import Decision, PowerDesign
 from blocc.power.power_options import PowerOptions
 from blocc.power.search import Question, Search, shares
@@ -203,7 +203,8 @@ class _Tariff:
         self.share.value = np.zeros(len(charge))
         before = self.market.solve()
         self.share.value = charge / self.high
-        after, second = self.market.solve(), self.clear(charge)
+        second = self.clear(charge)
+        after = cleared_by_both(self.market, second)
         decisions = tuple(
             Decision(f"zone {name}", k, float(value), 0.0, 0.0, float(most))
             for k, (name, value, most) in enumerate(zip(self.zones, charge, self.high, strict=True), start=1)
