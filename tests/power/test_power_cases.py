@@ -153,3 +153,19 @@ def test_numbers_that_a_case_does_not_have_are_refused(tmp_path: Path) -> None:
     for numbers, words in (([7], "has no 7 in service; it has 1, 2"), ([1, 1], "given twice"), ("x", "must be 'all'")):
         with pytest.raises(BloccError, match=words):
             case.places("generators", numbers)
+
+
+def test_broken_files_end_with_a_case_or_an_error_of_ours(tmp_path: Path) -> None:
+    generator = np.random.default_rng(1)
+    pieces = ["0", "-1", "1e308", "NaN", "Inf", ";", "]", "", "%", "mpc.bus = [];", "1 2 3", "'a'", "\n"]
+    refused = 0
+    for _ in range(60):
+        words = THREE.split(" ")
+        for at in generator.integers(len(words), size=2):
+            words[at] = pieces[generator.integers(len(pieces))]
+        text = " ".join(words)
+        try:
+            read_case(written(tmp_path, text[: generator.integers(len(text) // 2, 2 * len(text))]))
+        except BloccError:
+            refused += 1
+    assert 20 < refused < 60
