@@ -76,6 +76,8 @@ def test_a_case_written_by_hand_has_the_prices_of_its_ring(tmp_path: Path) -> No
         ("1 200 0;", "1 200 300;", "mpc.gen, row 1: PMIN 300 is above PMAX 200"),
         ("2 0 0 3 0.0 10.0 0.0;", "3 0 0 3 0.0 10.0 0.0;", "mpc.gencost, row 1: model 3 is neither 1 nor 2"),
         ("2 0 0 3 0.0 10.0 0.0;", "2 0 0 3 -1.0 10.0 0.0;", "mpc.gencost, row 1: -1 p.2 is not convex"),
+        ("2 0 0 3 0.0 10.0 0.0;", "2 0 0 3 0.0 NaN 0.0;", "mpc.gencost, row 1: a cost is not a finite number"),
+        ("2 0 0 3 0.0 10.0 0.0;", "2 0 0 4 0.0 10.0 0.0;", "mpc.gencost, row 1: NCOST 4 does not fit 3 numbers"),
         ("2 3 0.0 0.1 0 80", "2 3 0.0 0.0 0 80", "mpc.branch, row 2: the reactance BR_X is 0"),
         ("  2 1 50.0", "  1 1 50.0", "mpc.bus has a bus number twice"),
         ("1 3 0.0 0.1 0 60", "1 7 0.0 0.1 0 60", "mpc.branch, row 3: there is no bus 7"),

@@ -202,17 +202,29 @@ class _Reader:
         total = len(self.frames.gen)
         if len(frame) not in (total, 2 * total):
             raise InputError(f"{self.path}: mpc.gencost has {len(frame)} rows, and mpc.gen {total}")
-        numbers = np.nan_to_num(np.asarray(frame, dtype=np.float64))
+        try:
+            numbers = np.asarray(frame, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{self.path}: mpc.gencost: {error}") from error
+        if numbers.shape[1] < 5:
+            raise InputError(f"{self.path}: mpc.gencost has {numbers.shape[1]} columns; a cost needs 5 or more")
         square, linear, fixed = (np.zeros(len(rows)) for _ in range(3))
         segments: dict[int, Segments] = {}
         for place, row in enumerate(rows):
-            model, count, entries = int(numbers[row - 1, 0]), int(numbers[row - 1, 3]), numbers[row - 1, 4:]
-            if model == 1:
-                segments[place] = self._segments(row, entries[: 2 * count])
-            elif model == 2:
-                square[place], linear[place], fixed[place] = self._polynomial(row, entries[:count])
+            where = f"{self.path}: mpc.gencost, row {row}"
+            model, count, entries = numbers[row - 1, 0], numbers[row - 1, 3], numbers[row - 1, 4:]
+            if model not in (1.0, 2.0):
+                raise InputError(f"{where}: model {model:g} is neither 1 nor 2")
+            needed = (2 if model == 1.0 else 1) * count
+            if not (needed >= 1 and needed == round(needed) and needed <= len(entries)):
+                raise InputError(f"{where}: NCOST {count:g} does not fit {len(entries)} numbers")
+            own = entries[: int(needed)]  # rows of fewer numbers than others end with none
+            if not np.isfinite(own).all():
+                raise InputError(f"{where}: a cost is not a finite number")
+            if model == 1.0:
+                segments[place] = self._segments(row, own)
             else:
-                raise InputError(f"{self.path}: mpc.gencost, row {row}: model {model} is neither 1 nor 2")
+                square[place], linear[place], fixed[place] = self._polynomial(row, own)
         return square, linear, fixed, segments
 
     def _polynomial(self, row: int, entries: Any) -> tuple[float, float, float]:
