@@ -7,6 +7,7 @@ subject to  demand + what leaves each bus - generation = 0     (its multiplier: 
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,7 +186,9 @@ class Market:
         """The market's answer at the parameters' values, by Clarabel as CVXPY calls it."""
         for accuracy in _ACCURACIES:
             settings = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), accuracy)
-            self.problem.solve(solver=cp.CLARABEL, **settings)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that this accuracy cannot be had: the next one is tried
+                self.problem.solve(solver=cp.CLARABEL, **settings)
             if self.problem.status == cp.OPTIMAL:
                 return self.dispatch()
         name = self.case.name
