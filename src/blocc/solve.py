@@ -14,7 +14,7 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray, PyTree
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
-from blocc._lib.tracing import is_traced
+from blocc._lib.tracing import holds_tracers, is_traced
 from blocc.errors import OptionError
 from blocc.inner.choice import suited
 from blocc.options import OptionNumbers, Options, make_options
@@ -174,7 +174,7 @@ def start_in(problem: HasSet, x0: PyTree | None, name: str = "x0") -> Float[NDAr
     """Flatten a start and make sure that it lies in X."""
     if x0 is None:
         return problem.x_set.interior_flat()
-    if is_traced(x0):
+    if holds_tracers(x0):
         raise OptionError(
             f"{name} is being traced by JAX (jax.grad, jax.jit or jax.vmap), and a start must be numbers: the answer "
             "is no smooth function of it, only of the data, through blocc.solve_differentiable(problem, data)"
@@ -182,9 +182,10 @@ def start_in(problem: HasSet, x0: PyTree | None, name: str = "x0") -> Float[NDAr
     flat = problem.x_set.ravel(x0, name)
     if not np.isfinite(flat).all():
         raise OptionError(f"{name} must be finite")
-    if not problem.x_set.contains(x0, 1e-7):
-        away = problem.x_set.distance(x0)
+    nearest = problem.x_set.nearest_flat(flat)
+    away = float(np.linalg.norm(nearest - flat))
+    if away > 1e-7 * (1.0 + float(np.abs(flat).max(initial=0.0))):
         raise OptionError(
             f"{name} lies outside x_set, {away:.3g} away from it; the nearest member is problem.x_set.project({name})"
         )
-    return np.asarray(problem.x_set.ravel(problem.x_set.project(x0)))
+    return nearest

@@ -36,12 +36,14 @@ class Traced(NamedTuple):
     digest: str
 
 
-def is_traced(*trees: PyTree) -> bool:
-    """Whether any leaf is a stand-in that ``jax.jit``, ``grad`` or ``vmap`` has put in the place of numbers.
+def holds_tracers(*trees: PyTree) -> bool:
+    """Whether any leaf is a stand-in that ``jax.jit``, ``grad`` or ``vmap`` has put in the place of numbers."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
-    Also True wherever JAX is recording operations instead of computing: plain numbers become stand-ins there.
-    """
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in (*jax.tree.leaves(trees), jax.device_put(np.zeros(()))))
+
+def is_traced(*trees: PyTree) -> bool:
+    """The same, and True wherever JAX is recording operations instead of computing: all numbers become stand-ins."""
+    return holds_tracers(*trees, jax.device_put(np.zeros(())))
 
 
 def tracer() -> str:
