@@ -116,6 +116,10 @@ def test_the_answer_is_that_of_a_conic_solver(name):
     found = solver(case(name).flat, choose_oracles(case(name), "auto")[0])(x=X, tolerance=1e-8)
     assert found.code == InnerCode.CONVERGED
     assert np.abs(flat_y(case(name), found.y) - exact).max() < (1e-5 if "groups" in name else 1e-6)
+    if "groups" in name:  # as users are shown them, groups are zero or not
+        shown, norms = case(name).y_set.shown(found.y), np.linalg.norm(exact.reshape(4, 2), axis=1)
+        assert ((shown == 0.0).all(axis=1) == (norms < 1e-6)).all()
+        assert 0 < (norms < 1e-6).sum() < 4
     assert float(found.objective) == pytest.approx(value, rel=1e-6)
     assert 0 < (np.abs(exact) < 1e-6).sum() < N
 
@@ -164,7 +168,7 @@ def test_the_leader_tunes_the_weight(name):
     assert np.abs(np.ravel(found.y) - exact).max() < 1e-5
     zeros = np.abs(exact) < 1e-7
     assert zeros.any()
-    assert np.abs(np.ravel(found.y)[zeros]).max() <= (2e-9 if name == "groups" else 0.0)  # entries are zero, not small
+    assert (np.ravel(found.y)[zeros] == 0.0).all()  # not just small
     assert found.y.shape == target.y_set.template.shape
     assert found.lower_value == pytest.approx(value, rel=1e-6)
     assert set(found.multipliers.inequality) == {"budget", "first"}

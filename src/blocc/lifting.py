@@ -18,6 +18,8 @@ from blocc.terms import FlatFunction, GroupL2, Terms
 
 #: Smallest number that stands for the norm of a group: at zero itself a cone has no derivative.
 _TIP = 1e-9
+#: Groups with smaller numbers are zero: what else is left of them is the tip and what solvers are off by.
+_NOTHING = 10.0 * _TIP
 
 
 class _Groups(NamedTuple):
@@ -110,6 +112,29 @@ class Lifted(ConvexSet):
     def unravel(self, flat: Vector) -> PyTree:
         """The member y alone."""
         return self.within.unravel(self.visible_flat(flat))
+
+    def shown(self, flat: Vector) -> PyTree:
+        """The member y alone, in NumPy, with groups at the tips of their cones where they belong: at zero."""
+        point = np.asarray(flat)
+        visible = np.array(self.visible_flat(point))
+        for group in self._groups:
+            members = visible[group.members].reshape(-1, group.shape[-1])
+            members[point[group.norms] <= _NOTHING] = 0.0
+        return self.within.shown(visible)
+
+    def descended_flat(self, flat: Float[NDArray, " size"], slope: Float[NDArray, " size"]) -> Float[NDArray, " size"]:
+        """The same member with groups that are zero moved to the lowest place in the tips of their cones."""
+        found = flat.copy()
+        for group in self._groups:
+            parts = [part for part in (group.members, group.negative) if part is not None]
+            down = np.concatenate([-slope[part].reshape(-1, group.shape[-1]) for part in parts], axis=1)
+            down = np.maximum(down, 0.0) if group.negative is not None else down
+            length = np.linalg.norm(down, axis=1, keepdims=True)
+            zero = (flat[group.norms] <= _TIP)[:, None] & (length > 0.0)
+            moved = np.where(zero, _TIP * down / np.where(zero, length, 1.0), 0.0)
+            for part, change in zip(parts, np.split(moved, len(parts), axis=1), strict=True):
+                found[part] += change.ravel()
+        return found
 
     @property
     def is_smooth(self) -> bool:

@@ -105,6 +105,14 @@ class ConvexSet(ABC):
             start += leaf.size
         return jax.tree.unflatten(structure, pieces)
 
+    def shown(self, flat: Vector) -> PyTree:
+        """A member as a user is shown it: in NumPy, without what hidden variables leave of zeros."""
+        return jax.tree.map(np.asarray, self.unravel(np.asarray(flat)))
+
+    def descended_flat(self, flat: Float[NDArray, " size"], slope: Float[NDArray, " size"]) -> Float[NDArray, " size"]:
+        """The lowest member, by a slope, of all that :meth:`shown` shows alike: in most sets this one alone."""
+        return flat
+
     def nearest_flat(self, point: Float[NDArray, " size"]) -> Float[NDArray, " size"]:
         """The same as :meth:`project_flat` in NumPy: nothing is compiled for a box."""
         if self.is_box:

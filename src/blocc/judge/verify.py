@@ -25,7 +25,7 @@ from blocc.judge.second_opinion import SecondOpinion
 from blocc.judge.status_claim import ABOUT_THE_PROBLEM, PROBED, WITHOUT_ANSWER, Claim
 from blocc.judge.verdict import Judge, Verdict, below_tolerance
 from blocc.judge.verification import Check, Verification
-from blocc.lagrangian import Multipliers, figures
+from blocc.lagrangian import Multipliers, expand, figures, weights
 from blocc.outer.nonsmooth.smoothing import kinks_of, smoothed
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
@@ -104,6 +104,10 @@ class _Verifier:
             self._add("shapes", "those of the problem", str(error), False)
             return False
         self._add("shapes", "those of the problem", "the same", True)
+        if not self.flat.y_set.is_smooth and all(np.isfinite(part).all() for part in (self.x, self.y, *self.prices)):
+            # A zero may stand for any point of a tiny tip: the one that is meant is the lowest.
+            slope = expand(self.flat, self.x, self.y, self.prices, weights(self.flat)).gradient_y
+            self.y = self.flat.y_set.descended_flat(self.y, np.asarray(slope))
         return True
 
     def _sets(self) -> None:

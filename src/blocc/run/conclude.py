@@ -136,7 +136,7 @@ def with_verdict(problem: BilevelProblem, result: Result, verdict: Verdict, radi
     return replace(
         result,
         x=jax.tree.map(np.asarray, problem.x_set.unravel(value.x)),
-        y=jax.tree.map(np.asarray, problem.y_set.unravel(value.y)),
+        y=problem.y_set.shown(value.y),
         multipliers=prices,
         upper_value=value.upper,
         lower_value=float(told.lower),
