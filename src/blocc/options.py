@@ -18,8 +18,8 @@ class Options:
     """Everything that can be set by hand; every default is automatic.
 
     gamma: "auto" (continuation until the penalty hides nothing) or a number, kept fixed as in the paper.
-    inner: "auto", "interior-point", "sparse-interior-point", "maxmin", "single-loop", "pdhg", "newton-cg", or
-        an oracle object.
+    inner: "auto", "interior-point", "sparse-interior-point", "maxmin", "single-loop", "published", "pdhg",
+        "newton-cg", or an oracle object.
     outer: "auto" (quasi-Newton, spectral and kink methods as needed) or "pgd" (Algorithm 1 as published).
     step: length eta of a step of "pgd".
     tolerance: of the penalty gap, of ||yF - yg|| and of the stationarity of x, relative to the problem's size.
@@ -87,10 +87,10 @@ class OptionNumbers(TypedDict, total=False):
     seed: int
 
 
-#: Named settings. "paper": Algorithms 1 and 2 with the fixed steps of the toy experiment.
+#: Named settings. "paper": Algorithms 1 and 2 with the fixed gamma and steps of the toy experiment, inner ones too.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    "paper": {"outer": "pgd", "inner": "maxmin", "gamma": 5.0, "step": 0.01, "max_iterations": 20_000},
+    "paper": {"outer": "pgd", "inner": "published", "gamma": 5.0, "step": 0.01, "max_iterations": 20_000},
 }
 
 

@@ -166,7 +166,8 @@ def evaluate(
 ) -> Evaluation:
     """F_gamma(x), its gradient and both answers. Pure; ``warm`` is :func:`cold_pair` or an earlier evaluation's."""
     # The oracle never sees a large gamma: it solves (f + gamma g) / max(1, gamma), and the result is scaled back.
-    norm = jnp.maximum(1.0, gamma)
+    # One whose step lengths were given by hand is the exception: they are steps on the Lagrangian as written.
+    norm = jnp.ones_like(gamma) if oracle.takes_as_written() else jnp.maximum(1.0, gamma)
     both = Weights(
         jnp.stack([jnp.zeros_like(gamma), 1.0 / norm]),
         jnp.stack([jnp.ones_like(gamma), gamma / norm]),

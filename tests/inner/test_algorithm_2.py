@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from blocc._lib.precision import double_precision
 from blocc.errors import OptionError
+from blocc.inner import algorithm_2
 from blocc.inner.algorithm_2 import MaxMin
+from blocc.inner.choice import choose_oracles
 from blocc.inner.protocol import InnerCode, InnerOracle
+from blocc.lagrangian import weights
+from blocc.options import make_options
+from blocc.penalty import cold_pair, evaluate, no_leader
+from blocc.problem import BilevelProblem
+from blocc.problems.toy import toy_problem
+from blocc.sets import Box, Reals
 from inner_random_problems import (
     FAMILIES,
     infeasible_problems,
@@ -127,7 +138,16 @@ def test_a_hundred_thousand_variables():
 
 
 @pytest.mark.parametrize(
-    "options", [{"steps_y": 0}, {"iterations": -1}, {"primal_step": 0.0}, {"dual_step": float("inf")}], ids=str
+    "options",
+    [
+        {"steps_y": 0},
+        {"iterations": -1},
+        {"primal_step": 0.0},
+        {"dual_step": float("inf")},
+        {"iterations": (1, 0)},
+        {"dual_step": (1.0,)},
+    ],
+    ids=str,
 )
 def test_impossible_options(options):
     with pytest.raises(OptionError, match=next(iter(options))):
@@ -137,3 +157,61 @@ def test_impossible_options(options):
 def test_protocol():
     assert isinstance(MaxMin(), InnerOracle)
     assert MaxMin.single_loop(iterations=5) == MaxMin(accelerated=False, steps_y=1, iterations=5)
+
+
+def test_given_steps_are_steps_on_the_lagrangians_as_written():
+    """T steps on L_g and on L_F, counted and measured apart, against the same in plain NumPy; gamma divides nothing."""
+    gamma, x = 4.0, 0.8
+    problem = BilevelProblem(
+        upper=lambda x, y: (y - 3.0) ** 2 + x * y,
+        lower=lambda x, y: (y - 2.0 * x) ** 2,
+        inequality=lambda x, y: y - x,
+        x_set=Box(0.0, 3.0),
+        y_set=Reals(),
+    )
+    counts, primal, dual = (7, 11), (0.1, 0.03), (0.2, 0.4)
+    oracle = MaxMin.single_loop(iterations=counts, primal_step=primal, dual_step=dual)
+    flat = problem.flat
+    with double_precision():
+        cold, leader = cold_pair(flat, oracle), no_leader(flat)
+        numbers = (jnp.asarray(gamma), leader, cold, jnp.asarray(1e-8))
+        found = jax.jit(lambda x, *more: evaluate(flat, oracle, x, *more))(jnp.array([x]), *numbers)
+    for index, solution in enumerate((found.follower, found.penalised)):
+        y = mu = 0.0
+        for _ in range(counts[index]):
+            slope = 2.0 * (y - 2.0 * x) if index == 0 else 2.0 * (y - 3.0) + x + gamma * 2.0 * (y - 2.0 * x)
+            y = y - primal[index] * (slope + mu)
+            mu = max(0.0, mu + dual[index] * (y - x))
+        assert int(solution.iterations) == counts[index]
+        assert float(solution.y[0]) == pytest.approx(y, rel=1e-12)
+        assert float(solution.multipliers.inequality[0]) == pytest.approx(mu, rel=1e-12)
+
+
+def test_a_restart_of_the_momentum_begins_at_the_new_multipliers():
+    problem = random_problem(5, **FAMILIES["affine"])
+    flat, oracle = problem.flat, MaxMin()
+    with double_precision():
+        w, x = weights(flat), jnp.zeros(flat.n_x)
+        rows = flat.n_inequality + flat.n_equality
+        steps = algorithm_2._Steps(jnp.asarray(0.01), jnp.asarray(0.01), jnp.asarray(1))
+        # Momentum of this age that points away from the ascent direction must be dropped.
+        now = algorithm_2._Iterate(
+            jnp.asarray(flat.y_set.interior_flat()),
+            jnp.full(rows, 5.0),
+            jnp.full(rows, 50.0),
+            jnp.asarray(30),
+            jnp.asarray(0.01),
+        )
+        after = oracle._iterate(flat, x, w, now, steps, adaptive=True)
+        kept = oracle._iterate(flat, x, w, now._replace(previous=now.prices), steps, adaptive=True)
+    assert int(after.age) == 0
+    np.testing.assert_array_equal(after.previous, after.prices)
+    assert int(kept.age) == 31
+    np.testing.assert_array_equal(kept.previous, now.prices)
+
+
+def test_the_papers_preset_has_fixed_inner_steps():
+    (oracle,) = choose_oracles(toy_problem(), make_options("paper", {}).inner)
+    assert oracle == MaxMin.single_loop(iterations=100, primal_step=0.1, dual_step=0.1)
+    assert oracle.takes_as_written()
+    assert not MaxMin(iterations=5).takes_as_written()

@@ -9,7 +9,8 @@ constraints:
     mu_{t+1} = [half + dual_step gc(y)]_+                      (without [.]_+ for equalities)
 
 The dual function is ``l^2 / alpha`` smooth (l the norm of the constraints' Jacobian, alpha the strong convexity in
-y), so the safe dual step is ``alpha / l^2``. With a fixed number of iterations this is the algorithm as published.
+y), so the safe dual step is ``alpha / l^2``. With a fixed number of iterations this is the algorithm as published, and
+steps given by hand are steps on the Lagrangians as they are written: L_F is not divided by gamma for them.
 Otherwise it stops on the KKT residuals, re-estimates its constants as it goes, restarts the momentum when it points
 the wrong way, and falls back to smaller steps when the residual grows.
 """
@@ -40,6 +41,10 @@ from blocc.inner.first_order import (
 )
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights, exactly, gradient_y, zero_multipliers
+
+#: A number for both Lagrangians, or one for L_g and one for L_F: Algorithm 1 has eta_g, T_g and eta_F, T_F.
+Count = int | tuple[int, int]
+Length = float | tuple[float, float]
 
 
 class MaxMinWarm(NamedTuple):
@@ -79,11 +84,13 @@ class _State(NamedTuple):
 class MaxMin(InnerOracle):
     """Algorithm 2 of the BLOCC paper, "MaxMin(T, T_y)".
 
+    ``steps_y``, ``primal_step``, ``dual_step`` and ``iterations`` may be pairs: for L_g, and for L_F.
+
     :param accelerated: momentum on the multipliers; for general convex gc
     :param steps_y: T_y, gradient steps in y for each step of the multipliers; None: about the condition number of the
         Lagrangian in y, at most ``max_steps_y``
-    :param primal_step: step length in y; None: 1 / (Lipschitz constant of dL/dy)
-    :param dual_step: step length of the multipliers; None: strong convexity / (norm of the Jacobian)^2
+    :param primal_step: step length in y, on L_g and L_F as they are written; None: 1 / (Lipschitz constant of dL/dy)
+    :param dual_step: step length of the multipliers, likewise; None: strong convexity / (norm of the Jacobian)^2
     :param iterations: T, the paper's fixed count, without any stopping test, restart or safeguard; None: stop on the
         KKT residuals
     :param max_iterations: most steps of the multipliers when ``iterations`` is None
@@ -95,10 +102,10 @@ class MaxMin(InnerOracle):
     finest = 1e-10
 
     accelerated: bool = True
-    steps_y: int | None = None
-    primal_step: float | None = None
-    dual_step: float | None = None
-    iterations: int | None = None
+    steps_y: Count | None = None
+    primal_step: Length | None = None
+    dual_step: Length | None = None
+    iterations: Count | None = None
     max_iterations: int = 20_000
     max_steps_y: int = 50
     check_every: int = 20
@@ -106,13 +113,15 @@ class MaxMin(InnerOracle):
 
     def __post_init__(self) -> None:
         for name in ("steps_y", "iterations", "max_iterations", "max_steps_y", "check_every", "estimate_every"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise OptionError(f"{name} must be a positive integer, got {value!r}")
+            given = getattr(self, name)
+            paired = name in ("steps_y", "iterations")
+            if not all(isinstance(value, int) and value >= 1 for value in _each(given, paired)):
+                or_pair = ", or a pair of them for L_g and L_F" if paired else ""
+                raise OptionError(f"{name} must be a positive integer{or_pair}, got {given!r}")
         for name in ("primal_step", "dual_step"):
-            value = getattr(self, name)
-            if value is not None and not 0.0 < value < float("inf"):
-                raise OptionError(f"{name} must be a positive number, got {value!r}")
+            given = getattr(self, name)
+            if not all(isinstance(value, int | float) and 0.0 < value < float("inf") for value in _each(given)):
+                raise OptionError(f"{name} must be a positive number, or a pair of them for L_g and L_F, got {given!r}")
 
     @classmethod
     def single_loop(cls, **options: Any) -> MaxMin:
@@ -122,6 +131,10 @@ class MaxMin(InnerOracle):
         is strongly convex in y.
         """
         return cls(accelerated=False, steps_y=1, **options)
+
+    def takes_as_written(self) -> bool:
+        """Whether a step length was given: it is one on the Lagrangian as written, whatever gamma is."""
+        return self.primal_step is not None or self.dual_step is not None
 
     def cold(self, flat: FlatProblem) -> MaxMinWarm:
         """An interior point of Y and no prices."""
@@ -136,23 +149,37 @@ class MaxMin(InnerOracle):
             return self._solve_published(flat, x, weights, start, tolerance)
         return self._solve_adaptive(flat, x, weights, start, tolerance)
 
+    def first_iterate(self, flat: FlatProblem) -> _Iterate:
+        """Where the published iteration begins from a cold start; see :meth:`iterate`."""
+        cold = self.cold(flat)
+        prices = stack(cold.multipliers)
+        return _Iterate(cold.y, prices, prices, jnp.asarray(0), jnp.asarray(0.0, dtype=prices.dtype))
+
+    def iterate(self, flat: FlatProblem, x: Array, w: Weights, iterate: _Iterate) -> _Iterate:
+        """One published iteration, for whoever wants to see its way; all steps and ``steps_y`` must be given."""
+        if None in (self.steps_y, self.primal_step, self.dual_step):
+            raise OptionError("steps_y, primal_step and dual_step must be given to iterate one step at a time")
+        steps = self._fill(_Steps(jnp.zeros(()), jnp.zeros(()), jnp.asarray(1)), w)
+        return self._iterate(flat, x, w, iterate._replace(primal=steps.primal), steps, adaptive=False)
+
     # --- the algorithm as published ------------------------------------------------------------------------------
     def _solve_published(
         self, flat: FlatProblem, x: Array, w: Weights, start: _Iterate, tolerance: Array
     ) -> InnerSolution:
         given = None not in (self.steps_y, self.primal_step, self.dual_step)
         nothing = _Steps(jnp.zeros(()), jnp.zeros(()), jnp.asarray(1))
-        steps = self._fill(nothing if given else self._estimate(flat, x, w, start))
+        steps = self._fill(nothing if given else self._estimate(flat, x, w, start), w)
+        iterations = _pick(self.iterations, w)
         end = jax.lax.fori_loop(
             0,
-            self.iterations,
+            iterations,
             lambda _, iterate: self._iterate(flat, x, w, iterate, steps, adaptive=False),
             start._replace(primal=steps.primal),
         )
         error = evaluate(flat, x, w, end.y, end.prices).error
         false = jnp.asarray(False)
         code = verdict(error <= tolerance, false, false, ~jnp.isfinite(error))
-        return self._finish(flat, x, w, end, jnp.asarray(self.iterations), code)
+        return self._finish(flat, x, w, end, jnp.asarray(iterations), code)
 
     # --- with stopping test and safeguards ------------------------------------------------------------------------
     def _solve_adaptive(
@@ -165,7 +192,7 @@ class MaxMin(InnerOracle):
             fresh = state.rounds % self.estimate_every == 0
             steps = jax.lax.cond(fresh, lambda: self._estimate(flat, x, w, state.iterate), lambda: state.steps)
             primal = jnp.where(fresh, state.caution * steps.primal, state.iterate.primal)
-            used = self._fill(_Steps(primal, state.caution * steps.dual, steps.repeats))
+            used = self._fill(_Steps(primal, state.caution * steps.dual, steps.repeats), w)
             before = state.iterate._replace(primal=used.primal)
             now = jax.lax.fori_loop(
                 0, self.check_every, lambda _, it: self._iterate(flat, x, w, it, used, adaptive=True), before
@@ -233,13 +260,16 @@ class MaxMin(InnerOracle):
         count = jnp.clip(jnp.ceil(lipschitz / convexity), 1, self.max_steps_y).astype(int)
         return _Steps(1.0 / lipschitz, dual, count)
 
-    def _fill(self, automatic: _Steps) -> _Steps:
+    def _fill(self, automatic: _Steps, w: Weights) -> _Steps:
         """The given steps, and the automatic ones where none is given."""
-        pick = lambda given, found: found if given is None else jnp.asarray(given, dtype=found.dtype)  # noqa: E731
+
+        def choose(given: Length | None, found: Array) -> Array:
+            return found if given is None else jnp.asarray(_pick(given, w), dtype=found.dtype)
+
         return _Steps(
-            pick(self.primal_step, automatic.primal),
-            pick(self.dual_step, automatic.dual),
-            pick(self.steps_y, automatic.repeats),
+            choose(self.primal_step, automatic.primal),
+            choose(self.dual_step, automatic.dual),
+            choose(self.steps_y, automatic.repeats),
         )
 
     def _iterate(
@@ -268,11 +298,13 @@ class MaxMin(InnerOracle):
         nowhere = jnp.zeros_like(now.y)
         y, _, _, primal = jax.lax.fori_loop(0, steps.repeats, descend, (now.y, now.y, nowhere, now.primal))
         prices = project_cone(flat, half + steps.dual * constraints(flat, x, y))
-        age = now.age + 1
+        age, previous = now.age + 1, now.prices
         if adaptive and self.accelerated:
-            # Momentum that carries the multipliers against the ascent direction has become a hindrance.
-            age = jnp.where(jnp.dot(prices - half, prices - now.prices) < 0.0, 0, age)
-        return _Iterate(y, prices, now.prices, age, primal)
+            # Momentum that carries the multipliers against the ascent direction has become a hindrance. A restart
+            # begins at the new prices: at age 0 the factor is -1/2, and with the old ones would be a half step back.
+            restart = jnp.dot(prices - half, prices - now.prices) < 0.0
+            age, previous = jnp.where(restart, 0, age), jnp.where(restart, prices, previous)
+        return _Iterate(y, prices, previous, age, primal)
 
     def _finish(
         self, flat: FlatProblem, x: Array, w: Weights, end: _Iterate, iterations: Array, code: Array
@@ -280,3 +312,15 @@ class MaxMin(InnerOracle):
         multipliers = unstack(flat, end.prices)
         warm = MaxMinWarm(end.y, multipliers)
         return finish(flat, x, end.y, multipliers, w, iterations=iterations, code=code, warm=warm)
+
+
+def _each(given: Any, paired: bool = True) -> tuple[Any, ...]:
+    """The values of an option: none, one, or those of a pair; anything else is left for the check to refuse."""
+    if given is None:
+        return ()
+    return given if paired and isinstance(given, tuple) and len(given) == 2 else (given,)
+
+
+def _pick(given: Any, w: Weights) -> Any:
+    """The number itself; of a pair the one for L_g, which has no f in it, or the one for L_F."""
+    return jnp.where(w.upper == 0.0, *given) if isinstance(given, tuple) else given

@@ -21,11 +21,16 @@ DENSE_LAST = 2500
 #: From this many variables on, a follower without coupled constraints is solved without matrices.
 MATRIX_FREE = 200
 
+#: Algorithm 2 with fixed steps: those of the published program for the toy, on L_g and on L_F alike. That program stops
+#: by a rule of its own; warm-started, so many iterations leave less behind.
+PUBLISHED = MaxMin.single_loop(iterations=100, primal_step=0.1, dual_step=0.1)
+
 NAMES: dict[str, Callable[[], InnerOracle]] = {
     "interior-point": lambda: InteriorPoint(),
     "sparse-interior-point": lambda: _sparse().SparseInteriorPoint(),
     "maxmin": lambda: MaxMin(),
     "single-loop": lambda: MaxMin.single_loop(),
+    "published": lambda: PUBLISHED,
     "pdhg": lambda: PrimalDualHybridGradient(),
     "newton-cg": lambda: NewtonCG(),
 }

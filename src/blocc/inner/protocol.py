@@ -82,6 +82,10 @@ class InnerOracle(Protocol):
     def __hash__(self) -> int:
         return object.__hash__(self)
 
+    def takes_as_written(self) -> bool:
+        """Whether this oracle wants f + gamma g as it is; the others get it divided by max(1, gamma)."""
+        return False
+
     def begin_at(self, flat: FlatProblem, y: AnyArray) -> WarmStart | None:
         """A start at ``y`` with nothing known about the multipliers; None for an oracle that has no use for one."""
         return None
