@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from blocc.global_search.solve_global import solve_global
     from blocc.inner.sparse_interior_point import SparseInteriorPoint
     from blocc.judge.check import check
+    from blocc.judge.suggest import Suggestion, suggest
     from blocc.judge.verify import verify
     from blocc.methods.compare import compare
 
@@ -70,6 +71,7 @@ __all__ = [
     "SparseInteriorPoint",
     "State",
     "Status",
+    "Suggestion",
     "__version__",
     "cache_compilations",
     "check",
@@ -79,6 +81,7 @@ __all__ = [
     "solve_differentiable",
     "solve_global",
     "solve_many",
+    "suggest",
     "verify",
 ]
 
@@ -92,6 +95,8 @@ _LATER = {
     "solve_global": "blocc.global_search.solve_global",
     "SparseInteriorPoint": "blocc.inner.sparse_interior_point",
     "check": "blocc.judge.check",
+    "Suggestion": "blocc.judge.suggest",
+    "suggest": "blocc.judge.suggest",
     "verify": "blocc.judge.verify",
     "compare": "blocc.methods.compare",
 }

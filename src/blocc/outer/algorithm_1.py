@@ -51,6 +51,7 @@ class StartState(NamedTuple):
     last: Evaluation  #: the last good evaluation: at x where the run stopped by itself, one step before otherwise
     stationarity: Float[Array, "*starts"]  #: of x at that evaluation
     iteration: Int[Array, "*starts"]
+    smoothness: Float[Array, "*starts"]  #: largest change of the gradient so far, for each unit that x moved
     broken: Bool[Array, "*starts"]  #: no inner solution: the follower has no answer, or a value is not finite
 
 
@@ -89,11 +90,16 @@ def _step(flat: FlatProblem, oracle: InnerOracle, state: StartState, settings: S
         jnp.linalg.norm(found.penalised.y - found.follower.y),
         jnp.linalg.norm(moved - state.x),
     )
+    # What l_F must at least be; moves near rounding tell nothing.
+    away = jnp.linalg.norm(state.x - state.last.x)
+    told = (state.iteration > 0) & ~broken & (away > 1e-7 * (1.0 + jnp.linalg.norm(state.x)))
+    ratio = jnp.linalg.norm(found.gradient - state.last.gradient) / jnp.where(told, away, 1.0)
+    smoothness = jnp.where(told, jnp.maximum(state.smoothness, ratio), state.smoothness)
     # A step to where the follower has no answer ends the run one step before; at the start there is nothing before.
     retreat = broken & (state.iteration > 0)
     last = jax.tree.map(partial(jnp.where, retreat), state.last, found._replace(warm=()))
     measure = jnp.where(retreat, state.stationarity, jnp.where(broken, jnp.inf, measure))
-    return StartState(moved, found.warm, last, measure, state.iteration + ~broken, broken), row
+    return StartState(moved, found.warm, last, measure, state.iteration + ~broken, smoothness, broken), row
 
 
 def _chunk(
@@ -132,6 +138,7 @@ def minimise(
         jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), blank),
         number(np.full(count, np.inf)),
         number(np.zeros(count, dtype=int)),
+        number(np.zeros(count)),
         number(np.zeros(count, dtype=bool)),
     )
     states = monitor.begin("algorithm 1", states)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,17 @@ from blocc.run import conclude
 
 Callback = Callable[[State], Any]
 Report = Callable[[int, HistoryRow], None]
+
+
+def _warn_of_long_steps(step: float, smoothness: float) -> None:
+    """Say so where eta exceeds 1 / l_F: the theory of Algorithm 1 does not cover such steps."""
+    if step * smoothness > 1.0:
+        warnings.warn(
+            f"step={step:g} exceeds 1 / l_F: on the way the gradient of F_gamma changed by up to {smoothness:.3g} for "
+            f"each unit of x, so Algorithm 1 is only sure to descend with steps of {1.0 / smoothness:.3g} or less",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def reason_of(stop: BaseException) -> StopReason:
@@ -152,6 +164,7 @@ class Run:
         )
         flat, oracle = self.problem.flat, self.evaluator.oracles[0]
         states = algorithm_1.minimise(flat, oracle, self.monitor, points, settings)
+        _warn_of_long_steps(float(self.options.step), float(np.max(states.smoothness, initial=0.0)))
         steps = [int(count) for count in states.iteration]
         self.evaluator.evaluations += sum(steps)
         ends = []
