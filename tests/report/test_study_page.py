@@ -14,7 +14,15 @@ from blocc.errors import BloccError
 from blocc.report.figure import figure_image, new_figure
 from blocc.report.storage import write_files
 from blocc.report.study.study_page import draw_study, main_parameter, study_page, write_page
-from blocc.report.study.study_tables import item_files, markdown_findings, naming_columns, parts, study_files, table_csv
+from blocc.report.study.study_tables import (
+    item_files,
+    latex_table,
+    markdown_findings,
+    naming_columns,
+    parts,
+    study_files,
+    table_csv,
+)
 from blocc.report.study.study_views import (
     Findings,
     ItemView,
@@ -127,12 +135,12 @@ def test_study_files() -> None:
 def test_item_files(tmp_path: Path) -> None:
     item = make_item()
     files = item_files(item, [make_view()])
-    assert list(files) == ["toy.csv", "toy.md", "toy-surface.png", "toy-rows-small.csv"]
+    assert list(files) == ["toy.csv", "toy.tex", "toy.md", "toy-surface.png", "toy-rows-small.csv"]
     assert files["toy.csv"].decode().splitlines()[0] == "eta,gap,words"
     assert item.findings is not None
     text = markdown_findings(item.title, item.findings)
     assert "- **does not hold**: It rises" in text
-    assert "- **cannot tell**: Who knows" in text
+    assert "- **cannot be told**: Who knows" in text
     assert write_files(tmp_path / "made", files)[0].read_bytes() == files["toy.csv"]
     with pytest.raises(BloccError, match="cannot write into"):
         write_files(tmp_path / "made" / "toy.csv", files)
@@ -189,7 +197,14 @@ def test_page_says_what_the_rows_say() -> None:
     words = " ".join(Page(study_page(make_report())).words)
     for expected in ("18 cells: 15 done, 3 failed, 0 missing.", "some cells failed", "1.01 ± 0.01", "Failed cells"):
         assert expected in words
-    for expected in ("It falls", "from 3 to 1", "holds", "does not hold", "cannot tell", "Skipped: there is no data"):
+    for expected in (
+        "It falls",
+        "from 3 to 1",
+        "holds",
+        "does not hold",
+        "cannot be told",
+        "Skipped: there is no data",
+    ):
         assert expected in words
 
 
@@ -317,3 +332,17 @@ def test_browser_shows_the_page_and_asks_nobody(tmp_path: Path) -> None:
 def test_browser_test_notices_a_broken_script(tmp_path: Path) -> None:
     text = study_page(make_report()).replace("'use strict';", "undefined_name();")
     assert any("undefined_name" in line for line in visit(text, tmp_path).console)
+
+
+def test_tables_for_latex() -> None:
+    wide = {f"column {k}": f"{k}.5 ± 0.1" for k in range(12)}
+    table = Table("100% of a_b & c", [{"name": "x^2", **wide}, {"name": "y<1", **wide}], ["a note: $5"])
+    text = latex_table(table)
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") > 1  # too wide for one
+    assert all(f"column {k} " in text or f"column {k}\n" in text for k in range(12))
+    assert r"100\% of a\_b \& c" in text
+    assert r"x\textasciicircum{}2" in text
+    assert r"$<$" in text
+    assert r"0.5 $\pm$ 0.1" in text
+    assert r"a note: \$5" in text
+    assert latex_table(Table("empty", [])) == ""

@@ -1,4 +1,4 @@
-"""Rows, findings and whole studies as CSV and Markdown, and on a terminal, readable at 100 columns (needs rich)."""
+"""Rows, findings and studies as CSV, Markdown and LaTeX, and on a terminal, readable at 100 columns (needs rich)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from blocc._lib.tables import csv_bytes
 from blocc.report.format import Spread, is_numeric, markdown_table, markdown_text, value_text
-from blocc.report.study.study_views import ERROR, STATUS, Findings, ItemView, StudyView, Table, summary_rows
+from blocc.report.study.study_views import (
+    ERROR,
+    STATUS,
+    Findings,
+    ItemView,
+    Observation,
+    StudyView,
+    Table,
+    summary_rows,
+)
 from blocc.studies.study import SEED
 
 if TYPE_CHECKING:
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
 
 
 #: What an observation's ``holds`` is called.
-VERDICTS = {True: "holds", False: "does not hold", None: "cannot tell"}
+VERDICTS = {True: "holds", False: "does not hold", None: "cannot be told"}
 
 
 def rows_csv(view: StudyView) -> bytes:
@@ -52,19 +61,54 @@ def markdown_rows(rows: Sequence[Mapping[str, Any]]) -> str:
     return markdown_table(headings, cells, [is_numeric(rows, key) for key in headings])
 
 
-def markdown_findings(title: str, findings: Findings) -> str:
-    """The tables of an item and what they say about its statements."""
-    parts = [f"# {markdown_text(title)}\n"]
+def markdown_findings(title: str, findings: Findings, notice: str = "") -> str:
+    """The tables of an item and what they say about its statements; a notice stands on top."""
+    parts = [f"# {markdown_text(title)}\n", *([f"**{markdown_text(notice)}**\n"] if notice else [])]
     for table in findings.tables:
         notes = "".join(f"\n{markdown_text(note)}\n" for note in table.notes)
         parts.append(f"## {markdown_text(table.title)}\n\n{markdown_rows(table.rows)}{notes}")
     if findings.observations:
         lines = []
         for seen in findings.observations:
-            measured = f" ({markdown_text(seen.measured)})" if seen.measured else ""
-            lines.append(f"- **{VERDICTS[seen.holds]}**: {markdown_text(seen.statement)}{measured}")
+            lines.append(f"- **{VERDICTS[seen.holds]}**: {markdown_text(_told(seen))}")
         parts.append("## Statements\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
+
+
+def _told(seen: Observation) -> str:
+    """A statement, who makes it, and the figures it rests on."""
+    source = f" [{seen.source}]" if seen.source else ""
+    return f"{seen.statement}{source}" + (f" ({seen.measured})" if seen.measured else "")
+
+
+def latex_table(table: Table) -> str:
+    """A table for a paper (booktabs); one that is too wide for a page becomes several, each with the naming columns."""
+    headings = list(dict.fromkeys(key for row in table.rows for key in row))
+    lines = []
+    for part in parts(table.rows, headings, WIDTH) if headings else []:
+        right = [is_numeric(table.rows, key) for key in part]
+        rows = [part, *([value_text(row.get(key)) for key in part] for row in table.rows)]
+        cells = [" & ".join(latex_text(cell) for cell in row) + r" \\" for row in rows]
+        lines += [
+            r"\begin{table}",
+            r"\caption{" + latex_text(table.title) + "}",
+            r"\begin{tabular}{" + "".join("r" if aside else "l" for aside in right) + "}",
+            *(r"\toprule", cells[0], r"\midrule", *cells[1:], r"\bottomrule"),
+            *(r"\end{tabular}", *(r"\par " + latex_text(note) for note in table.notes), r"\end{table}", ""),
+        ]
+    return "\n".join(lines)
+
+
+_LATEX = {
+    **{letter: "\\" + letter for letter in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"},
+    **{"<": "$<$", ">": "$>$", "|": "$|$"},
+}
+
+
+def latex_text(text: str) -> str:
+    """Words that stay words in LaTeX, and in one line."""
+    return "".join(_LATEX.get(letter, letter) for letter in " ".join(str(text).split()))
 
 
 def markdown_study(view: StudyView) -> str:
@@ -90,12 +134,14 @@ def study_files(view: StudyView) -> dict[str, bytes]:
 
 
 def item_files(item: ItemView, studies: Sequence[StudyView]) -> dict[str, bytes]:
-    """Names and contents of an item's files: its tables, its findings in Markdown, pictures, rows of its studies."""
+    """Names and contents of an item's files: tables (CSV, LaTeX), findings (Markdown), pictures, rows of studies."""
     assert item.findings is not None
     tables = item.findings.tables
     files = {table_file(item.name, k, tables): table_csv(table.rows) for k, table in enumerate(tables)}
-    files[f"{item.name}.md"] = markdown_findings(item.title, item.findings).encode(errors="replace")
+    files[f"{item.name}.tex"] = "\n".join(latex_table(table) for table in tables).encode(errors="replace")
+    files[f"{item.name}.md"] = markdown_findings(item.title, item.findings, item.notice).encode(errors="replace")
     files |= {f"{item.name}-{name}.png": image for name, image in item.pictures.items()}
+    files |= {f"{item.name}-{name}": content for name, content in item.documents.items()}
     return files | {f"{item.name}-rows-{view.study.name}.csv": rows_csv(view) for view in studies}
 
 
@@ -186,12 +232,13 @@ def print_item(item: ItemView) -> None:
     if item.findings is None:
         console.print(Text(f"skipped: {item.skipped}", style="yellow"))
         return
+    if item.notice:
+        console.print(Text(item.notice, style="bold yellow"))
     for table in item.findings.tables:
         print_table(table.rows, table.title, console=console)
         for note in table.notes:
             console.print(Text(note, style="dim"))
     for seen in item.findings.observations:
-        measured = f" ({seen.measured})" if seen.measured else ""
-        console.print(Text.assemble((f"{VERDICTS[seen.holds]}: ", _STYLES[seen.holds]), f"{seen.statement}{measured}"))
+        console.print(Text.assemble((f"{VERDICTS[seen.holds]}: ", _STYLES[seen.holds]), _told(seen)))
     if item.trouble:
         console.print(Text(item.trouble, style="yellow"))

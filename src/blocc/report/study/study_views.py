@@ -95,8 +95,9 @@ class Observation:
     """A statement, and whether the rows bear it out."""
 
     statement: str
-    holds: bool | None  #: None: the rows cannot tell, because cells failed or are missing
+    holds: bool | None  #: None: the rows cannot tell: cells failed or are missing, or they are too few
     measured: str = ""  #: the figures it rests on
+    source: str = ""  #: who states it, and where
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,10 @@ class Findings:
 
 @dataclass(frozen=True)
 class ItemView:
-    """What the rows of some studies say, under one title, with pictures (the content of PNG files, by name)."""
+    """What the rows of some studies say, under one title, with pictures (the content of PNG files, by name).
+
+    ``documents`` are further files, by their names: the same pictures for print.
+    """
 
     name: str
     title: str
@@ -117,6 +121,8 @@ class ItemView:
     pictures: Mapping[str, bytes] = field(default_factory=dict)
     skipped: str = ""  #: why there are no findings
     trouble: str = ""  #: what went wrong with the pictures
+    notice: str = ""  #: what a reader must know before any figure, such as that sizes are reduced
+    documents: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
