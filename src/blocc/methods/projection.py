@@ -2,7 +2,8 @@
 
 A problem that knows its own (``joint_projection``) is asked. Where the constraints are affine and both sets have bounds
 only, Newton's method solves the dual from the last multipliers: one or two small factorisations. In all other cases,
-and where the active sets do not settle, the package's interior point does it.
+where there are many more rows than variables, and where the active sets do not settle, the package's interior point
+does it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ Both = Float[Array, "both"]  #: x and y in one vector
 TOLERANCE = 1e-12
 #: Changes of the active sets before the interior point takes over.
 CHANGES = 30
+#: With more rows than so many times the variables, the interior point is faster: its matrices are as large as the
+#: variables are many, those of the dual as large as the rows.
+ROWS_PER_VARIABLE = 4
 #: Lengths of a Newton step that are tried; the dual function decides.
 LENGTHS = 2.0 ** -np.arange(0.0, 9.0, 2.0)
 
@@ -42,7 +46,8 @@ def projector(flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "
     """What :func:`project` carries from one call to the next; None where it has to do without."""
     count = flat.n_inequality + flat.n_equality
     traced = isinstance(x, jax.core.Tracer) or isinstance(y, jax.core.Tracer)  # whether it is affine is not known then
-    fit = count > 0 and flat.joint_projection is None and not traced and _bounds_only(flat)
+    few = count <= ROWS_PER_VARIABLE * (flat.n_x + flat.n_y)
+    fit = count > 0 and few and flat.joint_projection is None and not traced and _bounds_only(flat)
     if not (fit and meets(flat, Demand.AFFINE, x, y)):
         return None
     x, y = jnp.asarray(x), jnp.asarray(y)
