@@ -1,7 +1,9 @@
 """What one iteration of every method costs on a lower level of a given size: the measurement itself.
 
 The lower level has dense affine constraints: d_y variables and d_c constraints (equalities for AiPOD). Numbers are
-fixed; what is measured is the cost of a step, not how many steps are needed.
+fixed; what is measured is the cost of a step, not how many steps are needed. Every step is taken where it has work to
+do: LV-HBA starts at a point outside the coupled set, so that rows are active in its projections, and GAM pays for all
+active sets that it splits into. A method may change its solver with the size; an exponent belongs to one solver.
 """
 
 from __future__ import annotations
@@ -10,21 +12,23 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import AnyArray
 from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
 from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.choice import choose_oracles
 from blocc.methods import registry
-from blocc.methods.gam import active_gradient
+from blocc.methods.gam import MOST_SPLITS, active_gradient, kkt_sensitivity
+from blocc.methods.projection import projector
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
-from blocc.penalty import no_leader
+from blocc.penalty import Evaluation, no_leader
 from blocc.problem import BilevelProblem
 from blocc.sets import Reals
 
@@ -39,6 +43,9 @@ DENSE = {"gam": 3_000, "aipod": 1_000, "e-aipod": 1_000, "lv-hba": 3_000}
 OTHER = 10  #: the size that does not grow
 #: AiPOD wants fewer equalities than variables: so many of each where the other one grows.
 AIPOD_ROWS, AIPOD_VARIABLES = 5, 600
+#: Where LV-HBA's steps begin: so far out that about half of the rows are broken before the projection.
+FAR = 5.0
+GAM_RADIUS = 0.005  #: the published epsilon, within which constraints count as doubtful
 PATIENCE = 2.0  #: seconds of one iteration after which larger sizes are left out
 FIT_FROM = 100  #: overheads rule below
 
@@ -63,14 +70,22 @@ def family(d_y: int, d_c: int, equality: bool) -> BilevelProblem:
     )
 
 
-def sweep(method: str, axis: str, sizes: Sequence[int]) -> list[tuple[int, float]]:
-    """Size and seconds of one iteration, while the method can and patience lasts."""
-    found: list[tuple[int, float]] = []
+class Cost(NamedTuple):
+    """One measurement."""
+
+    size: int
+    seconds: float
+    solver: str  #: of the step's largest part; "" where a method has only one
+
+
+def sweep(method: str, axis: str, sizes: Sequence[int]) -> list[Cost]:
+    """Seconds of one iteration at every size, while the method can and patience lasts."""
+    found: list[Cost] = []
     for size in sizes:
         shape = shape_of(method, axis, size)
-        if shape is None or (found and found[-1][1] > PATIENCE):
+        if shape is None or (found and found[-1].seconds > PATIENCE):
             break
-        found.append((size, cost(method, *shape)))
+        found.append(Cost(size, *cost(method, *shape)))
     return found
 
 
@@ -85,28 +100,31 @@ def shape_of(method: str, axis: str, size: int) -> tuple[int, int] | None:
     return (AIPOD_VARIABLES, size) if 2 * size <= AIPOD_VARIABLES else None
 
 
-def exponent(found: Sequence[tuple[int, float]]) -> float | None:
-    """The slope of log seconds over log size, where overheads no longer rule; None for fewer than two sizes."""
-    large = [(size, seconds) for size, seconds in found if size >= FIT_FROM]
-    if len(large) < 2:
-        return None
-    sizes, seconds = np.log(np.array(large)).T
-    return float(np.polyfit(sizes, seconds, 1)[0])
+def exponents(found: Sequence[Cost]) -> dict[str, float]:
+    """By solver: the slope of log seconds over log size, where overheads no longer rule, from two sizes on."""
+    fitted = {}
+    for solver in dict.fromkeys(one.solver for one in found):
+        large = [(one.size, one.seconds) for one in found if one.solver == solver and one.size >= FIT_FROM]
+        if len(large) >= 2:
+            sizes, seconds = np.log(np.array(large)).T
+            fitted[solver] = float(np.polyfit(sizes, seconds, 1)[0])
+    return fitted
 
 
-def cost(method: str, d_y: int, d_c: int) -> float:
-    """Seconds of one iteration, compilation apart."""
+def cost(method: str, d_y: int, d_c: int) -> tuple[float, str]:
+    """Seconds of one iteration, compilation apart, and the solver of its largest part."""
     with double_precision():
         if method in ("blocc", PUBLISHED):
-            return _evaluation(method, d_y, d_c)
+            return _evaluation(method, d_y, d_c)[:2]
+        if method == "gam":
+            return _gam(d_y, d_c)
         problem = family(d_y, d_c, equality="aipod" in method)
         flat = problem.flat
         x, y = jnp.zeros(UPPER_VARIABLES), jnp.zeros(d_y)
-        if method == "gam":
-            point = (x, y, jnp.ones(d_c), jnp.zeros(0), jnp.arange(d_c) < min(d_c, d_y) // 2)
-            gradient, _ = compile_ahead(lambda *arguments: active_gradient(flat, *arguments), *point)
-            # An evaluation of F_gamma holds two inner solutions, of which GAM needs one.
-            return _evaluation("blocc", d_y, d_c) / 2.0 + per_call(gradient, *point)
+        solver = ""
+        if method == "lv-hba":
+            y = jnp.asarray(FAR * np.random.default_rng(2).standard_normal(d_y))
+            solver = "interior point" if projector(flat, x, y) is None else "Newton on the dual"
         chosen: Any = registry.make_method(method, "paper")
         numbers = {key: jnp.asarray(value) for key, value in chosen.given.items()}
         state = chosen.start(flat, x, y)
@@ -114,12 +132,39 @@ def cost(method: str, d_y: int, d_c: int) -> float:
         def several(state: Any) -> Any:
             return jax.lax.fori_loop(0, 10, lambda k, s: chosen.step(flat, numbers, s, k), state)
 
-        return per_call(compile_ahead(several, state)[0], state) / 10.0
+        return per_call(compile_ahead(several, state)[0], state) / 10.0, solver
+
+
+def _gam(d_y: int, d_c: int) -> tuple[float, str]:
+    """Two lower levels (at x and at the first trial step), the sensitivity, and a gradient for every active set."""
+    seconds, solver, found = _evaluation("blocc", d_y, d_c)
+    flat = family(d_y, d_c, equality=False).flat
+    inequality = np.maximum(np.asarray(found.follower.multipliers.inequality), 0.0)
+    x, y = jnp.asarray(found.x), jnp.asarray(found.follower.y)
+    slack = -np.asarray(flat.inequality(x, y))
+    point = (x, y, jnp.asarray(inequality), jnp.zeros(0), jnp.asarray(inequality > slack))
+    gradient, _ = compile_ahead(lambda *arguments: active_gradient(flat, *arguments), *point)
+    sensitivity, _ = compile_ahead(lambda *arguments: kkt_sensitivity(flat, *arguments), *point)
+    moves = jax.device_get(sensitivity(*point))
+    sets = 2 ** min(MOST_SPLITS, doubtful(moves, inequality, slack))
+    # An evaluation of F_gamma holds two inner solutions, as many as GAM needs.
+    return seconds + per_call(sensitivity, *point) + sets * per_call(gradient, *point), solver
+
+
+def doubtful(moves: Any, inequality: AnyArray, slack: AnyArray) -> int:
+    """How many constraints a step of GAM's radius could bring to the other side."""
+    rows = len(slack)
+    nearer = np.where(
+        inequality > slack,
+        GAM_RADIUS * np.linalg.norm(moves.multipliers[:rows], axis=1) - inequality,
+        GAM_RADIUS * np.linalg.norm(moves.constraints[:rows], axis=1) - slack,
+    )
+    return int((nearer > 0.0).sum())
 
 
 @functools.cache
-def _evaluation(method: str, d_y: int, d_c: int) -> float:
-    """Seconds of F_gamma with its gradient, which a step of Algorithm 1 needs; once for BLOCC and GAM."""
+def _evaluation(method: str, d_y: int, d_c: int) -> tuple[float, str, Evaluation]:
+    """Seconds of F_gamma with its gradient, which a step of Algorithm 1 needs; the solver, and an evaluation."""
     inner = "auto" if method == "blocc" else MaxMin.single_loop(iterations=INNER_STEPS, primal_step=0.1, dual_step=0.1)
     problem = family(d_y, d_c, equality=False)
     flat = problem.flat
@@ -127,7 +172,8 @@ def _evaluation(method: str, d_y: int, d_c: int) -> float:
     leader = jax.device_get(no_leader(flat))
     # A step away from each other, as on the way of a descent.
     places = itertools.cycle(0.5 * np.random.default_rng(1).standard_normal((7, UPPER_VARIABLES)))
-    return per_call(lambda: function(next(places), 10.0, leader, 1e-8).value)
+    seconds = per_call(lambda: function(next(places), 10.0, leader, 1e-8).value)
+    return seconds, type(function.oracles[0]).__name__, function(next(places), 10.0, leader, 1e-8)
 
 
 def per_call(function: Callable[..., Any], *arguments: Any) -> float:

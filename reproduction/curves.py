@@ -25,13 +25,14 @@ def finite_or_none(values: Iterable[float]) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in values]
 
 
-def curve(row: Row, name: str) -> Curve:
-    """A column of the way that a run took, against its iterations; NaN where a number is missing."""
-    iteration, values = (
-        np.array([np.nan if value is None else value for value in row["curves"][key]], dtype=np.float64)
-        for key in ("iteration", name)
+def curve(row: Row, name: str, *, timed: bool = False) -> Curve:
+    """A column of the way that a run took, against its iterations or its seconds; NaN where a number is missing."""
+    places = row["curve_seconds"] if timed else row["curves"]["iteration"]
+    place, values = (
+        np.array([np.nan if value is None else value for value in given], dtype=np.float64)
+        for given in (places, row["curves"][name])
     )
-    return iteration, values
+    return place, values
 
 
 def band(axes: Axes, curves: Sequence[Curve], colour: str, label: str, **style: Any) -> None:

@@ -26,6 +26,7 @@ from blocc.sets import Box, Reals
 from blocc.studies.study import Row, Study
 from reproduction.item import Item, RowsByStudy
 from reproduction.summary import column, finished, is_complete
+from reproduction.verdicts import paper
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -105,11 +106,13 @@ def conclude(rows_by_study: RowsByStudy) -> Findings:
                 "The gradient without the multiplier points the opposite way",
                 bool((gradient * without < 0.0).all()) if complete else None,
                 f"opposite signs at {int((gradient * without < 0.0).sum())} of {len(rows)} points",
+                paper("Figure 1"),
             ),
             Observation(
                 "The gradient with the multiplier is the true one, 2x; without it, it is -4x",
                 max(error, wrong) < 1e-6 if complete else None,
                 f"largest errors {error:.1e} and {wrong:.1e}",
+                paper("Figure 1"),
             ),
         ],
     )

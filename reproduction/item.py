@@ -16,6 +16,9 @@ from blocc.studies.study import Row, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+#: What stands on top of a run at reduced size.
+QUICK = "Reduced size (--quick): fewer runs and smaller grids than the paper's. Verdicts may differ at full size."
+
 RowsByStudy = Mapping[str, Sequence[Row]]
 #: Packages that an item may lack, by the name they are imported by; an item that lacks one is skipped.
 OPTIONAL_PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
@@ -61,8 +64,9 @@ def view_item(item: Item, store: Path, *, quick: bool) -> ItemView:
     except Exception as error:  # half of a study may lack what a table needs
         reason = f"{type(error).__name__}: {error}"
         return ItemView(item.name, item.title, skipped=f"its rows do not make its tables ({reason})")
-    pictures, trouble = _pictures(item, rows)
-    return ItemView(item.name, item.title, findings, pictures, trouble=trouble)
+    pictures, documents, trouble = _pictures(item, rows)
+    notice = QUICK if quick else ""
+    return ItemView(item.name, item.title, findings, pictures, trouble=trouble, notice=notice, documents=documents)
 
 
 def study_views(item: Item, store: Path, *, quick: bool) -> list[StudyView]:
@@ -74,11 +78,13 @@ def study_views(item: Item, store: Path, *, quick: bool) -> list[StudyView]:
         return [StudyView(study, rows_of(study, opened)) for study in studies]
 
 
-def _pictures(item: Item, rows: RowsByStudy) -> tuple[dict[str, bytes], str]:
-    """PNG files by name, and what went wrong."""
+def _pictures(item: Item, rows: RowsByStudy) -> tuple[dict[str, bytes], dict[str, bytes], str]:
+    """PNG files by name, the same for print by file name, and what went wrong."""
     try:
-        return {title: figure_image(figure) for title, figure in item.draw(rows).items()}, ""
+        figures = item.draw(rows)
+        printed = {f"{title}.pdf": figure_image(figure, "pdf") for title, figure in figures.items()}
+        return {title: figure_image(figure) for title, figure in figures.items()}, printed, ""
     except Exception as error:  # a picture that cannot be drawn must not cost the tables
         if isinstance(error, ImportError) and missing_package(error) is None:
             raise
-        return {}, f"The pictures could not be drawn ({type(error).__name__}: {error})."
+        return {}, {}, f"The pictures could not be drawn ({type(error).__name__}: {error})."

@@ -7,7 +7,10 @@ import importlib
 from reproduction.item import Item, missing_package
 
 #: In the order of the paper.
-NAMES = ("toy_surface", "toy_sensitivity", "gradient_of_v", "transport", "three_sensitivity", "svm", "complexity")
+NAMES = (
+    *("gradient_of_v", "theory", "toy_surface", "svm", "transport"),
+    *("toy_sensitivity", "three_sensitivity", "complexity"),
+)
 
 
 def load_items() -> tuple[dict[str, Item], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Rows out of the published scheme on the network of three nodes: where each run ended, and the way there."""
+"""Rows out of the published scheme on the paper's networks: where each run ended, and the way there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blocc.studies.study import Row
 from blocc.transport.design.model import DesignModel
 from blocc.transport.network.files import read_network
 from blocc.transport.network.network import TransportNetwork
-from reproduction.published_scheme import COUNTED_CAPACITY, RunState, counted_utility, run_published
+from reproduction.published_scheme import COUNTED_CAPACITY, RULES, RunState, counted_utility, run_published
 
 #: The authors call a run converged where its utility no longer changes by more than this.
 SETTLED = 1e-3
@@ -29,14 +29,16 @@ def shared_model(network: str) -> DesignModel:
 def run_cells(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
     """All cells in one batch; each has ``gamma``, ``eta``, ``seed``, and ``steps`` by eta, as JSON names it.
 
-    A cell with ``with_curves`` true also returns its way, for pictures.
+    ``network`` is that of three nodes where a cell names none. A cell with ``with_curves`` true also returns
+    its way, for pictures.
     """
-    model = shared_model("three")
+    name = cells[0].get("network", "three")
+    model = shared_model(name)
     network = model.network
     steps = max(int(cell["steps"][f"{cell['eta']:g}"]) for cell in cells)
     starts = np.stack([network.random_starts(1, cell["seed"])[0] for cell in cells])
     gammas, etas = (np.array([cell[name] for cell in cells], dtype=np.float64) for name in ("gamma", "eta"))
-    seen, seconds, _ = run_published(network, starts, gammas, etas, steps)
+    seen, seconds, _ = run_published(network, starts, gammas, etas, steps, rules=RULES[name])
     return [_row(model, cell, index, seen, seconds, steps, len(cells)) for index, cell in enumerate(cells)]
 
 
@@ -65,6 +67,7 @@ def _row(
     exact = model.capacities(capacity[-1], float(cell["gamma"]))
     row = {
         "utility": float(utility[-1]),
+        "utility_best": float(utility.max()),
         "utility_penalised": float(penalised[-1]),
         "utility_exact": float(exact.utility),
         "distance": float(distance[-1]),
@@ -97,9 +100,9 @@ def _ending(capacity: Float[NDArray, "links"], utility: Float[NDArray, "samples"
 
 
 def _lower_value(
-    network: TransportNetwork, share: Float[NDArray, "samples markets"], flow: Float[NDArray, "samples markets links"]
+    network: TransportNetwork, share: Float[NDArray, "samples markets"], flow: Float[NDArray, "samples links markets"]
 ) -> Float[NDArray, "samples"]:
-    """g of shares and flows as the loops left them, row by row; every demand is 1."""
+    """g of shares and flows as the loops left them, row by row."""
     entropy = share * (np.log(share) - 1.0) + (1.0 - share) * (np.log1p(-share) - 1.0)
-    times = flow @ network.time + network.alternative_time * (1.0 - share) + entropy
-    return np.asarray(times.sum(axis=1))
+    times = network.time @ flow + network.alternative_time * (1.0 - share) + entropy
+    return np.asarray(times @ network.demand)

@@ -71,13 +71,6 @@ def endings(rows: Iterable[Row], name: str = "ended") -> str:
     return ", ".join(f"{count} {ending}" for ending, count in found.items()) or NOTHING
 
 
-def falling(figures: Sequence[float], slack: float = 0.0) -> bool | None:
-    """Whether figures never rise by more than ``slack`` and end below where they began; None for fewer than two."""
-    if len(figures) < 2 or not np.isfinite(figures).all():
-        return None
-    return bool(all(np.diff(figures) <= slack) and figures[-1] < figures[0])
-
-
 def together(*verdicts: bool | None) -> bool | None:
     """All of them: False if one is, else None if one cannot be told."""
     if any(verdict is False for verdict in verdicts):

@@ -1,7 +1,8 @@
 """One random split of a data set, BLOCC's ways to choose its margins, and the row that any method's answer becomes.
 
 Every row tells the same: accuracy on the test samples, both objectives and the violation, at the follower's exact
-answer (yg) and at the method's own one (yF), how the run ended, and the way there.
+answer (yg) and at the method's own one (yF), how the run ended, and the way there. Samples are expanded, shuffled and
+split as in the published program, for every method alike.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,14 +21,21 @@ from blocc._lib.arrays import Float, NDArray
 from blocc.errors import OptionError
 from blocc.result import Status
 from blocc.studies.study import Row
-from blocc.svm.data.samples import LabelledData, proportional_sizes, read_libsvm, split_indices
-from blocc.svm.fitting import UNIFORM, FitOptions, fit_margins
+from blocc.svm.fitting import FitOptions, fit_margins
 from blocc.svm.margins import CPenalty, FeatureUnits, MarginProblem, scaled_problem
 from blocc.svm.padded import FollowerSolution, Solvers
 from reproduction.curves import finite_or_none
+from reproduction.published_gam import DRAWN, run_published_gam
+from reproduction.published_svm import (
+    ETA,
+    GAMMA,
+    Samples,
+    draw_margins,
+    published_samples,
+    run_published_svm,
+)
 
 FOLDER = "BLOCC_DATA"  #: the environment's name of the folder with data sets
-GAMMA, ETA = 12.0, 0.01  #: of the paper
 #: The paper stops when the upper objective's update is smaller than this.
 UPDATE = 1e-5
 MOST_POINTS = 60  #: of a curve
@@ -40,14 +49,17 @@ Margins = Float[NDArray, "train"]  #: c, one for each training sample
 Classifier = Float[NDArray, "weights"]  #: y = (w, b)
 
 
+MOST_SPLITS = 50  #: that are drawn for a data set
+
+
 @functools.cache
-def shared_samples(dataset: str) -> LabelledData:
-    """A data set, read once in each process."""
+def shared_samples(dataset: str) -> Samples:
+    """All splits of a data set, read and shuffled once in each process."""
     folder = Path(os.environ.get(FOLDER) or Path("..") / "shared" / "datasets")
     path = folder / f"{dataset}.libsvm"
     if not path.is_file():
         raise OptionError(f"there is no {path}: fetch {dataset} in LIBSVM format, or name its folder in ${FOLDER}")
-    return read_libsvm(path)
+    return published_samples(dataset, path, MOST_SPLITS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +75,9 @@ class Split:
 
     @classmethod
     def draw(cls, dataset: str, seed: int, c_penalty: CPenalty = "squared", intercept_weight: float = 0.0) -> Split:
-        """The split that a seed stands for, in the proportions of the published experiment."""
-        data = shared_samples(dataset)
-        train, validation = proportional_sizes(data.n_samples)
-        parts = split_indices(data.n_samples, train=train, validation=validation, seed=seed)
-        signs = np.where(data.y == data.classes[1], 1.0, -1.0)
-        start = np.random.default_rng(seed).uniform(*UNIFORM, train)
-        first, second, third = ((data.X[part], signs[part]) for part in parts)
-        return cls(first, second, third, start, c_penalty, intercept_weight)
+        """The split that a seed stands for, as the published program draws it."""
+        train, validation, test = (_unsigned(np.asarray(rows[seed])) for rows in shared_samples(dataset))
+        return cls(train, validation, test, draw_margins(seed), c_penalty, intercept_weight)
 
     @functools.cached_property
     def problem(self) -> MarginProblem:
@@ -92,10 +99,19 @@ class Split:
         """The upper objective by the paper's formula, whatever was minimised."""
         return self.problem.validation_loss(y) + 0.5 * float(c @ c)
 
+    def loss(self, y: Classifier) -> float:
+        """The validation loss for each sample, without the price of c: what the published figures show."""
+        return self.problem.validation_loss(y) / len(self.validation[1])
+
     def accuracy(self, y: Classifier) -> float:
         """Share of the test samples that (w, b) puts on their side."""
         features, labels = self.test
         return float(np.mean((features @ y[:-1] + y[-1] > 0.0) == (labels > 0.0)))
+
+
+def _unsigned(rows: Float[NDArray, "samples weights"]) -> tuple[Any, Any]:
+    """Features and labels out of rows that carry their labels as signs, the last column that of b."""
+    return rows[:, :-1] * rows[:, -1:], rows[:, -1].copy()
 
 
 def has_no_answer(found: FollowerSolution) -> bool:
@@ -128,6 +144,7 @@ class Trajectory:
             "iteration": [self.iterations[index] for index in chosen],
             "accuracy": [self.split.accuracy(y) for _, y in kept],
             "upper_value": finite_or_none([self.split.paper_value(c, y) for c, y in kept]),
+            "validation_loss": finite_or_none([self.split.loss(y) for _, y in kept]),
             "lower_value": finite_or_none([self.split.problem.lower(y) for _, y in kept]),
         }
 
@@ -143,6 +160,8 @@ def row_of(split: Split, c: Margins, own: Classifier, trajectory: Trajectory, **
     return {
         "accuracy": split.accuracy(exact),
         "accuracy_own": split.accuracy(own),
+        "loss": split.loss(exact),
+        "loss_own": split.loss(own),
         "upper_value": split.paper_value(c, exact),
         "upper_value_own": split.paper_value(c, own),
         "lower_value": problem.lower(exact),
@@ -150,6 +169,42 @@ def row_of(split: Split, c: Margins, own: Classifier, trajectory: Trajectory, **
         "violation": violation,
         "curves": trajectory.curves(),
         **columns,
+    }
+
+
+def run_published(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """The published program of BLOCC on the splits of all seeds, in one batch."""
+    dataset, seeds = cells[0]["dataset"], [cell["seed"] for cell in cells]
+    samples = Samples(*(rows[seeds] for rows in shared_samples(dataset)))
+    figures, seconds = run_published_svm(samples, np.stack([draw_margins(seed) for seed in seeds]))
+    rows = []
+    for place, seed in enumerate(seeds):
+        split = Split.draw(dataset, seed, *FORMULAS["published code"])
+        trajectory = Trajectory(split)
+        for epoch, (c, y) in enumerate(zip(figures.margins[place], figures.own[place], strict=True)):
+            trajectory.note(epoch, c, y)
+        c, own = trajectory.points[-1]
+        how = {"ended": LIMIT, "iterations": len(trajectory.points), "seconds": seconds / len(cells)}
+        rows.append(row_of(split, c, own, trajectory, **how))
+    return rows
+
+
+def run_gam(dataset: str, seed: int) -> Row:
+    """GAM as the published comparison runs it: its own lower level, whose exact answer is its own classifier."""
+    split = Split.draw(dataset, seed)
+    samples = Samples(*(rows[seed] for rows in shared_samples(dataset)))
+    began = time.perf_counter()
+    start = np.random.default_rng(seed).uniform(*DRAWN, len(split.start))
+    path = run_published_gam(samples, start)
+    seconds, trajectory = time.perf_counter() - began, Trajectory(split)
+    for iteration, y in enumerate(path.classifiers):
+        trajectory.note(iteration, split.problem.forgiven(y), y)
+    y = path.classifiers[-1]
+    accuracy, loss = split.accuracy(y), split.loss(y)
+    return {
+        **{"accuracy": accuracy, "accuracy_own": accuracy, "loss": loss, "loss_own": loss},
+        "curves": trajectory.curves(),
+        **{"ended": LIMIT, "iterations": len(path.classifiers), "seconds": seconds},
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 #: Fixtures that compute a whole item at reduced size.
-COMPUTED = {"three", "networks", "sensitivity", "surface", "rows"}
+COMPUTED = {"three", "networks", "sensitivity", "surface", "rows", "theorems"}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -49,7 +49,9 @@ def conclude(rows: Mapping[str, Sequence[Row]]) -> Findings:
     table = Table(
         "Values [bold]as is[/bold]", [{"gamma": row["gamma"], "value": row["value"]} for row in done], ["note"]
     )
-    return Findings([table], [Observation("Values grow", True, "1 to 3"), Observation("They shrink", False)])
+    return Findings(
+        [table], [Observation("Values grow", True, "1 to 3", "the paper, Table 9"), Observation("They shrink", False)]
+    )
 
 
 def make_item(name: str, **given: object) -> Item:
@@ -96,8 +98,13 @@ def test_everything(monkeypatch: pytest.MonkeyPatch, reproduce: Reproduce) -> No
     assert outcome.exit_code == 0, outcome
     text = outcome.stdout
     assert "first, second at reduced size: 8 cells; expected time 2:00 on two cores" in text
-    assert "holds: Values grow (1 to 3)" in text
+    assert "holds: Values grow [the paper, Table 9] (1 to 3)" in text
     assert "does not hold: They shrink" in text
+    assert text.count("Reduced size (--quick)") == 2
+    assert "Reduced size (--quick)" in Path("run/first.md").read_text()
+    latex = Path("run/first.tex").read_text()
+    assert r"\toprule" in latex
+    assert "gamma & value" in latex
     assert "Values [bold]as is[/bold]" in text
     assert "complete: 8 cells, 8 done" in text
     assert max(map(len, text.splitlines())) <= 100
@@ -115,6 +122,7 @@ def test_one_item_goes_on_at_full_size(monkeypatch: pytest.MonkeyPatch, reproduc
     assert reproduce("first", "--quick", "--out", "run").exit_code == 0
     assert len(COMPUTED) == 4
     outcome = reproduce("first", "--out", "run")
+    assert "Reduced size" not in outcome.stdout
     assert "first at full size: 6 cells, 4 of them done before; expected time 40:00" in outcome.stdout
     assert len(COMPUTED) == 6
     reproduce("first", "--out", "run", "--fresh", "--quiet")
@@ -130,6 +138,7 @@ def test_pictures(monkeypatch: pytest.MonkeyPatch, reproduce: Reproduce) -> None
     use(monkeypatch, make_item("first", draw=draw))
     assert reproduce("--quick", "--out", "run", "--quiet").exit_code == 0
     assert Path("run/first-way.png").read_bytes().startswith(b"\x89PNG")
+    assert Path("run/first-way.pdf").read_bytes().startswith(b"%PDF")
     assert "data:image/png" in Path("run/index.html").read_text()
     use(monkeypatch, make_item("first", draw=lambda rows: 1 / 0))
     outcome = reproduce("--quick", "--out", "run")
@@ -198,7 +207,7 @@ def test_report_again(monkeypatch: pytest.MonkeyPatch, reproduce: Reproduce) -> 
     Path("run/index.html").unlink()
     outcome = reproduce("--report", "--out", "run")
     assert outcome.exit_code == 0
-    assert "holds: Values grow (1 to 3)" in outcome.stdout
+    assert "holds: Values grow [the paper, Table 9] (1 to 3)" in outcome.stdout
     assert "Values grow" in Path("run/index.html").read_text()
     assert len(COMPUTED) == 4
     outcome = reproduce("--report", "--out", "nowhere")

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from paper_rows import Rows, observation, with_a_failure
 
 from reproduction import complexity, complexity_costs
-from reproduction.complexity_costs import AXES, DENSE, METHODS, PUBLISHED, SIZES
+from reproduction.complexity_costs import AXES, DENSE, METHODS, PUBLISHED, SIZES, Cost
+
+
+class Moves(NamedTuple):
+    multipliers: np.ndarray
+    constraints: np.ndarray
 
 
 def made_up(powers: dict[str, dict[str, float]], sizes: tuple[int, ...] = (10, 100, 1_000)) -> Rows:
@@ -17,9 +22,9 @@ def made_up(powers: dict[str, dict[str, float]], sizes: tuple[int, ...] = (10, 1
         found[study] = []
         for method, power in powers[axis].items():
             costs = [(size / 1_000) ** power for size in sizes]
-            pairs = list(zip(sizes, costs, strict=True))
-            columns: dict[str, Any] = {"step_sizes": list(sizes), "step_seconds": costs}
-            columns |= {"exponent": complexity_costs.exponent(pairs), "status": "done", "error": None}
+            fitted = complexity_costs.exponents([Cost(*pair, "") for pair in zip(sizes, costs, strict=True)])
+            columns: dict[str, Any] = {"step_sizes": list(sizes), "step_seconds": costs, "solver": ""}
+            columns |= {"exponent": fitted.get(""), "status": "done", "error": None}
             found[study].append({"method": method, "axis": axis, "seed": 0, "sizes": list(sizes), **columns})
     return found
 
@@ -33,15 +38,30 @@ def test_every_paper_method_is_measured() -> None:
         assert row["step_sizes"] == [10]
         assert all(0.0 < seconds < 1.0 for seconds in row["step_seconds"])
         assert row["exponent"] is None  # overheads rule at such sizes
-    assert complexity_costs.cost("gam", 6, 4) > 0.0
+    seconds, _ = complexity_costs.cost("gam", 6, 4)
+    assert seconds > 0.0
+
+
+def test_lv_hba_is_timed_where_rows_are_active() -> None:
+    flat = complexity_costs.family(10, 30, equality=False).flat
+    far = complexity_costs.FAR * np.random.default_rng(2).standard_normal(10)
+    broken = np.asarray(flat.inequality(np.zeros(complexity_costs.UPPER_VARIABLES), far)) > 0.0
+    assert 0.2 < broken.mean() < 0.8
+    assert complexity_costs.cost("lv-hba", 10, 30)[1] == "Newton on the dual"
+
+
+def test_gam_counts_the_constraints_that_a_step_could_turn() -> None:
+    moves = Moves(np.array([[10.0], [1.0], [0.0]]), np.array([[0.0], [0.0], [1e3]]))
+    # Active with a small price; active with a large one; inactive, but moving fast.
+    assert complexity_costs.doubtful(moves, np.array([0.01, 1.0, 0.0]), np.array([0.0, 0.0, 1.0])) == 2
 
 
 def test_a_sweep_ends_where_a_method_cannot_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(complexity_costs, "cost", lambda method, d_y, d_c: 1e-3 * d_y * d_c)
-    assert [size for size, _ in complexity_costs.sweep("gam", "d_y", SIZES)] == [10, 30, 100, 300]  # more than 2 s
-    monkeypatch.setattr(complexity_costs, "cost", lambda method, d_y, d_c: 1e-3)
-    assert max(size for size, _ in complexity_costs.sweep("lv-hba", "d_c", SIZES)) == DENSE["lv-hba"] == 3_000
-    assert max(size for size, _ in complexity_costs.sweep("sflcb", "d_c", SIZES)) == 10_000
+    monkeypatch.setattr(complexity_costs, "cost", lambda method, d_y, d_c: (1e-3 * d_y * d_c, ""))
+    assert [one.size for one in complexity_costs.sweep("gam", "d_y", SIZES)] == [10, 30, 100, 300]  # more than 2 s
+    monkeypatch.setattr(complexity_costs, "cost", lambda method, d_y, d_c: (1e-3, ""))
+    assert max(one.size for one in complexity_costs.sweep("lv-hba", "d_c", SIZES)) == DENSE["lv-hba"] == 3_000
+    assert max(one.size for one in complexity_costs.sweep("sflcb", "d_c", SIZES)) == 10_000
 
 
 def test_aipod_has_fewer_equalities_than_variables() -> None:
@@ -53,16 +73,30 @@ def test_aipod_has_fewer_equalities_than_variables() -> None:
 
 
 def test_the_exponent_is_fitted_where_sizes_are_large() -> None:
-    pairs = [(10, 5.0), (100, 1e-4 * 100**1.5), (1_000, 1e-4 * 1_000**1.5)]
-    assert complexity_costs.exponent(pairs) == pytest.approx(1.5)
-    assert complexity_costs.exponent(pairs[:2]) is None
+    found = [Cost(10, 5.0, "a"), Cost(100, 1e-4 * 100**1.5, "a"), Cost(1_000, 1e-4 * 1_000**1.5, "a")]
+    assert complexity_costs.exponents(found) == {"a": pytest.approx(1.5)}
+    assert complexity_costs.exponents(found[:2]) == {}
+
+
+def test_an_exponent_belongs_to_one_solver() -> None:
+    found = [Cost(100, 1.0, "a"), Cost(300, 3.0, "a"), Cost(1_000, 0.1, "b"), Cost(3_000, 0.9, "b")]
+    fitted = complexity_costs.exponents(found)
+    assert fitted["a"] == pytest.approx(1.0)
+    assert fitted["b"] == pytest.approx(2.0)
 
 
 def test_tables_and_observations() -> None:
     rows = made_up({"d_y": PROPER, "d_c": dict.fromkeys(PROPER, 0.9)}, (10, 100, 300))
     findings = complexity.ITEM.conclude(rows)
     variables, _, orders = findings.tables
-    assert variables.rows[0] == {"method": "blocc", "10": "25.1", "100": "158", "300": "382", "exponent": "0.80"}
+    assert variables.rows[0] == {
+        "method": "blocc",
+        "10": "25.1",
+        "100": "158",
+        "300": "382",
+        "exponent": "0.80",
+        "solver": "",
+    }
     line = next(line for line in orders.rows if line["method"] == "lv-hba")
     assert (line["paper: power of d_y"], line["measured: power of d_y"]) == ("3.5", "3.50")
     assert line["paper: iterations"] == "eps^-3"

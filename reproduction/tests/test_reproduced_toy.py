@@ -52,10 +52,10 @@ def test_every_start_of_the_toy_finds_a_local_minimum(surface: Rows) -> None:
     assert findings.observations[0].holds is True
     reached, speed = findings.tables
     assert {line["local minimiser"] for line in reached.rows} <= {f"{x:.6f}" for x in local_minimisers()}
-    for name in ("paper's settings", "defaults"):
+    for name in toy_surface.TITLES.values():
         assert sum(line[f"{name}: starts"] for line in reached.rows) == 40
-    assert [line["starts"] for line in speed.rows] == [40, 40]
-    assert set(toy_surface.draw(surface)) == {"paper", "default"}
+    assert [line["starts"] for line in speed.rows] == [40, 40, 40]
+    assert set(toy_surface.draw(surface)) == set(toy_surface.PRESETS)
 
 
 def test_a_start_that_misses_is_told(surface: Rows) -> None:
@@ -66,16 +66,19 @@ def test_a_start_that_misses_is_told(surface: Rows) -> None:
 
 def test_gamma_and_the_gap_of_the_toy(sensitivity: Rows) -> None:
     findings = toy_sensitivity.ITEM.conclude(sensitivity)
-    assert observation(findings, "Larger gamma brings yF closer").holds is True
-    assert observation(findings, "The defaults leave no gap").holds is True
-    # The paper's second observation is about its inner loops: the number of steps of x is the same for all gamma.
-    assert observation(findings, "At a small fixed eta").holds is False
+    # The inner loops stop sooner at a larger gamma: the paper's second observation is about them.
+    work = observation(findings, "At a small fixed eta")
+    assert work.holds is True
+    assert work.source == "the paper, Table 5"
+    assert observation(findings, "With exact inner solutions").holds is True
     line = next(line for line in findings.tables[0].rows if (line["eta"], line["gamma"]) == ("1", "0.001"))
-    assert line["paper: gap"] == "0.023 ± 0.019"
-    assert line["paper: seconds"] == "7.118"
-    # Where eta makes x jump, the emulated scheme leaves a gap of the printed size.
-    gaps = [row["distance"] for row in sensitivity[toy_sensitivity.PAPER] if (row["eta"], row["gamma"]) == (1.0, 0.001)]
-    assert 0.005 < float(np.mean(gaps)) < 0.1
+    assert line["printed: gap"] == "0.023 ± 0.019"
+    assert line["printed: seconds"] == "7.118"
+    # The emulated program leaves gaps of the printed size at a small gamma, and none at gamma = 1.
+    rows = sensitivity[toy_sensitivity.PUBLISHED_STUDY]
+    gaps = {gamma: np.mean([row["distance"] for row in rows if row["gamma"] == gamma]) for gamma in (0.001, 1.0)}
+    assert 0.005 < gaps[0.001] < 0.1
+    assert gaps[1.0] < 1e-3
     assert set(toy_sensitivity.draw(sensitivity)) == {"gap"}
 
 
@@ -103,4 +106,4 @@ def test_failed_cells_leave_observations_open(gradient: Rows, surface: Rows, sen
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
 def test_full_size_is_the_papers(item: gradient_of_v.Item) -> None:
     cells = sum(len(study.cells()) for study in item.studies(False))
-    assert cells == {"gradient_of_v": 40, "toy_surface": 400, "toy_sensitivity": 1000}[item.name]
+    assert cells == {"gradient_of_v": 40, "toy_surface": 600, "toy_sensitivity": 1200}[item.name]

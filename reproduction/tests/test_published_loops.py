@@ -1,0 +1,265 @@
+"""The published loops against plain NumPy, transcribed here from their description: rule by rule, run by run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blocc.transport.network.files import read_network
+from blocc.transport.network.network import TransportNetwork
+from reproduction import published_gam, published_scheme, published_svm, published_toy
+
+Array = np.ndarray
+
+
+# --- the toy ---------------------------------------------------------------------------------------------------------
+def toy_in_numpy(start: Array, gamma: float, eta: float, steps: int) -> tuple[float, float, int, int]:
+    """x, yF, steps of x and inner iterations of one run."""
+    x, y_g, drawn = (float(value) for value in start)
+    inner = 0
+
+    def loop(y: float, multiplier: float, slope: Any) -> tuple[float, float]:
+        nonlocal inner
+        while True:
+            inner += 1
+            new_y = y - 0.1 * (slope(y) + multiplier)
+            new_multiplier = max(multiplier + 0.1 * (y - x), 0.0)
+            if abs((multiplier - new_multiplier) + (y - new_y)) / 0.1 <= 1e-4:
+                return y, multiplier
+            y, multiplier = new_y, new_multiplier
+
+    def slope_g(y: float) -> float:
+        return 2.0 * (y - 2.0 * x)
+
+    def slope_f(y: float) -> float:
+        return -np.exp(2.0 - y) / (2.0 + np.cos(6.0 * x)) + gamma * slope_g(y)
+
+    for count in range(1, steps + 1):
+        before = y_g
+        y_g, mu_g = loop(y_g, 0.1, slope_g)
+        y_f, mu_f = loop(y_g, drawn, slope_f)
+        wave = 2.0 + np.cos(6.0 * x)
+        f_x = np.exp(2.0 - y_f) * 6.0 * np.sin(6.0 * x) / wave**2
+        f_x += 4.0 * (4.0 * x - 2.0) / ((4.0 * x - 2.0) ** 2 + 1.0)
+        difference = -4.0 * (y_f - 2.0 * x) + 4.0 * (y_g - 2.0 * x)
+        slope_x = f_x + gamma * (difference - mu_g * -1.0) + mu_f * -1.0
+        moved = min(max(x - eta * slope_x, 0.0), 3.0)
+        over = np.hypot(x - moved, before - y_g) / eta <= 1e-4
+        if over or count == steps:
+            return x, y_f, count, inner
+        x = moved
+    raise AssertionError
+
+
+@pytest.mark.parametrize(("gamma", "eta"), [(0.01, 0.1), (5.0, 0.01)])
+def test_the_loops_of_the_toy(gamma: float, eta: float) -> None:
+    starts = published_toy.draw_starts([0, 1, 2])
+    ended, _ = published_toy.run_published_toy(starts, gamma, eta, max_steps=12)
+    for place, start in enumerate(starts):
+        x, y, steps, inner = toy_in_numpy(start, gamma, eta, 12)
+        assert (int(ended.steps[place]), int(ended.inner[place])) == (steps, inner)
+        assert float(ended.x[place]) == pytest.approx(x, abs=1e-12)
+        assert float(ended.y[place]) == pytest.approx(y, abs=1e-12)
+
+
+def test_starts_of_the_toy_lie_in_x() -> None:
+    starts = published_toy.draw_starts(list(range(60)))
+    assert starts[:, 0].max() == 3.0  # drawn from [0, 3.5] and put back
+    assert starts.min() < -2.0
+    np.testing.assert_array_equal(starts[:3], published_toy.draw_starts([0, 1, 2]))
+
+
+# --- support vector machines -----------------------------------------------------------------------------------------
+def svm_in_numpy(samples: published_svm.Samples, c: Array, epochs: int) -> tuple[list[Array], list[Array]]:
+    """c and (w, b) of the penalised problem before the step of c of every epoch."""
+    train, validation = samples.train, samples.validation
+    width = train.shape[1]
+    sides = [(np.append(np.zeros(width - 1), 1.0), np.zeros(len(train))) for _ in range(2)]
+    margins, own = [], []
+    for _ in range(epochs):
+        margins.append(c)
+        own.append(sides[1][0])
+        for index, (primal, dual) in enumerate(((1e-3, 1e-4), (1e-5, 1e-4))):
+            y, mu = sides[index]
+            for _ in range(20):
+                for _ in range(20):
+                    if index == 0:
+                        slope = y - train.T @ mu
+                    else:
+                        slope = -validation.T @ np.exp(1.0 - validation @ y) + 12.0 * 0.5 * y - train.T @ mu
+                    if np.linalg.norm(slope[:-1]) + abs(slope[-1]) < 1e-4:
+                        break
+                    y = y - primal * slope
+                violation = 1.0 - c - train @ y
+                if np.linalg.norm(violation) < 1e-4:
+                    break
+                mu = np.maximum(mu + dual * violation, 1e-5)
+            sides[index] = (y, mu)
+        step = c / np.linalg.norm(c) + 12.0 * sides[0][1] - sides[1][1]
+        c = np.maximum(c - 0.01 * step, 1e-4)
+    return margins, own
+
+
+def clouds(seed: int = 0, train: int = 20, validation: int = 8, features: int = 3) -> published_svm.Samples:
+    generator = np.random.default_rng(seed)
+    count = train + validation + 6
+    labels = np.where(np.arange(count) % 2, 1.0, -1.0)
+    rows = labels[:, None] * np.hstack([generator.standard_normal((count, features)), np.ones((count, 1))])
+    return published_svm.Samples(rows[:train], rows[train : train + validation], rows[train + validation :])
+
+
+def test_the_loops_of_the_svm() -> None:
+    parts = [clouds(seed) for seed in (0, 1)]
+    starts = np.stack([published_svm.draw_margins(seed, 20) for seed in (0, 1)])
+    stacked = published_svm.Samples(*(np.stack(rows) for rows in zip(*parts, strict=True)))
+    figures, _ = published_svm.run_published_svm(stacked, starts, epochs=6)
+    for place, (samples, start) in enumerate(zip(parts, starts, strict=True)):
+        margins, own = svm_in_numpy(samples, start, 6)
+        np.testing.assert_allclose(figures.margins[place], margins, rtol=1e-11)
+        np.testing.assert_allclose(figures.own[place], own, rtol=1e-9, atol=1e-12)
+        loss = np.mean(np.exp(1.0 - samples.validation @ own[-1]))
+        assert float(figures.validation_loss[place, -1]) == pytest.approx(loss)
+        assert float(figures.accuracy[place, -1]) == np.mean(samples.test @ own[-1] > 0.0)
+
+
+def test_samples_are_expanded_shuffled_and_split_as_published(tmp_path: Any) -> None:
+    file = tmp_path / "small.libsvm"
+    file.write_text("+1 1:2 2:3\n-1 2:5\n")
+    table = published_svm.read_as_published(file)
+    np.testing.assert_array_equal(table, [[1.0, 2.0, 3.0], [-1.0, 5.0, 0.0]])  # the slip of the published reader
+    np.testing.assert_array_equal(published_svm.expanded(table)[0], [1.0, 1.0, 2.0, 3.0, 4.0, 9.0, 6.0])
+    eight = np.hstack([np.ones((700, 1)), np.random.default_rng(0).standard_normal((700, 8))])
+    assert published_svm.expanded(eight).shape == (700, 46)
+    first, second = published_svm.shuffled(eight, 2)
+    again = first.copy()
+    np.random.RandomState(1).shuffle(again)
+    np.testing.assert_array_equal(second, again)  # every shuffle goes on from the one before
+    parts = published_svm.split_rows(eight)
+    assert [len(part) for part in parts] == [500, 150, 50]
+
+
+def test_the_hypergradient_of_gam_is_a_derivative() -> None:
+    samples = clouds(3, train=15)
+    c = np.random.default_rng(4).uniform(-1.0, 0.0, 15)
+    start = np.append(np.ones(3), 0.0)
+    y = published_gam.follower(samples.train, c, start)
+
+    def loss(weights: Array) -> float:
+        found = published_gam.follower(samples.train, weights, y)
+        ratio = 2.0 / (1.0 + np.exp(5.0 * samples.validation @ found / np.linalg.norm(found[:-1]))) - 1.0
+        return float(np.where(ratio > 0.0, ratio, 0.01 * ratio).sum())
+
+    slope = published_gam.hypergradient(samples, c, y)
+    for place in range(0, 15, 4):
+        step = np.zeros(15)
+        step[place] = 1e-5
+        assert slope[place] == pytest.approx((loss(c + step) - loss(c - step)) / 2e-5, rel=1e-4, abs=1e-7)
+    path = published_gam.run_published_gam(samples, c, iterations=5)
+    np.testing.assert_array_equal(path.classifiers[0], start)
+    assert len(path.classifiers) == 5
+
+
+# --- networks --------------------------------------------------------------------------------------------------------
+class TablesInNumpy:
+    """A network as tables over pairs of nodes, as the published programs have it; cells without a link stay empty."""
+
+    def __init__(self, network: TransportNetwork) -> None:
+        n = self.n = network.n_nodes
+        shape = (n, n)
+        self.link = np.zeros(shape, dtype=bool)
+        self.link[network.tail, network.head] = True
+        self.time, self.cost = np.zeros(shape), np.zeros(shape)
+        self.time[network.tail, network.head] = network.time
+        self.cost[network.tail, network.head] = network.cost
+        self.w, self.u, self.m = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self.market = np.zeros(shape, dtype=bool)
+        for table, values in ((self.w, network.demand), (self.u, network.alternative_time), (self.m, network.revenue)):
+            table[network.origin, network.destination] = values
+        self.market[network.origin, network.destination] = True
+
+    def solve(self, state: list[Array], a: Array, gamma: float, penalised: bool, rules: Any) -> int:
+        """One inner loop on (f, F, lam, mu), in place; how many iterations it made."""
+        n, weight = self.n, gamma if penalised else 1.0
+        s1, s2 = 0.01 / weight, 0.4 / weight
+        f, F, lam, mu = state
+        count = 0
+        while True:
+            count += 1
+            f_old, F_old = f.copy(), F.copy()
+            r = F.sum(axis=1) - F.sum(axis=0)  # what leaves node i less what arrives there, by (i, o, d)
+            for o in range(n):
+                for d in range(n):
+                    r[o, o, d] -= f[o, d]
+                    r[d, o, d] += f[o, d]
+            mu += s2 * r
+            lam[:] = np.maximum(0.0, lam + s2 * ((self.w * F).sum(axis=(2, 3)) - a))
+            lam[~self.link] = 0.0
+            mu_o = np.array([[mu[o, o, d] for d in range(n)] for o in range(n)])
+            mu_d = np.array([[mu[d, o, d] for d in range(n)] for o in range(n)])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                logit = np.log(f / (1.0 - f))
+            slope = weight * self.w * (logit - self.u) - (self.m if penalised else 0.0) - mu_o + mu_d
+            f[:] = np.where(self.market, np.clip(f - s1 * slope, 0.01, 0.99), 0.0)
+            slope_flow = weight * self.w * self.time[:, :, None, None] + lam[:, :, None, None]
+            slope_flow = slope_flow + mu[:, None] - mu[None]
+            F[:] = np.clip(F - s1 * slope_flow, 0.0, 1.0)
+            F[~self.link] = 0.0
+            F[:, :, ~self.market] = 0.0
+            mu[:, ~self.market] = 0.0
+            moved = np.abs(f - f_old).mean() / 0.01
+            change = np.abs(F - F_old)
+            out = np.array([[F[o, :, o, d].sum() for d in range(n)] for o in range(n)])
+            missing = np.abs(out - f).max()
+            over = int(((self.w * F).sum(axis=(2, 3)) >= a + rules.slack)[self.link].sum())
+            if penalised:
+                again = moved > 0.03 or change.max(axis=(0, 1)).mean() / 0.01 > 0.1 or missing > 0.3
+            else:
+                again = moved > 0.02 or change.mean() / 0.01 > 0.01 or missing > 0.2
+            if not (again or over > rules.over[penalised]):
+                return count
+
+
+def network_in_numpy(network: TransportNetwork, start: Array, gamma: float, eta: float, steps: int, rules: Any) -> Any:
+    """Capacities and the follower's shares after so many steps of x, and all inner iterations."""
+    tables = TablesInNumpy(network)
+    n = tables.n
+    a = np.zeros((n, n))
+    a[network.tail, network.head] = start
+    sides = [
+        [np.where(tables.market, 0.01, 0.0), np.zeros((n,) * 4), np.zeros((n, n)), np.zeros((n,) * 3)] for _ in range(2)
+    ]
+    inner, calm = 0, False
+    for k in range(1, steps + 1):
+        for index in (0, 1):
+            inner += tables.solve(sides[index], a, gamma, index == 1, rules)
+        length = rules.long_step if calm and k > 1 else eta
+        a = np.maximum(0.001, a - length * (tables.cost + gamma * sides[0][2] - sides[1][2]))
+        calm = bool((sides[0][2][tables.link] < 1.0).all())
+    share = sides[0][0][network.origin, network.destination]
+    return a[network.tail, network.head], share, inner
+
+
+@pytest.mark.parametrize(("name", "steps", "gamma"), [("three", 40, 4.0), ("nine", 4, 3.0)])
+def test_the_loops_of_the_networks(name: str, steps: int, gamma: float) -> None:
+    network, rules = read_network(name), published_scheme.RULES[name]
+    starts = network.random_starts(2, seed=1)
+    gammas, etas = np.full(2, gamma), np.full(2, 1.6e-4)
+    seen, _, _ = published_scheme.run_published(network, starts, gammas, etas, steps=steps, samples=2, rules=rules)
+    capacity, share, inner = network_in_numpy(network, starts[1], gamma, 1.6e-4, steps, rules)
+    assert int(seen[-1].step[1]) == steps
+    assert int(seen[-1].inner[1]) == inner
+    np.testing.assert_allclose(seen[-1].capacity[1], capacity, rtol=1e-10)
+    np.testing.assert_allclose(seen[-1].sides.share[1, 0], share, rtol=1e-9)
+
+
+def test_a_large_network_advances_alone_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = read_network("three")
+    starts, gammas, etas = network.random_starts(1, seed=3), np.array([3.0]), np.array([1.6e-4])
+    together, _, _ = published_scheme.run_published(network, starts, gammas, etas, steps=60, samples=3)
+    monkeypatch.setattr(published_scheme, "LARGE", 1)
+    alone, _, _ = published_scheme.run_published(network, starts, gammas, etas, steps=60, samples=3)
+    assert [int(state.step[0]) for state in alone] == [20, 40, 60]
+    assert int(alone[-1].inner[0]) == int(together[-1].inner[0])
+    np.testing.assert_allclose(alone[-1].capacity, together[-1].capacity, rtol=1e-12)
