@@ -26,13 +26,16 @@ def finite_or_none(values: Iterable[float]) -> list[float | None]:
 
 
 def curve(row: Row, name: str, *, timed: bool = False) -> Curve:
-    """A column of the way that a run took, against its iterations or its seconds; NaN where a number is missing."""
+    """A column of the way that a run took, against its iterations or its seconds; NaN where a number is missing.
+
+    Seconds count from the first record, since the first run of a process compiles before it.
+    """
     places = row["curve_seconds"] if timed else row["curves"]["iteration"]
     place, values = (
         np.array([np.nan if value is None else value for value in given], dtype=np.float64)
         for given in (places, row["curves"][name])
     )
-    return place, values
+    return place - place[:1] if timed else place, values
 
 
 def band(axes: Axes, curves: Sequence[Curve], colour: str, label: str, **style: Any) -> None:

@@ -38,7 +38,7 @@ def _panels(rows_by_study: RowsByStudy, network: str, title: str) -> tuple[Figur
     panels: list[tuple[Axes, Sequence[Row]]] = []
     for axes, (name, rows) in zip(figure.subplots(1, max(len(found), 1), squeeze=False)[0], found, strict=False):
         axes.set_title(name, fontsize=11)
-        axes.set_xlabel("seconds of a run")
+        axes.set_xlabel("seconds since the first record")
         style_axes(axes)
         panels.append((axes, rows))
     return figure, panels
