@@ -32,8 +32,8 @@ PUBLISHED: dict[tuple[str, float], tuple[float, float]] = {
     ("seville", 4.0): (138.78, 6.70e4),
 }
 PUBLISHED_LV_HBA = (1.53, 351.0)
-#: A printed mean counts as given where the interval of the difference of two such means holds zero (the printed one is a
-#: mean over other starts, as many), or where ours is so close to it, relatively.
+#: A printed mean counts as given where the interval of the difference of two such means holds zero (the printed one is
+#: a mean over other starts, as many), or where ours is so close to it, relatively.
 CLOSE = 0.01
 
 
