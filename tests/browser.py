@@ -77,7 +77,13 @@ def visit(text: str, folder: Path) -> Visit:
     """Open a page with Chromium, from a file in ``folder``."""
     page = folder / "page.html"
     page.write_text(text, encoding="utf-8")
-    return look(page.as_uri(), folder)
+    seen = look(page.as_uri(), folder)
+    # The browser's clock runs ahead while another thread unpacks the charts: on a busy machine it may end too early.
+    for _ in range(4):
+        if 'id="plotly"' not in text or "js-plotly-plot" in seen.document:
+            break
+        seen = look(page.as_uri(), folder)
+    return seen
 
 
 def look(address: str, folder: Path, width: int = 1200, height: int = 1600) -> Visit:

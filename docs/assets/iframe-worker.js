@@ -1,1 +1,35 @@
-"use strict";(()=>{function c(s,n){parent.postMessage(s,n||"*")}function d(...s){return s.reduce((n,e)=>n.then(()=>new Promise(r=>{let t=document.createElement("script");t.src=e,t.onload=r,document.body.appendChild(t)})),Promise.resolve())}var o=class extends EventTarget{constructor(e){super();this.url=e;this.m=e=>{e.source===this.w&&(this.dispatchEvent(new MessageEvent("message",{data:e.data})),this.onmessage&&this.onmessage(e))};this.e=(e,r,t,i,m)=>{if(r===`${this.url}`){let a=new ErrorEvent("error",{message:e,filename:r,lineno:t,colno:i,error:m});this.dispatchEvent(a),this.onerror&&this.onerror(a)}};let r=document.createElement("iframe");r.hidden=!0,document.body.appendChild(this.iframe=r),this.w.document.open(),this.w.document.write(`<html><body><script>postMessage=${c};importScripts=${d};addEventListener("error",({error})=>{parent.dispatchEvent(new ErrorEvent("error",{filename:"${e}",error}))})<\/script><script src=${e}?${+Date.now()}><\/script></body></html>`),this.w.document.close(),onmessage=this.m,onerror=this.e,this.r=new Promise((t,i)=>{this.w.onload=t,this.w.onerror=i})}terminate(){this.iframe.remove(),onmessage=onerror=null}postMessage(e){this.r.catch().then(()=>{this.w.dispatchEvent(new MessageEvent("message",structuredClone({data:e})))})}get w(){return this.iframe.contentWindow}};window.IFrameWorker=o;location.protocol==="file:"&&(window.Worker=o);})();
+// Browsers start no worker for a page that was opened from the disk. There, a hidden frame runs the search instead.
+if (location.protocol === 'file:') {
+  window.Worker = class extends EventTarget {
+    constructor(address) {
+      super();
+      this.frame = document.createElement('iframe');
+      this.frame.hidden = true;
+      document.body.append(this.frame);
+      const inner = this.frame.contentWindow;
+      const load = (source) => new Promise((resolve, reject) => {
+        const script = inner.document.createElement('script');
+        script.onload = resolve;
+        script.onerror = reject;
+        script.src = new URL(source, location.href).href;
+        inner.document.body.append(script);
+      });
+      inner.importScripts = (...sources) => sources.reduce((before, source) => before.then(() => load(source)), Promise.resolve());
+      inner.postMessage = (data) => {
+        const event = new MessageEvent('message', {data: data});
+        this.dispatchEvent(event);
+        if (this.onmessage) { this.onmessage(event); }
+      };
+      this.started = load(address);
+    }
+
+    postMessage(data) {
+      const inner = this.frame.contentWindow;
+      this.started.then(() => inner.dispatchEvent(new inner.MessageEvent('message', {data: structuredClone(data)})));
+    }
+
+    terminate() {
+      this.frame.remove();
+    }
+  };
+}

@@ -29,7 +29,7 @@ EVIL_NAMES = (EVIL, "</script><img src=x onerror=alert(2)>", '"><b onmouseover="
 
 def own_parts(text: str) -> str:
     """The page without plotly.js, which holds addresses that it would only use for maps with tiles."""
-    scripts = re.findall(r"<script>.*?</script>", text, flags=re.DOTALL)
+    scripts = re.findall(r"<script[^>]*>.*?</script>", text, flags=re.DOTALL)
     return text.replace(max(scripts, key=len), "")
 
 
