@@ -94,12 +94,63 @@ class SecondMarket:
                 for k, one in enumerate(units)
                 if one.is_curved and one.cost(float(at[k])) > found.costs[k] + _CURVED * (1.0 + abs(found.value))
             ]
+            exact = None if broken or not missed else self._exact(units, fixed, found, low, high)
+            if exact is not None:
+                found, at, missed = exact, exact.levels, []
             if not broken and not missed:
                 self._levels = {(k, one.sign): float(at[k]) for k, one in enumerate(units)}
                 return self._dispatch(terms, units, found, fixed, capacity)
             self._lines |= broken
             tangents |= set(missed)
         return None
+
+    def _exact(self, units: list[_Unit], fixed: NDArray, found: _Found, low: NDArray, high: NDArray) -> _Found | None:
+        """The answer that has the same units inside of their limits and the same lines at theirs, if there is one.
+
+        It solves the conditions of an optimum, which are linear then, and is refused unless it meets all of them.
+        """
+        if any(one.segments is not None for one in units):
+            return None
+        sign, bus, linear, double, least, most = (
+            np.array(column)
+            for column in zip(
+                *((one.sign, one.bus, one.linear, 2.0 * one.square, one.low, one.high) for one in units), strict=True
+            )
+        )
+        room = 1e-7 * np.where(np.isfinite(most), 1.0 + most - least, 1.0)
+        free = np.flatnonzero((found.levels > least + room) & (found.levels < most - room))
+        levels = np.where(found.levels <= least + room, least, most)
+        levels[free] = 0.0
+        lines = [(line, np.sign(found.flow_price[line])) for line in np.flatnonzero(np.abs(found.flow_price) > 1e-9)]
+        rows = [np.ones(len(fixed)), *(self._factors[line] for line, _ in lines)]
+        pushes = np.array(rows)[:, bus] * sign  # what one unit adds to the balance and to the lines' flows
+        limits = [high[line] if direction > 0.0 else low[line] for line, direction in lines]
+        sides = np.array([0.0, *(limit - self._shifted[line] for (line, _), limit in zip(lines, limits, strict=True))])
+        sides = sides + np.array(rows) @ fixed - pushes @ np.where(np.isin(np.arange(len(units)), free), 0.0, levels)
+        n, m = len(free), len(rows)
+        matrix = np.zeros((n + m, n + m))
+        matrix[:n, :n], matrix[:n, n:], matrix[n:, :n] = np.diag(double[free]), -pushes[:, free].T, pushes[:, free]
+        try:
+            solved = np.linalg.solve(matrix, np.concatenate([-linear[free], sides]))
+        except np.linalg.LinAlgError:
+            return None
+        levels[free], prices = solved[:n], solved[n:]
+        price = prices @ np.array(rows)
+        flow = self._factors @ (np.bincount(bus, sign * levels, len(fixed)) - fixed) + self._shifted
+        slope = linear + double * levels - sign * price[bus]
+        tiny = 1e-9 * (1.0 + float(np.max(np.abs(price))))
+        held = np.flatnonzero((most > least) & ~np.isin(np.arange(len(units)), free))
+        right = np.where(levels[held] == least[held], slope[held] >= -tiny, slope[held] <= tiny).all()
+        right &= bool(np.all((levels >= least - room) & (levels <= most + room)))
+        right &= all(direction * value <= tiny for (_, direction), value in zip(lines, prices[1:], strict=True))
+        wide = _CLOSE * (1.0 + np.abs(flow))
+        if not (right and np.all((flow <= high + wide) & (flow >= low - wide))):
+            return None
+        flow_price = np.zeros(len(low))
+        for (line, _), value in zip(lines, prices[1:], strict=True):
+            flow_price[line] = -value
+        costs = linear * levels + 0.5 * double * levels**2
+        return _Found(levels, costs, flow, price, flow_price, float(costs.sum()))
 
     def _near(self, k: int, unit: _Unit) -> list[float]:
         """Levels around that of the last answer: the next one is often close."""

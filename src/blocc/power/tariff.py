@@ -168,7 +168,16 @@ class _Tariff:
         none: Any = lambda *_: []  # noqa: E731
         always = lambda _: True  # noqa: E731
         question = Question(
-            self.problem(), self.low, self.high, self.value, lower, project, none, self.share, always, smooth=True
+            self.problem(),
+            self.low,
+            self.high,
+            self.value,
+            lower,
+            project,
+            none,
+            self.share,
+            always,
+            smooth=self.goal == "revenue",
         )
         candidates = self._candidates()
         self._check_required(candidates)
