@@ -274,7 +274,7 @@ def link_pixels(picture: np.ndarray) -> int:
 #: Uses the page as a reader would, and says what came of it: the mouse goes near the middle of the last link, which
 #: leads from East to North; the markets are sorted by demand twice and filtered; the page is printed.
 READER = """<script>
-setTimeout(function () {
+drawing.then(function () { setTimeout(function () {
   var map = document.querySelector('[data-figure="map-data"]'), layout = map._fullLayout, said = [];
   var points = map.data.find(function (trace) { return trace.marker && trace.marker.opacity === 0; });
   var drag = map.querySelector('.nsewdrag'), box = drag.getBoundingClientRect(), last = points.x.length - 3;
@@ -299,7 +299,7 @@ setTimeout(function () {
     said.push(map.querySelector('.main-svg').clientWidth > 1000);
     console.log('READER ' + said.join(' | '));
   }, 500);
-}, 1500);
+}, 1500); });
 </script></body>"""
 
 
@@ -322,7 +322,7 @@ def test_browser_shows_the_map_and_asks_nobody(tmp_path: Path) -> None:
 #: A market is chosen with the mouse and cleared with Escape, a link with the Enter key, another with the mouse on the
 #: map, and from its table one of its markets; then links with little flow are hidden.
 CHOOSER = """<script>
-setTimeout(function () {
+drawing.then(function () { setTimeout(function () {
   var map = document.querySelector('[data-figure="map-data"]'), said = [], panel = document.getElementById('selection');
   function say() {
     var drawn = map.data.filter(function (trace) { return trace.meta === 'way' && trace.x.length; }).length;
@@ -369,7 +369,7 @@ setTimeout(function () {
       console.log('CHOOSER ' + said.join(' | '));
     }, 500);
   }, 500);
-}, 1500);
+}, 1500); });
 </script></body>"""
 
 

@@ -103,10 +103,12 @@ function look() {
     drawn: drawn, text: holder.data[holder.data.length - 2].text[0]
   }));
 }
-look();
-to.value = '0';
-to.dispatchEvent(new Event('change'));
-look();
+drawing.then(function () {
+  look();
+  to.value = '0';
+  to.dispatchEvent(new Event('change'));
+  look();
+});
 </script></body>"""
 
 
