@@ -417,7 +417,8 @@ def test_browser_test_notices_requests_and_errors(text: str, tmp_path: Path) -> 
     broken = own_parts(text).replace("</main>", outside)  # and without plotly.js
     unguarded = visit(broken.replace(policy[0], ""), tmp_path)
     assert set(unguarded.requests) == {"http://blocc.invalid/picture.png"}
-    assert any("Plotly is not defined" in line for line in unguarded.console)
+    assert any("Uncaught (in promise)" in line for line in unguarded.console)
+    assert "The tables of this page hold their figures." in unguarded.document
     (tmp_path / "guarded").mkdir()
     guarded = visit(broken, tmp_path / "guarded")
     assert guarded.requests == []

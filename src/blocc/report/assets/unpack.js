@@ -9,6 +9,6 @@ var drawing = (async function () {
 })();
 drawing.catch(function () {
   document.querySelectorAll('.chart[data-figure]').forEach(function (holder) {
-    holder.textContent = 'This browser is too old to unpack the charts. The tables of this page hold their figures.';
+    holder.textContent = 'The charts could not be drawn: this browser may be too old to unpack them. The tables of this page hold their figures.';
   });
 });
