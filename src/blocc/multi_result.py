@@ -37,6 +37,7 @@ class MultiResult(Shown):
 
     results: tuple[Result, ...]
     seconds: dict[str, float]
+    sign: float = 1.0  #: -1 where the leader maximises: the largest upper value is the best one then
 
     @property
     def best(self) -> Result:
@@ -48,10 +49,14 @@ class MultiResult(Shown):
             raise OptionError("there is no result to choose from")
         feasible = [r for r in self.results if r.certificate.exact]
         pool = feasible or list(self.results)
-        least = min(np.nan_to_num(r.upper_value, nan=np.inf) for r in pool)
-        spread = max((abs(r.upper_value - least) for r in feasible if np.isfinite(r.upper_value)), default=0.0)
-        ties = [r for r in pool if r.upper_value <= least + _TIE * spread]
-        return min(ties or pool, key=lambda r: (not r.success, np.nan_to_num(r.upper_value, nan=np.inf)))
+
+        def value(result: Result) -> float:
+            return float(np.nan_to_num(self.sign * result.upper_value, nan=np.inf))
+
+        least = min(map(value, pool))
+        spread = max((abs(value(r) - least) for r in feasible if np.isfinite(r.upper_value)), default=0.0)
+        ties = [r for r in pool if value(r) <= least + _TIE * spread]
+        return min(ties or pool, key=lambda r: (not r.success, value(r)))
 
     @property
     def basins(self) -> list[Basin]:
@@ -61,7 +66,7 @@ class MultiResult(Shown):
 
         def rank(index: int) -> tuple[bool, float]:
             result = self.results[index]
-            return not result.success, result.upper_value
+            return not result.success, self.sign * result.upper_value
 
         def one(index: int, other: int) -> bool:
             if near(flat[index][0], flat[other][0]):
@@ -80,7 +85,7 @@ class MultiResult(Shown):
             Basin(self.results[g[0]].upper_value, self.results[g[0]].x, tuple(sorted(g)), self.results[g[0]])
             for g in groups
         ]
-        return sorted(found, key=lambda basin: basin.value)
+        return sorted(found, key=lambda basin: self.sign * basin.value)
 
     @property
     def counts(self) -> dict[str, int]:

@@ -108,9 +108,9 @@ def test_the_nearest_member_of_a_leaders_set() -> None:
         point = 2.0 * generator.standard_normal(5)
         free, other = cp.Variable((2, 2), nonneg=True), cp.Variable()
         same = [cp.sum(free) + other <= 1, cp.norm2(free[:, 1]) <= 0.5, free[0, 0] == free[1, 1]]
-        far = cp.sum_squares(free - point[:4].reshape(2, 2)) + cp.square(other - point[4])
+        far = cp.sum_squares(free - point[1:].reshape(2, 2)) + cp.square(other - point[0])  # by their names
         cp.Problem(cp.Minimize(far), [*same, other >= -1, other <= 2]).solve(**TIGHT)
-        np.testing.assert_allclose(model.project_x(point), [*free.value.ravel(), other.value], atol=1e-5)
+        np.testing.assert_allclose(model.project_x(point), [other.value, *free.value.ravel()], atol=1e-5)
     assert not model.x_set.is_box
 
 

@@ -218,3 +218,13 @@ def test_bad_problems_are_refused_by_name() -> None:
     other = cp.Parameter(name="other")
     with pytest.raises(ProblemError, match="other, which has no value"):
         BilevelProblem(cp.Minimize(y), cp.Problem(cp.Minimize(cp.square(y - x - other))), x)
+
+
+def test_the_best_of_many_starts_of_a_leader_who_maximises_is_the_largest() -> None:
+    x, y = cp.Parameter(name="x", bounds=[-2, 2]), cp.Variable(name="y")
+    follower = cp.Problem(cp.Maximize(-cp.square(y - x)))
+    problem = BilevelProblem(cp.Maximize(cp.square(x) + 0.2 * y), follower, x)  # best at both ends
+    found = problem.solve_many(x0s=[-1.5, 1.5], progress=False)
+    np.testing.assert_allclose(sorted(found.upper_values), [3.6, 4.4], atol=1e-5)
+    np.testing.assert_allclose(found.best.upper_value, 4.4, atol=1e-5)
+    np.testing.assert_allclose(x.value, 2.0, atol=1e-5)

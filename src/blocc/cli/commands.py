@@ -43,8 +43,9 @@ from blocc.executors.choice import make_executor
 from blocc.judge.verification import WORDS, Verification, readable
 from blocc.judge.verify import verify
 from blocc.multi_result import MultiResult
+from blocc.problem import BilevelProblem
 from blocc.problems import toy
-from blocc.problems.loading import load_problem, parse_x0
+from blocc.problems.loading import load_problem, load_solvable, parse_x0
 from blocc.report.plots import plot_toy_surface
 from blocc.report.storage import ChangedError, describe, document_format, load_result
 from blocc.report.transport.design_tables import read_design_json
@@ -126,7 +127,7 @@ def solve_command(
 
     The exit code says how it ended; blocc --help lists them.
     """
-    target = load_problem(problem)
+    target: Any = load_solvable(problem)
     given = {
         "gamma": parse_number("gamma", gamma, "auto"),
         "inner": inner,
@@ -137,15 +138,20 @@ def solve_command(
         "time_limit": time_limit,
     }
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    options.update(seed=seed, preset=preset)
-    options.update(progress=False if quiet else None, checkpoint=checkpoint, resume=resume)
-    if starts is None:
-        found: Result | MultiResult = solve(target, None if x0 is None else parse_x0(x0, target), **options)
-    elif x0 is None:
-        executor = None if workers is None else make_executor("processes", workers)
-        found = solve_many(target, starts=starts, executor=executor, **options)
-    else:
+    options.update(seed=seed, progress=False if quiet else None)
+    others = {"checkpoint": checkpoint, "resume": resume, "preset": None if preset == "default" else preset}
+    options.update({name: value for name, value in others.items() if value is not None})
+    if starts is not None and x0 is not None:
         raise InputError("give either --x0 (one start) or --starts (random starts), not both")
+    is_core = isinstance(target, BilevelProblem)
+    found: Result | MultiResult
+    if starts is None:
+        start = None if x0 is None else parse_x0(x0, target)
+        found = solve(target, start, **options) if is_core else target.solve(start, **options)
+    else:
+        executor = None if workers is None else make_executor("processes", workers)
+        options.update(starts=starts, executor=executor)
+        found = solve_many(target, **options) if is_core else target.solve_many(**options)
     result = found.best if isinstance(found, MultiResult) else found
     written = [] if save is None else [result.save(save)]
     if plot is not None:
@@ -203,7 +209,10 @@ def verify_command(
     given = {} if tolerance is None else {"tolerance": tolerance}
     try:
         if re.search(r"\.py(:|$)", problem):
-            verification = verify(load_problem(problem), load_result(result), **given)
+            target: Any = load_solvable(problem)
+            found = load_result(result)
+            is_core = isinstance(target, BilevelProblem)
+            verification = verify(target, found, **given) if is_core else target.verify(found, **given)
         elif document_format(result) == "blocc-road-design":
             verification = _verify_roads(result, problem, given)
         elif document_format(result) == "blocc-power-design":

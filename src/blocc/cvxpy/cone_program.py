@@ -10,7 +10,8 @@ and its multipliers lambda it is that of ``q'z + z'Pz/2 + d - lambda'(Az + b)`` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -52,13 +53,35 @@ class Entries:
         used = np.flatnonzero(np.diff(rows.indptr))
         return cls(used % n_rows, used // n_rows, (n_rows, n_columns), rows[used])
 
-    def at(self, theta: Float[NDArray, " parameters"]) -> sp.csc_array:
-        """The matrix at ``theta``, with the same pattern everywhere."""
-        return sp.csc_array((self.map @ theta, (self.rows, self.columns)), shape=self.shape)
+    @cached_property
+    def _starts(self) -> Int[NDArray, " columns"]:
+        """Where each column begins among the entries, which are in their order."""
+        return np.searchsorted(self.columns, np.arange(self.shape[1] + 1))
+
+    def at(self, theta: Float[NDArray, " parameters"], columns: int | None = None) -> sp.csc_array:
+        """The matrix at ``theta``, or its first columns, with the same pattern everywhere."""
+        n = self.shape[1] if columns is None else columns
+        last = self._starts[n]
+        data = self.map @ theta
+        return sp.csc_array((data[:last], self.rows[:last], self._starts[: n + 1]), shape=(self.shape[0], n))
+
+    def last_column(self, theta: Float[NDArray, " parameters"]) -> Float[NDArray, " rows"]:
+        """The last column at ``theta``, with its zeros."""
+        begin, found = self._starts[-2], np.zeros(self.shape[0])
+        found[self.rows[begin:]] = self._last @ theta
+        return found
+
+    @cached_property
+    def _last(self) -> sp.csr_array:
+        return self.map[self._starts[-2] :]
 
     def slope(self, left: Float[NDArray, " rows"], right: Float[NDArray, " columns"]) -> Float[NDArray, " parameters"]:
         """The derivative of ``left' M right`` in the parameters."""
-        return np.asarray(self.map.T @ (left[self.rows] * right[self.columns]))
+        return np.asarray(self._turned @ (left[self.rows] * right[self.columns]))
+
+    @cached_property
+    def _turned(self) -> sp.csr_array:
+        return sp.csr_array(self.map.T)
 
 
 class Numbers(NamedTuple):
@@ -110,6 +133,7 @@ class ConeProgram:
     variables: dict[int, Block]  #: by the identity of the user's variable; what CVXPY added has none
     parameters: dict[int, Block]
     constraints: dict[int, Block]  #: rows of the user's constraints, for linear cones
+    _known: dict[bytes, Numbers] = field(default_factory=dict, repr=False, compare=False)  #: at the last theta
 
     @property
     def n(self) -> int:
@@ -135,17 +159,29 @@ class ConeProgram:
 
     def at(self, theta: Float[NDArray, " parameters"]) -> Numbers:
         """The numbers at ``theta``."""
-        both, costs = self.constraint.at(theta), self.objective @ theta
-        offset = both[:, [self.n]].toarray().ravel()
-        return Numbers(self.quadratic.at(theta), costs[:-1], float(costs[-1]), both[:, : self.n], offset)
+        key = theta.tobytes()
+        if key not in self._known:  # an evaluation asks several times
+            costs = self.objective @ theta
+            matrix, offset = self.constraint.at(theta, self.n), self.constraint.last_column(theta)
+            self._known.clear()
+            self._known[key] = Numbers(self.quadratic.at(theta), costs[:-1], float(costs[-1]), matrix, offset)
+        return self._known[key]
 
     def slope(
         self, z: Float[NDArray, " n"], prices: Float[NDArray, " m"], weight: float = 1.0
     ) -> Float[NDArray, " parameters"]:
         """The derivative of the Lagrangian ``weight (q'z + z'Pz/2 + d) - prices'(Az + b)`` in the parameters."""
         extended = np.append(z, 1.0)
-        costs = self.objective.T @ extended + 0.5 * self.quadratic.slope(z, z)
+        costs = self.slope_of_costs(extended) + 0.5 * self.quadratic.slope(z, z)
         return np.asarray(weight * costs - self.constraint.slope(prices, extended))
+
+    def slope_of_costs(self, factors: Float[NDArray, " n_and_one"]) -> Float[NDArray, " parameters"]:
+        """The derivative of ``factors'(q, d)`` in the parameters."""
+        return np.asarray(self._turned @ factors)
+
+    @cached_property
+    def _turned(self) -> sp.csr_array:
+        return sp.csr_array(self.objective.T)
 
 
 def canonical(objective: cp.Expression, constraints: list[cp.Constraint], what: str) -> ConeProgram:

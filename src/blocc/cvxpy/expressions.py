@@ -111,6 +111,10 @@ def check_leader(expression: cp.Expression, what: str) -> None:
         )
 
 
+#: Entries of x up to which terms of the leader's own are written as a quadratic.
+_LARGEST_QUADRATIC = 200
+
+
 class OwnTerms:
     """The terms of the leader's variables alone, with their derivative."""
 
@@ -120,9 +124,32 @@ class OwnTerms:
         self._parameters = list(parameters)
         self._copied = expression.tree_copy(self._copies)
         self.is_constant = not self._copied.variables()
+        self._quadratic: tuple[float, Float[NDArray, " n_x"], Float[NDArray, "n_x n_x"]] | None = None
+
+    def renew(self) -> None:
+        """Forget what was derived from the values of parameters that are no decisions."""
+        self._quadratic = None
+        n = sum(one.size for one in self._parameters)
+        if self.is_constant or n > _LARGEST_QUADRATIC or not self._copied.is_quadratic():
+            return
+        value, slope = self._by_cvxpy(self._shaped(np.zeros(n)))
+        rows = [self._by_cvxpy(self._shaped(unit))[1] - slope for unit in np.eye(n)]
+        self._quadratic = value, slope, np.stack(rows)
+
+    def _shaped(self, x: Float[NDArray, " n_x"]) -> list[Any]:
+        cuts = np.cumsum([one.size for one in self._parameters])[:-1]
+        return [part.reshape(one.shape) for part, one in zip(np.split(x, cuts), self._parameters, strict=True)]
 
     def value_and_slope(self, values: Sequence[Any]) -> tuple[float, Float[NDArray, " n_x"]]:
         """At the values of the leader's parameters; the derivative in the order of their entries."""
+        if self._quadratic is None:
+            return self._by_cvxpy(values)
+        constant, slope, matrix = self._quadratic
+        x = np.concatenate([np.ravel(value) for value in values])
+        curved = matrix @ x
+        return constant + float(slope @ x + 0.5 * x @ curved), slope + curved
+
+    def _by_cvxpy(self, values: Sequence[Any]) -> tuple[float, Float[NDArray, " n_x"]]:
         for one, value in zip(self._parameters, values, strict=True):
             self._copies[id(one)].value = value
         value = float(np.asarray(self._copied.value))

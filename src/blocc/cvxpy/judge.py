@@ -234,13 +234,18 @@ class Around(NamedTuple):
 
 
 def probe(
-    value_at: Callable[[Vector], float], project: Callable[[Vector], Vector], x: Vector, here: float, seed: int
+    value_at: Callable[[Vector], float],
+    project: Callable[[Vector], Vector],
+    x: Vector,
+    here: float,
+    seed: int,
+    most: int = MOST_DIRECTIONS,
 ) -> Around:
     """Values at points of X around x, in all directions of few variables, in random ones of many."""
     generator = np.random.default_rng(seed)
     n = len(x)
-    few = 2 * n <= MOST_DIRECTIONS
-    directions = np.eye(n) if few else generator.standard_normal((MOST_DIRECTIONS // 2, n)) / np.sqrt(n)
+    few = 2 * n <= most
+    directions = np.eye(n) if few else generator.standard_normal((most // 2, n)) / np.sqrt(n)
     if few and n > 1:
         directions = np.concatenate([directions, generator.standard_normal((min(n, 4), n)) / np.sqrt(n)])
     size = 1.0 + float(np.max(np.abs(x), initial=0.0))

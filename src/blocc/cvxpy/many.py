@@ -59,7 +59,7 @@ def solve_many(
         except KeyboardInterrupt:
             request.reason = StopReason.INTERRUPTED
         results = [work.told(index, outcomes.get(index)) for index in range(len(points))]
-    found = MultiResult(tuple(results), {"compile": 0.0, "run": time.perf_counter() - begun})
+    found = MultiResult(tuple(results), {"compile": 0.0, "run": time.perf_counter() - begun}, problem.sign)
     _leave(problem, found)
     return found
 

@@ -148,6 +148,7 @@ class Model:
         """Take over the numbers of all parameters that are no decisions."""
         self._leader_where = self._where(self.leader, "the leader's problem")
         self._where_followers = [self._where(one.program, "a follower") for one in self.followers]
+        self.own.renew()
 
     def _where(self, program: ConeProgram, what: str) -> Where:
         mine = {one.id: one for one in self.parameters}

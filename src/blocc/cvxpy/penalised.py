@@ -259,7 +259,7 @@ class Penalised:
                 below.append(program.slope(answer, own, at.lower))
                 continue
             multipliers, pull = z[part.prices.slice], prices[part.dual_rows[: program.n]]
-            found = program.objective.T @ np.append(at.lower * answer - pull, 0.0)
+            found = program.slope_of_costs(np.append(at.lower * answer - pull, 0.0))
             found = found + program.quadratic.slope(at.lower * answer - pull, answer)
             found = found - program.constraint.slope(own, np.append(answer, 1.0))
             below.append(found + program.constraint.slope(multipliers, np.append(pull, at.lower)))
@@ -280,7 +280,7 @@ class Penalised:
         upper += pull * self.leader.constraint.slope(paid, np.eye(1, self.leader.n + 1, self.leader.n)[0])
         last = np.eye(1, program.n + 1, program.n)[0]
         found = -program.constraint.slope(shares.rows * z[prices], last)
-        found = found + program.objective.T @ np.append(shares.columns * z[answer], 0.0)
+        found = found + program.slope_of_costs(np.append(shares.columns * z[answer], 0.0))
         squares = program.quadratic.slope(shares.columns * z[answer], z[answer])
         below[payment.follower] = below[payment.follower] + pull * found + at.upper * payment.weight * squares
 
@@ -313,10 +313,16 @@ class _Triplets:
 
     def add(self, block: sp.sparray, rows: Int[NDArray, " m"], columns: Int[NDArray, " n"]) -> None:
         """A block at given rows and columns."""
-        one = sp.coo_array(block)
-        self.data.append(one.data)
-        self.rows.append(rows[one.coords[0]])
-        self.columns.append(columns[one.coords[1]])
+        if isinstance(block, (sp.csc_array, sp.csr_array)):  # as coo_array does it, with fewer checks
+            along = np.repeat(np.arange(len(block.indptr) - 1), np.diff(block.indptr))
+            places = (block.indices, along) if isinstance(block, sp.csc_array) else (along, block.indices)
+            self.data.append(block.data)
+        else:
+            one = sp.coo_array(block)
+            places = one.coords
+            self.data.append(one.data)
+        self.rows.append(rows[places[0]])
+        self.columns.append(columns[places[1]])
 
     def matrix(self, n_rows: int, n_columns: int) -> sp.csc_array:
         """The matrix."""

@@ -68,7 +68,7 @@ def solve(numbers: Numbers, cones: ConeSizes, tolerance: float, solver: SolverNa
     settings.tol_feas = settings.tol_gap_abs = settings.tol_gap_rel = max(tolerance, 1e-12)
     settings.presolve_enable = False
     solution: Any = clarabel.DefaultSolver(
-        sp.csc_matrix(sp.triu(numbers.quadratic, format="csc")),
+        sp.csc_matrix(sp.triu(numbers.quadratic, format="csc") if numbers.quadratic.nnz else numbers.quadratic),
         numbers.linear,
         sp.csc_matrix(-numbers.matrix),
         numbers.offset,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,29 +19,64 @@ from blocc._lib.files import shown
 from blocc.errors import BloccError, InputError
 from blocc.problem import BilevelProblem
 
+if TYPE_CHECKING:
+    from blocc.judge.verification import Verification
+    from blocc.multi_result import MultiResult
+    from blocc.result import Result
+    from blocc.sets import ConvexSet
+
+
+@runtime_checkable
+class FrontProblem(Protocol):
+    """A problem of a front end, which knows how to solve and to verify itself."""
+
+    @property
+    def x_set(self) -> ConvexSet:
+        """Where the leader's decisions lie."""
+
+    def solve(self, x0: Any = None, **options: Any) -> Result:
+        """From one start."""
+
+    def solve_many(self, x0s: Any = None, **options: Any) -> MultiResult:
+        """From many."""
+
+    def verify(self, result: Result, **options: Any) -> Verification:
+        """Recompute what a result claims."""
+
 
 def load_problem(argument: str, arguments: Mapping[str, Any] | None = None) -> BilevelProblem:
     """The problem that ``FILE.py`` or ``FILE.py:NAME`` stands for; ``arguments`` are those of the function NAME."""
+    found: BilevelProblem = _load(argument, arguments, (BilevelProblem,))
+    return found
+
+
+def load_solvable(argument: str) -> BilevelProblem | FrontProblem:
+    """The same, or a problem of a front end."""
+    found: BilevelProblem | FrontProblem = _load(argument, None, (BilevelProblem, FrontProblem))
+    return found
+
+
+def _load(argument: str, arguments: Mapping[str, Any] | None, kinds: tuple[type, ...]) -> Any:
     file, name = split_name(argument)
     if not file.is_file():
         raise InputError(f"there is no file {str(file)!r}; give the path of a Python file that builds a problem")
     if file.suffix != ".py":
         raise InputError(f"{str(file)!r} is not a Python file; its name must end in .py")
     if arguments:
-        return _built(problem_builder(argument), name, file, arguments)
+        return _built(problem_builder(argument), name, file, arguments, kinds)
     members = vars(run_file(file))
     if name:
         if name not in members:
-            known = ", ".join(_problems(members)) or "none"
+            known = ", ".join(_problems(members, kinds)) or "none"
             raise InputError(f"{file} defines no {name!r}; the problems in it: {known}")
-        return _built(members[name], name, file, {})
-    found = _problems(members)
+        return _built(members[name], name, file, {}, kinds)
+    found = _problems(members, kinds)
     if not found:
         raise InputError(f"{file} holds no BilevelProblem, nor a function without arguments that returns one")
     if len(found) > 1:
         raise InputError(f"{file} holds several problems ({', '.join(found)}); choose one: {file}:{next(iter(found))}")
     ((only, value),) = found.items()
-    return _built(value, only, file, {})
+    return _built(value, only, file, {}, kinds)
 
 
 def split_name(argument: str) -> tuple[Path, str]:
@@ -94,10 +129,10 @@ def run_file(file: Path) -> ModuleType:
     return module
 
 
-def _problems(members: dict[str, Any]) -> dict[str, Any]:
+def _problems(members: dict[str, Any], kinds: tuple[type, ...]) -> dict[str, Any]:
     """Problems by name; if there is none, the functions that say they return one; if none does, those that might."""
     public = {key: value for key, value in members.items() if not key.startswith("_")}
-    objects = {id(value): key for key, value in reversed(public.items()) if isinstance(value, BilevelProblem)}
+    objects = {id(value): key for key, value in reversed(public.items()) if _is_one(value, kinds)}
     if objects:
         return {key: public[key] for key in reversed(objects.values())}
     functions = {
@@ -109,32 +144,39 @@ def _problems(members: dict[str, Any]) -> dict[str, Any]:
     return says or {key: f for key, f in functions.items() if key != "main"}
 
 
+def _is_one(value: Any, kinds: tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, type)
+
+
 def _needs_nothing(function: Any) -> bool:
     free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
     return all(p.default is not p.empty or p.kind in free for p in parameters)
 
 
-def _built(value: Any, name: str, file: Path, arguments: Mapping[str, Any]) -> BilevelProblem:
+def _built(value: Any, name: str, file: Path, arguments: Mapping[str, Any], kinds: tuple[type, ...]) -> Any:
     if arguments or (inspect.isfunction(value) and _needs_nothing(value)):
         try:
             with _importable_neighbours(file):
                 value = value(**arguments)
         except Exception as error:  # the user's own code: its message is the one that helps
             raise InputError(f"{name}() in {file} fails: {type(error).__name__}: {error}") from error
-    if not isinstance(value, BilevelProblem):
+    if not _is_one(value, kinds):
         raise InputError(f"{name} in {file} must be a BilevelProblem or build one, got {type(value).__name__}")
     return value
 
 
-def parse_x0(text: str, problem: BilevelProblem) -> PyTree:
+def parse_x0(text: str, problem: BilevelProblem | FrontProblem) -> PyTree:
     """A start from JSON, in the structure of the leader's set."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         wanted = "--x0 must be JSON such as 0.5, '[1, 2]' or '{\"price\": 3}'"
         raise InputError(f"{wanted}, got {shown(text)}") from error
-    return _fit(problem.x_set.template, value, "x0")
+    template = problem.x_set.template
+    if not isinstance(problem, BilevelProblem) and not isinstance(value, dict) and len(template) == 1:
+        value = {str(next(iter(template))): value}  # a single parameter of CVXPY's needs no name
+    return _fit(template, value, "x0")
 
 
 def _fit(template: PyTree, value: Any, name: str) -> PyTree:

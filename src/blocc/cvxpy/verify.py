@@ -1,0 +1,152 @@
+"""A result about a problem in CVXPY, recomputed: every follower by another solver than the one that found it.
+
+Linear and quadratic followers are solved by HiGHS, others by SCS. Only x and y are taken from the result.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import cvxpy as cp
+import numpy as np
+
+from blocc.cvxpy.judge import probe
+from blocc.cvxpy.model import Vector
+from blocc.errors import OptionError
+from blocc.judge.verification import Check, Verification
+from blocc.result import Result, Status
+
+if TYPE_CHECKING:
+    from blocc.cvxpy.problem import BilevelProblem
+
+#: Values of SCS agree with others to about this, relative to their size.
+_SCS = 1e-6
+#: Ends at which there is no follower's answer to recompute.
+_WITHOUT_ANSWER = (Status.INFEASIBLE, Status.UNBOUNDED)
+
+
+def verify(problem: BilevelProblem, result: Result, *, tolerance: float = 1e-4) -> Verification:
+    """Compare every claim of a result with what comes out by another solver."""
+    if not 0.0 < tolerance < 1.0:
+        raise OptionError(f"tolerance must be between 0 and 1, got {tolerance!r}")
+    problem.model.refresh()
+    return _Checks(problem, result, tolerance).all()
+
+
+class _Checks:
+    def __init__(self, problem: BilevelProblem, result: Result, tolerance: float) -> None:
+        self.problem, self.result, self.tolerance = problem, result, tolerance
+        self.model, self.checks = problem.model, list[Check]()
+        self.x: Vector = problem.x_set.ravel(result.x, "x of the result")
+        self.unit = 1.0 + abs(result.upper_value) if np.isfinite(result.upper_value) else 1.0
+
+    def _add(self, name: str, claimed: float | str, found: float | str, ok: bool | None, note: str = "") -> None:
+        self.checks.append(Check(name, claimed, found, ok, note))
+
+    def all(self) -> Verification:
+        """Every check."""
+        r, away = self.result, self.problem.x_set.distance(self.result.x)
+        self._add(
+            "x in X", "a member", away, away <= self.tolerance * (1.0 + float(np.max(np.abs(self.x), initial=0.0)))
+        )
+        if r.status in _WITHOUT_ANSWER and not np.isfinite(r.upper_value):
+            self._add("no answer", r.status.value, *self._answerless())
+        else:
+            self._answers()
+        return Verification(r.name, self.tolerance, tuple(self.checks), r.success)
+
+    def _answerless(self) -> tuple[str, bool]:
+        self._put()
+        found = [_other_solver(one) for one in self.problem.followers]
+        return ", ".join(str(one.status) for one in self.problem.followers), any(value is None for value in found)
+
+    def _put(self) -> None:
+        for one, value in zip(self.model.parameters, self.model.values(self.x), strict=True):
+            one.save_value(value if one.shape else float(value))
+
+    def _answers(self) -> None:
+        """The followers' values by another solver, and the leader's value at the answers that are told."""
+        r, total = self.result, 0.0
+        for index, one in enumerate(self.problem.followers):
+            self._put()
+            value = _other_solver(one)
+            self._tell()
+            told, broken = float(np.asarray(one.objective.value)), _violation(one.constraints)
+            size = 1.0 + abs(told) + float(np.max(np.abs(np.concatenate([np.ravel(v.value) for v in one.variables()]))))
+            what = "" if len(self.problem.followers) == 1 else f" of follower {index}"
+            self._add(f"y is feasible{what}", "yes", broken, broken <= self.tolerance * size, "the user's constraints")
+            if value is None:
+                self._add(f"follower's value{what}", told, str(one.status), None, "another solver")
+                continue
+            close = abs(told - value) <= self.tolerance * size
+            self._add(f"follower's value{what}", told, value, close, _solver_of(one).lower())
+            total += told
+        close = abs(total - r.lower_value) <= self.tolerance * (1.0 + abs(total))
+        self._add("lower value", r.lower_value, total, close, "at the y that is told")
+        upper = self.problem.sign * self.model.leader_value()
+        self._add("upper value", r.upper_value, upper, abs(upper - r.upper_value) <= self.tolerance * self.unit)
+        broken = _violation(self.model.soft.constraints)
+        self._add("leader's constraints", r.certificate.leader_violation, broken, broken <= self.tolerance * self.unit)
+        if r.success:
+            self._around()
+
+    def _tell(self) -> None:
+        """Give the variables the values that the result tells."""
+        names = self.model.variable_names
+        if set(self.result.y) != set(names):
+            raise OptionError(f"y of the result has the names {sorted(self.result.y)}, the problem has {sorted(names)}")
+        own = [variable for follower in self.model.followers for variable in follower.variables]
+        for name, variable in zip(names, own, strict=True):
+            value = np.asarray(self.result.y[name], dtype=np.float64)
+            if value.shape != variable.shape:
+                raise OptionError(f"{name} of the result has the shape {value.shape}, the problem {variable.shape}")
+            variable.save_value(value)
+        kinds = {**self.result.multipliers.inequality, **self.result.multipliers.equality}  # type: ignore[dict-item]
+        for index, follower in enumerate(self.model.followers):
+            for place, constraint in enumerate(follower.constraints):
+                price = kinds.get(f"{place}" if len(self.model.followers) == 1 else f"{index}.{place}")
+                for variable in self.model.price_variables:
+                    if variable.constraint is constraint and price is not None:
+                        variable.save_value(np.reshape(price, variable.shape))
+
+    def _around(self) -> None:
+        """Values of the leader at answers of another solver around x: none may be better."""
+        model = self.model
+        noise = max(self.tolerance, 100.0 * _SCS) * self.unit
+
+        def value_at(point: Vector) -> float:
+            for one, value in zip(model.parameters, model.values(point), strict=True):
+                one.save_value(value if one.shape else float(value))
+            if any(_other_solver(one) is None for one in self.problem.followers):
+                return np.inf
+            for variable in model.price_variables:
+                variable.save_value(variable.constraint.dual_value)
+            value = model.leader_value()
+            return value if _violation(model.soft.constraints) <= 1e-6 * self.unit else np.inf
+
+        here = self.problem.sign * self.result.upper_value
+        found = probe(value_at, model.project_x, self.x, here, seed=1, most=8)
+        gain = found.improvement
+        self._add("no better x nearby", "none", f"gain {gain:.2g}" if gain > noise else "none", gain <= noise, "probes")
+
+
+def _solver_of(problem: cp.Problem) -> str:
+    return str(cp.HIGHS if problem.is_qp() else cp.SCS)
+
+
+def _other_solver(problem: cp.Problem) -> float | None:
+    """The value by HiGHS or SCS; None without an answer."""
+    name = _solver_of(problem)
+    options: dict[str, Any] = {} if name == cp.HIGHS else {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iters": 200_000}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            problem.solve(solver=name, **options)
+        except cp.error.SolverError:
+            return None
+    return float(problem.value) if problem.status in cp.settings.SOLUTION_PRESENT else None
+
+
+def _violation(constraints: Any) -> float:
+    return max((float(np.max(np.abs(one.violation()), initial=0.0)) for one in constraints), default=0.0)
