@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from blocc.judge.suggest import Suggestion, suggest
     from blocc.judge.verify import verify
     from blocc.methods.compare import compare
+    from blocc.multipliers import with_multipliers
 
 __all__ = [
     "L1",
@@ -83,6 +84,7 @@ __all__ = [
     "solve_many",
     "suggest",
     "verify",
+    "with_multipliers",
 ]
 
 #: Names that are loaded when they are first asked for: whoever solves a problem need not wait for the rest.
@@ -99,6 +101,7 @@ _LATER = {
     "suggest": "blocc.judge.suggest",
     "verify": "blocc.judge.verify",
     "compare": "blocc.methods.compare",
+    "with_multipliers": "blocc.multipliers",
 }
 
 

@@ -228,3 +228,52 @@ def test_the_best_of_many_starts_of_a_leader_who_maximises_is_the_largest() -> N
     np.testing.assert_allclose(sorted(found.upper_values), [3.6, 4.4], atol=1e-5)
     np.testing.assert_allclose(found.best.upper_value, 4.4, atol=1e-5)
     np.testing.assert_allclose(x.value, 2.0, atol=1e-5)
+
+
+def test_solvers_are_chosen_by_size_and_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    from blocc.cvxpy import solvers
+
+    def solved(**options: Any) -> Any:
+        x, y = cp.Parameter(name="x", bounds=[0, 3]), cp.Variable(3, nonneg=True, name="y")
+        follower = cp.Problem(cp.Minimize(np.array([1.0, 2.0, 4.0]) @ y), [cp.sum(y) >= x, y <= 1])
+        problem = BilevelProblem(cp.Minimize(cp.square(x - 2.3) + 0.5 * y[1] + y[2]), follower, x)
+        return problem.solve(1.0, progress=False, **options)
+
+    plain = solved(solver="clarabel")
+    grid = np.linspace(0, 3, 3001)
+    values = (grid - 2.3) ** 2 + 0.5 * np.clip(grid - 1, 0, 1) + np.clip(grid - 2, 0, 1)
+    np.testing.assert_allclose(plain.upper_value, values.min(), atol=1e-5)
+    np.testing.assert_allclose(solved(solver="highs").upper_value, plain.upper_value, atol=1e-6)
+    monkeypatch.setattr(solvers, "LARGE_LINEAR", 1)
+    np.testing.assert_allclose(solved().upper_value, plain.upper_value, atol=1e-6)
+    x, y, follower = _tracking()
+    with pytest.raises(OptionError, match="not linear"):
+        BilevelProblem(cp.Minimize(cp.sum(y)), follower, x).solve(solver="highs")
+
+
+def test_multipliers_of_cones_are_set_as_cvxpy_sets_them() -> None:
+    x, y, m = (
+        cp.Parameter(name="x", bounds=[0.5, 2]),
+        cp.Variable(3, name="y"),
+        cp.Variable((2, 2), symmetric=True, name="m"),
+    )
+    ball, positive = cp.SOC(x, y[:2]), m >> 0.1 * np.eye(2)
+    growth = cp.ExpCone(y[0], cp.Constant(1.0), y[2])
+    cost = cp.sum_squares(y - np.array([2.0, 1.0, 0.5])) + cp.sum_squares(m - np.array([[1.0, 2.0], [2.0, -1.0]]))
+    follower = cp.Problem(cp.Minimize(cost), [ball, positive, growth])
+    result = BilevelProblem(cp.Minimize(cp.square(x - 1) + cp.square(y[0] - 0.8)), follower, x).solve(
+        1.5, progress=False
+    )
+    assert result.success, result
+    kept = [[np.array(part) for part in _parts(one)] for one in (ball, positive, growth)]
+    value = float(x.value)
+    follower.solve(solver=cp.CLARABEL)
+    np.testing.assert_allclose(x.value, value)
+    for one, parts in zip((ball, positive, growth), kept, strict=True):
+        for part, wanted in zip(parts, _parts(one), strict=True):
+            np.testing.assert_allclose(part, wanted, atol=1e-4)
+    assert max(float(np.max(np.abs(part))) for parts in kept for part in parts) > 0.1
+
+
+def _parts(constraint: cp.Constraint) -> list[Any]:
+    return [one.value for one in constraint.dual_variables]

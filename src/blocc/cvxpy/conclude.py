@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import AnyArray
-from blocc.cvxpy.judge import Around, Exact
+from blocc.cvxpy.judge import DISTANCES, Around, Exact
 from blocc.cvxpy.model import Model, Vector, value_of
 from blocc.lagrangian import Multipliers
 from blocc.outer.tolerances import Endpoint
@@ -37,14 +37,15 @@ def assemble(
     upper = np.nan if here is None else problem.sign * here.upper
     lower = np.nan if here is None else sum(s * v for s, v in zip(problem.lower_signs, here.lower, strict=True))
     scale = run.units.upper
+    slope, radius = _slope(run, x, end, around)
     certificate = Certificate(
         stationarity=kkt[0],
         feasibility=kkt[1],
         complementarity=kkt[2],
         penalty_gap=np.inf if e is None else scale * e.gap,
         distance=np.inf if e is None else e.distance,
-        stationarity_x=np.inf if end is None else scale * end.stationarity,
-        radius=0.0 if end is None else end.radius,
+        stationarity_x=slope,
+        radius=radius,
         leader_violation=np.inf if here is None else here.violation,
         exact=here is not None and max(kkt) <= 1e-5,
     )
@@ -74,6 +75,15 @@ def assemble(
         settings=settings,
         versions=versions(),
     )
+
+
+def _slope(run: ConicRun, x: Vector, end: Endpoint | None, around: Around | None) -> tuple[float, float]:
+    """How steep f(x, y(x)) is at x, and within which radius: by its derivative, or by probes where that is noise."""
+    if end is None:
+        return np.inf, 0.0
+    if run.tolerances.stationary(end) or around is None:
+        return run.units.upper * end.stationarity, end.radius
+    return around.steepest, DISTANCES[0] * (1.0 + float(np.max(np.abs(x), initial=0.0)))
 
 
 def _named(model: Model, seen: AnyArray) -> dict[str, np.ndarray]:

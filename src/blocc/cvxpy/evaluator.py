@@ -1,7 +1,7 @@
 """F_gamma for a follower written in CVXPY: two calls of a cone solver, and Danskin's rule along CVXPY's own maps.
 
-The outer methods see the same interface as elsewhere. An infinite gamma asks for f(x, y(x)) itself; its derivative is
-extrapolated from those of F_gamma at two gammas, whose error is of first order in 1 / gamma.
+The outer methods see the same interface as elsewhere. An infinite gamma asks for f(x, y(x)) itself; its value and
+derivative are extrapolated from F_gamma at two gammas, whose error is of first order in 1 / gamma.
 """
 
 from __future__ import annotations
@@ -162,11 +162,14 @@ class ConicEvaluator(Evaluator):
         if not (near.usable and far.usable):
             return near if not near.usable else far
         ratio = _LIMIT[1] / _LIMIT[0]
-        gradient = (ratio * np.asarray(far.gradient) - np.asarray(near.gradient)) / (ratio - 1.0)
+        gradient, value = (
+            (ratio * np.asarray(getattr(far, name)) - np.asarray(getattr(near, name))) / (ratio - 1.0)
+            for name in ("gradient", "value")
+        )
         infinite = np.asarray(np.inf)
         return far._replace(
             gamma=infinite,
-            value=far.upper_follower,
+            value=value,  # f(x, y) itself is as wrong as y is; this has the derivative that comes with it
             gradient=gradient,
             penalised=far.follower,
             upper_penalised=far.upper_follower,

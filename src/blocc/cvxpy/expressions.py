@@ -44,6 +44,14 @@ def shown(expression: Any) -> str:
     return text if len(text) <= _LENGTH else text[: _LENGTH - 3] + "..."
 
 
+def culprit(part: Any, *, dpp: bool) -> Any:
+    """The smallest part of an expression, an objective or a constraint that breaks CVXPY's rules."""
+    for one in getattr(part, "args", ()):
+        if not (one.is_dcp(dpp=True) if dpp else one.is_dcp()):
+            return culprit(one, dpp=dpp)
+    return part
+
+
 def minimised(objective: cp.Minimize | cp.Maximize, what: str) -> tuple[cp.Expression, float]:
     """The expression to minimise, and the factor that turns its value into the user's."""
     if isinstance(objective, cp.Minimize):
@@ -59,13 +67,14 @@ def check_follower(problem: cp.Problem, what: str) -> None:
     for name, part in parts:
         if not part.is_dcp():
             raise ProblemError(
-                f"{what}: its {name} is not convex by CVXPY's rules: {shown(part)}. Where a sign of a parameter is "
-                "needed, declare it: cp.Parameter(nonneg=True)"
+                f"{what}: its {name} is not convex by CVXPY's rules, for {shown(culprit(part, dpp=False))}. Where a "
+                "sign of a parameter is needed, declare it: cp.Parameter(nonneg=True)"
             )
         if not part.is_dcp(dpp=True):
             raise ProblemError(
-                f"{what}: its {name} is not DPP: {shown(part)}. Parameters must enter affinely: no product of two of "
-                "them, no function of one that multiplies a variable; make that function a leader's variable of its own"
+                f"{what}: its {name} is not DPP, for {shown(culprit(part, dpp=True))}. Parameters must enter affinely: "
+                "no product of two of them, no function of one that multiplies a variable; make that function a "
+                "leader's variable of its own"
             )
     for variable in problem.variables():
         if variable.attributes["boolean"] or variable.attributes["integer"]:
@@ -101,13 +110,14 @@ def check_leader(expression: cp.Expression, what: str) -> None:
     """Convex in the follower's variables, and affine in parameters where those meet variables."""
     if not expression.is_convex():
         raise ProblemError(
-            f"{what}: not convex in the follower's variables by CVXPY's rules: {shown(expression)}. Where a sign of a "
-            "parameter is needed, declare it: cp.Parameter(nonneg=True)"
+            f"{what}: not convex in the follower's variables by CVXPY's rules, for "
+            f"{shown(culprit(expression, dpp=False))}. Where a sign of a parameter is needed, declare it: "
+            "cp.Parameter(nonneg=True)"
         )
     if not cp.Minimize(expression).is_dcp(dpp=True):
         raise ProblemError(
-            f"{what}: not DPP: {shown(expression)}. Where they meet variables, parameters must enter affinely; terms "
-            "of parameters alone may be anything"
+            f"{what}: not DPP, for {shown(culprit(expression, dpp=True))}. Where they meet variables, parameters "
+            "must enter affinely; terms of parameters alone may be anything"
         )
 
 

@@ -230,7 +230,7 @@ class Around(NamedTuple):
 
     best: Float[NDArray, " n_x"] | None  #: a better x, if there is one
     improvement: float
-    steepest: float  #: largest descent by the length of the step
+    steepest: float  #: largest descent by the length of the step, over the longest ones
 
 
 def probe(
@@ -240,14 +240,18 @@ def probe(
     here: float,
     seed: int,
     most: int = MOST_DIRECTIONS,
+    downhill: Vector | None = None,
 ) -> Around:
-    """Values at points of X around x, in all directions of few variables, in random ones of many."""
+    """Values at points of X around x, in all directions of few variables, in random ones of many, and downhill."""
     generator = np.random.default_rng(seed)
     n = len(x)
     few = 2 * n <= most
     directions = np.eye(n) if few else generator.standard_normal((most // 2, n)) / np.sqrt(n)
     if few and n > 1:
         directions = np.concatenate([directions, generator.standard_normal((min(n, 4), n)) / np.sqrt(n)])
+    length = 0.0 if downhill is None else float(np.linalg.norm(downhill))
+    if downhill is not None and 0.0 < length < np.inf:
+        directions = np.concatenate([directions, downhill[None] / length])
     size = 1.0 + float(np.max(np.abs(x), initial=0.0))
     best, improvement, steepest = None, 0.0, 0.0
     for direction in (*directions, *-directions):
@@ -257,7 +261,8 @@ def probe(
             if length < 1e-9 * size:
                 continue
             gained = here - value_at(point)
-            steepest = max(steepest, gained / length)
+            if distance == DISTANCES[0]:  # closer, what solvers leave over is larger than any slope
+                steepest = max(steepest, gained / length)
             if gained > improvement:
                 best, improvement = point, gained
     return Around(best, improvement, steepest)

@@ -20,9 +20,10 @@ from blocc.cvxpy.solvers import SolverName
 from blocc.errors import OptionError
 from blocc.inner.protocol import InnerCode
 from blocc.outer import continuation
+from blocc.outer.descent import follow_gradients
 from blocc.outer.monitor import State, Stop, StopReason, StopRequest, interruptible
 from blocc.outer.nonsmooth.restoration import FEASIBLE, restore
-from blocc.outer.tolerances import Endpoint, Tolerances, runs_away
+from blocc.outer.tolerances import Endpoint, Stage, Tolerances, runs_away
 from blocc.penalty import Evaluation, Leader
 from blocc.result import HistoryRow, Result, Status
 from blocc.resume.recording import Recording
@@ -38,6 +39,10 @@ _ROUNDS = 4
 #: Rounds in which the leader's constraints are tightened.
 _TIGHTENED = 8
 _FINEST = 1e-11
+#: Tolerance of the descent of F_gamma before the last digits are left to f(x, y(x)).
+_LOOSE = 2e-2
+#: Steps for these.
+_LAST_STEPS = 60
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,9 @@ class ConicRun:
     ) -> None:
         self.problem, self.model, self.options = problem, problem.model, options
         self.request, self.recording = request or StopRequest(), recording or Recording()
+        for index, one in enumerate(self.model.followers):
+            if options.solver == "highs" and not (one.program.cones.is_linear and not one.program.quadratic.rows.size):
+                raise OptionError(f"solver: 'highs' solves linear followers, and follower {index} is not linear")
         self.judge = Judge(self.model)
         report = make_report(options.progress)
         self._report = report
@@ -161,7 +169,7 @@ class ConicRun:
     def _descend_and_judge(self, x: Vector) -> Result:
         last: Endpoint | None = None
         for turn in range(_ROUNDS):
-            last, trouble = self._admissible_descent(x)
+            last, trouble = self._admissible_descent(x, turn > 0)
             if trouble is not None:
                 return self._failed(np.asarray(last.evaluation.x), *trouble)
             x = np.asarray(last.evaluation.x)
@@ -171,7 +179,7 @@ class ConicRun:
             if runs_away(self.evaluator, last.evaluation):
                 message = "The leader's objective falls without limit: x leaves the start a millionfold."
                 return self._conclude(last, here, spread, None, Status.UNBOUNDED, message)
-            around = self._probe(x, here, spread)
+            around = self._probe(x, here, spread, -np.asarray(last.evaluation.gradient))
             allowed = 0.1 * self.options.tolerance * self._scale(here)
             if around.best is None or around.improvement <= allowed or turn == _ROUNDS - 1:
                 return self._conclude(last, here, spread, around, *self._status(last, here, spread, around, allowed))
@@ -181,9 +189,9 @@ class ConicRun:
     def _scale(self, here: Exact) -> float:
         return max(abs(here.upper), self.units.upper)
 
-    def _admissible_descent(self, x: Vector) -> tuple[Endpoint, tuple[Status, str] | None]:
+    def _admissible_descent(self, x: Vector, tight: bool) -> tuple[Endpoint, tuple[Status, str] | None]:
         """Descend, and tighten the leader's constraints until they hold at the follower's answer."""
-        end, trouble = self._descend(x)
+        end, trouble = self._descend(x, tight)
         for _ in range(_TIGHTENED if self.model.soft.constraints else 0):
             if trouble is not None or end.evaluation.violation <= self.tolerances.leader_allowance(end.evaluation):
                 break
@@ -193,10 +201,10 @@ class ConicRun:
             for rule, shift in zip(self.model.soft.sides, self.model.soft.shifts, strict=True):
                 shift.value = np.maximum(shift.value + np.asarray(rule.value), 0.0)
             self._set_price(3.0 * self._price)
-            end, trouble = self._descend(at)
+            end, trouble = self._descend(at, True)
         return end, trouble
 
-    def _descend(self, x: Vector) -> tuple[Endpoint, tuple[Status, str] | None]:
+    def _descend(self, x: Vector, tight: bool) -> tuple[Endpoint, tuple[Status, str] | None]:
         evaluator, tolerances = self.evaluator, self.tolerances
         if self.options.gamma != "auto":
             first = evaluator(x, float(self.options.gamma), self.leader, tolerances.inner(float(self.options.gamma)))
@@ -208,20 +216,23 @@ class ConicRun:
         if self.options.gamma != "auto":
             end, _ = continuation.minimise(evaluator, first, self.leader, tolerances, fixed_gamma=True)
             return end, None
-        end, _ = continuation.minimise_from_both(evaluator, first, self.leader, tolerances)
-        return self._polished(end), None
+        if not tight and not self.model.soft.constraints:
+            loose = replace(tolerances, tolerance=max(_LOOSE, tolerances.tolerance))
+            end, _ = continuation.minimise_from_both(evaluator, first, self.leader, loose)
+        else:
+            end, _ = continuation.minimise_from_both(evaluator, first, self.leader, tolerances)
+        return self._polished(end) or end, None
 
-    def _polished(self, end: Endpoint) -> Endpoint:
-        """The last digits by f(x, y(x)) itself, where it has a derivative; otherwise the same end."""
+    def _polished(self, end: Endpoint) -> Endpoint | None:
+        """The last digits by f(x, y(x)) itself; None where that has no derivative, or leads nowhere better."""
         if end.evaluation.optimistic or self.model.soft.constraints or runs_away(self.evaluator, end.evaluation):
-            return end
+            return None
         exact = self.evaluator(end.evaluation.x, np.inf, self.leader, _FINEST)
         if not exact.usable:
-            return end
-        found = continuation.minimise_exactly(self.evaluator, exact, self.leader, self.tolerances)
-        if found is None or found[0].evaluation.upper_value > end.evaluation.upper_value:
-            return end
-        return found[0]
+            return None
+        slope = self.tolerances.slope(exact, self.tolerances.tolerance)
+        found = follow_gradients(self.evaluator, exact, Stage(self.leader, _FINEST, slope, _LAST_STEPS, 0.1))
+        return found if float(found.evaluation.value) <= float(exact.value) else None
 
     def _why(self, failed: Evaluation) -> tuple[Status, str]:
         code = int(failed.penalised.code)
@@ -258,7 +269,7 @@ class ConicRun:
             return best[1].upper
         return np.inf if here.violation > 1e-6 else here.upper
 
-    def _probe(self, x: Vector, here: Exact, spread: float | None) -> Around:
+    def _probe(self, x: Vector, here: Exact, spread: float | None, downhill: Vector) -> Around:
         optimistic = spread is not None and spread > 1e-4 * self._scale(here)
 
         def value_at(point: Vector) -> float:
@@ -266,7 +277,7 @@ class ConicRun:
             return self._value(point, optimistic)
 
         value = self._value(x, optimistic) if optimistic else here.upper
-        return probe(value_at, self.evaluator.project, x, value, self.options.seed)
+        return probe(value_at, self.evaluator.project, x, value, self.options.seed, downhill=downhill)
 
     def _status(
         self, end: Endpoint, here: Exact, spread: float | None, around: Around, allowed: float
@@ -283,11 +294,7 @@ class ConicRun:
                 Status.STALLED,
                 f"A point near x is better by {around.improvement:.3g}, and descending did not get there.",
             )
-        if not tolerances.stationary(end) and not np.isinf(e.gamma):
-            slope = around.steepest
-            if slope > tolerances.slope(e, self.options.tolerance) * self.units.upper:
-                return Status.STALLED, f"x is not stationary: {end.stationarity:.1e}."
-        message = "x is stationary, no point around it is better, and y is the follower's answer."
+        message = "No point around x is better, and y is the follower's answer."
         if spread is not None and spread > 1e-3 * self._scale(here):
             what = "prices or answers" if self.judge.has_prices else "answers"
             message += (
