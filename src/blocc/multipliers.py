@@ -11,6 +11,7 @@ The gap is never negative, and convex in the pair. So "minimise the gap" is a fo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -89,9 +90,9 @@ class _Pairs:
         for _ in range(_TRIALS):
             x = jnp.asarray(flat.x_set.sample_flat(generator))
             y, step = (jnp.asarray(generator.standard_normal(flat.n_y)) for _ in range(2))
-            self._demand(jax.grad(lambda at, x=x: flat.lower(x, at)), y, step, "lower must be quadratic in y")
-            self._demand(lambda at, x=x: flat.inequality(x, at), y, step, "inequality must be affine in y")
-            self._demand(lambda at, x=x: flat.equality(x, at), y, step, "equality must be affine in y")
+            self._demand(partial(self._slope, x), y, step, "lower must be quadratic in y")
+            self._demand(partial(flat.inequality, x), y, step, "inequality must be affine in y")
+            self._demand(partial(flat.equality, x), y, step, "equality must be affine in y")
 
     @staticmethod
     def _demand(function: Callable[[Any], Any], y: Any, step: Any, words: str) -> None:
@@ -127,7 +128,7 @@ class _Pairs:
         found = self._slope(at, y)
         for name, rows in (("inequality", self.flat.inequality), ("equality", self.flat.equality)):
             if name in pair:
-                _, pull = jax.vjp(lambda v, rows=rows: rows(at, v), jnp.zeros_like(y))
+                _, pull = jax.vjp(partial(rows, at), jnp.zeros_like(y))
                 found = found + pull(pair[name])[0]
         if "low" in pair:
             found = found.at[self.below].add(-pair["low"])

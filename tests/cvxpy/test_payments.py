@@ -77,7 +77,7 @@ def test_a_producer_bids_as_a_grid_would(curved: bool) -> None:
     problem = BilevelProblem(cp.Maximize(profit), market.problem, market.bid)
     result = problem.solve(3.0, progress=False)
     assert result.success, result
-    best = _grid(market, lambda price, output: (price - 1.0) * output[0], np.linspace(0.0, 9.9, 100))
+    best = _grid(market, lambda price, output: (price - 1.0) * output[0], np.linspace(0.0, 9.9, 34))
     assert result.upper_value >= best - 1e-4
     # What is claimed can be had: the price times the quantity at the values that are left behind.
     problem.solve(3.0, progress=False)
@@ -96,8 +96,8 @@ def test_products_that_duality_cannot_write_are_majorised() -> None:
     result = problem.solve([1.0, 1.0], progress=False)
     assert result.success, result
     best = np.inf
-    for a in np.linspace(0.2, 3, 29):
-        for b in np.linspace(0.2, 3, 29):
+    for a in np.linspace(0.2, 3, 13):
+        for b in np.linspace(0.2, 3, 13):
             supply.value = [a, b]
             follower.solve(solver=cp.CLARABEL)
             best = min(best, float(use.dual_value @ [y.value[2], y.value[0] + b]) + a * a + b * b)
@@ -119,6 +119,7 @@ def test_payments_in_wrong_places_are_refused_by_name() -> None:
         dual(cp.SOC(market.output[0], market.output))
 
 
+@pytest.mark.slow
 def test_a_payment_may_be_limited_where_it_is_linear() -> None:
     market = _market(curved=False)
     income = payment(market.balance, market.output[0])
@@ -128,7 +129,7 @@ def test_a_payment_may_be_limited_where_it_is_linear() -> None:
     result = problem.solve(3.0, progress=False)
     assert result.success, result
     best = -np.inf
-    for point in np.linspace(0, 10, 201):
+    for point in np.linspace(0, 10, 41):
         market.bid.value = point
         market.problem.solve(solver=cp.CLARABEL)
         if float(np.asarray(market.balance.dual_value)) * market.output.value[0] >= 9 - 1e-6:

@@ -174,7 +174,7 @@ def test_a_leader_without_a_minimum_is_told() -> None:
     assert BilevelProblem(cp.Minimize(y), follower, x).solve(0.0, progress=False).status is Status.UNBOUNDED
 
 
-@pytest.mark.parametrize("sense", ["best", "worst"])
+@pytest.mark.parametrize("sense", ["best", pytest.param("worst", marks=pytest.mark.slow)])
 def test_answers_that_jump_and_ties_are_settled_for_the_leader_and_the_spread_told(sense: str) -> None:
     x, y = cp.Parameter(name="x", bounds=[-1, 1]), cp.Variable(2, nonneg=True, name="y")
     follower = cp.Problem(cp.Minimize(x * y[0]), [cp.sum(y) == 1])  # y jumps at x = 0, where all answers tie

@@ -102,7 +102,8 @@ class _Checks:
             if value.shape != variable.shape:
                 raise OptionError(f"{name} of the result has the shape {value.shape}, the problem {variable.shape}")
             variable.save_value(value)
-        kinds = {**self.result.multipliers.inequality, **self.result.multipliers.equality}  # type: ignore[dict-item]
+        told: Any = self.result.multipliers
+        kinds: dict[str, Any] = {**told.inequality, **told.equality}
         for index, follower in enumerate(self.model.followers):
             for place, constraint in enumerate(follower.constraints):
                 price = kinds.get(f"{place}" if len(self.model.followers) == 1 else f"{index}.{place}")
