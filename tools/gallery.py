@@ -188,15 +188,12 @@ def index() -> str:
     for name in sorted(files, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)):
         example = read(files[name])
         plain = re.sub(r"[`*$]", "", example.question)
-        cards.append(
-            f'<a href="{name}.html"><img src="{name}-small.png" alt="" width="400" height="250" loading="lazy">'
-            f"<strong>{example.title}</strong><span>{plain}</span></a>"
-        )
+        cards.append(f"[![]({name}-small.png)<strong>{example.title}</strong><span>{plain}</span>]({name}.md)\n")
     text = (
         "# Gallery\n\nEvery page asks one question, answers it in at most thirty lines, prints the certificate, and\n"
         "checks the answer against something that is not blocc. `make gallery` runs them all again.\n\n"
     )
-    return text + '<div class="gallery">\n' + "\n".join(cards) + "\n</div>\n"
+    return text + '<div class="gallery" markdown="1">\n\n' + "\n".join(cards) + "\n</div>\n"
 
 
 def main(names: list[str]) -> None:
