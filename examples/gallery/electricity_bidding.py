@@ -67,5 +67,5 @@ figure.colorbar(shades, label="profit")
 
 # %% What breaks
 # Bidding the true cost and everything is honest, and earns less: the price then is what others are paid. The difference is
-# what a regulator would like to know.
+# what a regulator would like to know. For whole networks with prices at every bus: [`blocc.power`](../power.md).
 print(f"an honest offer earns {table[0, -1]:.1f}, the best one {table.max():.1f}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.notebook import Shown
 from blocc.power.case import PowerCase
 
 #: A line is congested where one more MW of capacity is worth this share of the highest price.
@@ -14,7 +15,7 @@ _CONGESTED = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
-class Dispatch:
+class Dispatch(Shown):
     """What generators, lines and consumers do, per hour."""
 
     case: PowerCase

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from blocc._lib.notebook import Shown
 from blocc.power.case import PowerCase
 from blocc.power.checks import certificate_checks
 from blocc.power.dispatch import Dispatch
@@ -47,7 +48,7 @@ class PowerCertificate(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class PowerDesign:
+class PowerDesign(Shown):
     """An answer about a power system. ``print`` explains it; :meth:`save` writes it to files."""
 
     case: PowerCase
