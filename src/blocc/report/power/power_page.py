@@ -10,11 +10,10 @@ import numpy as np
 from blocc.power.checks import MEANINGS, certificate_checks
 from blocc.power.power_design import KINDS, PowerDesign
 from blocc.report.format import duration, number
-from blocc.report.page import PageTable, render, write_html
+from blocc.report.page import PageTable, plotly_script, render, write_html
 from blocc.report.power.power_charts import map_figure, price_figure, way_figure
 from blocc.report.power.power_layout import SAID
 from blocc.report.power.power_tables import bus_rows, decision_rows, generator_rows, line_rows
-from blocc.report.transport.design_page import plotly_script
 from blocc.report.transport.design_parts import typed_table, verdict
 from blocc.result import Status
 
