@@ -320,7 +320,8 @@ def test_browser_shows_the_map_and_asks_nobody(tmp_path: Path) -> None:
 
 
 #: A market is chosen with the mouse and cleared with Escape, a link with the Enter key, another with the mouse on the
-#: map, and from its table one of its markets; then links with little flow are hidden.
+#: map, and from its table one of its markets; then links with little flow are hidden, in
+#: the table too.
 CHOOSER = """<script>
 drawing.then(function () { setTimeout(function () {
   var map = document.querySelector('[data-figure="map-data"]'), said = [], panel = document.getElementById('selection');
@@ -366,6 +367,7 @@ drawing.then(function () { setTimeout(function () {
       said.push(document.getElementById('flow-count').textContent);
       said.push(map.data.filter(function (trace) { return Array.isArray(trace.meta) && trace.visible !== false; })
         .reduce(function (sum, trace) { return sum + trace.x.filter(function (x) { return x === null; }).length; }, 0));
+      said.push(document.querySelectorAll('#busy-links tbody tr:not([hidden])').length);
       console.log('CHOOSER ' + said.join(' | '));
     }, 500);
   }, 500);
@@ -398,7 +400,7 @@ def test_browser_shows_ways_and_users_and_filters(design: Design, tmp_path: Path
     assert said[9].startswith("Market: ")
     kept = int((design.built & (design.follower.flow >= least)).sum())
     assert 0 < kept < design.built.sum()
-    assert said[10:] == [f"{kept} of {design.built.sum()} built links", str(kept)]
+    assert said[10:] == [f"{kept} of {design.built.sum()} built links", str(kept), str(kept)]
 
 
 @needs_browser

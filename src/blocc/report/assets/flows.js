@@ -1,5 +1,6 @@
 // Who travels where. A market (a row of its table) shows its ways on the map, a link (on the map or a row) the markets
-// that use it. Rows take the arrow keys and Enter, Escape clears. A field hides links with less flow than it says.
+// that use it. Rows take the arrow keys and Enter, Escape clears. A field hides links with less flow than it says, on
+// the map and in the tables.
 (function () {
   'use strict';
   var source = document.getElementById('flows-data'), map = document.querySelector('[data-figure="map-data"]');
@@ -189,6 +190,7 @@
     var table = document.getElementById(name);
     if (!table) { return; }
     Array.from(table.tBodies[0].rows).forEach(function (row, k) {
+      row.dataset.link = flows.rows[name][k];
       pick(row, chooseLink.bind(null, flows.rows[name][k]));
     });
   });
@@ -230,6 +232,14 @@
     });
     Plotly.restyle(map, change, lines.map(function (line) { return line.index; }).concat(points.index));
     document.getElementById('flow-count').textContent = kept + ' of ' + built + ' built links';
+    document.querySelectorAll('tr[data-link]').forEach(function (row) {
+      row.classList.toggle('little', !shown(Number(row.dataset.link)));
+      row.hidden = row.classList.contains('little');
+    });
+    document.querySelectorAll('input[data-filters]').forEach(function (input) {  // both filters hold
+      input.dispatchEvent(new Event('input', {bubbles: true}));
+    });
+    renew();
   }
   slider.addEventListener('input', function () {
     var least = largest * Math.pow(slider.value / slider.max, 2);

@@ -37,7 +37,8 @@
     function apply() {
       var words = input.value.toLowerCase().split(/\s+/).filter(Boolean), shown = 0;
       rows.forEach(function (row, index) {
-        row.hidden = !words.every(function (word) { return texts[index].indexOf(word) >= 0; });
+        var found = words.every(function (word) { return texts[index].indexOf(word) >= 0; });
+        row.hidden = !found || row.classList.contains('little');  // hidden by its flow
         shown += row.hidden ? 0 : 1;
       });
       count.textContent = shown + ' of ' + rows.length + ' rows';
