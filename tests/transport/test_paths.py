@@ -21,7 +21,9 @@ from transport_reference import solve_lower_level as solve_reference
 
 pytest.importorskip("numba")
 
-from blocc.transport.travellers.columns import Columns, cheapest_columns, price_matrix
+from blocc.transport.travellers.bush_response import response
+from blocc.transport.travellers.bushes import flow_by_origin, grow_bushes, load_bushes
+from blocc.transport.travellers.columns import Columns, cheapest_columns
 from blocc.transport.travellers.kernels import cuts
 from blocc.transport.travellers.path_assignment import PathTravellers
 from blocc.transport.travellers.path_loading import Market, load_paths
@@ -92,9 +94,6 @@ def test_sums_over_columns() -> None:
         own = flow[columns.market == market]
         assert columns.totals(flow)[market] == pytest.approx(own.sum())
         assert columns.least(flow)[market] == own.min(initial=np.inf)
-    row = np.arange(7) % 3
-    by_origin = columns.flow_by_origin(flow, row, 3)
-    np.testing.assert_allclose(by_origin, [flow * (row[columns.market] == k) @ taken for k in range(3)])
 
 
 def test_joined_columns_keep_their_markets() -> None:
@@ -105,21 +104,6 @@ def test_joined_columns_keep_their_markets() -> None:
     np.testing.assert_allclose(together.costs(values), (np.concatenate((taken, other_taken)) @ values)[order])
     some = together.take(np.arange(0, 40, 3))
     np.testing.assert_allclose(some.costs(values), together.costs(values)[::3])
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e9])
-def test_answers_to_prices(scale: float) -> None:
-    columns, taken = random_columns(3)
-    random = np.random.default_rng(4)
-    conductance, elasticity = random.uniform(0.1, 2.0, 20), random.uniform(0.1, 2.0, 7)
-    conductance[::3] *= scale
-    expected = np.zeros((12, 12))
-    for market in range(7):
-        own = columns.market == market
-        a, g = taken[own], conductance[own]
-        expected += a.T @ (np.diag(g) - np.outer(g, g) / (g.sum() + elasticity[market])) @ a if own.any() else 0.0
-    found = price_matrix(columns, conductance, elasticity)
-    np.testing.assert_allclose(np.tril(found), np.tril(expected), rtol=1e-9, atol=1e-6 * (scale > 1.0) + 1e-12)
 
 
 def test_cuts_cover_everything() -> None:
@@ -143,6 +127,48 @@ def test_loading_is_that_of_the_engine_on_links(temperature: float, closed: list
     assert found.value == pytest.approx(float(expected.value), rel=1e-11)
     np.testing.assert_allclose(found.flow, expected.flow, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(of_markets(network, found.share), of_markets(network, expected.share), atol=1e-10)
+
+
+# --- bushes ----------------------------------------------------------------------------------------------------------
+def bushes_of(network: TransportNetwork, temperature: float, ties: bool = False):
+    """Bushes at random prices, or at prices that make many paths cost the same, with what travellers see there."""
+    travellers, random = PathTravellers(network), np.random.default_rng(5)
+    times = np.maximum(network.time, 0.3)
+    costs = np.ones(network.n_links) if ties else times + random.uniform(0.0, 1.0, network.n_links)
+    market = Market(travellers.at_nodes(network.demand), travellers.at_nodes(network.alternative_time))
+    return travellers, costs, market, grow_bushes(travellers.streets, costs, temperature)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("temperature", [5e-3, 1e-5])
+def test_bushes_carry_what_all_paths_carry(town: TransportNetwork, temperature: float, ties: bool) -> None:
+    travellers, costs, market, bushes = bushes_of(town, temperature, ties)
+    expected, found = (
+        load_paths(travellers.streets, costs, market, temperature),
+        load_bushes(bushes, np.zeros(town.n_links), market),
+    )
+    assert found.value == pytest.approx(expected.value, rel=1e-12)
+    np.testing.assert_allclose(found.flow, expected.flow, rtol=1e-7, atol=1e-9)
+    flow, share = flow_by_origin(bushes, np.zeros(town.n_links), market)
+    np.testing.assert_allclose(flow.sum(axis=0), found.flow, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(share, expected.share, atol=1e-9)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("temperature", [1e-2, 1e-4])
+def test_answers_to_prices_are_slopes_of_the_flows(town: TransportNetwork, temperature: float, ties: bool) -> None:
+    """Against central differences."""
+    _, _, market, bushes = bushes_of(town, temperature, ties)
+    rows = np.arange(town.n_links, dtype=np.int32)
+    ample = np.full(town.n_links, 1e-3)
+    matrix = response(bushes, np.zeros(town.n_links), market, ample, rows)
+    matrix = np.tril(matrix) + np.tril(matrix, -1).T
+    scale, step = np.abs(matrix).max(), 1e-3
+    assert np.linalg.eigvalsh(matrix).min() > -1e-9 * scale
+    for link in range(0, town.n_links, 7):
+        up, down = (load_bushes(bushes, sign * step * (rows == link), market).flow for sign in (1.0, -1.0))
+        slope = (down - up) / (2.0 * step * temperature)
+        np.testing.assert_allclose(matrix[link], slope, atol=2e-5 * scale)
 
 
 # --- with capacities -------------------------------------------------------------------------------------------------

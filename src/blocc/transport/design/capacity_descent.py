@@ -70,9 +70,14 @@ def descend_built(
     *,
     iterations: int,
     precision: float = 1e-13,
+    known: CapacityPenalty | None = None,
 ) -> Descended:
-    """At most so many quasi-Newton steps a round, over the links that ``start``, a member of the limits, builds."""
+    """At most so many quasi-Newton steps a round, over the links that ``start``, a member of the limits, builds.
+
+    :param known: what an evaluation at ``start`` has found
+    """
     descent = _Descent(model, limits, start, gamma, observe)
+    descent.known = known
     if not len(descent.built):
         return Descended(start, 0.0)
     before, slope = descent.objective(descent.start)
@@ -135,6 +140,7 @@ class _Descent:
         self.found: CapacityPenalty | None = None
         self.least, self.best = np.inf, self.start
         self.left = 0  #: evaluations that are still allowed
+        self.known: CapacityPenalty | None = None  #: what is known of the start
 
     def spread(self, values: Float[NDArray, "built"]) -> Float[NDArray, "links"]:
         whole = np.zeros(len(self.leaders))
@@ -154,7 +160,11 @@ class _Descent:
 
     def objective(self, values: Float[NDArray, "built"]) -> tuple[float, Float[NDArray, "built"]]:
         capacity, limits = self.spread(values), self.limits
-        found = self.found = evaluate(self.model, limits, capacity, self.gamma, self.warm)
+        if self.known is not None and values is self.start:
+            found = self.known
+        else:
+            found = evaluate(self.model, limits, capacity, self.gamma, self.warm)
+        self.found = found
         if found.error < 1e-8:
             self.warm = found.warm
         self.observe(capacity, self.gamma, found)

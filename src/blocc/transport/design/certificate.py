@@ -40,13 +40,13 @@ def remaining_gain(search: Search, adopt: bool, small_gain: float) -> float:
 
     for _ in range(3 if adopt and small else 1):
         before, found = search.state.best, search.answer()
-        ways = [descend_built(model, limits, before, gamma, look_up, iterations=iterations)]
+        ways = [descend_built(model, limits, before, gamma, look_up, iterations=iterations, known=found)]
         if limits.has_budget and worth_of_money(limits, before, found) > 0.0:
             spent = limits.spend(before)
             look_up()
-            ways.append(Descended(spent, float(found.value - evaluate(model, limits, spent, gamma).value)))
+            ways.append(Descended(spent, float(found.value - evaluate(model, limits, spent, gamma, found.warm).value)))
         for way in ways if adopt else ():
-            search.keep(way.capacity)
+            search.keep(way.capacity, found.warm)
         gain = max(0.0, *(way.gain for way in ways))
         if search.state.best is before or gain <= small_gain:
             break
@@ -123,7 +123,7 @@ def measured_prices(
         monitor.check_time()
         with_unit = capacity.copy()
         with_unit[link] = unit
-        ahead = model.capacities(with_unit, gamma, found.warm).follower
+        ahead = model.travellers(with_unit, gamma, found.warm)
         if float(ahead.error) < 1e-7:
             measured[link] = max(0.0, (_value(found.follower) - _value(ahead)) / unit)
     return measured, unit

@@ -18,8 +18,6 @@ _BASE = 0.4e9
 _DENSE_COPIES = 4.4
 #: Numbers that the engine on paths keeps for every two links, every origin and link, and every origin and node.
 _MATRICES, _FLOWS, _TABLES = 5, 25, 25
-#: Columns of a market, on average.
-_COLUMNS = 2
 #: Evaluations in the prices, lower levels and steps of each, in one start and its certificate; on more than 1,000 links
 #: there are fewer lower levels.
 _EVALUATIONS, _LOWER_LEVELS, _FEWER_LOWER_LEVELS, _STEPS = 2500, 50, 20, 50
@@ -40,11 +38,9 @@ def forecast(network: TransportNetwork, engine: str = "auto") -> Forecast:
     if engine == "dense":
         volume = float(origins) * nodes * links
         return Forecast(engine, _BASE + 8.0 * _DENSE_COPIES * volume, 5.0 + 2e-4 * volume)
-    length = float(np.mean(network.free_flow_times)) / max(float(np.mean(network.time)), 1e-12) + 1.0
-    entries = _COLUMNS * network.n_markets * length
-    numbers = _MATRICES * links**2 + origins * (_FLOWS * links + _TABLES * nodes) + 4.0 * entries
+    numbers = _MATRICES * links**2 + origins * (_FLOWS * links + _TABLES * nodes)
     evaluation = 1.4e-7 * origins * (links + nodes)
-    step = 3e-9 * entries * length + links**3 / 1e11 + 1e-7 * (entries + nodes * origins) + 2e-3
+    step = 1.8e-7 * origins * (links + nodes) + links**3 / 5e10 + 2e-3
     lower_levels = _LOWER_LEVELS if links <= 1000 else _FEWER_LOWER_LEVELS
     work = _EVALUATIONS * evaluation + lower_levels * _STEPS * step
     return Forecast(engine, _BASE + 8.0 * numbers, 5.0 + work / min(2, thread_count()))

@@ -96,6 +96,14 @@ class Engine(Protocol):
         """The penalty function in the capacities, with both answers."""
         ...
 
+    def travellers(self, capacity: Float[NDArray, "links"], gamma: float, warm: Any) -> LowerLevel:
+        """The follower's answer alone."""
+        ...
+
+    def near(self, prices: Float[NDArray, "links"], gamma: float) -> Any:
+        """What an evaluation in the capacities may begin with where these are about the travellers' prices."""
+        ...
+
 
 class DenseEngine:
     """Origins in rows, nodes and links in columns, one compiled program for each question."""
@@ -125,6 +133,13 @@ class DenseEngine:
         """The penalty function in the capacities; both answers, one above the other, are the next one's warm start."""
         with double_precision():
             return self._capacities(capacity, float(gamma), self._cold if warm is None else warm)
+
+    def travellers(self, capacity: Float[NDArray, "links"], gamma: float, warm: Any) -> LowerLevel:
+        """The follower's answer; the other one comes with it, out of the same compiled program."""
+        return self.capacities(capacity, gamma, warm).follower
+
+    def near(self, prices: Float[NDArray, "links"], gamma: float) -> None:
+        """Prices alone are no start for the interior point."""
 
 
 def chosen_engine(network: TransportNetwork, engine: str = "auto") -> str:
@@ -202,6 +217,14 @@ class DesignModel:
         :param warm: that of an evaluation nearby
         """
         return self._engine.capacities(capacity, float(gamma), warm)
+
+    def travellers(self, capacity: Float[NDArray, "links"], gamma: float, warm: Any = None) -> LowerLevel:
+        """The follower's answer alone."""
+        return self._engine.travellers(capacity, float(gamma), warm)
+
+    def near(self, prices: Float[NDArray, "links"], gamma: float) -> Any:
+        """What an evaluation in the capacities may begin with where these are about the travellers' prices."""
+        return self._engine.near(prices, float(gamma))
 
     def lower_residuals(self, capacity: Float[NDArray, "links"], found: LowerLevel) -> tuple[Residuals, float]:
         """KKT residuals of the follower's answer from the problem's own functions, and the answer's size."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.transport.design.model import CapacityPenalty
 from blocc.transport.design.prices import Loading, PricePenalty
 from blocc.transport.network.network import TransportNetwork
+from blocc.transport.travellers.assignment import LowerLevel
 from blocc.transport.travellers.path_assignment import PathTravellers
 from blocc.transport.travellers.path_loading import Market, load_paths
 
@@ -32,10 +34,10 @@ class PathEngine:
 
     def __init__(self, network: TransportNetwork) -> None:
         self.network = network
-        self.travellers = PathTravellers(network)
-        self.demand = self.travellers.at_nodes(network.demand)
-        self.alternative = self.travellers.at_nodes(network.alternative_time)
-        self.revenue = self.travellers.at_nodes(network.revenue)
+        self._own = PathTravellers(network)
+        self.demand = self._own.at_nodes(network.demand)
+        self.alternative = self._own.at_nodes(network.alternative_time)
+        self.revenue = self._own.at_nodes(network.revenue)
         self._known: OrderedDict[tuple[bytes, float, int], tuple[CapacityPenalty, WarmPair | None]] = OrderedDict()
 
     def prices(
@@ -47,7 +49,7 @@ class PathEngine:
         cost: Float[NDArray, "links"],
     ) -> PricePenalty:
         """The penalty function in the prices."""
-        costs = np.where(is_open, self.travellers.smoothed_time(temperature) + values, np.inf)
+        costs = np.where(is_open, self._own.smoothed_time(temperature) + values, np.inf)
         follower = self._load(costs, self.alternative, temperature)
         penalised = self._load(costs + cost / gamma, self.alternative + self.revenue / gamma, temperature)
         value = gamma * (penalised.value - follower.value) - float(self.network.demand @ self.network.revenue)
@@ -56,7 +58,7 @@ class PathEngine:
     def _load(
         self, costs: Float[NDArray, "links"], alternative: Float[NDArray, "origins nodes"], temperature: float
     ) -> Loading:
-        found = load_paths(self.travellers.streets, costs, Market(self.demand, alternative), temperature)
+        found = load_paths(self._own.streets, costs, Market(self.demand, alternative), temperature)
         return Loading(np.asarray(found.value), found.flow, found.potential, found.share)
 
     def capacities(self, capacity: Float[NDArray, "links"], gamma: float, warm: WarmPair | None) -> CapacityPenalty:
@@ -69,12 +71,30 @@ class PathEngine:
                 self._known.popitem(last=False)
         return self._known[key][0]
 
+    def _answers(
+        self, capacity: Float[NDArray, "links"], penalised: Float[NDArray, "markets"], warm: WarmPair | None
+    ) -> tuple[LowerLevel, LowerLevel]:
+        """The follower's answer, and that to other times of the existing network: side by side, or one by the other."""
+        answer, own = self._own.answer, self.network.alternative_time
+        if warm is None:
+            first = answer(capacity, own, None, TOLERANCE)
+            return first, answer(capacity, penalised, np.asarray(first.point.price), TOLERANCE)
+        with ThreadPoolExecutor(1, thread_name_prefix="blocc-answer") as aside:
+            second = aside.submit(answer, capacity, penalised, warm.penalised, TOLERANCE)
+            return answer(capacity, own, warm.follower, TOLERANCE), second.result()
+
+    def travellers(self, capacity: Float[NDArray, "links"], gamma: float, warm: WarmPair | None) -> LowerLevel:
+        """The follower's answer alone."""
+        known = None if warm is None else warm.follower
+        return self._own.answer(capacity, self.network.alternative_time, known, TOLERANCE)
+
+    def near(self, prices: Float[NDArray, "links"], gamma: float) -> WarmPair:
+        """Both prices, as they are related where the search in prices has ended."""
+        return WarmPair(prices, prices + self.network.cost / gamma)
+
     def _evaluate(self, capacity: Float[NDArray, "links"], gamma: float, warm: WarmPair | None) -> CapacityPenalty:
-        network, answer = self.network, self.travellers.answer
-        own, other = (None, None) if warm is None else warm
-        follower = answer(capacity, network.alternative_time, own, TOLERANCE)
-        later = network.alternative_time + network.revenue / gamma
-        penalised = answer(capacity, later, np.asarray(follower.point.price) if other is None else other, TOLERANCE)
+        network = self.network
+        follower, penalised = self._answers(capacity, network.alternative_time + network.revenue / gamma, warm)
         earned, spent = self.demand * self.revenue, float(network.cost @ capacity)
         # Primal and dual values err in opposite directions.
         worth = [0.5 * (side.value + side.bound) for side in (follower, penalised)]

@@ -50,6 +50,9 @@ RUNG, LARGEST_REPEATED = 0.7, 150
 MOST_CLOSED = 8
 
 
+#: Capacities that differ by less than this part of the utility in what they cost are not judged once more.
+SAVING = 1e-8
+
 #: Does one piece of work; True ends the search.
 Stage = Callable[[], bool | None]
 
@@ -183,7 +186,7 @@ class Search:
             self.state.early_prices, self.state.early_open = self.state.prices, self.state.is_open
         if noted:
             seconds, capacity = self.monitor.elapsed() - began, self._carrying(descent.capacity)
-            found = evaluate(self.model, self.limits, capacity, gamma)
+            found = evaluate(self.model, self.limits, capacity, gamma, self.model.near(descent.prices, gamma))
             if not self.fixed:
                 self._adopt(capacity, found, None)
             self.state.what_if = [row for row in self.state.what_if if row.gamma != gamma]
@@ -221,7 +224,7 @@ class Search:
 
     def _keep_flow(self) -> None:
         """At the lowest temperature flows split over equally cheap paths exactly: they are the design."""
-        self.keep(self._carrying(self.state.flow))
+        self.keep(self._carrying(self.state.flow), self.model.near(self.state.prices, self.gamma))
 
     def _settle_at_gamma(self) -> None:
         """The minimiser of F_gamma at the user's gamma: the penalised flows, and a descent without smoothing."""
@@ -304,9 +307,12 @@ class Search:
             return -np.inf
         return -float(found.value) if self.fixed else float(found.utility)
 
-    def keep(self, capacity: Float[NDArray, "links"]) -> None:
-        """Judge capacities and keep the best, also without what travellers leave idle, and with all money spent."""
-        found = evaluate(self.model, self.limits, capacity, self.gamma)
+    def keep(self, capacity: Float[NDArray, "links"], warm: Any = None) -> None:
+        """Judge capacities and keep the best, also without what travellers leave idle, and with all money spent.
+
+        :param warm: of an evaluation nearby
+        """
+        found = evaluate(self.model, self.limits, capacity, self.gamma, warm)
         self._adopt(capacity, found, found)
         if self.fixed:
             return
@@ -317,6 +323,8 @@ class Search:
         if self.limits.has_budget and worth_of_money(self.limits, capacity, found) > 0.0:
             others.append(self.limits.spend(others[0]))
         for other in others:
+            if abs(float(self.limits.cost @ (capacity - other))) <= SAVING * (1.0 + abs(float(found.utility))):
+                continue
             side = evaluate(self.model, self.limits, other, self.gamma, found.warm)
             self._adopt(other, side, side)
 
@@ -329,7 +337,8 @@ class Search:
     def settle(self) -> None:
         """Judge what a run that was stopped had in hand."""
         if self.state.provisional_utility > self.state.score:
-            found = evaluate(self.model, self.limits, self.state.provisional, self.gamma)
+            near = self.model.near(self.state.prices, self.gamma)
+            found = evaluate(self.model, self.limits, self.state.provisional, self.gamma, near)
             self._adopt(self.state.provisional, found, found)
 
     def answer(self) -> CapacityPenalty:

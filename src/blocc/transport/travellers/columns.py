@@ -12,8 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc._lib.threads import thread_count
-from blocc.transport.travellers.kernels import cuts, in_threads, kernel
+from blocc.transport.travellers.kernels import kernel
 from blocc.transport.travellers.shortest_paths import Streets, Trees
 
 
@@ -59,14 +58,6 @@ class Columns:
             found[has_some] = np.minimum.reduceat(values, self.of_market[:-1][has_some])
         return found
 
-    def flow_by_origin(
-        self, flow: Float[NDArray, "paths"], row: Int[NDArray, "markets"], n_origins: int
-    ) -> Float[NDArray, "origins links"]:
-        """Flows on links, summed over the paths that begin at each origin."""
-        found = np.zeros((n_origins, self.n_links))
-        _by_origin(flow, row[self.market], self.first, self.links, found)
-        return found
-
     def take(self, which: Int[NDArray, "chosen"]) -> Columns:
         """These paths, which must come in the order of their markets."""
         first = _bounds(np.diff(self.first)[which])
@@ -105,33 +96,6 @@ def cheapest_columns(
     return Columns(which, first, links, len(row), len(streets.tail))
 
 
-def price_matrix(
-    columns: Columns, conductance: Float[NDArray, "paths"], elasticity: Float[NDArray, "markets"]
-) -> Float[NDArray, "links links"]:
-    """How flows answer to the prices of links: lower triangle of the sum of all markets' answers.
-
-    A path's flow answers to its cost by its conductance, and the passengers of a market to the mean cost of its paths
-    by the elasticity. In terms of the paths' indicators a, and of their mean by conductance, a market contributes
-
-        sum over paths of  conductance (a - mean) (a - mean)'  +  (elasticity in series with all paths) mean mean'
-
-    in which nothing cancels: links that all paths of a market share do not appear in the first sum.
-    """
-    lengths = np.diff(columns.first).astype(float)
-    work = columns.totals(lengths**2) * np.diff(columns.of_market)
-    bounds = cuts(work, min(thread_count(), 4))
-    parts = [np.zeros((columns.n_links, columns.n_links)) for _ in range(len(bounds) - 1)]
-
-    def part(i: int) -> None:
-        begin, end = bounds[i], bounds[i + 1]
-        _answers(begin, end, columns.of_market, columns.first, columns.links, conductance, elasticity, parts[i])
-
-    in_threads(part, len(parts))
-    for other in parts[1:]:
-        parts[0] += other
-    return parts[0]
-
-
 def _bounds(lengths: Int[NDArray, "paths"]) -> Int[NDArray, "bounds"]:
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
 
@@ -151,13 +115,6 @@ def _across(flow, first, links, found):  # type: ignore[no-untyped-def]
     for path in range(len(first) - 1):
         for position in range(first[path], first[path + 1]):
             found[links[position]] += flow[path]
-
-
-@kernel
-def _by_origin(flow, row, first, links, found):  # type: ignore[no-untyped-def]
-    for path in range(len(first) - 1):
-        for position in range(first[path], first[path + 1]):
-            found[row[path], links[position]] += flow[path]
 
 
 @kernel
@@ -185,64 +142,3 @@ def _paths(rows, ends, link, tail, origin, first, links):  # type: ignore[no-unt
             links[position] = link[rows[i], node]
             node = tail[links[position]]
         links[first[i] : first[i + 1]].sort()
-
-
-@kernel
-def _answers(begin, end, of_market, first, links, conductance, elasticity, matrix):  # type: ignore[no-untyped-def]
-    """Add the answers of the markets from ``begin`` to ``end``."""
-    n_links = len(matrix)
-    place, union = np.full(n_links, -1, np.int64), np.empty(n_links, np.int64)
-    passing, aside, away = np.empty(n_links), np.empty(n_links), np.empty(n_links)
-    for market in range(begin, end):
-        one, last = of_market[market], of_market[market + 1]
-        if last - one == 1:
-            series = conductance[one] * (elasticity[market] / (conductance[one] + elasticity[market]))
-            for i in range(first[one], first[last]):
-                for j in range(first[one], i + 1):
-                    matrix[links[i], links[j]] += series
-        elif last > one:
-            count, total = 0, 0.0
-            for path in range(one, last):
-                total += conductance[path]
-                for position in range(first[path], first[path + 1]):
-                    a = links[position]
-                    if place[a] < 0:
-                        place[a], union[count], passing[count] = count, a, 0.0
-                        count += 1
-                    passing[place[a]] += conductance[path]
-            _missing(one, last, first, links, conductance, place, aside, count)
-            series = elasticity[market] / (total * (total + elasticity[market]))
-            _add_square(matrix, union, passing, count, series)
-            for path in range(one, last):
-                for i in range(count):
-                    away[i] = -passing[i]
-                for position in range(first[path], first[path + 1]):
-                    i = place[links[position]]
-                    away[i] = aside[i]
-                _add_square(matrix, union, away, count, conductance[path] / total**2)
-            for i in range(count):
-                place[union[i]] = -1
-
-
-@kernel
-def _missing(one, last, first, links, conductance, place, aside, count):  # type: ignore[no-untyped-def]
-    """Conductance of the paths that do not take each link of the union, without subtracting from the whole."""
-    is_on = np.zeros(count, np.bool_)
-    aside[:count] = 0.0
-    for path in range(one, last):
-        is_on[:] = False
-        for position in range(first[path], first[path + 1]):
-            is_on[place[links[position]]] = True
-        for i in range(count):
-            if not is_on[i]:
-                aside[i] += conductance[path]
-
-
-@kernel
-def _add_square(matrix, union, vector, count, factor):  # type: ignore[no-untyped-def]
-    """Add ``factor vector vector'`` to the lower triangle, at the rows and columns of ``union``."""
-    for i in range(count):
-        if vector[i] != 0.0:
-            scaled = factor * vector[i]
-            for j in range(i + 1):
-                matrix[max(union[i], union[j]), min(union[i], union[j])] += scaled * vector[j]

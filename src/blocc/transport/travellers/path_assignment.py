@@ -1,12 +1,16 @@
-"""The travellers' answer to given capacities on paths: an interior point on columns, generated as they are needed.
+"""The travellers' answer to given capacities: Newton's method in the prices, while a temperature is lowered.
 
-Prices come first, from a few steps of ascent of the dual function, smoothed as in the search in prices. The cheapest
-paths at those prices are the first columns. Then every step of the interior point is followed by Dijkstra's algorithm
-at its prices, and paths that are cheaper than all known ones of their market become columns. A column that comes late
-would find the iteration close to the boundary, so the iteration goes back to where it was well inside.
+With D the travellers' least cost when prices p are added to the times, smoothed by a temperature, the prices solve
 
-At the end no path is cheaper than the columns, which Dijkstra's algorithm shows. The answer is given by origins, nodes
-and links, like that of the interior point on links, so that the same equations judge both.
+    minimise over p >= 0 of    sum p x - D(t + p)
+
+The function is convex, its gradient is capacity less flow, and its Hessian is how flows answer to prices. In the limit
+flows lie on cheapest paths, no link carries more than its capacity, and links with room have no price: the flows are
+the travellers' own. Prices change in proportion to small temperatures, so that those of the next can be foretold from
+the two before.
+
+The answer is given by origins, nodes and links, like that of the interior point on links, so that the same equations
+judge both.
 """
 
 from __future__ import annotations
@@ -14,38 +18,46 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.optimize import minimize
 from scipy.special import expit, xlogy
 
-from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.arrays import Float, NDArray
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import AssignmentPoint, LowerLevel
-from blocc.transport.travellers.columns import Columns, cheapest_columns
+from blocc.transport.travellers.bush_response import response
+from blocc.transport.travellers.bushes import Bushes, flow_by_origin, grow_bushes, load_bushes
 from blocc.transport.travellers.flows import group_by_origin
 from blocc.transport.travellers.path_loading import Market, load_paths
-from blocc.transport.travellers.path_newton import PathCase, PathPoint, centred, corrected_step, with_columns
 from blocc.transport.travellers.shortest_paths import Trees, shortest_trees, streets_of
 
 #: Capacities below this multiple of a market's mean demand are none.
 _CLOSED = 1e-10
 #: Temperatures of the first ascent, in units of a link's time, and evaluations at each.
 _TEMPERATURES, _EVALUATIONS = (0.05, 0.01), 40
-#: The least reduced cost at the first point.
-_ROOM = 0.3
-#: A column whose reduced cost is this many times the complementary products below 0 has come late.
-_LATE = 100.0
-_MOST_ITERATIONS = 150
-#: So many steps that do not lower an error that is small already to this multiple of the least so far, and rounding has
-#: been reached.
-_PATIENCE, _PROGRESS, _SMALL = 6, 0.7, 1e-4
-
-
-class _Snapshot(NamedTuple):
-    """A point of the iteration with its columns."""
-
-    case: PathCase
-    point: PathPoint
-    product: float  #: its mean complementary product
+#: Temperatures, likewise, at which prices of a problem nearby may serve, and how much of the capacity they may miss.
+_WARM, _MISSED = (1e-5, 1e-4, 1e-3, 1e-2), 0.01
+#: Links that flows miss have about so many temperatures to go in one step: farther away Newton's matrix says nothing.
+#: After a whole step they have more, by the inverse of the second number.
+_FAR, _LOOSER = 10.0, 0.1
+#: Flows that miss no capacity by more than this part of it are good enough for lower temperatures.
+#: Bushes that are made anew change flows by rounding.
+_CLOSE, _ROUNDING = 1e-6, 1e-14
+#: Temperatures fall by this factor at first, and by factors between these.
+_FACTOR, _FASTEST, _SLOWEST = 0.3, 0.1, 0.7
+#: Most steps at one temperature, and at all of them.
+_MOST_STEPS, _MOST_ITERATIONS = 25, 400
+#: At the last temperature, so many steps that do not halve an excess that is small already, and rounding is reached.
+_PATIENCE, _SMALL = 8, 1e-4
+#: So many capacities are added to the diagonal of Newton's matrix, because prices of links in a row are known in their
+#: sum alone; more, relatively to the whole, where it is not positive definite in floating point.
+_RIDGE, _MORE = 1e-4, (0.0, 1e-11, 1e-9, 1e-7, 1e-4, 1e-1)
+#: Bushes serve for prices that differ by so many temperatures; at the last one for more, since new ones are rounded anew.
+_KEPT = 1.0, 20.0
+#: Prices of so many temperatures are rounding.
+_NOTHING = 1e-9
+#: Most changes of which prices are 0 in one step.
+_MOST_PIVOTS = 12
 
 
 class PathTravellers:
@@ -84,6 +96,20 @@ class PathTravellers:
         return _Answer(self, capacity, alternative, warm, tolerance).run()
 
 
+class _Point(NamedTuple):
+    """Prices, and what the travellers do at them."""
+
+    bushes: Bushes
+    base: Float[NDArray, "open_links"]  #: prices of the bushes
+    offset: Float[NDArray, "open_links"]  #: prices less these, kept apart because it may be less than their rounding
+    excess: Float[NDArray, "open_links"]  #: by how much flow exceeds capacity: the way to go
+
+    @property
+    def price(self) -> Float[NDArray, "open_links"]:
+        """The prices."""
+        return self.base + self.offset
+
+
 class _Answer:
     """One lower level."""
 
@@ -98,150 +124,218 @@ class _Answer:
         self.travellers, self.alternative, self.warm, self.tolerance = travellers, alternative, warm, tolerance
         some = travellers.demand > 0.0
         self.unit = float(travellers.demand[some].mean()) if some.any() else 1.0
-        demand = travellers.demand / self.unit
+        self.demand = travellers.demand / self.unit
         # Nobody can fill a link beyond the whole demand; so much room is as good as any.
-        self.capacity = np.minimum(capacity / self.unit, 2.0 * demand.sum() + 1.0)
-        self.open_links = np.flatnonzero(self.capacity > _CLOSED)
+        self.whole = np.minimum(capacity / self.unit, 2.0 * self.demand.sum() + 1.0)
+        self.open_links = np.flatnonzero(self.whole > _CLOSED)
         self.position = np.full(len(capacity), -1, dtype=np.int32)
         self.position[self.open_links] = np.arange(len(self.open_links))
-        self.time = travellers.time[self.open_links]
+        self.capacity = self.whole[self.open_links]
         self.iterations = 0
+        self.last = tolerance * travellers.time_unit  #: temperature
         cost = self._trees(np.zeros(len(self.open_links))).cost[travellers.row, travellers.destination]
-        self.markets = np.flatnonzero(some & np.isfinite(cost))  # those that can travel
-        self.row, self.destination = travellers.row[self.markets], travellers.destination[self.markets]
-        self.own_demand, self.own_alternative = demand[self.markets], alternative[self.markets]
-        self.scales = 1.0 + float(demand.max(initial=0.0)), 1.0 + float(travellers.time.max(initial=0.0))
+        self.able = some & np.isfinite(cost)  # the markets that can travel
+        own = travellers.at_nodes(np.where(self.able, self.demand, 0.0))
+        self.market = Market(own, travellers.at_nodes(alternative))
+        self.scales = 1.0 + float(self.demand.max(initial=0.0)), 1.0 + float(travellers.time.max(initial=0.0))
 
     def run(self) -> LowerLevel:
-        if not len(self.markets):
-            nobody = np.zeros(0)
-            empty = Columns(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32), 0, 0)
-            price = np.zeros(len(self.open_links))
-            point = PathPoint(nobody, nobody, price, self.capacity[self.open_links], *[nobody] * 5)
-            return self._conclude(_Snapshot(self._case(empty), point, 0.0), 0.0)
-        price = np.maximum(self._ascend(), 1e-3 * _ROOM)
-        trees = self._trees(price)
-        columns = self._cheapest(trees, np.arange(len(self.markets)))
-        case = self._case(columns)
-        start = centred(case, price, trees.cost[self.row, self.destination], _ROOM)
-        return self._conclude(*self._iterate(_Snapshot(case, start, case.average(start))))
+        if not self.able.any():
+            return self._conclude(np.zeros(len(self.open_links)), None)
+        found = self._cool(self._begin())
+        return self._conclude(found.price, found)
 
-    # --- columns -----------------------------------------------------------------------------------------------------
     def _trees(self, price: Float[NDArray, "open_links"]) -> Trees:
+        return shortest_trees(self.travellers.streets, self._costs(price, 0.0))
+
+    def _costs(self, price: Float[NDArray, "open_links"], temperature: float) -> Float[NDArray, "links"]:
         costs = np.full(len(self.travellers.time), np.inf)
-        costs[self.open_links] = self.time + price
-        return shortest_trees(self.travellers.streets, costs)
-
-    def _cheapest(self, trees: Trees, which: Int[NDArray, "chosen"]) -> Columns:
-        found = cheapest_columns(self.travellers.streets, trees, self.row, self.destination, which)
-        return self._within(found)
-
-    def _within(self, columns: Columns) -> Columns:
-        """Columns with the positions of their links among the open ones."""
-        links = self.position[columns.links]
-        return Columns(columns.market, columns.first, links, columns.n_markets, len(self.open_links))
-
-    def _case(self, columns: Columns) -> PathCase:
-        capacity = self.capacity[self.open_links]
-        return PathCase(columns, self.time, capacity, self.own_demand, self.own_alternative, self.scales)
+        costs[self.open_links] = self.travellers.smoothed_time(temperature)[self.open_links] + price
+        return costs
 
     # --- first prices ------------------------------------------------------------------------------------------------
-    def _ascend(self) -> Float[NDArray, "open_links"]:
-        """Raise the dual function of the smoothed problem for a while, from prices of 0 or from known ones."""
-        travellers, capacity = self.travellers, self.capacity[self.open_links]
+    def _begin(self) -> _Point:
+        """Prices that are right at some temperature: out of known ones, or of a few steps of ascent."""
+        unit = self.travellers.time_unit
+        for relative in _WARM if self.warm is not None else ():
+            assert self.warm is not None
+            point = self._at(np.maximum(self.warm[self.open_links], 0.0), relative * unit)
+            if self._missed(point) <= _MISSED:
+                steps, found = self._centre(point)
+                if steps < _MOST_STEPS:
+                    return found
         price = np.zeros(len(self.open_links)) if self.warm is None else self.warm[self.open_links]
-        market = Market(travellers.at_nodes(travellers.demand / self.unit), travellers.at_nodes(self.alternative))
-        ceiling = float(np.max(self.own_alternative)) + 10.0
         for relative in _TEMPERATURES[self.warm is not None :]:
-            temperature = relative * travellers.time_unit
-            time = travellers.smoothed_time(temperature)[self.open_links]
+            price = self._ascend(price, relative * unit)
+        return self._at(price, relative * unit)
 
-            def descent(
-                values: Float[NDArray, "open_links"], time: NDArray = time, temperature: float = temperature
-            ) -> tuple[float, Float[NDArray, "open_links"]]:
-                costs = np.full(len(travellers.time), np.inf)
-                costs[self.open_links] = time + values
-                found = load_paths(travellers.streets, costs, market, temperature)
-                return values @ capacity - found.value, capacity - found.flow[self.open_links]
+    def _ascend(self, price: Float[NDArray, "open_links"], temperature: float) -> Float[NDArray, "open_links"]:
+        """Raise the dual function of the smoothed problem for a while."""
+        streets = self.travellers.streets
 
-            options = {"maxiter": _EVALUATIONS, "maxfun": _EVALUATIONS, "maxcor": 20}
-            bounds = [(0.0, ceiling)] * len(price)
-            price = minimize(descent, price, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-        return price
+        def descent(values: Float[NDArray, "open_links"]) -> tuple[float, Float[NDArray, "open_links"]]:
+            found = load_paths(streets, self._costs(values, temperature), self.market, temperature)
+            return values @ self.capacity - found.value, self.capacity - found.flow[self.open_links]
 
-    # --- the iteration -----------------------------------------------------------------------------------------------
-    def _iterate(self, now: _Snapshot) -> tuple[_Snapshot, float]:
-        """The best point met at which no path is missing, and its error."""
-        best, least, idle = now, np.inf, 0
-        earlier: list[_Snapshot] = []
-        while self.iterations < _MOST_ITERATIONS:
-            moved = corrected_step(now.case, now.point)
+        options = {"maxiter": _EVALUATIONS, "maxfun": _EVALUATIONS, "maxcor": 20}
+        bounds = [(0.0, float(np.max(self.alternative)) + 10.0)] * len(price)
+        return np.asarray(minimize(descent, price, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x)
+
+    # --- Newton's method ---------------------------------------------------------------------------------------------
+    def _at(self, price: Float[NDArray, "open_links"], temperature: float) -> _Point:
+        """Bushes at these prices, and their load."""
+        bushes = grow_bushes(self.travellers.streets, self._costs(price, temperature), temperature)
+        return self._moved(_Point(bushes, price, price, price), np.zeros(len(price)))
+
+    def _moved(self, point: _Point, offset: Float[NDArray, "open_links"]) -> _Point:
+        """A point not far from the bushes of another, or with bushes of its own."""
+        temperature = point.bushes.temperature
+        kept = _KEPT[temperature <= self.last]
+        if np.max(np.abs(offset)) > kept * temperature:
+            return self._at(point.base + offset, temperature)
+        load = load_bushes(point.bushes, self._change(offset, temperature), self.market)
+        return point._replace(offset=offset, excess=load.flow[self.open_links] - self.capacity)
+
+    def _change(self, offset: Float[NDArray, "open_links"], temperature: float) -> Float[NDArray, "links"]:
+        """What is added to the prices of the bushes, in units of the temperature."""
+        change = np.zeros(len(self.position))
+        change[self.open_links] = offset / temperature
+        return change
+
+    def _cool(self, point: _Point) -> _Point:
+        """Lower the temperature to the last."""
+        steps, now = self._centre(point)
+        factor, slope = _FACTOR, self._tangent(now)
+        while now.bushes.temperature > self.last and self.iterations < _MOST_ITERATIONS:
+            price, temperature = now.price, now.bushes.temperature
+            while True:
+                following = max(self.last, factor * temperature)
+                foretold = self._at(np.maximum(price + (following - temperature) * slope, 0.0), following)
+                if factor >= _SLOWEST or self._missed(foretold) <= _MISSED:
+                    break
+                factor = float(np.sqrt(factor))
+            steps, found = self._centre(foretold)
+            if steps == _MOST_STEPS and factor < _SLOWEST:
+                factor = float(np.sqrt(factor))
+                continue
+            now, slope = found, (found.price - price) / (following - temperature)
+            factor = max(factor**1.5, _FASTEST) if steps <= 4 else factor
+        return now
+
+    def _tangent(self, now: _Point) -> Float[NDArray, "open_links"]:
+        """How prices follow the temperature."""
+        temperature = now.bushes.temperature
+        cooler = self._at(now.price, 0.98 * temperature)
+        self.iterations += 1
+        return self._direction(cooler, 0.0) / (-0.02 * temperature)
+
+    def _missed(self, point: _Point) -> float:
+        """How far flows are from what they should be, relatively."""
+        return float(np.abs(self._wrong(point)).sum() / self.capacity.sum())
+
+    def _wrong(self, point: _Point) -> Float[NDArray, "open_links"]:
+        """The excess, but for links that have room and no price."""
+        has_price = point.price > _NOTHING * point.bushes.temperature
+        return np.where(has_price | (point.excess > 0.0), point.excess, 0.0)
+
+    def _centre(self, now: _Point) -> tuple[int, _Point]:
+        """Minimise at one temperature, exactly at the last; returns the number of steps too."""
+        temperature, enough = now.bushes.temperature, 0.3 * self.tolerance * self.scales[0]
+        is_last, least, idle, held = temperature <= self.last, np.inf, 0, 1.0 / _FAR
+        close = max(_CLOSE, _ROUNDING * self.scales[1] / temperature)
+        for count in range(_MOST_STEPS):
+            wrong = np.abs(self._wrong(now))
+            size = float(np.max(wrong))
+            least, idle = (size, 0) if size < 0.5 * least else (least, idle + 1)
+            if is_last and (size <= enough or (idle > _PATIENCE and least < _SMALL)):
+                return count, now
+            if not is_last and np.all(wrong <= close * self.capacity):
+                return count, now
+            change = self._direction(now, held)
             self.iterations += 1
+            step, moved = self._search(now, change)
             if moved is None:
                 break
-            now = _Snapshot(now.case, moved, now.case.average(moved))
-            error = now.case.error(moved)
-            missing, short = self._missing(now, max(self.tolerance * self.scales[1], now.product))
-            if error < _PROGRESS * least or error > _SMALL:
-                idle = 0
-            else:
-                idle += 1
-            if missing is None:
-                if error < least:
-                    best, least = now, error
-                if error <= self.tolerance or idle >= _PATIENCE:
-                    missing, short = self._missing(now, self.tolerance * self.scales[1])
-                    if missing is None:
-                        break
-            if missing is None:
-                if now.product > 1e-8:
-                    earlier.append(now)
-                continue
-            wider = self._case(now.case.columns.joined(missing)[0])
-            if short > _LATE * now.product and earlier:
-                inside = [one for one in earlier if _LATE * one.product >= min(short, 1.0)] or earlier[:1]
-                now, earlier = inside[-1], inside[:-1]
-            point = with_columns(now.case, now.point, wider)
-            now, least, idle = _Snapshot(wider, point, now.product), np.inf, 0
-        return best, least
+            now = moved
+            held = held * _LOOSER if step == 1.0 else min(1.0, held / max(step, 0.2))
+        return _MOST_STEPS, now
 
-    def _missing(self, now: _Snapshot, allowed: float) -> tuple[Columns | None, float]:
-        """Paths that are cheaper, by more than is allowed, than all known ones of their market; and by how much."""
-        # A link with room to spare will have no price in the end; paths over it are found before that.
-        price = now.point.price**2 / (now.point.price + now.point.slack)
-        trees = self._trees(price)
-        known = now.case.columns.least(now.case.times + now.case.columns.costs(price))
-        short = known - trees.cost[self.row, self.destination]
-        which = np.flatnonzero(short > allowed)
-        return (self._cheapest(trees, which) if len(which) else None), float(np.max(short, initial=0.0))
+    def _direction(self, now: _Point, held: float) -> Float[NDArray, "open_links"]:
+        """Newton's, to the minimum of the quadratic model over prices that are not negative.
+
+        A term that vanishes where flows fill capacities holds it back: ``held`` is the inverse of how many
+        temperatures a price may change by.
+        """
+        temperature = now.bushes.temperature
+        change = self._change(now.offset, temperature)
+        matrix = response(now.bushes, change, self.market, self.whole, self.position)
+        wrong = np.abs(self._wrong(now))
+        diagonal = np.einsum("ii->i", matrix)
+        diagonal += wrong * (held / temperature)
+        diagonal += _RIDGE * self.capacity
+        least, excess = -now.price, now.excess
+        free, best = (least < 0.0) | (excess > 0.0), np.zeros(len(least))
+        symmetric = matrix + np.tril(matrix, -1).T
+        for _ in range(_MOST_PIVOTS):
+            best = np.where(free, 0.0, least)
+            slope = excess - symmetric @ best
+            if free.any():
+                best[free] = _solve(symmetric[np.ix_(free, free)], slope[free])
+            slope = excess - symmetric @ best
+            following = np.where(free, best >= least, slope > 0.0)
+            if np.array_equal(following, free):
+                break
+            free = following
+        return np.maximum(best, least)
+
+    def _search(self, now: _Point, change: Float[NDArray, "open_links"]) -> tuple[float, _Point | None]:
+        """A step that has not gone far too far, and where it leads.
+
+        The function is convex, so that it is lower wherever it still falls. Slopes tell more than values: at low
+        temperatures what a step gains is less than the rounding of the whole.
+        """
+        step = 1.0
+        while step > 1e-9:
+            move = step * change
+            trial = self._moved(now, now.offset + move)
+            before, after = float(now.excess @ move), float(trial.excess @ move)
+            if before > 0.0 and after >= -0.5 * before:
+                return step, trial
+            step *= float(np.clip(before / (before - after), 0.1, 0.7)) if before > 0.0 else 0.1
+        return step, None
 
     # --- the answer --------------------------------------------------------------------------------------------------
-    def _conclude(self, found: _Snapshot, error: float) -> LowerLevel:
-        travellers, case, point = self.travellers, found.case, found.point
-        streets, columns = travellers.streets, case.columns
-        trees = self._trees(point.price)
+    def _conclude(self, own_price: Float[NDArray, "open_links"], found: _Point | None) -> LowerLevel:
+        travellers, streets = self.travellers, self.travellers.streets
+        trees = self._trees(own_price)
         reached = np.isfinite(trees.cost)
         reached[np.arange(len(travellers.origins)), travellers.origins] = False
         potential = np.where(reached, trees.cost, 0.0)
         price = np.zeros(len(travellers.time))
-        price[self.open_links] = point.price
+        price[self.open_links] = own_price
         at_home = streets.tail == streets.origin[:, None]
         links = (self.position >= 0) & (streets.through[streets.tail] & reached[:, streets.tail] | at_home)
         links &= streets.head != streets.origin[:, None]
         rise = potential[:, streets.head] - potential[:, streets.tail]
+        reduced = np.where(links, np.maximum(travellers.time + price - rise, 0.0), 1.0)
         alternative = travellers.at_nodes(self.alternative)
-        everywhere = self._everywhere(columns, self.markets)
-        value, bound = self._values(case, point, trees.cost[self.row, self.destination])
-        slack = np.where(self.position >= 0, self.capacity, 1.0)
-        slack[self.open_links] = point.slack
+        share, taken = np.where(reached, expit(alternative - potential), 0.0), np.zeros_like(potential)
+        flow = np.zeros(reduced.shape)
+        if found is not None:
+            change = self._change(found.offset, found.bushes.temperature)
+            flow, taken = flow_by_origin(found.bushes, change, self.market)
+        slack = np.where(self.position >= 0, self.whole, 1.0)
+        slack[self.open_links] = np.maximum(self.capacity - flow.sum(axis=0)[self.open_links], 0.0)
+        error = self._error(flow, reduced, price, share - taken)
+        value, bound = self._values(flow, taken, price, potential)
         nothing = np.zeros_like(potential)
         answer = AssignmentPoint(
-            flow=self.unit * everywhere.flow_by_origin(point.flow, travellers.row, len(travellers.origins)),
-            reduced_cost=np.where(links, np.maximum(travellers.time + price - rise, 0.0), 1.0),
+            flow=self.unit * flow,
+            reduced_cost=reduced,
             price=price,
             slack=self.unit * slack,
             potential=potential,
-            share=np.where(reached, expit(alternative - potential), 0.0),
+            share=share,
             stay=np.where(reached, expit(potential - alternative), 1.0),
             low=nothing,
             high=nothing,
@@ -249,17 +343,36 @@ class _Answer:
         numbers = np.asarray(value), np.asarray(bound), np.asarray(error), np.asarray(self.iterations)
         return LowerLevel(answer, *numbers, reached, links)
 
-    def _everywhere(self, columns: Columns, markets: Int[NDArray, "own_markets"]) -> Columns:
-        """Columns with the numbers of links and markets in the network."""
-        links = self.open_links[columns.links].astype(np.int32)
-        return Columns(markets[columns.market], columns.first, links, len(self.alternative), len(self.position))
+    def _error(self, flow: NDArray, reduced: NDArray, price: NDArray, apart: NDArray) -> float:
+        """The largest residual, relative to the network's scales."""
+        passengers, time = self.scales
+        slack = self.whole - flow.sum(axis=0)
+        count = max(1, len(self.open_links) + int(self.able.sum()))
+        parts = (
+            float(np.max(-slack, initial=0.0)) / passengers,
+            float(np.max(np.abs(self.market.demand * apart), initial=0.0)) / passengers,
+            float(np.sum(flow * reduced)) / count / (passengers * time),
+            float(price @ np.abs(slack)) / count / (passengers * time),
+        )
+        return max(parts)
 
-    def _values(self, case: PathCase, point: PathPoint, cheapest: Float[NDArray, "markets"]) -> tuple[float, float]:
+    def _values(self, flow: NDArray, share: NDArray, price: NDArray, potential: NDArray) -> tuple[float, float]:
         """The objective at the flows, and the dual objective at the prices: nothing can be cheaper."""
-        demand = self.travellers.demand / self.unit
-        everyone = float(demand @ (self.alternative - 1.0))
-        share = np.clip(case.columns.totals(point.flow) / case.demand, 0.0, 1.0)
-        choice = xlogy(share, share) + xlogy(1.0 - share, 1.0 - share) - case.alternative * share
-        value = everyone + float(case.times @ point.flow + case.demand @ choice)
-        gain = float(case.demand @ np.logaddexp(0.0, case.alternative - cheapest))
-        return self.unit * value, self.unit * (everyone - gain - float(point.price @ case.capacity))
+        everyone = float(self.demand @ (self.alternative - 1.0))
+        demand, alternative = self.market
+        choice = xlogy(share, share) + xlogy(1.0 - share, 1.0 - share) - alternative * share
+        value = everyone + float(self.travellers.time @ flow.sum(axis=0) + np.sum(demand * choice))
+        gain = float(np.sum(demand * np.logaddexp(0.0, alternative - potential)))
+        return self.unit * value, self.unit * (everyone - gain - float(price @ self.whole))
+
+
+def _solve(matrix: Float[NDArray, "n n"], right: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
+    """Solve with a positive definite matrix, or with one that nearly is."""
+    diagonal = np.einsum("ii->i", matrix)
+    whole = diagonal.copy()
+    for more in _MORE:
+        diagonal[:] = (1.0 + more) * whole
+        factor, info = dpotrf(matrix, lower=1, overwrite_a=0)
+        if info == 0:
+            return np.asarray(dpotrs(factor, right, lower=1)[0])
+    return right / whole
