@@ -46,3 +46,9 @@ def test_files_that_contributors_are_sent_to_exist() -> None:
     missing = [name for name in named if "NAME" not in name and not any((root / name).exists() for root in roots)]
     assert len(named) > 20
     assert missing == []
+
+
+def test_modules_of_tests_have_different_names() -> None:
+    """pytest imports them by their names alone."""
+    names = [path.name for folder in ("tests", "reproduction/tests") for path in (ROOT / folder).rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)
