@@ -277,3 +277,24 @@ def test_multipliers_of_cones_are_set_as_cvxpy_sets_them() -> None:
 
 def _parts(constraint: cp.Constraint) -> list[Any]:
     return [one.value for one in constraint.dual_variables]
+
+
+@pytest.mark.slow
+def test_edges_of_feasibility_and_constraints_of_the_leaders_against_grids() -> None:
+    x, y = cp.Parameter(name="x", nonneg=True), cp.Variable(name="y")
+    follower = cp.Problem(cp.Minimize(cp.square(y - x)), [y <= 3 - x, y >= 0])  # no answer beyond 3
+    result = BilevelProblem(cp.Minimize(-x + 0.2 * y), follower, x).solve(1.0, progress=False)
+    assert result.success, result
+    np.testing.assert_allclose(result.upper_value, -3.0, atol=1e-4)
+    x, y = cp.Parameter(name="x", bounds=[0, 4]), cp.Variable(2, name="y")
+    follower = cp.Problem(cp.Maximize(cp.sum(cp.log(1 + y)) - x * y[0]), [cp.sum(y) <= 3, y >= 0])
+    result = BilevelProblem(cp.Maximize(y[0] - 0.1 * x), follower, x, [y[1] >= 1.7]).solve(1.0, progress=False)
+    assert result.success, result
+    assert result.certificate.leader_violation <= 1e-6
+    best = -np.inf
+    for point in np.linspace(0, 0.4, 161):
+        x.value = point
+        follower.solve(solver=cp.CLARABEL)
+        if y.value[1] >= 1.7 - 1e-6:
+            best = max(best, float(y.value[0]) - 0.1 * point)
+    assert best - 1e-3 <= result.upper_value <= best + 0.01  # the grid is that coarse

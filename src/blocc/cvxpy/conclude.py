@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import AnyArray
-from blocc.cvxpy.judge import DISTANCES, Around, Exact
+from blocc.cvxpy.judge import DISTANCES, Around, Exact, is_exact
 from blocc.cvxpy.model import Model, Vector, value_of
 from blocc.lagrangian import Multipliers
 from blocc.outer.tolerances import Endpoint
@@ -47,7 +47,7 @@ def assemble(
         stationarity_x=slope,
         radius=radius,
         leader_violation=np.inf if here is None else here.violation,
-        exact=here is not None and max(kkt) <= 1e-5,
+        exact=here is not None and is_exact(each, here) and here.violation <= 1e-6 * (1.0 + abs(here.upper)),
     )
     settings = {
         **run.options.described(),

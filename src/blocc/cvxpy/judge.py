@@ -8,7 +8,7 @@ answers within eps of the optimum spread like ``c + d sqrt(eps)``, so two values
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -24,6 +24,8 @@ from blocc.cvxpy.solvers import ConeAnswer, Outcome, measured
 
 #: Relative slack of the follower's value within which answers count as equally good, larger first.
 _NEAR = (1e-5, 1e-7)
+#: Residuals of a follower's answer, relative to its size, up to which it counts as one.
+EXACT = 1e-5
 #: Distances of probes, relative to the size of x.
 DISTANCES = (1e-2, 1e-3, 1e-4)
 #: Directions that are probed at most.
@@ -183,6 +185,14 @@ class Judge:
             broken = max(map(_violated, one.constraints), default=0.0)
             here = (found.stationarity, max(found.feasibility, broken), max(found.complementarity, abs(chosen)))
             yield here
+
+
+def is_exact(residuals: Sequence[tuple[float, float, float]], exact: Exact) -> bool:
+    """Whether answers are the followers' own, by residuals relative to the sizes of answers, prices and values."""
+    parts = [*exact.values, *(part for prices in exact.prices for part in prices if part is not None)]
+    size = 1.0 + max(abs(value) for value in exact.lower)
+    size = max([size, *(float(np.max(np.abs(part), initial=0.0)) for part in parts)])
+    return max(max(one) for one in residuals) <= EXACT * size
 
 
 def _numbers(data: dict[str, Any]) -> Numbers:

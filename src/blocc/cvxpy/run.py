@@ -13,7 +13,7 @@ from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.cvxpy.conclude import assemble
 from blocc.cvxpy.evaluator import Units
-from blocc.cvxpy.judge import Around, Exact, Judge, probe
+from blocc.cvxpy.judge import Around, Exact, Judge, is_exact, probe
 from blocc.cvxpy.model import Vector
 from blocc.cvxpy.recorded import ConicMonitor, RecordedConicEvaluator
 from blocc.cvxpy.solvers import SolverName
@@ -39,6 +39,8 @@ _ROUNDS = 4
 #: Rounds in which the leader's constraints are tightened.
 _TIGHTENED = 8
 _FINEST = 1e-11
+#: How slack a constraint of the leader's that was tightened may end.
+_SLACK = 1e-4
 #: Tolerance of the descent of F_gamma before the last digits are left to f(x, y(x)).
 _LOOSE = 2e-2
 #: Steps for these.
@@ -193,14 +195,28 @@ class ConicRun:
         """Descend, and tighten the leader's constraints until they hold at the follower's answer."""
         end, trouble = self._descend(x, tight)
         for _ in range(_TIGHTENED if self.model.soft.constraints else 0):
-            if trouble is not None or end.evaluation.violation <= self.tolerances.leader_allowance(end.evaluation):
+            if trouble is not None:
                 break
-            at = np.asarray(end.evaluation.x)
+            at, soft = np.asarray(end.evaluation.x), self.model.soft
             answers = self.evaluator.below(at, _FINEST)
             self.model.upper(at, [one.z for one in answers], [one.prices for one in answers])
-            for rule, shift in zip(self.model.soft.sides, self.model.soft.shifts, strict=True):
-                shift.value = np.maximum(shift.value + np.asarray(rule.value), 0.0)
-            self._set_price(3.0 * self._price)
+            sides = [np.asarray(side.value) for side in soft.sides]
+            violated = end.evaluation.violation > self.tolerances.leader_allowance(end.evaluation)
+            # A side that was tightened must not be slack by more than that leaves to gain.
+            slack = max(
+                (
+                    float(-np.max(v[s.value > 0.0], initial=-np.inf))
+                    for v, s in zip(sides, soft.shifts, strict=True)
+                    if np.any(s.value > 0.0)
+                ),
+                default=0.0,
+            )
+            if not violated and slack <= _SLACK * (1.0 + max(float(np.max(np.abs(v), initial=0.0)) for v in sides)):
+                break
+            for value, shift in zip(sides, soft.shifts, strict=True):
+                aim = 0.3 * _SLACK * (1.0 + np.abs(value))  # inside by as much as solvers may be off
+                shift.value = np.where(shift.value + value > 0.0, shift.value + value + aim, 0.0)
+            self._set_price(3.0 * self._price if violated else self._price)
             end, trouble = self._descend(at, True)
         return end, trouble
 
@@ -294,6 +310,9 @@ class ConicRun:
                 Status.STALLED,
                 f"A point near x is better by {around.improvement:.3g}, and descending did not get there.",
             )
+        self.judge.restore(np.asarray(e.x), here)
+        if not is_exact(left := list(self.judge.residuals(here)), here):
+            return Status.STALLED, f"y is not the follower's answer: its residuals are up to {np.max(left):.1e}."
         message = "No point around x is better, and y is the follower's answer."
         if spread is not None and spread > 1e-3 * self._scale(here):
             what = "prices or answers" if self.judge.has_prices else "answers"
