@@ -37,6 +37,8 @@ from blocc.transport.design.prices import (
 WHAT_IF = (2.0, 4.5, 10.0, 100.0, 1e3)
 #: On more links than these, each of those solutions would take a minute: there is no such table.
 LARGEST_NOTED = 1000
+#: On more than the second number of links only designs from this gamma on: earlier ones are too smooth to solve fast.
+LATE_NOTED, FEW = 100.0, 150
 #: Links are closed and reopened at these gammas of the homotopy: early, while moves are large, and once more later.
 POLISHED_AT = (10.0, 100.0)
 #: Where more than a budget limits the capacities, many multipliers must be found for each vector of prices. The
@@ -156,7 +158,9 @@ class Search:
     def _gammas(self, within: CapacitySet | None, first: float, last: float) -> list[Stage]:
         gammas = [gamma for gamma in GAMMAS if first <= gamma < last] + [last]
         is_final = within is self.limits or self.limits.is_orthant
-        noted = (*WHAT_IF, last) if is_final and self.model.network.n_links <= LARGEST_NOTED else ()
+        links, from_gamma = self.model.network.n_links, LATE_NOTED if self.model.network.n_links > FEW else 0.0
+        noted = [gamma for gamma in WHAT_IF if gamma >= from_gamma] + [last]
+        noted = noted if is_final and links <= LARGEST_NOTED else []
         stages: list[Stage] = []
         for gamma in gammas:
             stages.append(partial(self._follow, gamma, within, noted=gamma in noted, early=self._early(last)))

@@ -46,13 +46,13 @@ _CLOSE, _ROUNDING = 1e-6, 1e-14
 #: Temperatures fall by this factor at first, and by factors between these.
 _FACTOR, _FASTEST, _SLOWEST = 0.3, 0.1, 0.7
 #: Most steps at one temperature, and at all of them.
-_MOST_STEPS, _MOST_ITERATIONS = 25, 400
+_MOST_STEPS, _MOST_ITERATIONS = 25, 250
 #: At the last temperature, so many steps that do not halve an excess that is small already, and rounding is reached.
 _PATIENCE, _SMALL = 8, 1e-4
 #: So many capacities are added to the diagonal of Newton's matrix, because prices of links in a row are known in their
 #: sum alone; more, relatively to the whole, where it is not positive definite in floating point.
 _RIDGE, _MORE = 1e-4, (0.0, 1e-11, 1e-9, 1e-7, 1e-4, 1e-1)
-#: Bushes serve for prices that differ by so many temperatures; at the last one for more, since new ones are rounded anew.
+#: Bushes serve for prices that differ by so many temperatures; at the last for more, since new ones are rounded anew.
 _KEPT = 1.0, 20.0
 #: Prices of so many temperatures are rounding.
 _NOTHING = 1e-9
