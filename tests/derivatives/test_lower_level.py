@@ -133,7 +133,7 @@ QUADRATIC = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, 0.2], [0.0, 0.2, 3.0]])
         pytest.param(Halfspace(np.array([1.0, 2.0, -1.0]), 0.3), marks=pytest.mark.slow),
         pytest.param(AffineSubspace([[1.0, 1.0, 0.0], [2.0, 2.0, 0.0]], [1.0, 2.0]), marks=pytest.mark.slow),
         Box([-np.inf, 0.2, 1.0], [0.4, np.inf, 1.0]),
-        Product((Ball(np.zeros(2), 0.5), Box(0.0, 0.1, shape=1))),
+        pytest.param(Product((Ball(np.zeros(2), 0.5), Box(0.0, 0.1, shape=1))), marks=pytest.mark.slow),
     ],
     ids=lambda y_set: type(y_set).__name__,
 )
@@ -172,10 +172,11 @@ def simple(**changes: Any) -> BilevelProblem:
     [
         (simple(inequality=lambda x, y: y - 1.0), 1.0, 0.0),  # touched without a price
         pytest.param(simple(y_set=Box(-1.0, 1.0)), 1.0, 0.0, marks=pytest.mark.slow),  # the same at a bound
-        (
+        pytest.param(
             simple(inequality=lambda x, y: jnp.stack([y - x, 2.0 * (y - x)]), lower=lambda x, y: (y - 3.0) ** 2),
             1.0,
             -4.0,
+            marks=pytest.mark.slow,
         ),
         (simple(lower=lambda x, y: (y[0] - x) ** 2, y_set=Reals(2), upper=lambda x, y: x * y[0]), 1.0, 0.0),  # flat
     ],
@@ -203,7 +204,7 @@ def test_where_there_is_no_derivative(problem: BilevelProblem, x: float, slope: 
     [
         (simple(lower=lambda x, y: x * y, y_set=Box(0.0, 1.0)), 0.0),  # min(x, 0): all y are answers
         (simple(lower=lambda x, y: (y - 2.0) ** 2, inequality=lambda x, y: jnp.stack([y - x, y - 2.0 * x + 1.0])), 1.0),
-        (
+        pytest.param(
             simple(  # a vertex of the plane held by three rows, one of which stays
                 upper=lambda x, y: x * y[0],
                 lower=lambda x, y: -y[0] - y[1],
@@ -211,6 +212,7 @@ def test_where_there_is_no_derivative(problem: BilevelProblem, x: float, slope: 
                 y_set=Reals(2),
             ),
             1.0,
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["many answers", "two prices", "vertex"],

@@ -159,13 +159,14 @@ def test_a_set_of_x_that_is_no_box() -> None:
             },
             "follower touches a constraint without a price",
         ),
-        (
+        pytest.param(
             {
                 "upper": lambda x, y, d: (x - d["goal"]) ** 2 + y[0] ** 2,
                 "lower": lambda x, y, d: (y[0] - d["slope"] * x) ** 2,
                 "y_set": Reals(2),
             },
             "no curvature",
+            marks=pytest.mark.slow,
         ),
         ({"data": None, "upper": lambda x, y: (x - 1) ** 2 + y, "lower": lambda x, y: (y - x) ** 2}, "no real numbers"),
     ],

@@ -25,7 +25,7 @@ from inner_random_problems import (
 from selections import few
 
 
-@pytest.mark.parametrize("family", few(FAMILIES, "everything", "simplex"))
+@pytest.mark.parametrize("family", few(FAMILIES, "everything"))
 def test_agrees_with_clarabel(family):
     problem = random_problem(1, **FAMILIES[family])
     solve = solver(problem.flat, PrimalDualHybridGradient())

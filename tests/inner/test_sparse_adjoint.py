@@ -13,6 +13,7 @@ from blocc.inner.sparse_interior_point import SparseInteriorPoint
 from blocc.lagrangian import weights
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, Reals
+from selections import few
 
 SIZE = 24
 _rng = np.random.default_rng(0)
@@ -51,7 +52,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", few(CASES, "rows, equalities and bounds"))
 def test_against_finite_differences(name):
     flat, sparse, dense = problem(*CASES[name]).flat, SparseInteriorPoint(), InteriorPoint()
     at, accuracy = np.array([0.9, 0.63]), jnp.asarray(1e-11)

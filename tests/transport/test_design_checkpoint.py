@@ -127,6 +127,7 @@ print(design.capacity.tobytes().hex(), design.utility.hex())
 """
 
 
+@pytest.mark.slow
 def test_sigkill(tmp_path: Path) -> None:
     file = tmp_path / "run.npz"
 
