@@ -20,6 +20,8 @@ R = TypeVar("R")
 
 #: Variables from which on, and numbers in data up to which, products without matrices are run sooner than optimised.
 _FEW, _MANY = 200, 10_000_000
+#: The same for programs around sparse matrices, which others factor: variables and rows up to which.
+_MODEST = 20_000
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,10 @@ class FlatProblem:
 
         over_data.__name__ = function.__name__  # what JAX calls it in its logs and in its cache
         large = self.prox is None and self.n_y + sum(int(np.size(leaf)) for leaf in jax.tree.leaves(self.data)) > _MANY
-        matrix_free = self.n_y >= _FEW and self.n_inequality + self.n_equality == 0
-        matrix_free &= all(getattr(part, "differentiates", True) for part in fixed)  # other oracles factorise, or loop
-        return Program(over_data, quickly=False if is_loop or large else matrix_free or None, to_host=not is_loop)
+        rows = self.n_inequality + self.n_equality
+        light = rows <= _MODEST - self.n_y if rows else self.n_y >= _FEW
+        light &= all(getattr(part, "differentiates", True) for part in fixed)  # other oracles factorise, or loop
+        return Program(over_data, quickly=False if is_loop or large else light or None, to_host=not is_loop)
 
     def once(self, make: Callable[..., R], *fixed: Hashable) -> R:
         """What ``make(flat, *fixed)`` returned for the first of the problems that differ only in their data."""

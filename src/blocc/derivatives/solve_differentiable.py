@@ -79,10 +79,7 @@ def _traceable(flat: FlatProblem) -> Callable[[RegularAnswer, PyTree], FlatAnswe
 
 
 def _known(run: Callable[[PyTree], RegularAnswer], shapes: RegularAnswer, data: PyTree) -> RegularAnswer:
-    """``run(data)`` as a constant of the data: here and now where they are numbers, otherwise by a callback.
-
-    In ``jax.grad`` alone they are numbers, and JAX need not call back, which has its pitfalls.
-    """
+    """``run(data)`` as a constant of the data: here and now where they are numbers, otherwise by a callback."""
 
     @jax.custom_jvp
     def solved(data: PyTree) -> RegularAnswer:
