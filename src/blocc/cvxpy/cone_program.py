@@ -49,9 +49,12 @@ class Entries:
         if tensor is None:
             none = np.zeros(0, dtype=np.int64)
             return cls(none, none, (n_rows, n_columns), sp.csr_array((0, n_parameters + 1)))
-        rows = sp.csr_array(tensor)
-        used = np.flatnonzero(np.diff(rows.indptr))
-        return cls(used % n_rows, used // n_rows, (n_rows, n_columns), rows[used])
+        # By rows, a tensor would have a pointer for every entry of the matrix, zeros included.
+        entries = sp.coo_array(tensor)
+        used, places = np.unique(entries.coords[0].astype(np.int64), return_inverse=True)
+        shape = (len(used), n_parameters + 1)
+        found = sp.csr_array((entries.data, (places, entries.coords[1])), shape=shape)
+        return cls(used % n_rows, used // n_rows, (n_rows, n_columns), found)
 
     @cached_property
     def _starts(self) -> Int[NDArray, " columns"]:
