@@ -16,7 +16,7 @@ import gallery  # noqa: E402
 
 FILES = sorted((ROOT / "examples" / "gallery").glob("*.py"))
 #: Those that take a second or two; `make test-slow` runs the others.
-QUICK = ("own_oracle", "electricity_bidding")
+QUICK = ("own_oracle",)
 #: What depends on the machine, beside seconds.
 VARYING = re.compile(r"platform: .*|\d+ (starts|paths)\b")
 

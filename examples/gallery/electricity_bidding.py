@@ -29,7 +29,7 @@ limit = g[0] <= amount
 market = cp.Problem(cp.Minimize(cost), [cp.sum(g) == 100, limit, g[1] <= 40, g[2] <= 60])
 profit = bid * g[0] + amount * dual(limit) - 10 * g[0]
 problem = BilevelProblem(cp.Maximize(profit), market, [bid, amount], name="bidding")
-result = problem.solve({"bid": 20.0, "amount": 40.0})
+result = problem.solve({"bid": 20.0, "amount": 60.0})
 print(result)
 
 
