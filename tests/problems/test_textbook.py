@@ -45,6 +45,8 @@ WINDOWS = {
     "bard_falk_1982": ([0.0, 0.0], [2.0, 2.0]),
     "outrata_1990_example_1a": ([-4.0, -4.0], [8.0, 8.0]),
     "bard_1988_example_3": ([0.0, 0.0], [2.0, 2.0]),
+    "braess_toll_4": ([0.0], [30.0]),
+    "braess_toll_6": ([0.0], [13.0]),
 }
 
 
@@ -138,6 +140,53 @@ def obstacle_response(x: np.ndarray) -> np.ndarray:
     return np.array(answers)
 
 
+def braess_response(demand: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Bisection on the drivers who take the bridge: it is worth taking while it is cheaper than an outer path."""
+
+    def response(x: np.ndarray) -> np.ndarray:
+        low, high = np.zeros(len(x)), np.full(len(x), demand)
+        for _ in range(80):
+            bridge = 0.5 * (low + high)
+            ends, outer = 0.5 * (demand + bridge), 0.5 * (demand - bridge)
+            cheaper = 20.0 * ends + 10.0 + bridge + x[:, 0] < 10.0 * ends + 50.0 + outer
+            low, high = np.where(cheaper, bridge, low), np.where(cheaper, high, bridge)
+        bridge = np.where(low > 0.0, low, 0.0)
+        return np.column_stack([0.5 * (demand - bridge), 0.5 * (demand - bridge), bridge])
+
+    return response
+
+
+def sixteen_links_response(x: np.ndarray) -> np.ndarray:
+    """Newton steps between the eight paths of each origin and its cheapest one, for all x at once."""
+    ends = ["12", "13", "21", "23", "24", "31", "32", "35", "42", "45", "46", "53", "54", "56", "64", "65"]
+    forth = ["1246", "1356", "12356", "13246", "12456", "13546", "123546", "132456"]
+    routes = [forth, [route[::-1] for route in forth]]
+    uses = np.array([[[route.count(link) for link in ends] for route in side] for side in routes], dtype=float)
+    free = np.array([1, 2, 3, 4, 5, 2, 1, 1, 2, 3, 9, 4, 4, 2, 5, 6.0])
+    delay = np.array([10, 5, 3, 20, 50, 20, 10, 1, 8, 3, 2, 10, 25, 33, 5, 1.0])
+    room = np.tile([3, 10, 9, 4, 3, 2, 1, 10, 45, 3, 2, 6, 44, 20, 1, 4.5], (len(x), 1))
+    room[:, [5, 14, 15]] += x
+    at, flow = np.arange(len(x)), np.zeros((len(x), 2, 8))
+    flow[:, 0, 1], flow[:, 1, 0] = 5.0, 10.0
+    for _ in range(400):
+        excess = 0.0
+        for side in range(2):
+            for path in range(8):
+                fill = np.einsum("ksp,spa->ka", flow, uses) / room
+                cost = (free + delay * fill**4) @ uses[side].T
+                best = cost.argmin(axis=1)
+                changed = np.abs(uses[side][path] - uses[side][best])
+                slope = np.einsum("ka,ka->k", 4.0 * delay * fill**3 / room, changed)
+                dearer = cost[:, path] - cost[at, best]
+                moved = np.minimum(flow[:, side, path], dearer / np.maximum(slope, 1e-12))
+                flow[:, side, path] -= moved
+                flow[at, side, best] += moved
+                excess = max(excess, float(np.max(moved * dearer)))
+        if excess < 1e-15:
+            break
+    return np.einsum("ksp,spa->ksa", flow, uses).reshape(len(x), 32)
+
+
 def large_data(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
@@ -226,6 +275,9 @@ RESPONSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "repeated_rows": pair(lambda x: np.maximum(0.0, x / 2.0), lambda x: np.maximum(0.0, x / 2.0)),
     "pinched": pair(lambda x: x, lambda x: x),
     "shrinking_budget": pair(lambda x: x / 2.0, lambda x: x / 2.0),
+    "braess_toll_4": braess_response(4.0),
+    "braess_toll_6": braess_response(6.0),
+    "sixteen_links": sixteen_links_response,
     "capacity_kinks_1000": lambda x: np.minimum(capacity_demand(), x),
     "water_filling_1000": lambda x: np.minimum(large_data(102).uniform(0.0, 1.0, 1000) + 0.5, x),
     "obstacle_control_1000": obstacle_response,
@@ -406,7 +458,7 @@ def answers(entry: KnownProblem) -> list[np.ndarray]:
 
 # --- the tests --------------------------------------------------------------------------------------------------------
 def test_registry_is_well_formed():
-    assert len(NAMES) == len(set(NAMES)) == 65
+    assert len(NAMES) == len(set(NAMES)) == 68
     for entry in known_problems():
         assert entry.tags <= set(TAGS), entry.name
         assert ("literature" in entry.tags) != ("constructed" in entry.tags), entry.name

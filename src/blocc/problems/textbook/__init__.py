@@ -19,9 +19,9 @@ __all__ = ["TAGS", "KnownProblem", "known_problem", "known_problems"]
 @cache
 def known_problems() -> tuple[KnownProblem, ...]:
     """All problems, small ones first. Built on the first call and kept."""
-    from blocc.problems.textbook import coupled, curved, degenerate, large, smooth
+    from blocc.problems.textbook import coupled, curved, degenerate, large, roads, smooth
 
-    families = (smooth, coupled, curved, degenerate, large)
+    families = (smooth, coupled, curved, degenerate, roads, large)
     return tuple(entry for family in families for entry in family.PROBLEMS)
 
 
