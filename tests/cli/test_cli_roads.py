@@ -18,7 +18,7 @@ from blocc._lib.files import json_bytes
 from blocc.cli import commands as cli
 from blocc.report.storage import digest
 from blocc.result import Status
-from blocc.roads import RoadDesign, assign, expand_network
+from blocc.roads import RoadDesign, assign, expand_network, read_road_network
 from blocc.roads.files import network_document
 from blocc.roads.search import Step
 from road_designs import OPTIONS, small_design, small_roads
@@ -80,6 +80,26 @@ def test_factors_and_tolls(folder: Path) -> None:
     tolls = json.loads(blocc("roads", "toll", network, "--candidates", "1,b>c", "--starts", 1, "--json").stdout)
     assert tolls["summary"]["kind"] == "tolls"
     assert tolls["summary"]["objective"] <= plain["summary"]["total_travel_time"] + 1e-9
+
+
+def test_estimate(folder: Path) -> None:
+    """Counts of an assignment with more trips: they are found again."""
+    more = small_roads().scaled(demand=1.2)
+    volume = assign(more).flow
+    lines = [f"{link},{count!r}" for link, count in zip(more.link_ids, volume.tolist(), strict=True)]
+    (folder / "counts.csv").write_text("\n".join(["link_id,count", *lines]))
+    common = ("roads", "estimate", folder / "square.json", "--counts", folder / "counts.csv")
+    outcome = blocc(*common, "--prior-weight", 1e-6, "--out", folder / "trips")
+    assert outcome.exit_code == 0, outcome.output
+    assert "GEH" in outcome.output
+    np.testing.assert_allclose(read_road_network(folder / "trips" / "network.json").demand, more.demand, rtol=1e-3)
+    document = json.loads((folder / "trips" / "estimate.json").read_text())
+    assert document["sha256"] == digest(document)
+    assert {"trips.csv", "counts.csv", "summary.csv"} <= {path.name for path in (folder / "trips").iterdir()}
+    (folder / "counts.csv").write_text("link_id,count\n2,5\n2,6\n")
+    assert "counts.csv line 3: link '2' was counted before" in blocc(*common).stderr
+    (folder / "counts.csv").write_text("link_id,count\n2,many\n")
+    assert "counts.csv line 2: count 'many' is not a finite number" in blocc(*common).stderr
 
 
 def test_validate(folder: Path) -> None:

@@ -35,7 +35,8 @@ from blocc.cli.examples import build_examples_app
 from blocc.cli.info import info_command
 from blocc.cli.network import build_network_app
 from blocc.cli.power import CaseSource, build_power_app, same_system
-from blocc.cli.roads import RoadSource, build_roads_app
+from blocc.cli.road_source import RoadSource
+from blocc.cli.roads import build_roads_app
 from blocc.cli.studies import report_command, sweep_command
 from blocc.cli.svm import svm_command
 from blocc.errors import InputError

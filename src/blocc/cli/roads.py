@@ -1,9 +1,8 @@
-"""The commands ``blocc roads assign | expand | toll | validate``."""
+"""The commands ``blocc roads assign | expand | toll | estimate | validate``."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,24 +13,22 @@ from blocc._lib.files import shown
 from blocc.cli.common import (
     BAD_INPUT,
     EXIT_CODES,
-    Checkpoint,
-    Quiet,
-    Resume,
     check_folder,
     make_app,
     parse_numbers,
     present,
     with_flags,
 )
+from blocc.cli.road_source import OutputArguments, RoadSource, SearchArguments
 from blocc.errors import InputError
 from blocc.report.progress import ProgressLine, RoadProgress
 from blocc.transport.network.checked_rows import PLACE, NetworkError, finite, identifier
 from blocc.transport.network.readers.raw import NOT_USED, read_csv
 
 if TYPE_CHECKING:
-    from blocc.roads import RoadDesign, RoadNetwork
+    from blocc.roads import RoadDesign
 
-_ABOUT = """Assign drivers to roads, and choose links to widen or to toll, with a proven gap.
+_ABOUT = """Assign drivers to roads, choose links to widen or to toll (with a proven gap), estimate trips from counts.
 
 NETWORK is sioux-falls, a TNTP file (NAME_net.tntp, with NAME_trips.tntp beside it), a folder with GMNS files or a .json
 file of blocc.
@@ -43,10 +40,10 @@ file of blocc.
   blocc roads expand sioux-falls --candidates 16,19,29,48 --cost 0.02 --exponent 2 --out runs/sioux
   blocc roads expand study/ --candidates links.csv --budget 500 --checkpoint run.npz
   blocc roads toll sioux-falls --candidates 16,19,29,48,74
+  blocc roads estimate sioux-falls --counts counts.csv --out runs/trips
   blocc roads validate study/
   blocc verify runs/sioux/design.json runs/sioux/network.json"""
 
-_SOURCE = "sioux-falls, or a *_net.tntp file, a folder of GMNS files, a .json file."
 _CANDIDATES = (
     "Links that may change: ids such as 16,19,29, or a CSV file with link_id and perhaps {}, one row for each link. "
     "Default: all."
@@ -54,87 +51,6 @@ _CANDIDATES = (
 _EACH = "a number, or a JSON list with one for each candidate."
 #: Columns of a CSV file of candidates.
 _EXPANSION, _TOLL = ("cost", "exponent", "max_expansion"), ("max_toll",)
-
-
-def _figure(help_text: str, *flags: str) -> Any:
-    return typer.Option(*flags, help=help_text, rich_help_panel="Figures of the network")
-
-
-@dataclass(frozen=True)
-class RoadSource:
-    """Which roads, and in which units: the options of every command that reads them."""
-
-    network: Annotated[str, typer.Argument(help=_SOURCE, metavar="NETWORK", show_default=False)]
-    demand_factor: Annotated[float, _figure("Multiplies all trips.")] = 1.0
-    capacity_factor: Annotated[float, _figure("Multiplies all capacities.")] = 1.0
-    time_factor: Annotated[float, _figure("Multiplies all times, and tolls with them.")] = 1.0
-    default_bpr: Annotated[
-        str | None, _figure("b and power of links that have none, such as 0.15,4, instead of refusing.")
-    ] = None
-    drop_unreachable: Annotated[
-        bool, _figure("Leave out trips that no path serves, instead of refusing.", "--drop-unreachable")
-    ] = False
-    demand_omx: Annotated[Path | None, _figure("Take the trips from this OMX file.")] = None
-    matrix: Annotated[str | None, _figure("Which matrix of the OMX file, where it has several.")] = None
-    mapping: Annotated[str | None, _figure("Which mapping of the OMX file names the zones.")] = None
-
-    def read(self) -> RoadNetwork:
-        """The network."""
-        try:
-            from blocc.roads import read_road_network  # Numba is needed from here on
-        except ImportError as error:
-            raise InputError(f"roads need Numba ({error}): pip install 'blocc[city]'") from error
-        factors = {name: getattr(self, f"{name}_factor") for name in ("demand", "capacity", "time")}
-        for name, factor in factors.items():
-            if not 0.0 < factor < float("inf"):
-                raise InputError(f"--{name}-factor must be a positive number, got {factor!r}")
-        found = read_road_network(
-            self.network,
-            demand_omx=self.demand_omx,
-            matrix=self.matrix,
-            mapping=self.mapping,
-            default_bpr=self._bpr(),
-            drop_unreachable=self.drop_unreachable,
-        )
-        return found.scaled(**factors)
-
-    def _bpr(self) -> tuple[float, float] | None:
-        if self.default_bpr is None:
-            return None
-        parts = [finite(part.strip()) for part in self.default_bpr.split(",")]
-        if len(parts) != 2 or None in parts:
-            raise InputError(
-                f"--default-bpr must be two numbers, b and power, such as 0.15,4; got {self.default_bpr!r}"
-            )
-        return parts[0], parts[1]  # type: ignore[return-value]
-
-
-@dataclass(frozen=True)
-class SearchArguments:
-    """Options of every search about roads, as they are given here."""
-
-    starts: Annotated[int | None, typer.Option(help="Starts; the best answer is kept. Default: 3, for tolls 2.")] = None
-    seed: Annotated[int, typer.Option(help="Seed of the starts.")] = 0
-    tolerance: Annotated[
-        float | None, typer.Option(help="What decisions around the answer may gain, relative to 1 + |objective|.")
-    ] = None
-    time_limit: Annotated[float | None, typer.Option(help="Seconds; the best answer so far is kept.")] = None
-    checkpoint: Checkpoint = None
-    resume: Resume = None
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The same, as the functions take it."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-
-@dataclass(frozen=True)
-class OutputArguments:
-    """Where answers go."""
-
-    out: Annotated[Path | None, typer.Option(help="Folder for the files of the answer.")] = None
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False
-    quiet: Quiet = False
 
 
 # --- commands ------------------------------------------------------------------------------------------------------
@@ -229,6 +145,36 @@ def toll_command(
     _conclude(design, output)
 
 
+def estimate_command(
+    *,
+    source: RoadSource,
+    counts: Annotated[Path, typer.Option(help="A CSV file with link_id and count, one row for each counted link.")],
+    prior_weight: Annotated[float | None, typer.Option(help="Of the trips in the files; small: counts decide.")] = None,
+    count_weight: Annotated[float | None, typer.Option(help="Of the counts. Default: 1, like the other.")] = None,
+    max_factor: Annotated[float | None, typer.Option(help="Most trips of a pair, relative to the prior ones.")] = None,
+    search: SearchArguments,
+    output: OutputArguments,
+) -> None:
+    """Estimate the trips of all pairs from counted volumes, near those that the network has.
+
+    network.json in --out carries the estimated trips, for the other commands. Ctrl-C keeps the best answer so far. The
+    exit code says how it ended; blocc --help lists them.
+    """
+    check_folder(output.out)
+    network = source.read()
+    from blocc.report.roads.estimate_files import estimate_document, write_demand_estimate
+    from blocc.roads import estimate_demand
+
+    given = {"prior_weight": prior_weight, "count_weight": count_weight, "max_factor": max_factor}
+    options = {name: value for name, value in given.items() if value is not None} | search.options
+    with RoadProgress(search.starts or 2, search.time_limit) as line:
+        found = estimate_demand(network, _counts(counts), report=None if output.quiet else line.step, **options)
+    written = [] if output.out is None else write_demand_estimate(found, output.out)
+    document = partial(estimate_document, found)
+    present(document, repr(found), found.success, as_json=output.as_json, quiet=output.quiet, written=written)
+    raise typer.Exit(EXIT_CODES[found.status])
+
+
 def validate_command(source: RoadSource) -> None:
     """Check every row of a road network; print "ok" and what was assumed, or everything that is wrong and where.
 
@@ -265,24 +211,44 @@ def _candidates(text: str | None, figures: dict[str, Any], columns: tuple[str, .
         return given
     if not text.lower().endswith(".csv"):
         return {**given, "candidates": [identifier(part) for part in text.split(",")]}
-    rows = read_csv(
-        Path(text), {"link_id": ("link_id", "id"), **{name: (name,) for name in columns}}, ("link_id",)
-    ).rows
-    if not rows:
-        raise InputError(f"{text} has no rows")
+    rows = _rows(Path(text), columns)
     found: dict[str, Any] = {"candidates": [identifier(row["link_id"]) for row in rows]}
     for name in columns:
         if name not in rows[0] or not any(row[name] for row in rows):
             continue
         if name in given:
             raise InputError(f"{text} has a column {name}: leave out --{name.replace('_', '-')}")
-        found[name] = [finite(row[name]) for row in rows]
-        for row, value in zip(rows, found[name], strict=True):
-            if value is None:
-                raise InputError(f"{row[PLACE]}: {name} {shown(row[name])} is not a finite number")
+        found[name] = [_number(row, name) for row in rows]
     return given | found
+
+
+def _counts(path: Path) -> dict[Any, float]:
+    """The volume of each counted link."""
+    found: dict[Any, float] = {}
+    for row in _rows(path, ("count",), ("count",)):
+        key = identifier(row["link_id"])
+        if key in found:
+            raise InputError(f"{row[PLACE]}: link {shown(row['link_id'])} was counted before")
+        found[key] = _number(row, "count")
+    return found
+
+
+def _rows(path: Path, columns: tuple[str, ...], needed: tuple[str, ...] = ()) -> list[dict[str, str]]:
+    """The rows of a CSV file about links."""
+    known = {"link_id": ("link_id", "id"), **{name: (name,) for name in columns}}
+    rows = read_csv(path, known, ("link_id", *needed)).rows
+    if not rows:
+        raise InputError(f"{path} has no rows")
+    return rows
+
+
+def _number(row: dict[str, str], name: str) -> float:
+    value = finite(row[name])
+    if value is None:
+        raise InputError(f"{row[PLACE]}: {name} {shown(row[name])} is not a finite number")
+    return value
 
 
 def build_roads_app() -> typer.Typer:
     """The typer application of ``blocc roads``."""
-    return make_app(_ABOUT, assign_command, expand_command, toll_command, validate_command)
+    return make_app(_ABOUT, assign_command, expand_command, toll_command, estimate_command, validate_command)
