@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -191,6 +193,40 @@ def test_a_budget_is_kept_and_spent(variant: RoadNetwork) -> None:
     assert 0.999 <= design.cost <= 1.0 + 1e-9
     assert design.bound is not None
     assert design.bound < design.objective < 85.0
+
+
+@pytest.mark.parametrize(("exponent", "budget"), [(1.0, None), ([1.5, 2.5], None), (1.0, 0.3), ([1.5, 2.5], 0.1)])
+def test_two_links_against_a_grid(exponent: Any, budget: float | None) -> None:
+    network, cost, most = random_network(1), np.array([0.2, 0.3]), np.array([1.5, 1.0])
+    given = {"candidates": [2, 6], "cost": cost, "exponent": exponent, "max_expansion": most, "budget": budget}
+    design = expand_network(network, **given, starts=4)
+    assert design.success
+    question = Expansion(
+        network, np.array([1, 5]), np.zeros(2), most, cost=cost, exponent=np.broadcast_to(exponent, 2).astype(float)
+    )
+    leader = Leader(question)
+    grid = [np.array(x) for x in product(*(np.linspace(0.0, top, 21) for top in most))]
+    values = [leader.exact(x).value for x in grid if budget is None or question.own(x)[0] <= budget + 1e-12]
+    assert design.objective <= min(values) + 1e-9
+    assert design.objective >= min(values) - 0.02 * (values[0] - min(values)) - 1e-9
+    assert design.bound is not None
+    assert design.bound <= min(values) + 1e-9
+    assert (design.expansion[[1, 5]] <= most + 1e-12).all()
+
+
+@pytest.mark.parametrize("links", [TEN[::2], TEN])
+def test_tolls_on_some_links_of_sioux_falls(sioux: RoadNetwork, links: tuple[int, ...]) -> None:
+    optimum = assign(sioux, principle="system optimum", relative_gap=1e-12).total_travel_time
+    design = second_best_tolls(sioux, candidates=links, starts=1)
+    assert design.success
+    assert design.bound == pytest.approx(optimum, rel=1e-9)
+    assert optimum <= design.objective < design.before.total_travel_time - 1e4
+    again = assign(sioux, toll=design.toll, relative_gap=1e-12)
+    assert again.total_travel_time == pytest.approx(design.objective, rel=1e-8)
+    assert set(np.flatnonzero(design.toll) + 1) <= set(links)
+    leader = Leader(Tolling(sioux, np.array(links) - 1, np.zeros(len(links)), np.full(len(links), 5.0)))
+    random = np.random.default_rng(1)
+    assert min(leader.exact(random.uniform(0.0, 5.0, len(links))).value for _ in range(20)) >= design.objective
 
 
 def test_one_link_against_a_scan() -> None:

@@ -18,6 +18,7 @@ from blocc.roads.expand_network import expand_network, second_best_tolls
 from blocc.roads.files import read_road_network
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_design import RoadDesign
+from blocc.roads.road_problem import road_problem
 from blocc.roads.verify_road_design import verify_road_design
 
 __all__ = [
@@ -30,8 +31,10 @@ __all__ = [
     "estimate_demand",
     "expand_network",
     "read_road_network",
+    "road_problem",
     "second_best_tolls",
     "verify_road_design",
+    "write_demand_estimate",
     "write_road_assignment",
     "write_road_design",
 ]
@@ -55,3 +58,13 @@ def write_road_assignment(assignment: RoadAssignment, folder: str | Path) -> lis
     from blocc.report.roads.road_files import write_road_assignment as write
 
     return write(assignment, folder)
+
+
+def write_demand_estimate(estimate: DemandEstimate, folder: str | Path) -> list[Path]:
+    """Write tables of an estimate, and the network that carries its trips, into ``folder`` and return the paths.
+
+    See :func:`blocc.report.roads.estimate_files.write_demand_estimate`, which needs ``blocc[plot]``.
+    """
+    from blocc.report.roads.estimate_files import write_demand_estimate as write
+
+    return write(estimate, folder)

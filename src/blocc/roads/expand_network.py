@@ -56,21 +56,13 @@ def expand_network(
     began = time.perf_counter()
     check_network(network)
     told = RoadOptions.from_names(options)
-    chosen = np.flatnonzero(network.b > 0.0) if candidates is None else chosen_links(network, candidates)
-    figures = {
-        name: per_candidate(name, value, len(chosen)) for name, value in (("cost", cost), ("exponent", exponent))
-    }
-    if (figures["exponent"] < 1.0).any():
-        raise OptionError("exponent must be at least 1: construction that gets cheaper with size has no proven bound")
+    chosen, figures = expansion_figures(network, candidates, cost, exponent)
     check_positive("budget", budget, optional=True)
-    if (network.b[chosen] <= 0.0).any():
-        link = network.link_ids[int(chosen[np.argmax(network.b[chosen] <= 0.0)])]
-        raise OptionError(f"candidates: link {link!r} has b = 0, so that more capacity saves no time")
     lists = None if sizes is None else size_lists(sizes, _names(network, chosen))
     request = StopRequest()
     with interruptible(request, signal.SIGTERM):
         before = assign(network)
-        upper, table = _limits(network, before.total_travel_time, chosen, figures, max_expansion, lists)
+        upper, table = expansion_limits(network, before.total_travel_time, chosen, figures, max_expansion, lists)
         question = Expansion(network, chosen, np.zeros(len(chosen)), upper, **figures, sizes=table)
         limit = None if budget is None else Budget(question.own, float(budget))
         found, remark = searched(question, _starts(question, told), limit, told, request, is_convex=True)
@@ -188,7 +180,23 @@ def _by_link(
     return spread
 
 
-def _limits(
+def expansion_figures(
+    network: RoadNetwork, candidates: Any, cost: Any, exponent: Any
+) -> tuple[Int[NDArray, "n"], dict[str, Float[NDArray, "n"]]]:
+    """The links that may be widened, and what that costs."""
+    chosen = np.flatnonzero(network.b > 0.0) if candidates is None else chosen_links(network, candidates)
+    figures = {
+        name: per_candidate(name, value, len(chosen)) for name, value in (("cost", cost), ("exponent", exponent))
+    }
+    if (figures["exponent"] < 1.0).any():
+        raise OptionError("exponent must be at least 1: construction that gets cheaper with size has no proven bound")
+    if (network.b[chosen] <= 0.0).any():
+        link = network.link_ids[int(chosen[np.argmax(network.b[chosen] <= 0.0)])]
+        raise OptionError(f"candidates: link {link!r} has b = 0, so that more capacity saves no time")
+    return chosen, figures
+
+
+def expansion_limits(
     network: RoadNetwork,
     total: float,
     chosen: Int[NDArray, "n"],

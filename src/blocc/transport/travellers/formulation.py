@@ -52,7 +52,7 @@ def full_problem(network: TransportNetwork, **options: Any) -> BilevelProblem:
     """
     demand = network.demand
     # Where there is no demand, nothing would say which flow is best: nobody travels.
-    travels = (demand > 0)[:, None] & _may_take(network, network.origin)
+    travels = (demand > 0)[:, None] & may_take(network.through, network.tail, network.origin)
     flows = Box(0.0, np.where(travels, np.inf, 0.0))
     own_rows = _Rows(network.origin, np.arange(network.n_markets), np.ones_like(demand), lambda flow: demand @ flow)
     return _problem(network, own_rows, flows, "full formulation", **options)
@@ -69,7 +69,7 @@ def aggregated_problem(network: TransportNetwork, **options: Any) -> BilevelProb
     this structure.
     """
     origins, row = group_by_origin(network)
-    flows = Box(0.0, np.where(_may_take(network, origins), np.inf, 0.0))
+    flows = Box(0.0, np.where(may_take(network.through, network.tail, origins), np.inf, 0.0))
     rows = _Rows(origins, row, network.demand, lambda flow: jnp.sum(flow, axis=0))
     return _problem(network, rows, flows, "aggregated by origin", **options)
 
@@ -95,7 +95,7 @@ def _problem(
     name: str | None = None,
 ) -> BilevelProblem:
     shape = (len(rows.begin), network.n_nodes)
-    other_nodes = _all_but(rows.begin, network.n_nodes)
+    other_nodes = all_but(rows.begin, network.n_nodes)
 
     def equality(x: AnyArray, y: dict[str, AnyArray]) -> Float[Array, "rows others"]:
         """What leaves a node less what enters it, and at the destinations those who have arrived."""
@@ -115,9 +115,11 @@ def _problem(
     )
 
 
-def _may_take(network: TransportNetwork, begin: Int[NDArray, "rows"]) -> Bool[NDArray, "rows links"]:
+def may_take(
+    through: Bool[NDArray, "nodes"], tail: Int[NDArray, "links"], begin: Int[NDArray, "rows"]
+) -> Bool[NDArray, "rows links"]:
     """Whether those who begin at a node may take a link: not out of another node that paths do not pass."""
-    return network.through[network.tail] | (network.tail == begin[:, None])
+    return through[tail] | (tail == begin[:, None])
 
 
 def extended_negative_entropy(share: Float[AnyArray, "*shape"]) -> Float[Array, "*shape"]:
@@ -154,7 +156,7 @@ def _share_box(network: TransportNetwork) -> Box:
     return Box(0.0, np.where(network.demand > 0, 1.0, 0.0))
 
 
-def _all_but(nodes: Int[NDArray, "rows"], n_nodes: int) -> Int[NDArray, "rows others"]:
+def all_but(nodes: Int[NDArray, "rows"], n_nodes: int) -> Int[NDArray, "rows others"]:
     """For each of ``nodes`` a row with all other nodes in ascending order."""
     others = np.broadcast_to(np.arange(n_nodes - 1), (len(nodes), n_nodes - 1))
     return others + (others >= nodes[:, None])
@@ -228,7 +230,7 @@ def pack(
     beyond = jnp.max(alternative) + 40.0
     potential = jnp.where(found.nodes | home, point.potential, beyond)
     saved = potential[:, graph.head] - potential[:, graph.tail] - graph.time
-    saved = jnp.max(jnp.where(_may_take(network, np.asarray(graph.origin)), saved, 0.0), axis=0)
+    saved = jnp.max(jnp.where(may_take(network.through, network.tail, np.asarray(graph.origin)), saved, 0.0), axis=0)
     price = jnp.where(capacity > 0.0, point.price, jnp.maximum(saved, 0.0))
     share = jnp.where(graph.demand > 0, point.share, 0.0)[row, network.destination]
     others = np.flatnonzero(~home.ravel())  # every node but the origin, row by row
