@@ -148,7 +148,10 @@ class AssignmentOracle(InnerOracle):
         costs = power_costs(both * grown.constant + float(lower) * network.toll, grown.coefficient, grown.power)
         found = assign_paths(network.streets, network.pairs, costs, gap=GAP)
         columns, flow = found.paths
-        by_origin = columns.flow_by_origin(flow, network.pairs.row, len(network.streets.origin))
+        by_origin = np.zeros((len(network.streets.origin), network.n_links))
+        lengths = np.diff(columns.first)
+        rows = np.repeat(network.pairs.row[columns.market], lengths)
+        np.add.at(by_origin, (rows, columns.links), np.repeat(flow, lengths))
         potential = shortest_trees(network.streets, found.cost).cost
         # Where nobody can be, the potential is so high that nobody would come.
         potential = np.where(np.isfinite(potential), potential, 2.0 * potential[np.isfinite(potential)].max())
