@@ -74,8 +74,8 @@ def svm_problem(
     Weights say how often a sample counts: a training sample in the price of its margin, a validation sample in the
     loss.
     """
-    samples = _samples("X", X, "labels", labels)
-    validation = _samples("X_val", X_val, "labels_val", labels_val)
+    samples = checked_samples("X", X, "labels", labels)
+    validation = checked_samples("X_val", X_val, "labels_val", labels_val)
     if samples[0].shape[1] != validation[0].shape[1]:
         raise ProblemError(f"X has {samples[0].shape[1]} features and X_val has {validation[0].shape[1]}")
     both = (*samples, *validation)
@@ -99,7 +99,9 @@ def svm_problem(
     )
 
 
-def _samples(name: str, X: Any, label_name: str, labels: Any) -> tuple[Float[NDArray, "n d"], Float[NDArray, "n"]]:
+def checked_samples(
+    name: str, X: Any, label_name: str, labels: Any
+) -> tuple[Float[NDArray, "n d"], Float[NDArray, "n"]]:
     """Features and labels, checked."""
     table = np.asarray(X, dtype=np.float64)
     signs = np.asarray(labels, dtype=np.float64)
