@@ -35,11 +35,11 @@ from blocc.sets import Reals
 #: BLOCC as published: a step of Algorithm 1 with this many single-loop iterations of Algorithm 2 for each of its two
 #: inner problems. "blocc" is the package's own choice of an inner solver.
 PUBLISHED, INNER_STEPS = "algorithm-1", 100
-METHODS = ("blocc", PUBLISHED, *(name for name in registry.NAMES if name != "blocc"))
+METHODS = ("blocc", PUBLISHED, "lv-hba", "gam", "bvfsm", "aipod", "e-aipod", "bic-gaffa", "sflcb")
 AXES = ("d_y", "d_c")
 SIZES = (10, 30, 100, 300, 1_000, 3_000, 10_000)
 #: Sizes beyond which a method's dense matrices are hopeless on a small machine.
-DENSE = {"gam": 3_000, "aipod": 1_000, "e-aipod": 1_000, "lv-hba": 3_000}
+DENSE = {"gam": 3_000, "aipod": 1_000, "e-aipod": 1_000, "lv-hba": 3_000, "log-barrier": 1_000}
 OTHER = 10  #: the size that does not grow
 #: AiPOD wants fewer equalities than variables: so many of each where the other one grows.
 AIPOD_ROWS, AIPOD_VARIABLES = 5, 600

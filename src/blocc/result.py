@@ -32,7 +32,7 @@ class HistoryRow(NamedTuple):
     inner_residual: float  #: largest KKT residual of both inner solutions
     distance: float  #: ||yF - yg||
     step: float  #: ||x - previous x||
-    evaluations: int  #: evaluations of F_gamma so far
+    evaluations: int  #: of F_gamma so far; of other methods: how often they differentiated the lower level
 
 
 class Status(Enum):

@@ -219,7 +219,7 @@ def test_options_reach_every_method(problem: BilevelProblem) -> None:
     found = compare(problem, 2.0, methods=["sflcb", "blocc"], preset="paper", max_iterations=7, tolerance=1e-7, seed=3)
     settings = [row.result.settings for row in found.entries if row.result is not None]
     assert [(s["max_iterations"], s["tolerance"], s["seed"]) for s in settings] == [(7, 1e-7, 3)] * 2
-    assert settings[0]["numbers"]["eta"] == 1e-3
+    assert settings[0]["numbers"]["eta"] == 1e-2
     assert settings[1]["outer"] == "pgd"
     assert found["sflcb"].iterations == 7
     assert found.settings["preset"] == "paper"

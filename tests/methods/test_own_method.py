@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pytest
 
 from blocc import BilevelProblem, Box, OptionError, Reals, Status, compare, solve
-from blocc.methods import Demand, Iteration, registry
+from blocc.methods import Demand, Iteration, registry, steps_of
 
 
 class _State(NamedTuple):
@@ -96,6 +99,96 @@ def test_by_the_name_that_a_package_declares(problem: BilevelProblem, monkeypatc
 def test_anything_else_is_refused(problem: BilevelProblem, method: object) -> None:
     with pytest.raises(OptionError, match=r"method must be one of 'blocc', .*or a blocc.methods.Method, got"):
         solve(problem, 0.5, method=method)
+
+
+def test_a_package_that_is_installed(problem: BilevelProblem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pip leaves it: a module, and a folder with the entry points beside it."""
+    (tmp_path / "my_methods.py").write_text(f"from {__name__} import Unrolled\n")
+    folder = tmp_path / "my_methods-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: my-methods\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(
+        "[blocc.methods]\nunrolled = my_methods:Unrolled\nsflcb = my_methods:Own\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry._declared.cache_clear()
+    try:
+        assert registry.known_names() == (*registry.NAMES, "unrolled")  # a known name stays what it is
+        assert compare(problem, 0.5, methods=["unrolled"])["unrolled"].success
+    finally:
+        registry._declared.cache_clear()
+        sys.modules.pop("my_methods", None)
+
+
+def test_a_run_is_continued_from_its_checkpoint(problem: BilevelProblem, tmp_path: Path) -> None:
+    whole = solve(problem, 0.5, method=Unrolled({"alpha": 0.001}))
+    file = tmp_path / "run.npz"
+    rows: list[int] = []
+
+    def third(state: Any) -> bool:
+        rows.append(state.iteration)
+        return len(rows) == 3
+
+    first = solve(problem, 0.5, method=Unrolled({"alpha": 0.001}), checkpoint=file, callback=third)
+    assert first.status is Status.STOPPED
+    again = solve(problem, 0.5, method=Unrolled({"alpha": 0.001}), resume=file)
+    assert float(again.x) == float(whole.x)
+    assert len(again.history) == len(whole.history)
+    np.testing.assert_array_equal(again.history.evaluations, whole.history.evaluations)
+
+
+@dataclass(frozen=True)
+class Heavy(Unrolled):
+    """With a field of its own, which its step reads."""
+
+    weight: Any = 1.0
+
+    def step(self, flat, numbers, state, k):
+        new = super().step(flat, numbers, state, k)
+        return new._replace(x=state.x + self.weight * (new.x - state.x))
+
+
+def test_fields_of_a_method_reach_its_step(problem: BilevelProblem) -> None:
+    given = {"alpha": 0.05, "eta": 0.5}
+    plain, double = (steps_of(problem, Heavy(given, weight=weight), 0.5, 1.0, 2) for weight in (1.0, 2.0))
+    # y is 2x after the first step; f(x, 2x) has the slope 2 (x - 3) + 4 (2x - 1) there.
+    np.testing.assert_allclose(plain[0].x, 0.5 - 0.05 * (2 * (0.5 - 3.0) + 4 * (2 * 0.5 - 1.0)), rtol=1e-14)
+    np.testing.assert_allclose(double[0].x - 0.5, 2.0 * (plain[0].x - 0.5), rtol=1e-14)
+    assert solve(problem, 0.5, method=Heavy(weight=1.5)).success
+    with pytest.raises(OptionError, match=r"its own fields \(weight\) must be hashable"):
+        solve(problem, 0.5, method=Heavy(weight=[1.0]))
+
+
+class Made(Unrolled):
+    """With a constructor of its own, from which no compiled loop could make it again."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__({"alpha": rate})
+
+
+def test_a_constructor_of_its_own_is_refused(problem: BilevelProblem) -> None:
+    with pytest.raises(OptionError, match="must be made of given numbers and counts; write further fields as those of"):
+        solve(problem, 0.5, method=Made(0.1))
+
+
+def test_every_number_is_needed_for_single_steps(problem: BilevelProblem) -> None:
+    with pytest.raises(OptionError, match="'unrolled' needs all of its numbers here; eta are missing"):
+        steps_of(problem, Unrolled({"alpha": 0.1}), 0.5, 1.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "counts", "message"),
+    [
+        ({"alhpa": 0.1}, {}, "unknown option 'alhpa' of method 'unrolled'"),
+        ({"alpha": -1.0}, {}, "alpha must be a nonnegative number"),
+        ({}, {"steps": 3}, "unknown option 'steps'"),
+    ],
+)
+def test_numbers_of_an_object_are_checked(
+    problem: BilevelProblem, numbers: dict[str, float], counts: dict[str, int], message: str
+) -> None:
+    with pytest.raises(OptionError, match=message):
+        solve(problem, 0.5, method=Unrolled(numbers, counts))
 
 
 def test_numbers_are_given_once(problem: BilevelProblem) -> None:

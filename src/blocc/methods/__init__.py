@@ -1,9 +1,10 @@
 """Other published methods for bilevel problems with constraints, under the same front door as blocc's own.
 
-A method of your own extends :class:`Iteration` (one step, repeated) or :class:`Method`.
+A method of your own extends :class:`Iteration` (one step, repeated) or :class:`Method`; :func:`steps_of` shows its
+states one by one, to compare them with a transcription of its paper.
 """
 
 from blocc.methods.base import Demand, Method, Size
-from blocc.methods.loop import Iteration
+from blocc.methods.loop import Iteration, steps_of
 
-__all__ = ["Demand", "Iteration", "Method", "Size"]
+__all__ = ["Demand", "Iteration", "Method", "Size", "steps_of"]

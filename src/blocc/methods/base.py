@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -31,6 +31,7 @@ Numbers = Mapping[str, Scalar | float]
 #: x and y in NumPy, between two compiled calls.
 Iterate = tuple[Float[NDArray, "n_x"], Float[NDArray, "n_y"]]
 
+_COMMON_FIELDS = ("given", "counts")
 SAMPLES = 12  #: pairs of points at which demands are checked
 ROUNDING = 1e-7
 
@@ -43,6 +44,7 @@ class Demand(Enum):
     AFFINE = "coupled constraints that are affine in x and y together"
     AFFINE_IN_Y = "equality constraints of the form h(x) + A y = 0 with a constant matrix A"
     JOINTLY_CONVEX = "coupled inequalities that are convex in x and y together, and affine equalities"
+    CONVEX_LOWER = "a lower objective that is convex in x and y together"
     FREE_Y = "y_set to be the whole space (write bounds on y as inequality constraints)"
     NO_LEADER_CONSTRAINT = "no upper_inequality: the leader's only constraint is x_set"
 
@@ -77,6 +79,13 @@ class Size:
     x: float  #: 1 + |x|
 
 
+def implicit_length(size: Size) -> float:
+    """A long step on f(x, y(x)): by its curvature, as far as the start tells, or by a share of x where it has none."""
+    least = max(size.lower_least, 0.05 * size.lower, 1e-3)
+    curvature = size.upper * (1.0 + (size.mixed / least) ** 2)
+    return 1.0 / max(curvature, size.gradient / size.x, 1e-3)
+
+
 @dataclass(frozen=True)
 class Method(ABC):
     """The base: ``given`` numbers override the automatic ones."""
@@ -95,6 +104,11 @@ class Method(ABC):
     def count(self, name: str) -> int:
         """A whole number: given, or the default."""
         return int(self.counts.get(name, self.default_counts[name]))
+
+    @property
+    def own_fields(self) -> tuple[tuple[str, Any], ...]:
+        """What a subclass has beside its numbers and counts; compiled programs depend on it."""
+        return tuple((one.name, getattr(self, one.name)) for one in fields(self) if one.name not in _COMMON_FIELDS)
 
     @abstractmethod
     def automatic(self, size: Size) -> list[dict[str, float]]:
@@ -175,12 +189,26 @@ def meets(flat: FlatProblem, demand: Demand, x: AnyArray, y: AnyArray, seed: int
             bounded = np.isfinite(flat.y_set.bounds_flat()).any()
             return not bounded and flat.y_set.inequality_flat(y).size == flat.y_set.equality_flat(y).size == 0
     points = _points(flat, np.asarray(x), np.asarray(y), seed)
+    if demand is Demand.CONVEX_LOWER:
+        least, largest = (np.asarray(part) for part in flat.program(_lower_curvatures)(points[:, 0]))
+        return bool((least >= -ROUNDING * (1.0 + largest)).all())
     if demand is Demand.AFFINE_IN_Y:
         slopes = np.asarray(flat.program(_equality_slopes)(points[:, 0]))
         return bool((np.abs(slopes - slopes[0]) <= ROUNDING * (1.0 + np.abs(slopes[0]).max(initial=0.0))).all())
     inequality, equality = (np.asarray(part) for part in flat.program(_above_chords)(points))
     bends = np.abs(inequality) if demand is Demand.AFFINE else inequality
     return bool((bends <= ROUNDING).all() and (np.abs(equality) <= ROUNDING).all())
+
+
+def _lower_curvatures(
+    flat: FlatProblem, points: Float[Array, "points both"]
+) -> tuple[Float[Array, "points"], Float[Array, "points"]]:
+    """The extreme curvatures of the lower objective over (x, y); none where it has no value."""
+    n = flat.n_x
+    hessians = jax.vmap(jax.hessian(lambda z: flat.lower(z[:n], z[n:])))(points)
+    known = jnp.isfinite(hessians).all(axis=(1, 2), keepdims=True)
+    values = jnp.linalg.eigvalsh(jnp.where(known, hessians, 0.0))
+    return values[:, 0], jnp.abs(values).max(axis=1)
 
 
 def _equality_slopes(flat: FlatProblem, points: Float[Array, "points both"]) -> Float[Array, "points rows n_y"]:

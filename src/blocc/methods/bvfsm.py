@@ -61,6 +61,11 @@ class Bvfsm(Iteration):
         }
     }
 
+    @property
+    def calls(self) -> int:
+        """Every step of y and z, and that of x."""
+        return self.count("steps_y") + self.count("steps_z") + 1
+
     def automatic(self, size: Size) -> list[dict[str, float]]:
         """Step lengths from the curvatures, the longest first."""
         curvature = size.upper + size.lower + 1e-3

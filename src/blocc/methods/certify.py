@@ -60,7 +60,7 @@ def certified_result(run: MethodRun, point: Iterate, stop: StopReason | None) ->
         run.problem,
         *found,
         rows,
-        {"evaluations": run.iterations, "iterations": run.iterations},
+        {"evaluations": run.calls, "iterations": run.iterations},
         run.seconds,
         {
             "method": run.method.name,

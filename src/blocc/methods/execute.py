@@ -75,6 +75,7 @@ class MethodRun:
         # What the method tells about itself.
         self.last: Iterate = self.flat.x_set.interior_flat(), self.flat.y_set.interior_flat()
         self.iterations = 0
+        self.calls = 0  #: how often the method has differentiated the lower level
         self.numbers: dict[str, float] = {}
         self.diverged = False
         self.trouble = ""  #: why the method could not go on
@@ -106,8 +107,15 @@ class MethodRun:
         settings = self.method.automatic(measure_size(self.problem, x, y))
         return [setting for i, setting in enumerate(settings) if setting not in settings[:i]]
 
+    def ask(self, x: Float[NDArray, "n_x"]) -> InnerSolution:
+        """The exact answer of the lower level, for a method that moves by it: every inner iteration is a call."""
+        known = self._answer is not None and np.array_equal(self._answer[0], x)
+        found = self.follower(x)
+        self.calls += 0 if known else int(found.iterations)
+        return found
+
     def follower(self, x: Float[NDArray, "n_x"]) -> InnerSolution:
-        """The exact answer of the lower level."""
+        """The exact answer of the lower level, for whoever looks on."""
         if self._answer is not None and np.array_equal(self._answer[0], x):
             return self._answer[1]
         solved = self.flat.program(_follower, self.oracle)(jnp.asarray(x), jnp.asarray(TOLERANCE))
@@ -124,7 +132,7 @@ class MethodRun:
         upper, lower = self.flat.program(_objectives)(jnp.asarray(x), jnp.asarray(y))
         return float(upper), float(lower)
 
-    def record(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"], k: int, step: float) -> None:
+    def record(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"], step: float) -> None:
         """One row of the history, judged at the exact lower level."""
         answer = self.follower(x)
         exact = np.asarray(answer.y)
@@ -140,6 +148,6 @@ class MethodRun:
             inner_residual=float(np.max(np.stack(answer.residuals))),
             distance=float(np.linalg.norm(y - exact)),
             step=step,
-            evaluations=k,
+            evaluations=self.calls,
         )
         self.monitor.append(row, x)

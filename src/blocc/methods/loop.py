@@ -16,10 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import Array, Float, NDArray
+from blocc._lib.arrays import Array, Float, NDArray, PyTree
+from blocc._lib.precision import double_precision
+from blocc.errors import OptionError
 from blocc.flat_problem import FlatProblem
 from blocc.methods.base import Counter, Iterate, Method, Numbers, VectorX, VectorY
 from blocc.methods.execute import MethodRun
+from blocc.problem import BilevelProblem
 
 State = Any  #: a method's own tuple of arrays, with x and y among them
 Settings = Mapping[str, Float[Array, "*settings"] | float]  #: the numbers of one setting, or of several side by side
@@ -42,6 +45,11 @@ class Iteration(Method):
 
     lengths: ClassVar[tuple[str, ...]] = ("alpha", "eta")  #: which of its numbers are step lengths
 
+    @property
+    def calls(self) -> int:
+        """How often one step differentiates the lower level; a state that counts them itself has a field ``calls``."""
+        return 1
+
     @abstractmethod
     def start(self, flat: FlatProblem, x: VectorX, y: VectorY) -> State:
         """The state before the first step."""
@@ -55,7 +63,7 @@ class Iteration(Method):
         limit = run.options.max_iterations
         steps = CompiledSteps(run, self)
         now = _begin(run, self, x, y)
-        run.numbers, run.last, run.iterations = now.numbers, now.last, now.k
+        run.numbers, run.last, run.iterations, run.calls = now.numbers, now.last, now.k, now.calls
 
         def keep(part: State, done: int) -> None:
             run.monitor.keep("iteration", now._replace(part=part, done=done))
@@ -64,6 +72,7 @@ class Iteration(Method):
             count = min(now.chunk, limit - now.k)
             state, done = steps.advance(run.numbers, now.part, now.k, count, done=now.done, keep=keep)
             x, y = np.asarray(state.x), np.asarray(state.y)
+            run.calls = now.calls + _calls(self, now.state, state, done)
             if not (np.isfinite(x).all() and np.isfinite(y).all()):
                 if now.shortened == SHORTENINGS:
                     run.diverged = True
@@ -71,15 +80,23 @@ class Iteration(Method):
                 # Automatic steps were too long: the same iterations again, with shorter steps.
                 run.numbers = {name: v * (SHORTER if name in self.lengths else 1) for name, v in run.numbers.items()}
                 now = now._replace(part=now.state, done=0, shortened=now.shortened + 1, numbers=run.numbers)
+                now = now._replace(calls=run.calls)
                 continue
             run.iterations = now.k + done
             step = float(np.linalg.norm(x - run.last[0]))
             run.last = (x, y)  # before the record, which may end the run
-            run.record(x, y, run.iterations, step)
+            run.record(x, y, step)
             if _settled(run, now.before, (x, y)):
                 break
             now = now._replace(state=state, part=state, k=run.iterations, done=0, before=(x, y), last=(x, y))
+            now = now._replace(calls=run.calls)
         return run.last
+
+
+def _calls(method: Iteration, before: State, after: State, steps: int) -> int:
+    """Derivatives of the lower level between two states."""
+    counted = getattr(after, "calls", None)
+    return method.calls * steps if counted is None else int(np.sum(np.asarray(counted) - np.asarray(before.calls)))
 
 
 class LoopState(NamedTuple):
@@ -91,6 +108,7 @@ class LoopState(NamedTuple):
     done: int  #: iterations of the current chunk
     chunk: int
     shortened: int
+    calls: int  #: derivatives of the lower level before the current chunk
     numbers: dict[str, float]
     before: Iterate  #: the point a chunk ago, NaN where there is none
     last: Iterate
@@ -101,17 +119,17 @@ def _begin(run: MethodRun, method: Iteration, x: Float[NDArray, "n_x"], y: Float
     limit, unknown = run.options.max_iterations, (np.full_like(x, np.nan), np.full_like(y, np.nan))
     candidates = run.candidates(x, y)
     state = method.start(run.flat, jnp.asarray(x), jnp.asarray(y))
-    first = LoopState(state, state, 0, 0, 0, 0, dict(candidates[0]), unknown, (x, y))
+    first = LoopState(state, state, 0, 0, 0, 0, 0, dict(candidates[0]), unknown, (x, y))
     if (found := run.monitor.begin("iteration", first)) is not first:
-        k, done, chunk, shortened = (int(number) for number in found[2:6])
+        counters = (int(number) for number in found[2:7])
         numbers = {name: float(value) for name, value in found.numbers.items()}
         before, last = ((np.asarray(point[0]), np.asarray(point[1])) for point in (found.before, found.last))
-        return LoopState(found.state, found.part, k, done, chunk, shortened, numbers, before, last)
-    numbers, k = candidates[0], 0
+        return LoopState(found.state, found.part, *counters, numbers, before, last)
+    numbers, k, calls = candidates[0], 0, 0
     if len(candidates) > 1:
-        numbers, state, k = _choose(run, method, candidates, state, max(int(TRIAL * limit), 1))
+        numbers, state, k, calls = _choose(run, method, candidates, state, max(int(TRIAL * limit), 1))
     shortened = 0 if len(candidates) > 1 else SHORTENINGS
-    return LoopState(state, state, k, 0, max((limit - k) // ROWS, 1), shortened, numbers, unknown, (x, y))
+    return LoopState(state, state, k, 0, max((limit - k) // ROWS, 1), shortened, calls, numbers, unknown, (x, y))
 
 
 def _settled(run: MethodRun, before: Iterate, now: Iterate) -> bool:
@@ -125,19 +143,20 @@ def _settled(run: MethodRun, before: Iterate, now: Iterate) -> bool:
 
 def _choose(
     run: MethodRun, method: Iteration, candidates: list[dict[str, float]], start: State, count: int
-) -> tuple[dict[str, float], State, int]:
+) -> tuple[dict[str, float], State, int, int]:
     """Run all settings side by side for a while; go on with the one whose x is best at the exact lower level."""
     numbers = {name: jnp.asarray([setting[name] for setting in candidates]) for name in candidates[0]}
-    states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(candidates), *leaf.shape)), start)
+    first = states = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(candidates), *leaf.shape)), start)
     now, limit = run.monitor.elapsed(), run.monitor.time_limit
     until = np.inf if limit is None else now + TRIAL_TIME * max(limit - now, 0.0)
     steps = CompiledSteps(run, method, len(candidates))
     states, count = steps.advance(numbers, states, 0, count, until=until)
+    calls = _calls(method, first, states, count * len(candidates))  # those of the settings that are not chosen, too
     values = [_exact_value(run, point) for point in np.asarray(states.x)]
     if not np.isfinite(values).any():  # none of them works: the shortest steps begin again
-        return candidates[-1], start, 0
+        return candidates[-1], start, 0, calls
     best = int(np.argmin(values))
-    return candidates[best], jax.tree.map(lambda leaf: leaf[best], states), count
+    return candidates[best], jax.tree.map(lambda leaf: leaf[best], states), count, calls
 
 
 def _exact_value(run: MethodRun, x: Float[NDArray, "n_x"]) -> float:
@@ -188,16 +207,19 @@ class CompiledSteps:
     def _call(self, numbers: Settings, state: State, k: int, count: int) -> State:
         method = self.method
         traced = {name: jnp.asarray(value, jnp.float64) for name, value in numbers.items()}
-        program = self.run.flat.program(
-            _steps, type(method), tuple(sorted(method.counts.items())), self.settings, is_loop=True
-        )
-        return program(traced, state, jnp.asarray(k), jnp.asarray(count))
+        return _program(self.run.flat, method, self.settings)(traced, state, jnp.asarray(k), jnp.asarray(count))
+
+
+def _program(flat: FlatProblem, method: Iteration, settings: int = 0) -> Callable[..., State]:
+    counts = tuple(sorted(method.counts.items()))
+    return flat.program(_steps, type(method), counts, method.own_fields, settings, is_loop=True)
 
 
 def _steps(
     flat: FlatProblem,
     kind: type[Iteration],
     counts: tuple[tuple[str, int], ...],
+    own_fields: tuple[tuple[str, Any], ...],
     settings: int,
     numbers: Numbers,
     state: State,
@@ -205,9 +227,28 @@ def _steps(
     count: Counter,
 ) -> State:
     """Iterations ``first``, ``first + 1``, ... of a method with one setting, or with several side by side."""
-    method = kind({}, dict(counts))
+    method = kind({}, dict(counts), **dict(own_fields))
 
     def several(numbers: Numbers, state: State) -> State:
         return jax.lax.fori_loop(0, count, lambda i, s: method.step(flat, numbers, s, first + i), state)
 
     return jax.vmap(several)(numbers, state) if settings else several(numbers, state)
+
+
+def steps_of(problem: BilevelProblem, method: Iteration, x: PyTree, y: PyTree, count: int) -> list[State]:
+    """The states after each of ``count`` steps from (x, y), with flat arrays in NumPy.
+
+    For tests of a method against another implementation: nothing is chosen, judged or shortened, so that every number
+    of the method has to be given.
+    """
+    if missing := [name for name in method.names if name not in method.given]:
+        raise OptionError(f"method {method.name!r} needs all of its numbers here; {', '.join(missing)} are missing")
+    flat, states = problem.flat, []
+    with double_precision():
+        state = method.start(flat, jnp.asarray(problem.x_set.ravel(x)), jnp.asarray(problem.y_set.ravel(y)))
+        program = _program(flat, method)
+        numbers = {name: jnp.asarray(value, jnp.float64) for name, value in method.given.items()}
+        for k in range(count):
+            state = program(numbers, state, jnp.asarray(k), jnp.asarray(1))
+            states.append(jax.tree.map(np.asarray, state))
+    return states

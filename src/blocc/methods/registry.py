@@ -7,7 +7,7 @@ any :class:`~blocc.methods.base.Method`, or its class, can be given in the place
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from numbers import Integral, Real
@@ -18,11 +18,14 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc.errors import OptionError
 from blocc.methods.aipod import Aipod, EAipod
+from blocc.methods.barrier import Barrier
 from blocc.methods.base import Method, require
 from blocc.methods.bvfsm import Bvfsm
 from blocc.methods.certify import certified_result
+from blocc.methods.dca import IpDwca, VfIdca
 from blocc.methods.execute import Callback, MethodOptions, MethodRun, Report
 from blocc.methods.gam import Gam
+from blocc.methods.pbgd import AltPbgd, PbgdFree
 from blocc.methods.single_loop import BicGaffa, LvHba, Sflcb
 from blocc.options import Options
 from blocc.outer.monitor import Stop, StopReason
@@ -30,7 +33,8 @@ from blocc.problem import BilevelProblem
 from blocc.result import Result
 
 #: blocc's own method is not in this room; every other one is.
-METHODS: dict[str, type[Method]] = {kind.name: kind for kind in (LvHba, Gam, Bvfsm, Aipod, EAipod, BicGaffa, Sflcb)}
+_KINDS = (LvHba, Gam, Bvfsm, Aipod, EAipod, BicGaffa, Sflcb, AltPbgd, PbgdFree, Barrier, VfIdca, IpDwca)
+METHODS: dict[str, type[Method]] = {kind.name: kind for kind in _KINDS}
 NAMES = ("blocc", *METHODS)
 _COMMON = tuple(field.name for field in fields(MethodOptions))
 
@@ -39,6 +43,11 @@ _COMMON = tuple(field.name for field in fields(MethodOptions))
 def _declared() -> dict[str, EntryPoint]:
     """Methods that other packages declare; none of them is loaded before it is asked for."""
     return {one.name: one for one in entry_points(group="blocc.methods") if one.name not in NAMES}
+
+
+def known_names() -> tuple[str, ...]:
+    """Every method that can be called by its name, those of other packages last."""
+    return (*NAMES, *_declared())
 
 
 def kind_of(method: str | Method | type[Method]) -> type[Method]:
@@ -58,7 +67,7 @@ def kind_of(method: str | Method | type[Method]) -> type[Method]:
         if not (isinstance(found, type) and issubclass(found, Method)):
             raise OptionError(f"method {method!r}: {declared.value} must be a subclass of blocc.methods.Method")
         return found
-    known = ", ".join(map(repr, (*NAMES, *_declared())))
+    known = ", ".join(map(repr, known_names()))
     raise OptionError(f"method must be one of {known}, or a blocc.methods.Method, got {method!r}")
 
 
@@ -73,13 +82,28 @@ def make_method(method: str | Method | type[Method], preset: str = "default", **
     if isinstance(method, Method):
         if given or preset != "default":
             raise OptionError(f"method {name!r} is given with its numbers: give the others there, too")
-        return method
+        numbers, counts = _sorted_numbers(kind, name, {**method.given, **method.counts})
+        try:
+            hash(method.own_fields)
+        except TypeError as error:
+            fields_named = ", ".join(key for key, _ in method.own_fields)
+            raise OptionError(f"method {name!r}: its own fields ({fields_named}) must be hashable: {error}") from error
+        try:
+            return replace(method, given=numbers, counts=counts)
+        except TypeError as error:
+            cure = "its class must be made of given numbers and counts; write further fields as those of a dataclass"
+            raise OptionError(f"method {name!r}: {cure} ({error})") from error
     if preset != "default" and preset not in kind.presets:
         known = ", ".join(map(repr, ("default", *kind.presets)))
         raise OptionError(f"preset of method {name!r} must be one of {known}, got {preset!r}")
+    return kind(*_sorted_numbers(kind, name, {**kind.presets.get(preset, {}), **given}))
+
+
+def _sorted_numbers(kind: type[Method], name: str, given: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, int]]:
+    """Numbers and counts, checked."""
     numbers: dict[str, float] = {}
     counts: dict[str, int] = {}
-    for key, value in {**kind.presets.get(preset, {}), **given}.items():
+    for key, value in given.items():
         if key in kind.default_counts:
             least = 0 if key in kind.switches else 1
             if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
@@ -92,7 +116,7 @@ def make_method(method: str | Method | type[Method], preset: str = "default", **
         else:
             known = ", ".join((*kind.names, *kind.default_counts))
             raise OptionError(f"unknown option {key!r} of method {name!r}; its numbers are {known}")
-    return kind(numbers, counts)
+    return numbers, counts
 
 
 def prepare(

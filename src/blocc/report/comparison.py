@@ -52,6 +52,13 @@ _SHORTEST = 1e-5  #: seconds, for the same reason
 _MOST_RESIDUAL = 1e-3
 
 
+def method_style(method: str) -> dict[str, Any]:
+    """The look of a method: that of its name, also where another package declares it."""
+    if method in _STYLES or method.startswith("blocc "):
+        return _STYLES.get(method, _OWN_STYLE)
+    return line_style(len(NAMES) + sum(method.encode()) % 19)
+
+
 # --- picture -------------------------------------------------------------------------------------------------------
 def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> Figure:
     """Draw values and distances of every method against time, and where each ended.
@@ -98,7 +105,7 @@ def _curves(values: Axes, distances: Axes, row: MethodRow, reference: float) -> 
     history = result.history
     times = np.maximum(history.time, _SHORTEST)
     end = max(row.run_seconds, _SHORTEST)
-    look = _STYLES.get(row.method, _OWN_STYLE)
+    look = method_style(row.method)
     ring: dict[str, Any] = {"color": look["color"], "marker": look["marker"], "linestyle": "none", "zorder": 4}
     ring |= {"mfc": "white", "mew": 1.8, "markersize": 7.5}
     feasible = np.where(history.inner_residual <= _MOST_RESIDUAL, history.upper_value, np.nan)
@@ -152,7 +159,7 @@ def _ends(axes: Axes, comparison: Comparison) -> None:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_yticks(range(len(rows)), [row.method for row in rows])
     for place, row in enumerate(rows):
-        look = _STYLES.get(row.method, _OWN_STYLE)
+        look = method_style(row.method)
         words = row.status
         if row.eligible:
             mark = {"marker": look["marker"], "color": look["color"], "mew": 1.6, "markersize": 8}

@@ -67,7 +67,9 @@ def keep_figure(figure: Figure, path: str | Path | None) -> Figure:
 
 def line_style(position: int) -> dict[str, Any]:
     """Colour, marker and dashes of the line in this position, told apart also in grey print."""
-    return {"color": _COLOURS[position % 8], "marker": _MARKERS[position % 8], "linestyle": _DASHES[position % 4]}
+    again = position // 8  # the colours begin again: with other markers and dashes
+    dashes = _DASHES[(position + again) % 4]
+    return {"color": _COLOURS[position % 8], "marker": _MARKERS[(position + again) % 8], "linestyle": dashes}
 
 
 def style_axes(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = "both") -> None:
