@@ -15,9 +15,10 @@ from typer.testing import Result as Outcome
 from blocc import solve
 from blocc.cli import commands as cli
 from blocc.cli import compare as cli_compare
-from blocc.cli.compare import beside, find_case, svm_case
+from blocc.cli.compare import beside, find_case
 from blocc.methods.compare import Comparison, MethodRow, compare
 from blocc.problems.toy import local_minimisers, true_value
+from blocc.studies.cases import svm_case
 from blocc.transport.network.files import read_network
 
 PROBLEM = """
@@ -188,7 +189,7 @@ def test_options_reach_the_comparison(file: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["four"], "there is no problem 'four'; give toy, three, svm:DATA or the path of a Python file"),
+        (["four"], "there is no problem 'four'; give toy, three, svm:DATA, gam-svm:DATA or the path of a Python file"),
         (["absent.py"], "there is no file 'absent.py'"),
         (["svm:"], "svm: needs samples"),
         (["svm:absent.csv"], "absent.csv"),

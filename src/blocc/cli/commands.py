@@ -17,6 +17,7 @@ from rich.table import Table
 
 from blocc._lib.files import plain
 from blocc._lib.version import __version__
+from blocc.cli.bench import bench_command
 from blocc.cli.common import (
     EXIT_CODES,
     Checkpoint,
@@ -75,6 +76,7 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
   blocc svm breast_cancer --out runs/svm
   blocc toy --starts 50
   blocc compare toy --out runs/compare
+  blocc bench --out runs/bench
   blocc sweep examples/study.toml --out runs/study
   blocc report runs/study
   blocc examples list
@@ -83,9 +85,9 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
 [bold]Exit codes[/bold]
 
     0  converged (check: every assumption holds; verify: every claim does; compare: one method at
-       least; sweep: every cell is done)
+       least; sweep and bench: every cell is done)
     2  bad input
-    3  stalled, or out of iterations (sweep: some cells failed)
+    3  stalled, or out of iterations (sweep and bench: some cells failed)
     4  infeasible
     5  unbounded
     6  not convex (check: an assumption fails; verify: a claim does not hold)
@@ -324,8 +326,9 @@ def _root(
 def build_app() -> typer.Typer:
     """The typer application, with its commands."""
     own = (solve_command, check_command, verify_command)
-    others = (design_command, svm_command, compare_command, toy_command, sweep_command, report_command, info_command)
-    app = make_app(_ABOUT, *own, *others, bare=("svm", "toy", "info"))
+    studies = (compare_command, bench_command, toy_command, sweep_command, report_command)
+    others = (design_command, svm_command, *studies, info_command)
+    app = make_app(_ABOUT, *own, *others, bare=("svm", "toy", "bench", "info"))
     app.callback(help=_ABOUT)(_root)
     app.add_typer(build_network_app(), name="network")
     app.add_typer(build_roads_app(), name="roads")

@@ -1,0 +1,114 @@
+"""The command ``blocc bench``: every method on a suite of problems, with performance profiles on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from blocc._lib.files import json_bytes, plain
+from blocc._lib.tables import csv_bytes
+from blocc.cli.common import Quiet, Seed, check_folder, check_options
+from blocc.cli.compare import parse_methods
+from blocc.cli.studies import (
+    EXECUTOR_HELP,
+    FRESH_HELP,
+    INTERRUPTED,
+    PAGE,
+    SCHEDULER_HELP,
+    SOME_FAILED,
+    STORE,
+    WORKERS_HELP,
+    Computing,
+    print_counts,
+    run_here,
+)
+from blocc.errors import InputError
+from blocc.methods.registry import NAMES
+from blocc.report.storage import write_files
+from blocc.report.study.benchmark import bench_item, best_values, profile_rows, without_ways
+from blocc.report.study.study_page import write_page
+from blocc.report.study.study_tables import item_files, print_item
+from blocc.report.study.study_views import ItemView, Report, StudyView
+from blocc.run.conclude import versions
+from blocc.studies.benchmark import QUICK, bench_study, full_suite
+from blocc.studies.engine import rows_of
+
+_PROBLEMS = (
+    "Separated by commas: toy, three, svm, gam-svm, svm:DATA, gam-svm:DATA, or names of problems with known answers. "
+    "Default: a few of each kind."
+)
+
+
+def bench_command(
+    problems: Annotated[str | None, typer.Option(help=_PROBLEMS)] = None,
+    methods: Annotated[str | None, typer.Option(help="Separated by commas. Default: all of this package.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Every problem that dense matrices can hold; hours.")] = False,
+    preset: Annotated[str, typer.Option(help="default, or paper: the published numbers.")] = "default",
+    time_limit: Annotated[float, typer.Option(help="Seconds for each method and problem, without compilation.")] = 5.0,
+    seed: Seed = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the page, the tables and the picture.")] = Path("runs/bench"),
+    executor: Annotated[str, typer.Option(help=EXECUTOR_HELP)] = "serial",
+    workers: Annotated[int | None, typer.Option(help=WORKERS_HELP)] = None,
+    scheduler: Annotated[str | None, typer.Option(help=SCHEDULER_HELP)] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help=FRESH_HELP)] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run every method on a suite of problems, and draw performance profiles at the exact lower level.
+
+    It may be stopped at any time: the same command goes on where it stopped. Times of cells that run beside others are
+    not worth comparing: leave the executor serial where time matters. Exit code 0: every cell is done; 3: some cells
+    failed; 130: interrupted; 2: bad input.
+    """
+    check_options({"time_limit": time_limit, "seed": seed, "preset": preset}, {"preset": ("default", "paper")})
+    check_folder(out)
+    computing = Computing(executor, workers, scheduler, fresh, quiet)
+    study = bench_study(
+        _parse_problems(problems, full),
+        parse_methods(methods) or NAMES,
+        time_limit=time_limit,
+        preset=preset,
+        seed=seed,
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    finished = run_here([study], out / STORE, computing)
+    view = StudyView(study, rows_of(study, out / STORE))
+    item = bench_item(view)
+    written = _write(view, item, out)
+    if not quiet:
+        print_item(item)
+        print_counts(Report(study.name, [view]))
+        for path in written:
+            print(f"written: {path}")
+    raise typer.Exit(INTERRUPTED if not finished else SOME_FAILED if view.failed else 0)
+
+
+def _write(view: StudyView, item: ItemView, folder: Path) -> list[Path]:
+    """The page and the files beside it."""
+    shown = without_ways(view)
+    facts = {**versions(), **view.study.fixed}
+    document = {
+        "settings": facts,
+        "best": best_values(view),
+        "rows": view.rows,
+        "profiles": profile_rows(view),
+    }
+    files = {
+        **item_files(item, [shown]),
+        "profiles-curves.csv": csv_bytes(profile_rows(view)),
+        "bench.json": json_bytes(plain(document)),
+    }
+    written = write_files(folder, files, "the benchmark")
+    return [*written, write_page(Report("Benchmark of bilevel methods", [shown], [item], facts), folder / PAGE)]
+
+
+def _parse_problems(text: str | None, full: bool) -> list[str]:
+    if text is None:
+        return list(full_suite() if full else QUICK)
+    if full:
+        raise InputError("--problems and --full exclude each other")
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputError(f"--problems must be names such as toy,three, got {text!r}")
+    return list(dict.fromkeys(names))

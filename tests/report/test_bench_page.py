@@ -1,0 +1,95 @@
+"""Performance profiles by hand, and the page of the suite."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blocc.report.study.benchmark import (
+    bench_item,
+    best_values,
+    cost_of,
+    costs,
+    method_table,
+    problem_table,
+    profile,
+    profile_rows,
+    without_ways,
+)
+from blocc.report.study.study_page import study_page
+from blocc.report.study.study_views import Report, StudyView
+from blocc.studies.study import Study
+
+
+def cell(problem: str, method: str, way: list[list[float]], known: float = math.nan, **further: Any) -> dict[str, Any]:
+    row = {"applies": True, "outcome": "converged", "success": bool(way), "value": way[-1][2] if way else math.nan}
+    row |= {"known": known, "calls": way[-1][1] if way else 0, "seconds": 1.0, "status": "done", "error": None}
+    return {"problem": problem, "method": method, "seed": 0, "way": way, **row, **further}
+
+
+@pytest.fixture(scope="module")
+def view() -> StudyView:
+    """Problem p has the known value 1; of q none is known."""
+    study = Study(
+        "bench", "math:sin", {"problem": ["p", "q"], "method": ["blocc", "gam", "mine"]}, fixed={"preset": "x"}
+    )
+    rows = [
+        cell("p", "blocc", [[0.5, 10.0, 3.0], [1.0, 20.0, 1.0]], 1.0),
+        cell("p", "gam", [[0.1, 30.0, 1.01], [4.0, 90.0, 1.0]], 1.0),
+        cell("p", "mine", [], 1.0, applies=False, outcome="does not apply", success=False),
+        cell("q", "blocc", [[2.0, 7.0, 0.0]]),
+        cell("q", "gam", [[6.0, 7.0, 5.0]]),
+        cell("q", "mine", [[1.0, 70.0, 0.0]]),
+    ]
+    return StudyView(study, rows)
+
+
+def test_best_values(view: StudyView) -> None:
+    assert best_values(view) == {"p": 1.0, "q": 0.0}
+
+
+def test_costs_until_an_accuracy_was_reached(view: StudyView) -> None:
+    coarse, fine = costs(view, 1e-2, 0, 1e-3), costs(view, 1e-4, 0, 1e-3)
+    np.testing.assert_array_equal(coarse, [[1.0, 0.1, np.inf], [2.0, np.inf, 1.0]])
+    np.testing.assert_array_equal(fine, [[1.0, 4.0, np.inf], [2.0, np.inf, 1.0]])
+    np.testing.assert_array_equal(costs(view, 1e-4, 1, 1.0), [[20.0, 90.0, np.inf], [7.0, np.inf, 70.0]])
+    assert cost_of({"way": [[1e-9, 0.0, 0.0]]}, 0.0, 1e-2, 0, 1e-3) == 1e-3  # no clock tells less
+
+
+def test_profiles(view: StudyView) -> None:
+    np.testing.assert_allclose(profile(costs(view, 1e-4, 0, 1e-3)), [[1.0, 4.0, np.inf], [2.0, np.inf, 1.0]])
+    none = profile(np.full((2, 3), np.inf))
+    assert np.isinf(none).all()
+    rows = [row for row in profile_rows(view) if row["accuracy"] == 1e-4 and row["method"] == "blocc"]
+    assert [(row["ratio"], row["share"]) for row in rows] == [(1.0, 0.5), (2.0, 1.0), (1.0, 0.5), (1.0, 1.0)]
+
+
+def test_tables(view: StudyView) -> None:
+    rows = {row["method"]: row for row in method_table(view).rows}
+    assert rows["gam"] | {} == {
+        **{"method": "gam", "problems": 2, "applies": 2, "certified": 2, "reached 1e-02": 1, "reached 1e-04": 1},
+        **{"median seconds to 1e-04": 4.0, "median calls to 1e-04": 90.0},
+    }
+    assert rows["mine"]["applies"] == 1
+    ends = problem_table(view).rows
+    assert ends[0]["mine"] == "does not apply"
+    assert ends[1]["gam"] == 5.0
+
+
+def test_the_page(view: StudyView) -> None:
+    text = study_page(Report("Benchmark", [without_ways(view)], [bench_item(view)]))
+    assert "Performance profiles" in text
+    assert "does not apply" in text
+    assert "data:image/png;base64" in text
+    assert "[[" not in text.partition("<script>")[0], "ways are not for people"
+
+
+def test_cells_that_are_missing_or_failed(view: StudyView) -> None:
+    failed = {"problem": "q", "method": "mine", "seed": 0, "status": "failed", "error": "ValueError: no"}
+    partial = StudyView(view.study, [*view.rows[:2], failed])
+    assert math.isinf(costs(partial, 1e-2, 0, 1e-3)[1].min())
+    assert problem_table(partial).rows[1]["blocc"] is None
+    assert bench_item(partial).pictures
