@@ -17,7 +17,6 @@ pytest.importorskip("matplotlib")
 
 from blocc import History, Result, Status
 from blocc.methods.compare import Comparison, MethodRow, title_of
-from blocc.methods.registry import NAMES
 from blocc.report.comparison import comparison_markdown, describe_comparison, plot_comparison, write_comparison
 from blocc.report.figure import PlotError
 from blocc.report.storage import StorageError
@@ -54,7 +53,7 @@ def result(values: list[float], status: Status = Status.CONVERGED) -> Result:
 def row(method: str, run: Result, **changes: Any) -> MethodRow:
     made = MethodRow(
         method,
-        title_of(method) if method in NAMES else method,
+        title_of(method),
         status=run.status.value,
         upper_value=run.upper_value,
         lower_gap=-0.125,
