@@ -25,7 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import Array, Float, NDArray
+from blocc._lib.arrays import AnyArray, Array, Float, NDArray
 from blocc.flat_problem import FlatProblem
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.protocol import InnerSolution
@@ -45,13 +45,13 @@ CLOSE = 1e-3
 class Model(NamedTuple):
     """What one convex program is made of: its centre, the tangent of the value there, and its weights."""
 
-    x: VectorX
-    y: VectorY
-    value: Scalar
-    slope_x: VectorX
-    slope_y: VectorY
-    penalty: Scalar
-    proximal: Scalar
+    x: Float[AnyArray, "n_x"]
+    y: Float[AnyArray, "n_y"]
+    value: Scalar | float
+    slope_x: Float[AnyArray, "n_x"]
+    slope_y: Float[AnyArray, "n_y"]
+    penalty: Scalar | float
+    proximal: Scalar | float
 
 
 def convex_step(flat: FlatProblem, model: Model, epsilon: Scalar) -> InnerSolution:

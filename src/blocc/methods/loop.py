@@ -121,10 +121,10 @@ def _begin(run: MethodRun, method: Iteration, x: Float[NDArray, "n_x"], y: Float
     state = method.start(run.flat, jnp.asarray(x), jnp.asarray(y))
     first = LoopState(state, state, 0, 0, 0, 0, 0, dict(candidates[0]), unknown, (x, y))
     if (found := run.monitor.begin("iteration", first)) is not first:
-        counters = (int(number) for number in found[2:7])
+        k, done, chunk, shortened, calls = (int(number) for number in found[2:7])
         numbers = {name: float(value) for name, value in found.numbers.items()}
         before, last = ((np.asarray(point[0]), np.asarray(point[1])) for point in (found.before, found.last))
-        return LoopState(found.state, found.part, *counters, numbers, before, last)
+        return LoopState(found.state, found.part, k, done, chunk, shortened, calls, numbers, before, last)
     numbers, k, calls = candidates[0], 0, 0
     if len(candidates) > 1:
         numbers, state, k, calls = _choose(run, method, candidates, state, max(int(TRIAL * limit), 1))
@@ -243,7 +243,8 @@ def steps_of(problem: BilevelProblem, method: Iteration, x: PyTree, y: PyTree, c
     """
     if missing := [name for name in method.names if name not in method.given]:
         raise OptionError(f"method {method.name!r} needs all of its numbers here; {', '.join(missing)} are missing")
-    flat, states = problem.flat, []
+    flat = problem.flat
+    states: list[State] = []
     with double_precision():
         state = method.start(flat, jnp.asarray(problem.x_set.ravel(x)), jnp.asarray(problem.y_set.ravel(y)))
         program = _program(flat, method)

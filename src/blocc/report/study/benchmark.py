@@ -20,7 +20,8 @@ from blocc._lib.arrays import Float, NDArray
 from blocc.methods.compare import CLOCK
 from blocc.report.comparison import method_style
 from blocc.report.figure import add_heading, add_legend, add_note, figure_image, new_figure, style_axes
-from blocc.report.study.study_views import Findings, ItemView, Row, StudyView, Table, is_number
+from blocc.report.study.study_views import Findings, ItemView, StudyView, Table, is_number
+from blocc.studies.study import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +105,8 @@ def method_table(view: StudyView) -> Table:
 
 def problem_table(view: StudyView) -> Table:
     """One row for each problem: its best value, and how far from it each method ended."""
-    best, rows = best_values(view), []
+    best = best_values(view)
+    rows: list[Mapping[str, Any]] = []
     for problem in view.study.grid["problem"]:
         own = {row["method"]: row for row in view.done if row["problem"] == problem}
         found: dict[str, Any] = {"problem": problem, "best value": best.get(problem)}
