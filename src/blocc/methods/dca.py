@@ -131,9 +131,13 @@ class VfIdca(Method):
     presets: ClassVar = {"paper": {"rho": 1.0, "beta": 1.0, "growth": 5.0, "patience": 1.0, "epsilon": 0.0}}
 
     def automatic(self, size: Size) -> list[dict[str, float]]:
-        """A proximal term as stiff as the leader's objective is curved: then its sum with it is convex."""
+        """A proximal term as stiff as the leader's objective is curved: then its sum with it is convex.
+
+        A large penalty shortens all steps along the follower's answers, so that it grows with more patience than the
+        authors have.
+        """
         rho = max(size.upper, 1e-2)
-        return [{"rho": rho, "beta": 1.0, "growth": 5.0, "patience": 1.0, "epsilon": 1e-8, **self.given}]
+        return [{"rho": rho, "beta": 1.0, "growth": 5.0, "patience": 0.1, "epsilon": 1e-8, **self.given}]
 
     def tangent(self, run: Any, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> tuple[float, Any, Any, float]:
         """The value function's value and derivatives in x and y, and the residual of the solution behind them."""
