@@ -59,11 +59,11 @@ def convex_step(flat: FlatProblem, model: Model, epsilon: Scalar) -> InnerSoluti
     n, m = flat.n_x, flat.n_y
     centre, tangent = jnp.concatenate([model.x, model.y]), jnp.concatenate([model.slope_x, model.slope_y])
 
-    def objective(_: Array, w: Array) -> Scalar:
+    def objective(_: AnyArray, w: AnyArray) -> Array:
         move = w[:-1] - centre
         return flat.upper(w[:n], w[n:-1]) + 0.5 * model.proximal * move @ move + model.penalty * w[-1]
 
-    def rows(_: Array, w: Array) -> Array:
+    def rows(_: AnyArray, w: AnyArray) -> Array:
         x, y = w[:n], w[n:-1]
         excess = flat.lower(x, y) - model.value - tangent @ (w[:-1] - centre) - epsilon - w[-1]
         return jnp.concatenate([flat.inequality(x, y), excess[None]])
@@ -125,7 +125,11 @@ class VfIdca(Method):
 
     name = "vf-idca"
     title = "VF-iDCA (Gao, Ye, Yin, Zeng, Zhang, ICML 2022)"
-    demands = (Demand.CONVEX_LOWER, Demand.JOINTLY_CONVEX, Demand.NO_LEADER_CONSTRAINT)
+    demands: ClassVar[tuple[Demand, ...]] = (
+        Demand.CONVEX_LOWER,
+        Demand.JOINTLY_CONVEX,
+        Demand.NO_LEADER_CONSTRAINT,
+    )
     names: ClassVar[tuple[str, ...]] = ("rho", "beta", "growth", "patience", "epsilon")
     #: The authors' defaults; they leave rho and epsilon to each experiment, and round numbers stand here for them.
     presets: ClassVar = {"paper": {"rho": 1.0, "beta": 1.0, "growth": 5.0, "patience": 1.0, "epsilon": 0.0}}
@@ -188,7 +192,7 @@ class IpDwca(VfIdca):
 
     name = "ip-dwca"
     title = "iP-DwCA (Gao, Ye, Yin, Zeng, Zhang 2023)"
-    demands = (Demand.JOINTLY_CONVEX, Demand.NO_LEADER_CONSTRAINT)
+    demands: ClassVar[tuple[Demand, ...]] = (Demand.JOINTLY_CONVEX, Demand.NO_LEADER_CONSTRAINT)
     names: ClassVar[tuple[str, ...]] = (*VfIdca.names, "gamma", "weak")
     presets: ClassVar = {"paper": {**VfIdca.presets["paper"], "gamma": 10.0, "weak": 1.0}}
 

@@ -152,11 +152,11 @@ class Gam(Method):
                 continue
             value = run.upper(x, y)
             short = float(np.abs(x - run.evaluator.project(x - direction)).max(initial=0.0))
-            moved = None
+            found: np.ndarray | None = None
             if short > max(least, epsilon * 1e-3) * (1.0 + abs(value)):
-                moved = _search(run, x, value, direction, numbers["alpha"])
-            if moved is not None:
-                x = moved
+                found = _search(run, x, value, direction, numbers["alpha"])
+            if found is not None:
+                x = found
                 continue
             epsilon *= numbers["shrink"]
             if epsilon < least:

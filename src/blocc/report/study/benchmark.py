@@ -47,8 +47,9 @@ def best_values(view: StudyView) -> dict[str, float]:
     for row in view.done:
         name, known = str(row["problem"]), row.get("known")
         ends = [point[2] for point in row.get("way") or ()]
-        found = known if is_number(known) and math.isfinite(known) else min(ends, default=math.inf)
-        best[name] = min(best.get(name, math.inf), found)
+        if isinstance(known, float | int) and math.isfinite(known):
+            ends = [float(known)]
+        best[name] = min(ends, default=math.inf) if name not in best else min(best[name], *ends)
     return best
 
 
