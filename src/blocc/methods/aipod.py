@@ -37,7 +37,15 @@ def affine_set(flat: FlatProblem, y: VectorY) -> tuple[Float[Array, "n_y rows"],
 
 
 class Aipod(Iteration):
-    """Exact sensitivities for equality constraints; needs second derivatives of the lower objective."""
+    """Exact sensitivities for equality constraints; needs second derivatives of the lower objective.
+
+    To cite:
+
+        @inproceedings{xiao2023alternating,
+          title = {Alternating Projected {SGD} for Equality-constrained Bilevel Optimization},
+          author = {Xiao, Quan and Shen, Han and Yin, Wotao and Chen, Tianyi},
+          booktitle = {International Conference on Artificial Intelligence and Statistics}, year = {2023}}
+    """
 
     name = "aipod"
     title = "AiPOD (Xiao, Shen, Yin, Chen, AISTATS 2023)"
@@ -118,7 +126,15 @@ class Aipod(Iteration):
 
 
 class EAipod(Aipod):
-    """AiPOD with fewer projections."""
+    """AiPOD with fewer projections.
+
+    To cite:
+
+        @inproceedings{xiao2023alternating,
+          title = {Alternating Projected {SGD} for Equality-constrained Bilevel Optimization},
+          author = {Xiao, Quan and Shen, Han and Yin, Wotao and Chen, Tianyi},
+          booktitle = {International Conference on Artificial Intelligence and Statistics}, year = {2023}}
+    """
 
     name = "e-aipod"
     title = "E-AiPOD (Xiao, Shen, Yin, Chen, AISTATS 2023)"

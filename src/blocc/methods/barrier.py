@@ -160,7 +160,16 @@ def implicit_gradient(
 
 
 class Barrier(Iteration):
-    """Implicit gradients through a logarithmic barrier; second derivatives of the lower level."""
+    """Implicit gradients through a logarithmic barrier; second derivatives of the lower level.
+
+    To cite:
+
+        @article{jiang2024barrier,
+          title = {A Barrier Function Approach for Bilevel Optimization with Coupled Lower-Level Constraints: Formulation,
+            Approximation and Algorithms},
+          author = {Jiang, Xiaotian and Li, Jiaxiang and Hong, Mingyi and Zhang, Shuzhong},
+          journal = {arXiv:2410.10670}, year = {2024}}
+    """
 
     name = "log-barrier"
     title = "log-barrier method (Jiang, Li, Hong, Zhang 2024)"

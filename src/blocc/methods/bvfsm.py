@@ -45,7 +45,15 @@ class BvfsmState(NamedTuple):
 
 
 class Bvfsm(Iteration):
-    """First-order, for lower levels without unique answers too."""
+    """First-order, for lower levels without unique answers too.
+
+    To cite:
+
+        @article{liu2023value,
+          title = {Value-Function-Based Sequential Minimization for Bi-Level Optimization},
+          author = {Liu, Risheng and Liu, Xuan and Zeng, Shangzhi and Zhang, Jin and Zhang, Yixuan},
+          journal = {IEEE Transactions on Pattern Analysis and Machine Intelligence}, year = {2023}}
+    """
 
     name = "bvfsm"
     title = "BVFSM (Liu, Liu, Zeng, Zhang, Zhang 2023)"

@@ -121,7 +121,15 @@ class DcaState(NamedTuple):
 
 
 class VfIdca(Method):
-    """Convex programs with the tangent of the value function; few, dear steps without a step length."""
+    """Convex programs with the tangent of the value function; few, dear steps without a step length.
+
+    To cite:
+
+        @inproceedings{gao2022value,
+          title = {Value Function Based Difference-of-Convex Algorithm for Bilevel Hyperparameter Selection Problems},
+          author = {Gao, Lucy L. and Ye, Jane and Yin, Haian and Zeng, Shangzhi and Zhang, Jin},
+          booktitle = {International Conference on Machine Learning}, year = {2022}}
+    """
 
     name = "vf-idca"
     title = "VF-iDCA (Gao, Ye, Yin, Zeng, Zhang, ICML 2022)"
@@ -188,7 +196,15 @@ class VfIdca(Method):
 
 
 class IpDwca(VfIdca):
-    """The same with the Moreau envelope, for lower objectives that are convex in y alone."""
+    """The same with the Moreau envelope, for lower objectives that are convex in y alone.
+
+    To cite:
+
+        @article{gao2023moreau,
+          title = {{M}oreau Envelope Based Difference-of-Weakly-Convex Reformulation and Algorithm for Bilevel Programs},
+          author = {Gao, Lucy L. and Ye, Jane J. and Yin, Haian and Zeng, Shangzhi and Zhang, Jin},
+          journal = {arXiv:2306.16761}, year = {2023}}
+    """
 
     name = "ip-dwca"
     title = "iP-DwCA (Gao, Ye, Yin, Zeng, Zhang 2023)"

@@ -107,7 +107,15 @@ class GamState(NamedTuple):
 
 
 class Gam(Method):
-    """Exact solutions and second derivatives; for lower levels without other sets than their constraints."""
+    """Exact solutions and second derivatives; for lower levels without other sets than their constraints.
+
+    To cite:
+
+        @inproceedings{xu2023efficient,
+          title = {Efficient Gradient Approximation Method for Constrained Bilevel Optimization},
+          author = {Xu, Siyuan and Zhu, Minghui},
+          booktitle = {AAAI Conference on Artificial Intelligence}, year = {2023}}
+    """
 
     name = "gam"
     title = "GAM (Xu, Zhu, AAAI 2023)"

@@ -52,7 +52,15 @@ class PbgdState(NamedTuple):
 
 
 class AltPbgd(Iteration):
-    """Alternating descent of the penalty function; first-order, inner steps warm-started."""
+    """Alternating descent of the penalty function; first-order, inner steps warm-started.
+
+    To cite:
+
+        @article{jiang2025efficient,
+          title = {Efficient Penalty-Based Bilevel Methods: Improved Analysis, Novel Updates, and Flatness Condition},
+          author = {Jiang, Liuyuan and Xiao, Quan and Chen, Lisha and Chen, Tianyi},
+          journal = {arXiv:2511.16796}, year = {2025}}
+    """
 
     name = "alt-pbgd"
     title = "ALT-PBGD (Jiang, Xiao, Chen, Chen 2025)"
@@ -128,7 +136,15 @@ class AltPbgd(Iteration):
 
 
 class PbgdFree(AltPbgd):
-    """Without the value function; right where the leader's objective is flat in the follower's answer."""
+    """Without the value function; right where the leader's objective is flat in the follower's answer.
+
+    To cite:
+
+        @article{jiang2025efficient,
+          title = {Efficient Penalty-Based Bilevel Methods: Improved Analysis, Novel Updates, and Flatness Condition},
+          author = {Jiang, Liuyuan and Xiao, Quan and Chen, Lisha and Chen, Tianyi},
+          journal = {arXiv:2511.16796}, year = {2025}}
+    """
 
     name = "pbgd-free"
     title = "PBGD-Free (Jiang, Xiao, Chen, Chen 2025)"

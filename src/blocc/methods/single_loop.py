@@ -67,7 +67,15 @@ class HbaState(NamedTuple):
 
 
 class LvHba(Iteration):
-    """Single loop with a joint projection."""
+    """Single loop with a joint projection.
+
+    To cite:
+
+        @inproceedings{yao2024constrained,
+          title = {Constrained Bi-Level Optimization: Proximal {L}agrangian Value Function Approach and {H}essian-free Algorithm},
+          author = {Yao, Wei and Yu, Chengming and Zeng, Shangzhi and Zhang, Jin},
+          booktitle = {International Conference on Learning Representations}, year = {2024}}
+    """
 
     name = "lv-hba"
     title = "LV-HBA (Yao, Yu, Zeng, Zhang, ICLR 2024)"
@@ -139,7 +147,15 @@ class GapState(NamedTuple):
 
 
 class BicGaffa(Iteration):
-    """Single loop, first-order, for coupled constraints of any form."""
+    """Single loop, first-order, for coupled constraints of any form.
+
+    To cite:
+
+        @inproceedings{yao2025overcoming,
+          title = {Overcoming Lower-Level Constraints in Bilevel Optimization: A Novel Approach with Regularized Gap Functions},
+          author = {Yao, Wei and Yin, Haian and Zeng, Shangzhi and Zhang, Jin},
+          booktitle = {International Conference on Learning Representations}, year = {2025}}
+    """
 
     name = "bic-gaffa"
     title = "BiC-GAFFA (Yao, Yin, Zeng, Zhang 2024)"
@@ -205,7 +221,15 @@ class SflcbState(NamedTuple):
 
 
 class Sflcb(Iteration):
-    """Single loop, for constraints affine in x and y."""
+    """Single loop, for constraints affine in x and y.
+
+    To cite:
+
+        @inproceedings{shen2025single,
+          title = {A Single-Loop First-Order Algorithm for Linearly Constrained Bilevel Optimization},
+          author = {Shen, Wei and Zhang, Jiawei and Huang, Minhui and Shen, Cong},
+          booktitle = {Advances in Neural Information Processing Systems}, year = {2025}}
+    """
 
     name = "sflcb"
     title = "SFLCB (NeurIPS 2025)"
