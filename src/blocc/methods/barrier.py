@@ -165,7 +165,8 @@ class Barrier(Iteration):
     To cite:
 
         @article{jiang2024barrier,
-          title = {A Barrier Function Approach for Bilevel Optimization with Coupled Lower-Level Constraints: Formulation,
+          title = {A Barrier Function Approach for Bilevel Optimization with Coupled Lower-Level Constraints:
+            Formulation,
             Approximation and Algorithms},
           author = {Jiang, Xiaotian and Li, Jiaxiang and Hong, Mingyi and Zhang, Shuzhong},
           journal = {arXiv:2410.10670}, year = {2024}}

@@ -201,7 +201,8 @@ class IpDwca(VfIdca):
     To cite:
 
         @article{gao2023moreau,
-          title = {{M}oreau Envelope Based Difference-of-Weakly-Convex Reformulation and Algorithm for Bilevel Programs},
+          title = {{M}oreau Envelope Based Difference-of-Weakly-Convex Reformulation and Algorithm for Bilevel
+            Programs},
           author = {Gao, Lucy L. and Ye, Jane J. and Yin, Haian and Zeng, Shangzhi and Zhang, Jin},
           journal = {arXiv:2306.16761}, year = {2023}}
     """

@@ -72,7 +72,8 @@ class LvHba(Iteration):
     To cite:
 
         @inproceedings{yao2024constrained,
-          title = {Constrained Bi-Level Optimization: Proximal {L}agrangian Value Function Approach and {H}essian-free Algorithm},
+          title = {Constrained Bi-Level Optimization: Proximal {L}agrangian Value Function Approach and
+            {H}essian-free Algorithm},
           author = {Yao, Wei and Yu, Chengming and Zeng, Shangzhi and Zhang, Jin},
           booktitle = {International Conference on Learning Representations}, year = {2024}}
     """
@@ -152,7 +153,8 @@ class BicGaffa(Iteration):
     To cite:
 
         @inproceedings{yao2025overcoming,
-          title = {Overcoming Lower-Level Constraints in Bilevel Optimization: A Novel Approach with Regularized Gap Functions},
+          title = {Overcoming Lower-Level Constraints in Bilevel Optimization: A Novel Approach with
+            Regularized Gap Functions},
           author = {Yao, Wei and Yin, Haian and Zeng, Shangzhi and Zhang, Jin},
           booktitle = {International Conference on Learning Representations}, year = {2025}}
     """
