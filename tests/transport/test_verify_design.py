@@ -63,6 +63,7 @@ FORGED: dict[str, tuple[Callable[[Design], Design], str]] = {
     "share": (of_follower(share=lambda d: 0.999 * d.follower.share), "shares"),
     "price": (of_follower(price=lambda d: d.follower.price + 0.1), "prices of built links"),
     "gap": (of_certificate(penalty_gap=0.5), "penalty gap"),
+    "distance": (of_certificate(distance=0.5), "||yF - y||"),
     "unsolved": (of_certificate(stationarity=np.nan), "lower level: stationarity"),
     "gamma": (lambda d: replace(d, gamma=np.nan), "gamma"),
 }

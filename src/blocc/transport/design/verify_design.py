@@ -202,8 +202,14 @@ class _Verifier:
         right = abs(gap - told.penalty_gap) <= allowed and not open_gap
         self._add("penalty gap", gap, told.penalty_gap, right, "too large" if open_gap else "")
         apart = c.certificate["distance"]
-        self._add("||yF - y||", apart, told.distance, abs(apart - told.distance) <= _SAME * (1.0 + told.distance))
+        near = _SAME * (1.0 + told.distance) + 4.0 * self._share_accuracy(scale)  # of yF and y, there and here
+        self._add("||yF - y||", apart, told.distance, abs(apart - told.distance) <= near)
         self._stationary(model, scale)
+
+    def _share_accuracy(self, scale: float) -> float:
+        """How far shares may be apart whose objectives agree: the entropy of w passengers curves by at least 4 w."""
+        demand = self.network.demand[self.network.demand > 0.0]
+        return float(np.sqrt(_SOLVED * 1e-2 * scale / (2.0 * np.min(demand)))) if len(demand) else 0.0
 
     def _flows(self, follower: Assignment) -> None:
         """Passengers and shares of the travellers' own answer."""

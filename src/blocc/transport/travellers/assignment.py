@@ -6,7 +6,9 @@ The flows of one origin are added up over its destinations (time and capacity se
     subject to  what arrives at a node  =  w y,      sum over the origins of q  <=  x,      q >= 0.
 
 Newton's system then falls into one small positive definite block for each origin, all factorised in one batch, and one
-Schur complement over the links, whose unknowns are the prices. Links of capacity 0 take no part: they are closed.
+Schur complement over the links, whose unknowns are the prices. Links of capacity 0 take no part: they are closed. Nor
+do links on which an origin's flow can only be 0, since nobody's destination lies behind them: without an interior
+their multipliers would grow without limit.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from jax.scipy.special import xlogy
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
 from blocc.inner.mehrotra import IterationState, Limits, Pairs, Products, corrected_direction, iterate, move
-from blocc.transport.travellers.graph import Graph, arrivals, cheapest, differences, usable
+from blocc.transport.travellers.graph import Graph, arrivals, cheapest, differences, needed, usable
 
 
 class AssignmentPoint(NamedTuple):
@@ -221,7 +223,9 @@ def solve_lower_level(
     # Nobody can fill a link beyond the whole demand; so much room is as good as any.
     capacity = jnp.minimum(capacity, 2.0 * jnp.sum(graph.demand) + 1.0)
     is_open = capacity > 0.0
-    nodes, links = usable(graph, is_open)
+    reached, passable = usable(graph, is_open)
+    nodes = needed(graph, reached, passable)
+    links = passable & nodes[:, graph.head]
     case = Case(graph, capacity, jnp.asarray(alternative), jnp.where(nodes, graph.demand, 0.0), is_open, nodes, links)
     first = _start(case)
     is_warm = jnp.any(warm.price > 0.0)
@@ -233,11 +237,24 @@ def solve_lower_level(
 
     ended = iterate(begin, step, partial(error_of, case), jnp.asarray(tolerance), LIMITS)
     # The shares that belong to the potentials exactly: tiny shares are then right in their own scale too.
-    share = jnp.where(nodes, jax.nn.sigmoid(alternative - ended.best.potential), 0.0)
+    share = jnp.where(case.demand > 0.0, jax.nn.sigmoid(alternative - ended.best.potential), 0.0)
     point = ended.best._replace(share=share)
     value, bound = values_of(case, point)
+    point = _completed(case, point, reached, passable)
     answer = _in_units(point, unit), unit * value, unit * bound
-    return LowerLevel(*answer, ended.best_error, ended.iteration, nodes, links)
+    return LowerLevel(*answer, ended.best_error, ended.iteration, reached, passable)
+
+
+def _completed(
+    case: Case, point: AssignmentPoint, reached: Bool[Array, "origins nodes"], passable: Bool[Array, "origins links"]
+) -> AssignmentPoint:
+    """With the multipliers of nodes and links that nobody needs: cheapest costs on from the other nodes."""
+    costs, aside = case.graph.time + point.price, passable & ~case.links
+    known = jnp.where(case.nodes, point.potential, jnp.inf)
+    beyond = cheapest(case.graph, costs, reached, aside, known)
+    potential = jnp.where(case.nodes, point.potential, beyond)
+    reduced = jnp.where(aside, costs - differences(case.graph, potential), point.reduced_cost)
+    return point._replace(potential=potential, reduced_cost=reduced)
 
 
 def _step(case: Case, point: AssignmentPoint) -> AssignmentPoint:

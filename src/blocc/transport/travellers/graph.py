@@ -117,13 +117,37 @@ def usable(
     return reached.T & ~home, links
 
 
+def needed(
+    graph: Graph, nodes: Bool[Array, "origins nodes"], links: Bool[Array, "origins links"]
+) -> Bool[Array, "origins nodes"]:
+    """Those of ``nodes`` from which ``links`` lead to somebody's destination, the destinations themselves among them.
+
+    A flow to any other node must be exactly 0, for nobody gets off there or beyond.
+    """
+    _, after = far_ends(graph)
+    ways = beside(links.T, False)[graph.out_of]
+
+    def spread(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        marked, _ = state
+        wider = marked | jnp.any(marked[after] & ways, axis=1)
+        return wider, (wider != marked).any()
+
+    destinations = (nodes & (jnp.asarray(graph.demand) > 0.0)).T
+    marked, _ = lax.while_loop(lambda state: state[1], spread, (destinations, jnp.asarray(True)))
+    return nodes & marked.T
+
+
 def cheapest(
     graph: Graph,
     costs: Float[AnyArray, "links"],
     nodes: Bool[Array, "origins nodes"],
     links: Bool[Array, "origins links"],
+    known: Float[Array, "origins nodes"] | None = None,
 ) -> Float[Array, "origins nodes"]:
-    """Cheapest cost from each origin to each node over ``links`` (Bellman and Ford); 0 outside ``nodes``."""
+    """Cheapest cost from each origin to each node over ``links`` (Bellman and Ford); 0 outside ``nodes``.
+
+    ``known`` holds upper limits to begin with, infinite where there is none; by default 0 at the origin alone.
+    """
     far = jnp.asarray(1e30)
     before, _ = far_ends(graph)
     step = beside(jnp.where(links, costs, far).T, far)[graph.into]
@@ -133,6 +157,6 @@ def cheapest(
         shorter = jnp.minimum(distance, jnp.min(distance[before] + step, axis=1))
         return shorter, (shorter < distance).any()
 
-    start = jnp.where(at_origin(graph).T, 0.0, far)
+    start = jnp.where(at_origin(graph).T, 0.0, far if known is None else jnp.minimum(known.T, far))
     distance, _ = lax.while_loop(lambda state: state[1], relax, (start, jnp.asarray(True)))
     return jnp.where(nodes, distance.T, 0.0)

@@ -319,7 +319,8 @@ class _Answer:
         rise = potential[:, streets.head] - potential[:, streets.tail]
         reduced = np.where(links, np.maximum(travellers.time + price - rise, 0.0), 1.0)
         alternative = travellers.at_nodes(self.alternative)
-        share, taken = np.where(reached, expit(alternative - potential), 0.0), np.zeros_like(potential)
+        somebody = reached & (self.market.demand > 0.0)
+        share, taken = np.where(somebody, expit(alternative - potential), 0.0), np.zeros_like(potential)
         flow = np.zeros(reduced.shape)
         if found is not None:
             change = self._change(found.offset, found.bushes.temperature)
