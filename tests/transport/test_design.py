@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,6 +22,7 @@ from blocc.transport.design.design_network import design_network
 from blocc.transport.design.design_result import Design
 from blocc.transport.design.model import DesignModel
 from blocc.transport.network.files import read_network
+from blocc.transport.network.generators import city_network
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.flows import market_flows
 from blocc.transport.travellers.graph import graph_of
@@ -229,6 +231,28 @@ def test_time_limit_keeps_the_best_so_far(seville: Designer) -> None:
     assert not design.success
     assert np.isfinite(design.utility)
     assert design.utility >= 0
+
+
+def test_a_run_that_is_stopped_early_answers_with_what_it_had_shown() -> None:
+    shown: list[float] = []
+
+    def late(state: Any) -> bool:
+        shown.append(-state.row.upper_value)
+        return bool(state.row.gamma >= 3.0)
+
+    design = design_network(city_network(10, 40, 150, seed=1), starts=1, engine="paths", callback=late)
+    assert design.status is Status.STOPPED
+    assert max(shown) > 0.0
+    assert design.utility > 0.9 * max(shown)
+    assert design.lower_level_error < 1e-6
+
+
+def test_sigterm_is_heeded_like_ctrl_c() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    design = design_network(three_nodes(), starts=5, callback=lambda state: signal.raise_signal(signal.SIGTERM))
+    assert design.status is Status.INTERRUPTED
+    assert len(design.starts) == 1
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 # --- the run itself ------------------------------------------------------------------------------------------------

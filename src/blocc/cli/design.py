@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from blocc.cli.common import EXIT_CODES, Checkpoint, Quiet, Resume, parse_number, parse_numbers, present
+from blocc.cli.common import EXIT_CODES, Checkpoint, Quiet, Resume, check_folder, parse_number, parse_numbers, present
 from blocc.cli.network import NetworkSource
 from blocc.cli.scenarios import Scenarios, run_scenarios
 from blocc.errors import OptionError
@@ -69,9 +69,10 @@ def design_command(
 ) -> None:
     """Choose which links to build, and how large, when travellers choose freely.
 
-    Ctrl-C keeps the best design so far. The exit code says how it ended; blocc --help lists them. With scenarios,
-    every design has a folder of its own in --out, and the same command goes on after a kill.
+    Ctrl-C or SIGTERM keeps the best design so far. The exit code says how it ended; blocc --help lists them. With
+    scenarios, every design has a folder of its own in --out, and the same command goes on after a kill.
     """
+    check_folder(out)
     network, options = source.read(), arguments.options
     if not quiet and arguments.existing_capacity is None:  # what exists need not be paid for
         for doubt in doubts(network):

@@ -43,7 +43,8 @@ def read_road_network(
     if not isinstance(source, (str, PathLike)):
         raise OptionError(f"source must be a built-in name or a path, got {type(source).__name__}")
     if demand_omx is None and (matrix is not None or mapping is not None):
-        raise OptionError("matrix and mapping choose arrays of an OMX file: give demand_omx too")
+        given = "matrix" if matrix is not None else "mapping"
+        raise OptionError(f"{given} chooses an array of an OMX file: give demand_omx too")
     more: dict[str, Any] = {"default_bpr": default_bpr, "drop_unreachable": drop_unreachable}
     is_built_in = isinstance(source, str) and source in BUILT_IN
     path = Path(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -65,8 +66,8 @@ def design_network(
     many random ``starts`` are tried, with which ``seed``; limits by ``budget``, ``symmetric``, ``max_capacity``,
     ``min_capacity`` and ``existing_capacity``; the ``method`` or ``preset``; the ``engine``; the ``tolerance`` of the
     certificate; ``time_limit`` and ``max_iterations``. A time limit counts from the first evaluation, without
-    compilation. After it, or after Ctrl-C, the best design so far is solved exactly once more and returned. A design
-    that would not fit into memory is refused before it begins.
+    compilation. After it, or after Ctrl-C or SIGTERM, the best design so far is solved exactly once more and returned.
+    A design that would not fit into memory is refused before it begins.
 
     :param x0: the capacities of a single start, in place of random ones; where they keep the limits, the design is no
         worse
@@ -107,7 +108,7 @@ def design_network(
         run = _Run(model or DesignModel(network, settings.engine), problem, limits, settings, monitor)
         if computing.name != "serial" and start is None:
             run.elsewhere(computing)
-        with interruptible(monitor.request):
+        with interruptible(monitor.request, signal.SIGTERM):
             design = run.all(start)
     return log_answer(replace(design, message=design.message + recording.remark()), f"utility {design.utility:.10g}")
 
@@ -294,6 +295,8 @@ class _Run:
         capacity, found = search.state.best, search.answer()
         certificate, relative = certify(self.model, capacity, found, gain)
         status, message = self._judge(certificate, relative, found, stopped)
+        if stopped is not None and search.is_idle:
+            message = "Stopped early; nothing met on the way is certified to earn more than no new capacity at all."
         graph, existing = self.model.graph, self.limits.existing
         penalised_alternative = graph.alternative + graph.revenue / self.gamma
         follower = assignment(self.model, found.follower, capacity, graph.alternative, existing)

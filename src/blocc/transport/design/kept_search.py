@@ -15,7 +15,8 @@ import numpy as np
 from blocc.outer.monitor import Monitor
 from blocc.resume.recorded import RecordedMonitor
 from blocc.transport.design.design_result import WhatIf
-from blocc.transport.design.search import WHAT_IF, Search, SearchState
+from blocc.transport.design.search import WHAT_IF, Search
+from blocc.transport.design.search_state import SearchState
 
 #: Rows of the table that shows what other gammas would have given: those of the homotopy, and the last one.
 _MOST_ROWS = len(WHAT_IF) + 1

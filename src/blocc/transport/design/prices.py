@@ -133,7 +133,8 @@ class PriceProblem:
     ceiling: float  #: the largest price
     group: Int[NDArray, "links"]  #: links of one group are opened and closed together
     forced: Bool[NDArray, "links"]  #: links that are there even where they are not open: no more than they must be
-    observe: Callable[[PricePenalty], None] = lambda found: None  #: called with every evaluation that improves
+    #: Called with every evaluation that improves: the prices, which links are open, and what was found.
+    observe: Callable[[Float[NDArray, "links"], Bool[NDArray, "links"], PricePenalty], None] = lambda *found: None
     first_step: float = np.inf  #: no price changes by more in the first step, which else is the whole gradient
 
 
@@ -157,7 +158,7 @@ def descend(problem: PriceProblem, prices: Float[NDArray, "links"], is_open: Boo
         value = float(ahead.value)
         if value < least:
             least, where, found = value, trial, ahead
-            problem.observe(ahead)
+            problem.observe(trial, is_open, ahead)
         return value, unit * np.asarray(ahead.gradient)[free]
 
     unit, start = 1.0, np.clip(prices[free], 0.0, problem.ceiling)

@@ -1,6 +1,6 @@
 """From one start to one design: the homotopy in prices, polishing, sharpening, and limits on the capacities.
 
-A search is a row of stages. Between two of them its whole state is plain data (:class:`SearchState`), so that it can be
+A search is a row of stages. Between two of them its whole state is plain data (``search_state.py``), so that it can be
 kept, and another run can go on from there.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,7 @@ from blocc.result import HistoryRow
 from blocc.transport.design.capacity_descent import LEVELS, descend_built, evaluate, worth_of_money
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.design_result import WhatIf
-from blocc.transport.design.limited_prices import LimitedPrices, LimitMultipliers
+from blocc.transport.design.limited_prices import LimitedPrices
 from blocc.transport.design.model import CapacityPenalty, DesignModel
 from blocc.transport.design.prices import (
     FINEST,
@@ -32,6 +31,7 @@ from blocc.transport.design.prices import (
     polish,
     temperature_of,
 )
+from blocc.transport.design.search_state import SearchState
 
 #: gammas of the homotopy whose designs are solved exactly, for the table of what another gamma would have given.
 WHAT_IF = (2.0, 4.5, 10.0, 100.0, 1e3)
@@ -59,39 +59,6 @@ SAVING = 1e-8
 Stage = Callable[[], bool | None]
 
 
-@dataclass
-class SearchState:
-    """Where a search stands between two stages."""
-
-    is_open: Bool[NDArray, "links"]  #: links that the descent in prices may use
-    first_prices: Float[NDArray, "links"]  #: where it began
-    early_prices: Float[NDArray, "links"]  #: of the first polishing, before the limits are drawn in
-    early_open: Bool[NDArray, "links"]
-    prices: Float[NDArray, "links"]
-    multipliers: LimitMultipliers  #: of the limits, at these prices
-    flow: Float[NDArray, "links"]  #: the follower's, at these prices; later the capacities
-    penalised_flow: Float[NDArray, "links"]
-    provisional: Float[NDArray, "links"]  #: the best capacities of the descent in prices, without an exact answer
-    widest: Float[NDArray, "links"]  #: the flows of the design without limits
-    best: Float[NDArray, "links"]  #: the best capacities so far, judged by exact answers of the travellers
-    score: float = -np.inf  #: of the best capacities
-    solution: CapacityPenalty | None = None  #: both answers at the best capacities, as they were judged
-    provisional_utility: float = -np.inf
-    is_followed: bool = False  #: whether prices change by small steps, from the design without limits
-    evaluations: int = 0
-    stage: int = 0  #: stages done
-    what_if: list[WhatIf] = field(default_factory=list)
-    seconds: float = 0.0  #: spent so far, without compiling
-
-    @classmethod
-    def initial(cls, limits: CapacitySet) -> SearchState:
-        """Nothing found yet."""
-        zero = np.zeros(limits.size)
-        multipliers = LimitMultipliers.none(limits.size)
-        allowed = limits.limit > 0.0
-        return cls(allowed, zero, zero, allowed, zero, multipliers, zero, zero, limits.least, zero, limits.least)
-
-
 class Search:
     """One start's way to its design, and the best capacities met on it."""
 
@@ -102,6 +69,7 @@ class Search:
         self.wider = limits.without_ceilings()
         self.fixed = fixed  #: whether gamma is the user's: then F_gamma is what counts, otherwise the exact utility
         self.state = SearchState.initial(limits)
+        self._met: tuple[Float[NDArray, "links"], Bool[NDArray, "links"]] | None = None  #: prices of ``provisional``
         # Ten descents before a polishing gives up suit a metro; on large networks every descent is costly.
         links = model.network.n_links
         self.max_failures, self.max_moves = (10, 100) if links <= 150 else (3, 4) if links <= LARGEST_NOTED else (1, 1)
@@ -339,11 +307,28 @@ class Search:
             self.state.score, self.state.best, self.state.solution = self._score(found), capacity, solution
 
     def settle(self) -> None:
-        """Judge what a run that was stopped had in hand."""
-        if self.state.provisional_utility > self.state.score:
-            near = self.model.near(self.state.prices, self.gamma)
-            found = evaluate(self.model, self.limits, self.state.provisional, self.gamma, near)
-            self._adopt(self.state.provisional, found, found)
+        """Judge what a run that was stopped had in hand.
+
+        Smooth flows share many nearly cheapest paths, and their exact answer can take a minute. At the same prices, but
+        the lowest temperature, flows fill their own cheapest paths: with those as capacities the prices are about the
+        travellers' own, and the exact answer is next to known.
+        """
+        if self.state.provisional_utility <= self.state.score:
+            return
+        prices, is_open = self._met or (self.state.prices, self.state.is_open)
+        near, capacity = self.model.near(prices, self.gamma), self.state.provisional
+        if near is not None:  # an engine that begins with prices
+            is_open, temperature = is_open | (self.limits.least > 0.0), FINEST[-1] * self.model.time_unit
+            sharp = self.model.prices(prices, self.gamma, is_open, temperature, self.limits.cost)
+            capacity = self._carrying(np.where(is_open, np.asarray(sharp.follower.flow), 0.0))
+        found = evaluate(self.model, self.limits, capacity, self.gamma, near)
+        self._adopt(capacity, found, found)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether something was met on the way that seemed to earn more than nothing, but nothing is certified to."""
+        nothing = np.array_equal(self.state.best, self.limits.least)
+        return nothing and self.state.provisional_utility > self.state.score
 
     def answer(self) -> CapacityPenalty:
         """Both answers at the best capacities, solved once more only where they were judged at another gamma."""
@@ -352,7 +337,9 @@ class Search:
         return self.state.solution
 
     # --- history ----------------------------------------------------------------------------------------------------
-    def _observe_prices(self, gamma: float, found: PricePenalty) -> None:
+    def _observe_prices(
+        self, gamma: float, prices: Float[NDArray, "links"], is_open: Bool[NDArray, "links"], found: PricePenalty
+    ) -> None:
         cost, graph = self.model.network.cost, self.model.graph
         sides = (found.follower, found.penalised)
         earned = [float(np.sum(graph.demand * graph.revenue * side.share)) for side in sides]
@@ -364,6 +351,7 @@ class Search:
         utility = left * earned[0] - float(cost @ capacity) + self.limits.refund
         if utility > self.state.provisional_utility:
             self.state.provisional_utility, self.state.provisional = utility, capacity
+            self._met = prices, is_open
         self._append(
             flow,
             found,

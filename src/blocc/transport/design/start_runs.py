@@ -18,7 +18,7 @@ from blocc.transport.design.forecast import check_memory
 from blocc.transport.design.model import DesignModel
 from blocc.transport.design.options import DesignOptions
 from blocc.transport.design.scenario import network_digest
-from blocc.transport.design.search import SearchState
+from blocc.transport.design.search_state import SearchState
 from blocc.transport.network.network import TransportNetwork
 
 

@@ -43,7 +43,8 @@ def read_network(
     if name is not None and (not isinstance(name, str) or not name.strip()):
         raise OptionError(f"name must be a text that is not empty, got {name!r}")
     if demand_omx is None and (matrix is not None or mapping is not None):
-        raise OptionError("matrix and mapping choose arrays of an OMX file: give demand_omx too")
+        given = "matrix" if matrix is not None else "mapping"
+        raise OptionError(f"{given} chooses an array of an OMX file: give demand_omx too")
     try:
         raw = read_raw(source)
         raw.name = name or raw.name
