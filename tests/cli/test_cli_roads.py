@@ -164,6 +164,24 @@ def test_a_stopped_run_is_resumed(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_return_the_best_so_far(number: signal.Signals) -> None:
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}[number]
+    before = signal.signal(number, usual)  # tests that run in the background have SIGINT ignored
+    try:
+        _stopped_by(number)
+    finally:
+        signal.signal(number, before)
+
+
+def test_sigterm_is_heeded_where_ctrl_c_is_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        _stopped_by(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _stopped_by(number: signal.Signals) -> None:
     seen: list[Step] = []
 
     def press(step: Step) -> None:

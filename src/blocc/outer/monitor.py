@@ -176,7 +176,8 @@ def interruptible(request: StopRequest, *others: signal.Signals) -> Iterator[Non
     """Turn the first Ctrl-C into an orderly stop at the next evaluation; the second one interrupts as usual.
 
     Inside compiled code and JAX's own callbacks a KeyboardInterrupt can be swallowed, a flag cannot. Only Python's
-    default handler is replaced, only in the main thread, and it is put back at the end.
+    default handlers are replaced, each by itself (in the background SIGINT is ignored, SIGTERM is not), only in the main
+    thread, and they are put back at the end.
 
     :param others: further signals that are heeded alike, such as SIGTERM
     """
@@ -184,8 +185,7 @@ def interruptible(request: StopRequest, *others: signal.Signals) -> Iterator[Non
         signal.SIGINT: signal.default_int_handler,
         **dict.fromkeys(others, signal.SIG_DFL),
     }
-    in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
 
