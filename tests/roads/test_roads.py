@@ -15,7 +15,7 @@ from blocc.errors import BloccError, OptionError
 from blocc.result import Status
 from blocc.roads import RoadNetwork, assign, expand_network, read_road_network, second_best_tolls
 from blocc.roads.expansion import Expansion
-from blocc.roads.leader import Leader, Question
+from blocc.roads.leader import Leader, Question, largest_price
 from blocc.roads.tolls import Tolling
 
 #: The ten candidate links of the continuous network design problem on Sioux Falls, and their costs.
@@ -193,6 +193,11 @@ def test_a_budget_is_kept_and_spent(variant: RoadNetwork) -> None:
     assert 0.999 <= design.cost <= 1.0 + 1e-9
     assert design.bound is not None
     assert design.bound < design.objective < 85.0
+
+
+def test_the_price_of_money_is_finite_where_widening_costs_nothing_at_first() -> None:
+    assert largest_price(np.array([-3.0, -1e9]), np.array([2.0, 0.0])) == 1.5
+    assert largest_price(np.array([-3.0, -1e9]), np.array([0.0, 0.0])) == 1.0
 
 
 @pytest.mark.parametrize(("exponent", "budget"), [(1.0, None), ([1.5, 2.5], None), (1.0, 0.3), ([1.5, 2.5], 0.1)])

@@ -282,7 +282,7 @@ NET = """<NUMBER OF ZONES> 3
 \t4\t3\t9000\t2\t4\t0.15\t4\t0\t0\t1;
 """
 TRIPS = """<NUMBER OF ZONES> 3
-<TOTAL OD FLOW> 60.0
+<TOTAL OD FLOW> 60.5
 <END OF METADATA>
 
 
@@ -335,6 +335,14 @@ def test_tntp_paths_do_not_pass_zones(tmp_path: Path) -> None:
     assert read_network(open_to_all, rules=RULES).free_flow_times == pytest.approx([1, 2, 5, 4])
 
 
+def test_tntp_trips_may_follow_their_origin_and_are_added_up(tmp_path: Path) -> None:
+    one_line = TRIPS.replace("Origin \t1\n    1 :     5.0;", "Origin 1  1 : 5.0;").replace("60.5", "70")
+    network = read_network(tntp(tmp_path, trips=one_line), rules=RULES)
+    assert network.demand.tolist() == [10, 20, 10, 15.5]
+    (said,) = [line for line in network.assumptions if "TOTAL OD FLOW" in line]
+    assert said == "Cross_trips.tntp: <TOTAL OD FLOW> says 70, but the trips add up to 60.5."
+
+
 def test_tntp_factors_are_named(tmp_path: Path) -> None:
     path = tntp(tmp_path, net="<TOLL FACTOR> 0.02\n<DISTANCE FACTOR> 0\n" + NET)
     told = [line for line in read_network(path, rules=RULES).assumptions if "FACTOR" in line]
@@ -368,6 +376,7 @@ def test_tntp_without_coordinates_stands_on_a_circle(tmp_path: Path) -> None:
         ),
         ({"net": NET.replace("9000\t3\t6", "9000\t3\t-6")}, "Cross_net.tntp line 12: time '-6' is below 0"),
         ({"net": NET.replace("LINKS> 6", "LINKS> 7")}, "<NUMBER OF LINKS> says 7, but there are 6"),
+        ({"net": NET.replace("NODE> 4", "NODE> four")}, "<FIRST THRU NODE> must be the number of a node, got 'four'"),
         ({"net": NET.replace("NODES> 4", "NODES> 99999999999")}, "more than 2,000,000 rows"),
         ({"net": NET[: NET.index("\t4\t3")].replace("LINKS> 6", "LINKS> 5")}, "destination '3' cannot be reached"),
         ({"trips": None}, "has no demand: expected Cross_trips.tntp beside Cross_net.tntp"),

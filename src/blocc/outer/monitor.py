@@ -176,8 +176,8 @@ def interruptible(request: StopRequest, *others: signal.Signals) -> Iterator[Non
     """Turn the first Ctrl-C into an orderly stop at the next evaluation; the second one interrupts as usual.
 
     Inside compiled code and JAX's own callbacks a KeyboardInterrupt can be swallowed, a flag cannot. Only Python's
-    default handlers are replaced, each by itself (in the background SIGINT is ignored, SIGTERM is not), only in the main
-    thread, and they are put back at the end.
+    default handlers are replaced, each by itself (in the background SIGINT is ignored, SIGTERM is not), only in the
+    main thread, and they are put back at the end.
 
     :param others: further signals that are heeded alike, such as SIGTERM
     """

@@ -188,8 +188,7 @@ class Leader:
         def lifted(price: float) -> float:
             return convex_bound(value + price * (spent - budget.limit), slope + price * rate, x, question)
 
-        steepest = float(np.max(np.abs(slope) / np.maximum(np.abs(rate), 1e-300), initial=1.0))
-        best = minimize_scalar(lambda price: -lifted(price), bounds=(0.0, steepest), method="bounded")
+        best = minimize_scalar(lambda price: -lifted(price), bounds=(0.0, largest_price(slope, rate)), method="bounded")
         return max(plain, lifted(float(best.x)))
 
     def exact(self, x: Float[NDArray, "n"], gap: float = GAP) -> Reached:
@@ -293,6 +292,15 @@ def within(x: Float[NDArray, "n"], question: Question, budget: Budget | None) ->
         at = question.lower + middle * (x - question.lower)
         low, high = (middle, high) if budget.over(at) <= 0.0 else (low, middle)
     return question.lower + low * (x - question.lower)
+
+
+def largest_price(slope: Float[NDArray, "n"], rate: Float[NDArray, "n"]) -> float:
+    """A price of money beyond which no slope points upwards; those of decisions that hardly cost anything are left out.
+
+    Whatever the price, it proves a bound: this only says where to look for the best.
+    """
+    costly = np.abs(rate) > 1e-12 * np.max(np.abs(rate), initial=0.0)
+    return float(np.max(np.abs(slope[costly]) / np.abs(rate[costly]), initial=1.0))
 
 
 def convex_bound(value: float, slope: Float[NDArray, "n"], x: Float[NDArray, "n"], question: Question) -> float:

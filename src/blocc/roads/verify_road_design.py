@@ -21,7 +21,7 @@ from blocc.result import Status
 from blocc.roads.assign import RoadAssignment, assign, check_network
 from blocc.roads.equilibrium import PathFlows
 from blocc.roads.expansion import Expansion
-from blocc.roads.leader import Budget, Leader, Question, within
+from blocc.roads.leader import Budget, Leader, Question, largest_price, within
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_design import RoadDesign
 from blocc.roads.road_options import check_positive, chosen_links, per_candidate
@@ -253,10 +253,9 @@ class _Verifier:
         spent = float(self.cost @ x**self.exponent)
         rate = self.exponent * self.cost * x ** (self.exponent - 1.0)
         left = spent - self.budget.limit
-        steepest = float(np.max(np.abs(slope) / np.maximum(np.abs(rate), 1e-300), initial=1.0))
         best = minimize_scalar(
             lambda price: -over_box(value + price * left, slope + price * rate),
-            bounds=(0.0, steepest),
+            bounds=(0.0, largest_price(slope, rate)),
             method="bounded",
         )
         return max(over_box(value, slope), -float(best.fun))

@@ -35,8 +35,11 @@ MORE_COLUMNS = ("b", "power", "speed", "toll", "link type")
 #: Metadata that would change what a link costs.
 FACTORS = ("TOLL FACTOR", "DISTANCE FACTOR")
 
+#: Totals in metadata are rounded to this share.
+_ROUNDED = 1e-3
+
 _TAG = re.compile(r"<([^>]*)>(.*)")
-_ORIGIN = re.compile(r"origin\b\s*(.*)", flags=re.IGNORECASE)
+_ORIGIN = re.compile(r"origin\b[\s:]*([^\s;:]*)[\s;:]*(.*)", flags=re.IGNORECASE)
 
 
 def read_tntp(net: Path) -> RawNetwork:
@@ -51,6 +54,10 @@ def read_tntp(net: Path) -> RawNetwork:
         nodes = _circle(net, tags, links)
         assumptions.append(f"{INVENTED}, on a circle in the order of the numbers, since there is no {node.name}.")
     first = _count(tags, "FIRST THRU NODE") or 0
+    if tags.get("FIRST THRU NODE") and _count(tags, "FIRST THRU NODE") is None:
+        raise ProblemError(
+            f"{net.name}: <FIRST THRU NODE> must be the number of a node, got {tags['FIRST THRU NODE']!r}"
+        )
     if first > 1:
         nodes = [{**row, "through": not _is_below(row["id"], first)} for row in nodes]
         closed = sum(not row["through"] for row in nodes)
@@ -165,13 +172,15 @@ def _trips(path: Path, name: str) -> Demand:
     complaints = Complaints(name)
     rows: list[Row] = []
     origin: str | None = None
+    promised: float | None = None
     for place, text in _lines(path):
-        if _tag(text) is not None:
+        tag = _tag(text)
+        if tag is not None:
+            promised = finite(tag[1]) if tag[0] == "TOTAL OD FLOW" else promised
             continue
         match = _ORIGIN.match(text)
-        if match:
-            origin = match[1].strip(" \t;:")
-            continue
+        if match:  # trips may follow in the same line
+            origin, text = match[1], match[2]
         for entry in text.split(";"):
             destination, colon, flow = entry.partition(":")
             if not entry.strip():
@@ -185,4 +194,7 @@ def _trips(path: Path, name: str) -> Demand:
                 rows.append(trips)
         check_rows(len(rows), path.name)
     complaints.raise_if_any()
-    return Demand(rows)
+    total = sum(finite(row["demand"]) or 0.0 for row in rows)
+    if promised is None or abs(total - promised) <= _ROUNDED * max(total, promised):
+        return Demand(rows)
+    return Demand(rows, (f"{path.name}: <TOTAL OD FLOW> says {promised:.6g}, but the trips add up to {total:.6g}.",))
