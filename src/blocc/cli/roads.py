@@ -127,12 +127,13 @@ def toll_command(
     *,
     source: RoadSource,
     candidates: Annotated[str | None, typer.Option(help=_CANDIDATES.format("max_toll"))] = None,
-    max_toll: Annotated[str | None, typer.Option(help=f"The most that a link may charge: {_EACH}")] = None,
+    max_toll: Annotated[str | None, typer.Option(help=f"The most to add to a link's own toll: {_EACH}")] = None,
     search: SearchArguments,
     output: OutputArguments,
 ) -> None:
     """Choose tolls on some links, so that drivers, who pay them on top of their time, lose least time in all.
 
+    Tolls that the network has stay; what is chosen is added to them, and the tolls shown are the sums.
     Ctrl-C keeps the best answer so far. The exit code says how it ended; blocc --help lists them.
     """
     check_folder(output.out)

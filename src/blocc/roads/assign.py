@@ -138,7 +138,7 @@ def assign(
         return request.reason is not None
 
     paths = None if warm is None else warm.paths
-    waiting, over = np.zeros(network.n_links), 0.0
+    waiting, over, proven = np.zeros(network.n_links), 0.0, False
     with interruptible(request):
         if limit is None:
             found = assign_paths(network.streets, network.pairs, costs, gap=relative_gap, warm=paths, stop=stop)
@@ -147,8 +147,9 @@ def assign(
             queued = assign_capacitated(
                 network.streets, network.pairs, costs, most, gap=relative_gap, warm=paths, stop=stop
             )
-            found, waiting, over = queued.equilibrium, queued.price, max(queued.violation, queued.complementarity)
-    status, message = _judged(found, relative_gap, request.reason, over)
+            found, waiting, proven = queued.equilibrium, queued.price, queued.is_impossible
+            over = queued.violation if proven else max(queued.violation, queued.complementarity)
+    status, message = _judged(found, relative_gap, request.reason, over, proven)
     answer = road_assignment(network, found, costs, room, tolls)
     return replace(
         answer,
@@ -171,9 +172,13 @@ def _limits(network: RoadNetwork, limit: Any) -> Float[NDArray, "links"]:
     return most
 
 
-def _judged(found: Equilibrium, wanted: float, stopped: StopReason | None, over: float) -> tuple[Status, str]:
+def _judged(
+    found: Equilibrium, wanted: float, stopped: StopReason | None, over: float, proven: bool
+) -> tuple[Status, str]:
+    if proven:
+        return Status.INFEASIBLE, f"No flows keep the limits (proven): a link is over its own by {100.0 * over:.2g}%."
     if over > 1e-6 and stopped is None:
-        return Status.INFEASIBLE, f"The limits cannot be kept: a link is over its own by {100.0 * over:.2g}%."
+        return Status.STALLED, f"Waiting times did not settle: limits or queues are off by {100.0 * over:.2g}%."
     if found.relative_gap <= wanted:
         return Status.CONVERGED, f"No driver has a cheaper path: relative gap {found.relative_gap:.1e}."
     if stopped is not None:

@@ -96,12 +96,15 @@ def second_best_tolls(
 ) -> RoadDesign:
     """Choose tolls on some links so that drivers, who pay them on top of their time, lose least time in all.
 
-    Tolls are transfers: only time counts. The bound is the system optimum, which tolls on all links reach. ``options``
-    are those of :func:`expand_network`; the first of the ``starts`` is at the tolls that would be right if all links
-    were tolled, the next at none, the others are random.
+    Tolls are transfers: only time counts. Tolls that the network has stay, and what is chosen comes on top of them: the
+    ``toll`` of the answer is the sum, which drivers pay. The bound is the system optimum. Tolls on all links reach it
+    where the network has none of its own; otherwise its own may be too high already, and the gap says what is left.
+    ``options`` are those of :func:`expand_network`; the first of the ``starts`` is at what the network's own tolls lack
+    of those that would be right if all links were tolled, the next at none, the others are random.
 
     :param candidates: links that may be tolled, by their ``link_ids``, or True and False for every link; None: all
-    :param max_toll: the most that each may charge, in units of time; None: three times the largest marginal cost toll
+    :param max_toll: the most that may be added to each link's own toll, in units of time; None: three times the largest
+        marginal cost toll
     """
     began = time.perf_counter()
     check_network(network)
@@ -114,7 +117,7 @@ def second_best_tolls(
         right = network.bpr(factor=1.0 + network.power).at(optimum.flow) - network.travel_times(optimum.flow)
         upper = np.full(len(chosen), 3.0 * float(right.max()) + 1e-12) if most is None else most
         question = Tolling(network, chosen, np.zeros(len(chosen)), upper)
-        first = [np.minimum(right[chosen], upper), *_starts(question, told)][: told.starts]
+        first = [np.clip((right - network.toll)[chosen], 0.0, upper), *_starts(question, told)][: told.starts]
         found, remark = searched(question, first, None, told, request, is_convex=False)
     found.bound = optimum.total_travel_time * (1.0 - optimum.relative_gap)
     assert found.best is not None

@@ -1,7 +1,7 @@
 """Second-best tolls: tolls on some links only, chosen so that drivers who pay them lose least time.
 
 Tolls are transfers: the leader counts travel time alone. The system optimum bounds it from below, and tolls on all
-links reach it.
+links reach it where the network has none of its own.
 """
 
 from __future__ import annotations
