@@ -76,6 +76,7 @@ class MethodRun:
         self.last: Iterate = self.flat.x_set.interior_flat(), self.flat.y_set.interior_flat()
         self.iterations = 0
         self.calls = 0  #: how often the method has differentiated the lower level
+        self._asked: np.ndarray | None = None  #: where it did so last
         self.numbers: dict[str, float] = {}
         self.diverged = False
         self.trouble = ""  #: why the method could not go on
@@ -109,9 +110,10 @@ class MethodRun:
 
     def ask(self, x: Float[NDArray, "n_x"]) -> InnerSolution:
         """The exact answer of the lower level, for a method that moves by it: every inner iteration is a call."""
-        known = self._answer is not None and np.array_equal(self._answer[0], x)
         found = self.follower(x)
-        self.calls += 0 if known else int(found.iterations)
+        if self._asked is None or not np.array_equal(self._asked, x):
+            self.calls += int(found.iterations)
+        self._asked = np.array(x)
         return found
 
     def follower(self, x: Float[NDArray, "n_x"]) -> InnerSolution:

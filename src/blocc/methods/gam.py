@@ -143,7 +143,8 @@ class Gam(Method):
         for k in range(run.iterations, run.options.max_iterations):
             run.monitor.check_time()
             run.monitor.keep("gam", GamState(x, epsilon, k, run.calls, run.last))
-            answer = run.ask(x)
+            # A search ends where it has asked last, also in a run that was continued from a file.
+            answer = run.follower(x) if k and self.count("search") else run.ask(x)
             y = np.asarray(answer.y)
             run.iterations = k + 1
             step = float(np.linalg.norm(x - run.last[0]))
