@@ -131,7 +131,8 @@ def test_folder_that_cannot_be_made(tmp_path: Path, quick: list[Design]) -> None
     (tmp_path / "file").write_text("in the way")
     outcome = blocc("design", "three", "--starts", 1, "--out", tmp_path / "file" / "below")
     assert outcome.exit_code == 2
-    assert "cannot write the design" in outcome.stderr
+    assert "--out must be a folder" in outcome.stderr
+    assert quick == []  # before any work
 
 
 # --- what it prints ------------------------------------------------------------------------------------------------
