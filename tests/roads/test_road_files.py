@@ -163,6 +163,39 @@ def test_a_document_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (again.link_ids, again.assumptions) == (network.link_ids, network.assumptions)
 
 
+def test_the_heading_of_a_tntp_file_tells_the_order_of_its_columns(tmp_path: Path) -> None:
+    usual = read_road_network(tntp(tmp_path))
+    heading, rows = NET[NET.index("~") :].splitlines()[0], NET[NET.index("~") :].splitlines()[1:]
+    order = [1, 0, 4, 2, 3, 8, 5, 6, 7, 9]
+    turned = [" ".join(np.array(row.split()[:-1])[order]) + " ;" for row in rows]
+    words = (
+        "~ Term node\tInit node\tFree Flow Time (min)\tCapacity (veh/h)\tLength\tToll\tB\tPower\tSpeed limit\tType ;"
+    )
+    other = NET[: NET.index("~")] + "\n".join([words, *turned]) + "\n"
+    read = read_road_network(tntp(tmp_path, net=other))
+    for name in ("tail", "head", "capacity", "free_flow_time", "b", "power", "toll", "length"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(usual, name), err_msg=name)
+    for known in (
+        "~ \tInit node \tTerm node \tCapacity \tLength \tFree Flow Time \tB\tPower\tSpeed limit \tToll \tType\t;",
+        "~ init_node term_node capacity length free_flow_time b power speed toll link_type ;",
+        "~ Tail Head Capacity (veh/h) Length (ft) Free Flow Time (min) B Power Speed (ft/min) Toll Type",
+        "~ made from a map of the town, with capacity and length to be checked in the field",
+        "~ init term capacity length fft b power speed toll type lanes",
+    ):
+        again = read_road_network(tntp(tmp_path, net=NET.replace(heading, known)))
+        np.testing.assert_array_equal(again.capacity, usual.capacity, err_msg=known)
+
+
+@pytest.mark.parametrize(
+    "tag", ["<NUMBER_OF_LINKS> 5", "<Number of  Links>: 5", "< NUMBER OF LINKS >\t5\t~ of them", "<NUMBER OF LINKS>5;"]
+)
+def test_names_of_metadata_are_spaced_in_many_ways(tmp_path: Path, tag: str) -> None:
+    odd = NET.replace("<NUMBER OF LINKS> 5", tag).replace("<FIRST THRU NODE> 3", "<First through node> 3")
+    assert read_road_network(tntp(tmp_path, net=odd)).through.tolist() == [False, False, True, True]
+    with pytest.raises(BloccError, match="NUMBER OF LINKS> says 6, but there are 5"):
+        read_road_network(tntp(tmp_path, net=odd.replace(tag, tag.replace("5", "6"))))
+
+
 # --- what is refused -----------------------------------------------------------------------------------------------
 def replaced(text: str, *pairs: tuple[str, str]) -> str:
     for old, new in pairs:
@@ -216,6 +249,22 @@ BAD: list[tuple[Make, str]] = [
     (
         lambda folder: tntp(folder, net=replaced(NET, ("3 4 10", "3 4 1e-90"))),
         r"line 8: capacity .* raised to this power",
+    ),
+    (
+        lambda folder: tntp(folder, net=replaced(NET, ("capacity length", "length room"))),
+        r"town_net.tntp line 6: the columns .* are neither in the format's order nor understood",
+    ),
+    (
+        lambda folder: tntp(folder, net=replaced(NET, ("capacity length", "length capacity lanes"))),
+        r"town_net.tntp line 6: the columns .* are neither",
+    ),
+    (
+        lambda folder: tntp(folder, net=replaced(NET, ("init term", "term init"), ("toll type", "toll"))),
+        r"town_net.tntp line 7: has 10 figures, but the heading names 9 columns",
+    ),
+    (
+        lambda folder: tntp(folder, net=replaced(NET, ("LINKS> 5", "LINKS> five"))),
+        r"LINKS> must be a count, got 'five'",
     ),
     (lambda folder: tntp(folder, trips=TRIPS + "9 : 4.0;\n"), r"town_trips.tntp line 5: destination '9' is not"),
     (lambda folder: tntp(folder, trips=TRIPS.replace("4.0", "inf")), r"town_trips.tntp line 4: demand 'inf'"),

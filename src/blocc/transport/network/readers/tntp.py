@@ -4,7 +4,8 @@
 without it the nodes are placed on a circle, in the order of their numbers. Zones are the nodes with the lowest numbers.
 
 ``<FIRST THRU NODE>`` is the lowest number of a node that paths may pass. Free flow times of zero, which connectors of
-zones have, are kept. Links have no names of their own; their numbers in the file tell parallel ones apart.
+zones have, are kept. Links have no names of their own; their numbers in the file tell parallel ones apart. A comment
+that names the columns of links (``~ init node  term node  capacity ...``) tells their order; see ``tntp_columns``.
 """
 
 from __future__ import annotations
@@ -27,18 +28,19 @@ from blocc.transport.network.readers.raw import (
     not_used,
     read_text,
 )
+from blocc.transport.network.readers.tntp_columns import STANDARD, column_order
 
 SUFFIX = "_net.tntp"
-#: Columns of a line of the network file; the format fixes their order.
-COLUMNS = ("init node", "term node", "capacity", "length", "free flow time")
-MORE_COLUMNS = ("b", "power", "speed", "toll", "link type")
+#: What every link has, in the order of the format, and how many figures that is.
+NEEDED = "init node, term node, capacity, length, free flow time"
+LEAST = 5
 #: Metadata that would change what a link costs.
 FACTORS = ("TOLL FACTOR", "DISTANCE FACTOR")
 
 #: Totals in metadata are rounded to this share.
 _ROUNDED = 1e-3
 
-_TAG = re.compile(r"<([^>]*)>(.*)")
+_TAG = re.compile(r"<([^>]*)>([^~]*)")
 _ORIGIN = re.compile(r"origin\b[\s:]*([^\s;:]*)[\s;:]*(.*)", flags=re.IGNORECASE)
 
 
@@ -46,18 +48,15 @@ def read_tntp(net: Path) -> RawNetwork:
     """The raw network of a ``NAME_net.tntp`` file and of the files beside it."""
     name = net.name[: -len(SUFFIX)] or "network"
     trips, node = (net.with_name(f"{net.name[: -len(SUFFIX)]}_{what}.tntp") for what in ("trips", "node"))
-    links, tags, width = _links(net, name)
-    assumptions = not_used(["capacity", *MORE_COLUMNS[: width - len(COLUMNS)]], net.name)
+    links, tags, columns = _links(net, name)
+    unused = [column for column in STANDARD if column in columns and column not in ("from", "to", "length", "time")]
+    assumptions = not_used(["link type" if column == "type" else column for column in unused], net.name)
     if node.is_file():
         nodes = _nodes(node, name)
     else:
         nodes = _circle(net, tags, links)
         assumptions.append(f"{INVENTED}, on a circle in the order of the numbers, since there is no {node.name}.")
-    first = _count(tags, "FIRST THRU NODE") or 0
-    if tags.get("FIRST THRU NODE") and _count(tags, "FIRST THRU NODE") is None:
-        raise ProblemError(
-            f"{net.name}: <FIRST THRU NODE> must be the number of a node, got {tags['FIRST THRU NODE']!r}"
-        )
+    first = _count(net, tags, "FIRST THRU NODE") or 0
     if first > 1:
         nodes = [{**row, "through": not _is_below(row["id"], first)} for row in nodes]
         closed = sum(not row["through"] for row in nodes)
@@ -78,24 +77,35 @@ def read_tntp(net: Path) -> RawNetwork:
     return raw
 
 
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Lines that are neither empty nor comments, each with its place."""
+def _lines(path: Path, *, comments: bool = False) -> Iterator[tuple[str, str]]:
+    """Lines that are not empty, nor comments unless they are wanted, each with its place."""
     for number, line in enumerate(io.StringIO(read_text(path), newline=None), 1):
         text = line.strip()
-        if text and not text.startswith("~"):
+        if text and (comments or not text.startswith("~")):
             yield f"{path.name} line {number}", text
 
 
 def _tag(text: str) -> tuple[str, str] | None:
-    """Name and value of a line of metadata."""
+    """Name and value of a line of metadata, however they are spaced and set apart."""
     match = _TAG.match(text)
-    return (match[1].strip().upper(), match[2].strip()) if match else None
+    if match is None:
+        return None
+    name = " ".join(match[1].replace("_", " ").upper().split())
+    return name.replace("THROUGH", "THRU"), match[2].strip(" \t:=;")
 
 
-def _count(tags: dict[str, str], tag: str) -> int | None:
-    """A count among the metadata; None where it is missing or not a count."""
-    number = finite(tags.get(tag, ""))
-    return int(number) if number is not None and number >= 0 else None
+def _count(path: Path, tags: dict[str, str], tag: str) -> int | None:
+    """A count among the metadata; None where it is missing.
+
+    :raises ProblemError: where it is something else
+    """
+    if not (given := tags.get(tag, "")):
+        return None
+    number = finite(given)
+    if number is None or number < 0 or number != int(number):
+        wanted = "the number of a node" if tag == "FIRST THRU NODE" else "a count"
+        raise ProblemError(f"{path.name}: <{tag}> must be {wanted}, got {given!r}")
+    return int(number)
 
 
 def _is_below(identity: object, first: int) -> bool:
@@ -103,35 +113,39 @@ def _is_below(identity: object, first: int) -> bool:
     return isinstance(number, int) and number < first
 
 
-def _links(net: Path, name: str) -> tuple[list[Row], dict[str, str], int]:
-    """The links, the metadata, and how many columns a link has."""
+def _links(net: Path, name: str) -> tuple[list[Row], dict[str, str], tuple[str, ...]]:
+    """The links, the metadata, and the columns that links have."""
     complaints = Complaints(name)
     rows: list[Row] = []
     tags: dict[str, str] = {}
-    width = 0
-    for place, text in _lines(net):
+    columns, width = STANDARD, 0
+    for place, text in _lines(net, comments=True):
+        if text.startswith("~"):
+            columns = columns if rows else column_order(text, place) or columns
+            continue
         tag = _tag(text)
         if tag is not None:
             tags[tag[0]] = tag[1]
             continue
         cells = text.partition(";")[0].split()
-        if len(cells) < len(COLUMNS):
-            complaints.add(place, f"has {len(cells)} figures; a link begins with {', '.join(COLUMNS)}")
+        if len(cells) < LEAST:
+            complaints.add(place, f"has {len(cells)} figures; a link begins with {NEEDED}")
             continue
         width = width or len(cells)
         if len(cells) != width:  # a figure left out would move the others into wrong columns
             complaints.add(place, f"has {len(cells)} figures, but the first link has {width}")
             continue
-        figures = dict(
-            zip(("from", "to", "capacity", "length", "time", "b", "power", "speed", "toll"), cells, strict=False)
-        )
+        if columns[:width] != STANDARD[:width] and len(columns) != width:
+            complaints.add(place, f"has {width} figures, but the heading names {len(columns)} columns")
+            continue
+        figures = {column: cell for column, cell in zip(columns, cells, strict=False) if column != "type"}
         rows.append({"link_id": len(rows) + 1, **figures, PLACE: place})
         check_rows(len(rows), net.name)
     complaints.raise_if_any()
-    promised = _count(tags, "NUMBER OF LINKS")
+    promised = _count(net, tags, "NUMBER OF LINKS")
     if promised is not None and promised != len(rows):
         raise ProblemError(f"{net.name}: <NUMBER OF LINKS> says {promised}, but there are {len(rows)}; is it complete?")
-    return rows, tags, width
+    return rows, tags, columns[:width]
 
 
 def _nodes(path: Path, name: str) -> list[Row]:
@@ -154,7 +168,7 @@ def _nodes(path: Path, name: str) -> list[Row]:
 
 def _circle(net: Path, tags: dict[str, str], links: list[Row]) -> list[Row]:
     """Nodes on the unit circle: all that the metadata counts, otherwise those that links name."""
-    count = _count(tags, "NUMBER OF NODES")
+    count = _count(net, tags, "NUMBER OF NODES")
     if count is not None:
         check_rows(count, net.name)
         ids: list[int | str] = list(range(1, count + 1))
