@@ -8,9 +8,9 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import numpy as np
 import typer
@@ -147,6 +147,30 @@ def present(
             console.print(line, style="bold red" if line.lstrip().startswith(ALARMS) else None, markup=False)
         for path in written:
             print(f"written: {path}")
+
+
+@dataclass(frozen=True)
+class OutputArguments:
+    """Where answers go: the options of every command that computes one."""
+
+    out: Annotated[Path | None, typer.Option(help="Folder for the files of the answer.")] = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False
+    quiet: Quiet = False
+
+    def conclude(
+        self, answer: Any, document: Callable[[Any], Any], write: Callable[[Any, Path], list[Path]]
+    ) -> NoReturn:
+        """Write and print an answer, and end with the exit code of its status."""
+        written = [] if self.out is None else write(answer, self.out)
+        present(
+            functools.partial(document, answer),
+            repr(answer),
+            answer.success,
+            as_json=self.as_json,
+            quiet=self.quiet,
+            written=written,
+        )
+        raise typer.Exit(EXIT_CODES[answer.status])
 
 
 # --- from functions to commands ------------------------------------------------------------------------------------

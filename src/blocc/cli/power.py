@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import numpy as np
 import typer
 
-from blocc.cli.common import EXIT_CODES, Quiet, check_folder, make_app, parse_numbers, present
+from blocc.cli.common import OutputArguments, check_folder, make_app, parse_numbers
 from blocc.errors import InputError
 from blocc.report.progress import PowerProgress
 
@@ -82,15 +80,6 @@ class PowerSearch:
         return PowerProgress(starts, self.time_limit, is_maximised=is_maximised)
 
 
-@dataclass(frozen=True)
-class PowerOutput:
-    """Where answers go."""
-
-    out: Annotated[Path | None, typer.Option(help="Folder for the files of the answer.")] = None
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False
-    quiet: Quiet = False
-
-
 # --- commands ------------------------------------------------------------------------------------------------------
 def bid_command(
     *,
@@ -103,7 +92,7 @@ def bid_command(
         float | None, typer.Option(help="The highest price per MWh. Default: ten times the offer cap.")
     ] = None,
     search: PowerSearch,
-    output: PowerOutput,
+    output: OutputArguments,
 ) -> None:
     """Choose the offers that earn a producer most, when it is paid the locational price.
 
@@ -135,7 +124,7 @@ def expand_command(
     goal: Annotated[str, typer.Option(help="payments (consumers' bills and construction), or cost.")] = "payments",
     price_cap: Annotated[float | None, typer.Option(help="The highest price of the market per MWh.")] = None,
     search: PowerSearch,
-    output: PowerOutput,
+    output: OutputArguments,
 ) -> None:
     """Choose how much capacity to add to lines.
 
@@ -167,7 +156,7 @@ def tariff_command(
         float | None, typer.Option(help="At which consumers buy what the case says. Default: today's average.")
     ] = None,
     search: PowerSearch,
-    output: PowerOutput,
+    output: OutputArguments,
 ) -> None:
     """Choose the charge per MWh, when consumers buy less of what costs more.
 
@@ -201,13 +190,10 @@ def validate_command(source: CaseSource) -> None:
         print(f"  {line}")
 
 
-def _conclude(design: PowerDesign, output: PowerOutput) -> None:
+def _conclude(design: PowerDesign, output: OutputArguments) -> NoReturn:
     from blocc.report.power.power_files import design_document, write_power_design
 
-    written = [] if output.out is None else write_power_design(design, output.out)
-    document = partial(design_document, design)
-    present(document, repr(design), design.success, as_json=output.as_json, quiet=output.quiet, written=written)
-    raise typer.Exit(EXIT_CODES[design.status])
+    output.conclude(design, design_document, write_power_design)
 
 
 # --- arguments -----------------------------------------------------------------------------------------------------

@@ -9,26 +9,20 @@ import numpy as np
 from blocc.power.dispatch import Dispatch
 from blocc.power.power_design import PowerDesign
 from blocc.report.figure import BLUE, GREEN, INK, MUTED, ORANGE
-from blocc.report.format import number
+from blocc.report.map_parts import edge_traces, map_layout, scale_trace, shaded_traces
 from blocc.report.power.power_figures import PRICE_SCALE, price_range, touched, way
 from blocc.report.power.power_layout import Diagram, diagram
 from blocc.report.power.power_tables import bus_rows, generator_rows, line_rows, loading
 from blocc.report.transport import design_geometry as geometry
 from blocc.report.transport.design_charts import (
     Figure,
-    bar_title,
     chart_text,
-    colour_scale,
-    line_trace,
     make_figure,
-    merged,
     plotly_numbers,
     plotly_text,
     styles,
 )
 from blocc.report.transport.design_geometry import UTILISATION_SCALE, link_widths, scale_colour
-
-_SHADES = 20  # a trace has one colour and one width: figures are rounded so that few traces serve many lines
 
 
 def map_figure(design: PowerDesign) -> Figure:
@@ -38,22 +32,15 @@ def map_figure(design: PowerDesign) -> Figure:
     layers = [_layer(design, drawn, frame, one) for one in (design.after, design.before)]
     for trace in layers[1]:
         trace["visible"] = False
-    rest = [_hover_trace(design, drawn, frame), _scale_trace(design)]
-    edges = _edges(design, drawn, frame)
+    rest = [_hover_trace(design, drawn, frame), scale_trace(*price_range(design), PRICE_SCALE)]
+    edges = edge_traces(_curves(drawn, frame), _widths(design.after), touched(design)[1], GREEN, room=7.0)
     buttons = []
     for k, words in enumerate(("with the decision", "before")):
         shown = [True] * len(edges) + [k == other for other, layer in enumerate(layers) for _ in layer]
         change = [{"visible": [*shown, *(True for _ in rest)]}]
         buttons.append({"label": f"Show: {words}", "method": "update", "args": change})
-    layout = {
-        "height": int(np.clip(1060.0 * frame.aspect, 380.0, 760.0)),
-        "annotations": [{**bar_title("map"), "text": "price"}],
-        "updatemenus": [{**styles()["map"]["menu"], "buttons": buttons, "active": 0, "yanchor": "bottom"}],
-        "margin": {"t": 44},
-        "xaxis": {"range": plotly_numbers([frame.low[0], frame.high[0]])},
-        "yaxis": {"range": plotly_numbers([frame.low[1], frame.high[1]])},
-    }
-    return make_figure("map", [*edges, *(trace for layer in layers for trace in layer), *rest], layout)
+    data = [*edges, *(trace for layer in layers for trace in layer), *rest]
+    return make_figure("map", data, map_layout(frame, buttons, 0, "price"))
 
 
 def _curves(drawn: Diagram, frame: geometry.Frame) -> list[Any]:
@@ -66,14 +53,7 @@ def _widths(dispatch: Dispatch) -> Any:
 
 
 def _layer(design: PowerDesign, drawn: Diagram, frame: geometry.Frame, dispatch: Dispatch) -> list[dict[str, Any]]:
-    groups: dict[tuple[float, int], list[Any]] = {}
-    full = np.clip(loading(dispatch), 0.0, 1.0)
-    for curve, width, part in zip(_curves(drawn, frame), _widths(dispatch).tolist(), full.tolist(), strict=True):
-        groups.setdefault((round(2.0 * width) / 2.0, round(_SHADES * part)), []).append(curve)
-    traces = [
-        {**line_trace(curves), "line": {"width": width, "color": scale_colour(shade / _SHADES, UTILISATION_SCALE)}}
-        for (width, shade), curves in sorted(groups.items(), key=lambda item: -item[0][0])
-    ]
+    traces = shaded_traces(_curves(drawn, frame), _widths(dispatch), loading(dispatch), UTILISATION_SCALE)
     return [*traces, _bus_trace(design, drawn, frame, dispatch)]
 
 
@@ -101,20 +81,6 @@ def _bus_trace(design: PowerDesign, drawn: Diagram, frame: geometry.Frame, dispa
             "line": {"color": [GREEN if one else MUTED for one in own], "width": [4.0 if one else 1.2 for one in own]},
         },
     }
-
-
-def _edges(design: PowerDesign, drawn: Diagram, frame: geometry.Frame) -> list[dict[str, Any]]:
-    """A green edge around every line that is enlarged."""
-    curves, widths, (_, lines) = _curves(drawn, frame), _widths(design.after), touched(design)
-    return [{**line_trace([curves[k]]), "line": {"width": float(widths[k]) + 7.0, "color": GREEN}} for k in lines]
-
-
-def _scale_trace(design: PowerDesign) -> dict[str, Any]:
-    """The bar that explains the colours of buses."""
-    parts, (low, high) = (0.0, 0.25, 0.5, 0.75, 1.0), price_range(design)
-    words = [number(low + part * (high - low), 3) for part in parts]
-    bar = {"colorscale": colour_scale(PRICE_SCALE), "colorbar": {"tickvals": list(parts), "ticktext": words}}
-    return merged(styles()["map"]["scale"], {"marker": bar})
 
 
 def _hover_trace(design: PowerDesign, drawn: Diagram, frame: geometry.Frame) -> dict[str, Any]:

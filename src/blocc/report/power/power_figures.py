@@ -22,6 +22,7 @@ from blocc.report.figure import (
     style_axes,
 )
 from blocc.report.format import number, shortened
+from blocc.report.map_parts import add_colour_bar, frame_axes
 from blocc.report.power.power_layout import diagram
 from blocc.report.power.power_tables import loading
 from blocc.report.transport import design_geometry as geometry
@@ -68,7 +69,6 @@ def touched(design: PowerDesign) -> tuple[list[int], list[int]]:
 
 
 def _draw_network(axes: Axes, design: PowerDesign) -> None:
-    from matplotlib.cm import ScalarMappable
     from matplotlib.collections import LineCollection
     from matplotlib.colors import LinearSegmentedColormap, Normalize
 
@@ -102,16 +102,10 @@ def _draw_network(axes: Axes, design: PowerDesign) -> None:
     if not small:
         for place, label in zip(frame.points, drawn.labels, strict=True):
             axes.annotate(label, tuple(place), ha="center", va="center_baseline", fontsize=7, color=INK, zorder=5)
-    axes.set_axis_off()
-    axes.set_aspect("equal")
-    axes.set_xlim(frame.low[0], frame.high[0])
-    axes.set_ylim(frame.low[1], frame.high[1])
+    frame_axes(axes, frame)
     title = "Buses by price (circles), lines by load (dark: full)"
     axes.set_title(title + (", green: decided" if buses or lines else ""), fontsize=10.5, loc="left", color=INK)
-    bar: Any = axes.figure.colorbar(ScalarMappable(shade, scale), ax=axes, shrink=0.6, aspect=20, pad=0.01)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=8, labelcolor=MUTED)
-    bar.set_label("price per MWh", size=8, color=MUTED)
+    add_colour_bar(axes, shade, scale, "price per MWh")
 
 
 def price_range(design: PowerDesign) -> tuple[float, float]:

@@ -22,11 +22,13 @@ from blocc.report.figure import (
     style_axes,
 )
 from blocc.report.format import number, percent, shortened
+from blocc.report.map_parts import add_colour_bar, frame_axes
 from blocc.report.roads.road_series import DIFFERENCE_SCALE, Colouring, colourings, convergence
 from blocc.report.roads.road_tables import changed_links
 from blocc.report.transport import design_geometry as geometry
 from blocc.report.transport.design_geometry import UTILISATION_SCALE, link_widths
 from blocc.roads.assign import RoadAssignment
+from blocc.roads.demand_estimate import DemandEstimate
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_design import RoadDesign
 
@@ -65,7 +67,7 @@ def plot_assignment(assignment: RoadAssignment, path: str | Path | None = None) 
     return keep_figure(figure, path)
 
 
-def draw_convergence(axes: Axes, design: RoadDesign) -> None:
+def draw_convergence(axes: Axes, design: RoadDesign | DemandEstimate) -> None:
     """Penalised and exact values by evaluation, the best so far, and the bound."""
     series = convergence(design)
     style_axes(axes, "The way to the answer", x="evaluation", y="objective")
@@ -101,7 +103,6 @@ def _draw(
     if not len(network.coordinates):
         _draw_sorted(axes, choice, changed, scale(shade(choice.values)))
         return
-    from matplotlib.cm import ScalarMappable
     from matplotlib.collections import LineCollection
 
     frame = geometry.frame_network(network, 1060.0, 720.0)
@@ -118,13 +119,8 @@ def _draw(
     drawn.set_color(list(scale(shade(choice.values[order]))))
     axes.add_collection(drawn)
     _draw_nodes(axes, network, frame)
-    axes.set_axis_off()
-    axes.set_aspect("equal")
-    axes.set_xlim(frame.low[0], frame.high[0])
-    axes.set_ylim(frame.low[1], frame.high[1])
-    bar: Any = axes.figure.colorbar(ScalarMappable(shade, scale), ax=axes, shrink=0.6, aspect=20, pad=0.01)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=8, labelcolor=MUTED)
+    frame_axes(axes, frame)
+    add_colour_bar(axes, shade, scale)
 
 
 def _draw_nodes(axes: Axes, network: RoadNetwork, frame: geometry.Frame) -> None:

@@ -19,6 +19,7 @@ from blocc.report.figure import (
     style_axes,
 )
 from blocc.report.format import number, percent, shortened
+from blocc.report.map_parts import frame_axes
 from blocc.report.transport import design_geometry as geometry
 from blocc.report.transport.design_geometry import (
     DEMAND_SCALE,
@@ -62,10 +63,7 @@ def plot_map(design: Design, path: str | Path | None = None) -> Figure:
 def draw_map(figure: Figure, design: Design) -> None:
     """The map into an empty figure."""
     frame, axes = _map_frame(design), figure.add_subplot()
-    axes.set_axis_off()
-    axes.set_aspect("equal")
-    axes.set_xlim(frame.low[0], frame.high[0])
-    axes.set_ylim(frame.low[1], frame.high[1])
+    frame_axes(axes, frame)
     scale, choice, parts = _colormap("links", UTILISATION_SCALE), colourings(design)[0], (0.0, 0.25, 0.5, 0.75, 1.0)
     _draw_links(axes, design, frame, scale, choice)
     _draw_nodes(axes, design, frame)
