@@ -1,9 +1,11 @@
-"""A small road network and its designs, for the tests of files, pages and commands."""
+"""Road networks for tests: a small one with its designs, and random ones in any units."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 from blocc.roads import RoadDesign, RoadNetwork, expand_network
 
@@ -30,3 +32,44 @@ def small_roads(*, names: tuple[str, ...] = ("a", "b", "c", "d"), places: bool =
 def small_design() -> RoadDesign:
     """A design of it, computed once."""
     return expand_network(small_roads(), **OPTIONS)
+
+
+def random_roads(seed: int, time_unit: float = 1.0, trip_unit: float = 1.0) -> RoadNetwork:
+    """A ring with chords, some doubled; some links take no time, some always the same, some have tolls."""
+    random = np.random.default_rng(seed)
+    size = int(random.integers(3, 7))
+    ends = [(i, (i + 1) % size) for i in range(size)]
+    for _ in range(int(random.integers(2, 7))):
+        i, j = (int(k) for k in random.choice(size, 2, replace=False))
+        ends += [(i, j)] * (1 + int(random.random() < 0.3))
+    links: list[dict[str, Any]] = [
+        {
+            "from": i,
+            "to": j,
+            "link_id": k,
+            "capacity": random.uniform(1.0, 10.0) * trip_unit,
+            "free_flow_time": random.uniform(0.5, 5.0) * time_unit * (random.random() > 0.2),
+            "b": random.choice([0.0, 0.15, 1.0, 5.0]),
+            "power": random.choice([1.0, 1.5, 2.0, 4.0, 6.0, 8.0]),
+            "toll": random.uniform(0.0, 3.0) * time_unit * (random.random() < 0.25),
+        }
+        for k, (i, j) in enumerate(ends)
+    ]
+    pairs = {tuple(int(k) for k in random.choice(size, 2, replace=False)) for _ in range(int(random.integers(1, 5)))}
+    trips = [{"origin": i, "destination": j, "demand": random.uniform(0.5, 15.0) * trip_unit} for i, j in sorted(pairs)]
+    return RoadNetwork.from_tables([{"id": i} for i in range(size)], links, trips)
+
+
+def all_paths(network: RoadNetwork) -> list[list[list[int]]]:
+    """The links of every path without a loop, for each pair."""
+
+    def beyond(node: int, end: int, seen: tuple[int, ...]) -> list[list[int]]:
+        if node == end:
+            return [[]]
+        if len(seen) > 1 and not network.through[node]:
+            return []
+        ways = [(a, int(network.head[a])) for a in np.flatnonzero(network.tail == node).tolist()]
+        return [[a, *rest] for a, head in ways if head not in seen for rest in beyond(head, end, (*seen, head))]
+
+    ends = zip(network.origin.tolist(), network.destination.tolist(), strict=True)
+    return [beyond(origin, end, (origin,)) for origin, end in ends]

@@ -96,6 +96,11 @@ def test_estimate(folder: Path) -> None:
     document = json.loads((folder / "trips" / "estimate.json").read_text())
     assert document["sha256"] == digest(document)
     assert {"trips.csv", "counts.csv", "summary.csv"} <= {path.name for path in (folder / "trips").iterdir()}
+    verified = blocc("verify", folder / "trips" / "estimate.json", folder / "square.json", "--json")
+    assert verified.exit_code == 0, verified.output
+    assert "no bound is known for estimates" in verified.stdout
+    other = blocc("verify", folder / "trips" / "estimate.json", folder / "trips" / "network.json")
+    assert other.exit_code == 6  # its trips are not the prior ones
     (folder / "counts.csv").write_text("link_id,count\n2,5\n2,6\n")
     assert "counts.csv line 3: link '2' was counted before" in blocc(*common).stderr
     (folder / "counts.csv").write_text("link_id,count\n2,many\n")

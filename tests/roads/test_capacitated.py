@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -11,6 +9,7 @@ from scipy.optimize import linprog
 from blocc.result import Status
 from blocc.roads import RoadNetwork, assign, second_best_tolls
 from blocc.roads.capacitated import refuted
+from road_designs import random_roads
 
 
 def connector() -> RoadNetwork:
@@ -28,32 +27,6 @@ def connector() -> RoadNetwork:
         [dict(zip(names, link, strict=True)) for link in links],
         [{"origin": 1, "destination": 2, "demand": 12.0}],
     )
-
-
-def random_network(seed: int, time_unit: float, trip_unit: float) -> RoadNetwork:
-    """A ring with chords, some doubled; some links take no time, some always the same, some have tolls."""
-    random = np.random.default_rng(seed)
-    size = int(random.integers(3, 7))
-    ends = [(i, (i + 1) % size) for i in range(size)]
-    for _ in range(int(random.integers(2, 7))):
-        i, j = (int(k) for k in random.choice(size, 2, replace=False))
-        ends += [(i, j)] * (1 + int(random.random() < 0.3))
-    links: list[dict[str, Any]] = [
-        {
-            "from": i,
-            "to": j,
-            "link_id": k,
-            "capacity": random.uniform(1.0, 10.0) * trip_unit,
-            "free_flow_time": random.uniform(0.5, 5.0) * time_unit * (random.random() > 0.2),
-            "b": random.choice([0.0, 0.15, 1.0, 5.0]),
-            "power": random.choice([1.0, 1.5, 2.0, 4.0, 6.0, 8.0]),
-            "toll": random.uniform(0.0, 3.0) * time_unit * (random.random() < 0.25),
-        }
-        for k, (i, j) in enumerate(ends)
-    ]
-    pairs = {tuple(int(k) for k in random.choice(size, 2, replace=False)) for _ in range(int(random.integers(1, 5)))}
-    trips = [{"origin": i, "destination": j, "demand": random.uniform(0.5, 15.0) * trip_unit} for i, j in sorted(pairs)]
-    return RoadNetwork.from_tables([{"id": i} for i in range(size)], links, trips)
 
 
 def least_factor(network: RoadNetwork, limit: np.ndarray) -> float:
@@ -113,7 +86,7 @@ def test_limits_below_the_demand_are_proven_impossible() -> None:
 def test_limits_can_be_kept_exactly_where_a_linear_program_says_so(units: tuple[float, float]) -> None:
     told = set()
     for seed in range(25):
-        network = random_network(seed, *units)
+        network = random_roads(seed, *units)
         random = np.random.default_rng(1000 + seed)
         free, count = assign(network), network.n_links
         limit = np.where(random.random(count) < 0.5, np.inf, free.flow * random.uniform(0.6, 1.1, count))

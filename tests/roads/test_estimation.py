@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,15 @@ from scipy.optimize import minimize
 from blocc._lib.arrays import Float, NDArray
 from blocc.errors import OptionError
 from blocc.result import Status
-from blocc.roads import RoadNetwork, assign, estimate_demand, read_road_network
+from blocc.roads import (
+    DemandEstimate,
+    RoadNetwork,
+    assign,
+    estimate_demand,
+    read_road_network,
+    verify_demand_estimate,
+    write_demand_estimate,
+)
 from blocc.roads.demand_estimate import geh
 from blocc.roads.estimation import Estimation
 from blocc.roads.leader import Leader
@@ -203,3 +212,62 @@ def test_counts_on_links_without_time() -> None:
 def test_wrong_arguments(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         estimate_demand(**({"network": town(), "counts": {1: 1.0}} | wrong))
+
+
+# --- verified, and written -----------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def estimate() -> DemandEstimate:
+    return estimate_demand(town(), planted(town(), 2), prior_weight=0.1, starts=1)
+
+
+def test_an_estimate_is_verified(estimate: DemandEstimate, tmp_path: Path) -> None:
+    found = verify_demand_estimate(town(), estimate)
+    assert found.ok, str(found)
+    assert "no bound is known for estimates" in str(found)
+    paths = write_demand_estimate(estimate, tmp_path)
+    assert {path.name for path in paths} >= {"report.html", "estimate.png", "links.csv", "counts.csv", "columns.csv"}
+    again = DemandEstimate.load(tmp_path)
+    np.testing.assert_array_equal(again.demand, estimate.demand)
+    np.testing.assert_array_equal(again.prior.demand, estimate.prior.demand)
+    assert (again.objective, again.status, again.assumptions) == (
+        estimate.objective,
+        estimate.status,
+        estimate.assumptions,
+    )
+    assert verify_demand_estimate(town(), again).ok
+    page = (tmp_path / "report.html").read_text()
+    for words in ("Counted and modelled volumes", "Counts and residuals", "Trips by origin", "There is no bound"):
+        assert words in page
+
+
+FORGED: dict[str, Callable[[DemandEstimate], DemandEstimate]] = {
+    "objective": lambda one: replace(one, objective=0.999 * one.objective - 1e-6),
+    "distance from the counts": lambda one: replace(one, count_distance=0.0),
+    "distance from the prior": lambda one: replace(one, count=one.count + 0.0, prior_distance=0.0),
+    "prior trips": lambda one: replace(one, prior=replace(one.prior, demand=1.01 * one.prior.demand)),
+    "limits": lambda one: replace(one, settings={**one.settings, "max_factor": 1.01}),
+    "estimate: relative gap": lambda one: replace(one, after=one.before),
+    "gain left": lambda one: replace(one, stationarity=1.0),
+    "network": lambda one: replace(one, network=replace(one.network, nodes=tuple("abcdefghi"))),
+}
+
+
+@pytest.mark.parametrize("claim", FORGED)
+def test_forged_estimates_are_told(estimate: DemandEstimate, claim: str) -> None:
+    found = verify_demand_estimate(town(), FORGED[claim](estimate))
+    assert claim in {check.name for check in found.checks if not check.ok}
+    assert not found.ok
+
+
+def test_an_estimate_half_way_is_no_answer(estimate: DemandEstimate) -> None:
+    network = town()
+    demand = 0.5 * (network.demand + estimate.demand)
+    half = replace(network, demand=demand)
+    made = replace(estimate, network=half, after=assign(half))
+    counts = dict(zip((network.link_ids[a] for a in estimate.counted.tolist()), estimate.count.tolist(), strict=True))
+    value = distance(network, counts, demand)
+    prior = float(0.1 * ((demand - network.demand) ** 2 / network.demand).sum())
+    found = verify_demand_estimate(
+        network, replace(made, objective=value, prior_distance=prior, count_distance=value - prior)
+    )
+    assert [check.name for check in found.checks if not check.ok] == ["gain left", "status"]

@@ -14,8 +14,10 @@ import pytest
 from blocc.errors import BloccError, OptionError
 from blocc.result import Status
 from blocc.roads import RoadNetwork, assign, expand_network, read_road_network, second_best_tolls
+from blocc.roads.descents import largest_price
 from blocc.roads.expansion import Expansion
-from blocc.roads.leader import Leader, Question, largest_price
+from blocc.roads.leader import Leader
+from blocc.roads.question import Question
 from blocc.roads.tolls import Tolling
 
 #: The ten candidate links of the continuous network design problem on Sioux Falls, and their costs.
@@ -197,7 +199,7 @@ def test_a_budget_is_kept_and_spent(variant: RoadNetwork) -> None:
 
 def test_the_price_of_money_is_finite_where_widening_costs_nothing_at_first() -> None:
     assert largest_price(np.array([-3.0, -1e9]), np.array([2.0, 0.0])) == 1.5
-    assert largest_price(np.array([-3.0, -1e9]), np.array([0.0, 0.0])) == 1.0
+    assert largest_price(np.array([-3.0, -1e9]), np.array([0.0, 0.0])) == 0.0
 
 
 @pytest.mark.parametrize(("exponent", "budget"), [(1.0, None), ([1.5, 2.5], None), (1.0, 0.3), ([1.5, 2.5], 0.1)])
@@ -302,7 +304,7 @@ def test_bad_input(tmp_path: Path, sioux: RoadNetwork) -> None:
         {"exponent": 0.5},
         {"cost": -1.0},
         {"starts": 0},
-        {"budget": 0.0},
+        {"budget": -1.0},
         {"cost": 0.0},
     ):
         with pytest.raises(OptionError, match=next(iter(wrong)) if wrong != {"cost": 0.0} else "max_expansion"):

@@ -13,8 +13,9 @@ from blocc._lib.arrays import Float, NDArray
 from blocc.errors import OptionError
 from blocc.result import Status
 from blocc.roads import RoadNetwork, assign, expand_network
+from blocc.roads.descents import Budget
 from blocc.roads.expansion import Expansion
-from blocc.roads.leader import Budget, Leader
+from blocc.roads.leader import Leader
 from blocc.roads.rounding import round_to_sizes, size_lists, size_table
 from blocc.roads.verify_road_design import verify_road_design
 

@@ -188,7 +188,7 @@ def verify_command(
     result: Annotated[
         str,
         typer.Argument(
-            help="What --save or Result.save wrote, or the design.json of a design.",
+            help="What --save or Result.save wrote, or the design.json of a design, or an estimate.json.",
             metavar="RESULT",
             show_default=False,
         ),
@@ -216,7 +216,7 @@ def verify_command(
             found = load_result(result)
             is_core = isinstance(target, BilevelProblem)
             verification = verify(target, found, **given) if is_core else target.verify(found, **given)
-        elif document_format(result) == "blocc-road-design":
+        elif document_format(result) in ("blocc-road-design", "blocc-demand-estimate"):
             verification = _verify_roads(result, problem, given)
         elif document_format(result) == "blocc-power-design":
             verification = _verify_power(result, problem, given)
@@ -237,9 +237,12 @@ def verify_command(
 
 def _verify_roads(result: str, network: str, given: dict[str, float]) -> Verification:
     roads = RoadSource(network).read()
-    from blocc.report.roads.road_files import load_design  # Numba is needed from here on
-    from blocc.roads import verify_road_design
+    from blocc.report.roads.estimate_files import load_estimate  # Numba is needed from here on
+    from blocc.report.roads.road_files import load_design
+    from blocc.roads import verify_demand_estimate, verify_road_design
 
+    if document_format(result) == "blocc-demand-estimate":
+        return verify_demand_estimate(roads, load_estimate(result, roads), **given)
     return verify_road_design(roads, load_design(result, roads), **given)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from blocc.cli.common import Checkpoint, Quiet, Resume
+from blocc.cli.common import Checkpoint, Resume
 from blocc.errors import InputError
 from blocc.transport.network.checked_rows import finite
 
@@ -78,7 +78,7 @@ class SearchArguments:
     starts: Annotated[int | None, typer.Option(help="Starts; the best answer is kept. Default: 3, for tolls 2.")] = None
     seed: Annotated[int, typer.Option(help="Seed of the starts.")] = 0
     tolerance: Annotated[
-        float | None, typer.Option(help="What decisions around the answer may gain, relative to 1 + |objective|.")
+        float | None, typer.Option(help="What decisions around the answer may gain, relative to the objective.")
     ] = None
     time_limit: Annotated[float | None, typer.Option(help="Seconds; the best answer so far is kept.")] = None
     checkpoint: Checkpoint = None
@@ -88,12 +88,3 @@ class SearchArguments:
     def options(self) -> dict[str, Any]:
         """The same, as the functions take it."""
         return {name: value for name, value in vars(self).items() if value is not None}
-
-
-@dataclass(frozen=True)
-class OutputArguments:
-    """Where answers go."""
-
-    out: Annotated[Path | None, typer.Option(help="Folder for the files of the answer.")] = None
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False
-    quiet: Quiet = False

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from blocc._lib.files import shown
 from blocc.cli.common import (
     BAD_INPUT,
-    EXIT_CODES,
+    OutputArguments,
     check_folder,
     make_app,
     parse_numbers,
-    present,
     with_flags,
 )
-from blocc.cli.road_source import OutputArguments, RoadSource, SearchArguments
+from blocc.cli.road_source import RoadSource, SearchArguments
 from blocc.errors import InputError
 from blocc.report.progress import ProgressLine, RoadProgress
 from blocc.transport.network.checked_rows import PLACE, NetworkError, finite, identifier
@@ -42,7 +40,8 @@ file of blocc.
   blocc roads toll sioux-falls --candidates 16,19,29,48,74
   blocc roads estimate sioux-falls --counts counts.csv --out runs/trips
   blocc roads validate study/
-  blocc verify runs/sioux/design.json runs/sioux/network.json"""
+  blocc verify runs/sioux/design.json runs/sioux/network.json
+  blocc verify runs/trips/estimate.json sioux-falls"""
 
 _CANDIDATES = (
     "Links that may change: ids such as 16,19,29, or a CSV file with link_id and perhaps {}, one row for each link. "
@@ -87,10 +86,7 @@ def assign_command(
             else lambda number, gap: line.show(lambda: f"{number:6d}  relative gap {gap:.1e}"),
             **{name: value for name, value in options.items() if value is not None},  # type: ignore[arg-type]
         )
-    written = [] if output.out is None else write_road_assignment(found, output.out)
-    document = partial(assignment_document, found)
-    present(document, repr(found), found.success, as_json=output.as_json, quiet=output.quiet, written=written)
-    raise typer.Exit(EXIT_CODES[found.status])
+    output.conclude(found, assignment_document, write_road_assignment)
 
 
 def expand_command(
@@ -170,10 +166,7 @@ def estimate_command(
     options = {name: value for name, value in given.items() if value is not None} | search.options
     with RoadProgress(search.starts or 2, search.time_limit) as line:
         found = estimate_demand(network, _counts(counts), report=None if output.quiet else line.step, **options)
-    written = [] if output.out is None else write_demand_estimate(found, output.out)
-    document = partial(estimate_document, found)
-    present(document, repr(found), found.success, as_json=output.as_json, quiet=output.quiet, written=written)
-    raise typer.Exit(EXIT_CODES[found.status])
+    output.conclude(found, estimate_document, write_demand_estimate)
 
 
 def validate_command(source: RoadSource) -> None:
@@ -195,13 +188,10 @@ def validate_command(source: RoadSource) -> None:
         print(f"  {line.replace(NOT_USED, NOT_USED.upper(), 1)}")
 
 
-def _conclude(design: RoadDesign, output: OutputArguments) -> None:
+def _conclude(design: RoadDesign, output: OutputArguments) -> NoReturn:
     from blocc.report.roads.road_files import design_document, write_road_design
 
-    written = [] if output.out is None else write_road_design(design, output.out)
-    document = partial(design_document, design)
-    present(document, repr(design), design.success, as_json=output.as_json, quiet=output.quiet, written=written)
-    raise typer.Exit(EXIT_CODES[design.status])
+    output.conclude(design, design_document, write_road_design)
 
 
 # --- candidates ----------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from blocc.roads.files import read_road_network
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_design import RoadDesign
 from blocc.roads.road_problem import road_problem
+from blocc.roads.verify_demand_estimate import verify_demand_estimate
 from blocc.roads.verify_road_design import verify_road_design
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "read_road_network",
     "road_problem",
     "second_best_tolls",
+    "verify_demand_estimate",
     "verify_road_design",
     "write_demand_estimate",
     "write_road_assignment",
@@ -61,9 +63,9 @@ def write_road_assignment(assignment: RoadAssignment, folder: str | Path) -> lis
 
 
 def write_demand_estimate(estimate: DemandEstimate, folder: str | Path) -> list[Path]:
-    """Write tables of an estimate, and the network that carries its trips, into ``folder`` and return the paths.
+    """Write tables, a picture and a page about an estimate, and the network that carries its trips, into ``folder``.
 
-    See :func:`blocc.report.roads.estimate_files.write_demand_estimate`, which needs ``blocc[plot]``.
+    Returns the paths. See :func:`blocc.report.roads.estimate_files.write_demand_estimate`, which needs ``blocc[plot]``.
     """
     from blocc.report.roads.estimate_files import write_demand_estimate as write
 

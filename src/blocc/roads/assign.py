@@ -225,16 +225,12 @@ def certify(network: RoadNetwork, found: Equilibrium) -> AssignmentCertificate:
     """Conservation and complementarity from the paths' flows and the links' costs, gaps from the cheapest paths."""
     columns, flow = found.paths
     trips = float(network.demand.sum())
-    # What enters a node less what leaves it, by the volumes, against what ends there less what begins there.
-    size = network.n_nodes
-    inflow = np.bincount(network.head, found.volume, size) - np.bincount(network.tail, found.volume, size)
-    wanted = np.bincount(network.destination, network.demand, size) - np.bincount(network.origin, network.demand, size)
     excess = columns.costs(found.cost) - found.path_cost[columns.market]
     used = flow > 1e-12 * network.demand[columns.market]
     return AssignmentCertificate(
         relative_gap=found.relative_gap,
         average_excess_cost=found.excess / trips,
-        conservation=float(np.max(np.abs(inflow - wanted), initial=0.0)) / trips,
+        conservation=network.lost_trips(found.volume),
         complementarity=float(np.max(excess[used] / (1e-300 + found.path_cost[columns.market][used]), initial=0.0)),
     )
 

@@ -52,9 +52,9 @@ def assign_capacitated(
     """
     limited = np.isfinite(limit)
     price = np.zeros(len(limit)) if price is None else price.copy()
-    most = np.where(limited, limit, 0.0)
+    most, room = np.where(limited, limit, 0.0), np.where(limited, np.maximum(limit, 1e-300), 1.0)
     scale = _scale(streets, pairs, costs, limit)
-    stiffness = np.where(limited, scale / np.maximum(most, 1e-12), 0.0)
+    stiffness = np.where(limited, scale / room, 0.0)
     stiffest = STIFFEST * stiffness
     worst, proven = np.inf, False
     for round_ in range(ROUNDS):
@@ -64,7 +64,7 @@ def assign_capacitated(
         )
         warm = found.paths
         renewed = np.where(limited, np.maximum(0.0, offset + stiffness * found.volume), 0.0)
-        over = np.where(limited, (found.volume - most) / np.maximum(most, 1e-12), -np.inf)
+        over = np.where(limited, (found.volume - most) / room, -np.inf)
         violation = max(0.0, float(np.max(over, initial=0.0)))
         slack = np.where(limited, np.minimum(renewed / scale, np.maximum(-over, 0.0)), 0.0)
         complementarity = float(np.max(slack, initial=0.0))

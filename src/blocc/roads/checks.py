@@ -42,7 +42,7 @@ def assignment_checks(assignment: RoadAssignment) -> list[Check]:
 
 def answer_checks(answer: RoadDesign | DemandEstimate) -> list[Check]:
     """The certificate of the drivers' answer, and what is left to gain."""
-    allowed = float(answer.settings["tolerance"]) * (1.0 + abs(answer.objective))
+    allowed = float(answer.settings["tolerance"]) * answer.size
     return [*assignment_checks(answer.after), _check("decision: gain left", answer.stationarity, allowed)]
 
 
@@ -50,7 +50,8 @@ def certificate_checks(design: RoadDesign) -> list[Check]:
     """The certificate of a design, number by number."""
     rows = answer_checks(design)
     if (budget := design.settings.get("budget")) is not None:
-        rows.append(_check("decision: over the budget", max(0.0, design.cost / budget - 1.0), 1e-9))
+        over = max(0.0, design.cost - budget) / (budget or 1.0)
+        rows.append(_check("decision: over the budget", over, 1e-9))
     return rows
 
 

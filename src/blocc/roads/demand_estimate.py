@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from blocc.roads.checks import answer_checks, assumed_lines
 from blocc.roads.network import RoadNetwork
 from blocc.roads.search import Step
 from blocc.transport.design.checks import check_lines
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: What GEH should stay below at a count of one hour, by the usual rule.
 GOOD_GEH = 5.0
@@ -49,6 +53,11 @@ class DemandEstimate(Shown):
         return self.status is Status.CONVERGED
 
     @property
+    def size(self) -> float:
+        """What gains are compared with: the objective, and 1 since that may be zero."""
+        return 1.0 + abs(self.objective)
+
+    @property
     def demand(self) -> Float[NDArray, "pairs"]:
         """The estimated trips of each pair, in the order of the network's pairs."""
         return self.network.demand
@@ -57,6 +66,11 @@ class DemandEstimate(Shown):
     def fitted(self) -> Float[NDArray, "counts"]:
         """The volumes of the counted links."""
         return self.after.flow[self.counted]
+
+    @property
+    def fitted_before(self) -> Float[NDArray, "counts"]:
+        """The same with the prior trips."""
+        return self.before.flow[self.counted]
 
     @property
     def residual(self) -> Float[NDArray, "counts"]:
@@ -78,18 +92,39 @@ class DemandEstimate(Shown):
         """Of the network, and of the estimate."""
         return self.network.assumptions
 
+    @property
+    def bound(self) -> None:
+        """None: nothing is proven about what other trips could reach."""
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw counted against modelled volumes, prior against estimated trips, residuals, and the way to the answer.
+
+        Needs ``blocc[plot]``. Written when ``path`` is given (.png, .pdf, .svg).
+        """
+        from blocc.report.roads.estimate_figures import plot_estimate  # that room stands on this one
+
+        return plot_estimate(self, path)
+
+    @staticmethod
+    def load(path: str | Path) -> DemandEstimate:
+        """Read back what :func:`blocc.roads.write_demand_estimate` wrote: its folder, or ``estimate.json``."""
+        from blocc.report.roads.estimate_files import load_estimate
+
+        return load_estimate(path)
+
     def demand_rows(self) -> list[dict[str, Any]]:
-        """Origin, destination, prior and estimated trips of every pair."""
-        return self.network.trip_rows(prior=self.prior.demand)
+        """Origin, destination, estimated and prior trips of every pair, and what its cheapest path costs with both."""
+        costs = {"path_cost_before": self.before.path_cost, "path_cost_after": self.after.path_cost}
+        return self.network.trip_rows(prior=self.prior.demand, **costs)
 
     def count_rows(self) -> list[dict[str, Any]]:
         """Every count: link, volume counted, of the prior, and of the estimate, residual and GEH."""
-        figures = {"count": self.count, "prior": self.before.flow[self.counted], "fitted": self.fitted}
+        figures = {"count": self.count, "prior": self.fitted_before, "fitted": self.fitted}
         figures |= {"residual": self.residual, "geh": self.geh}
         return table_rows({"link_id": [self.network.link_ids[a] for a in self.counted]} | figures)
 
     def __repr__(self) -> str:
-        was, now = geh(self.before.flow[self.counted], self.count), self.geh
+        was, now = geh(self.fitted_before, self.count), self.geh
         lines = [
             f"{self.network.name}: {self.status.value}",
             f"  {self.message}",
@@ -100,6 +135,7 @@ class DemandEstimate(Shown):
             f"below {GOOD_GEH:g}: {int((was < GOOD_GEH).sum())} before, {int((now < GOOD_GEH).sum())} after",
             "  certificate",
             *check_lines(answer_checks(self)),
+            "  no bound is known for estimates: other trips may explain the counts as well",
             f"  {self.evaluations} evaluations, {self.seconds:.3g} s",
             *assumed_lines(self.assumptions),
         ]

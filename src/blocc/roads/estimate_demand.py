@@ -16,17 +16,12 @@ from blocc.errors import OptionError
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.roads.assign import RoadAssignment, assign, check_network, road_assignment
 from blocc.roads.demand_estimate import DemandEstimate
-from blocc.roads.estimation import Estimation
+from blocc.roads.estimation import Estimation, estimation
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_options import RoadOptions, searched
 from blocc.roads.search import Search, judged
 from blocc.run.conclude import versions
 from blocc.transport.network.checked_rows import LARGEST, finite, identifier
-
-#: A pair keeps at least this share of its prior trips, so that it keeps a path to return to.
-LEAST_FACTOR = 1e-4
-#: A count below this share of the largest is weighted as if it were that share: nobody counts nothing exactly.
-LEAST_COUNT = 0.01
 
 
 def estimate_demand(
@@ -41,7 +36,8 @@ def estimate_demand(
     """Estimate the trips of every pair from counted volumes.
 
     The leader minimises ``sum prior_weight (trips - prior)^2 / prior + sum count_weight (volume - count)^2 / count``,
-    drivers answer with a user equilibrium. With both weights 1, trips and counts vary like numbers of independent
+    drivers answer with a user equilibrium. A count below one hundredth of the largest is divided by that
+    hundredth: nobody counts nothing exactly. With both weights 1, trips and counts vary like numbers of independent
     drivers do; a prior that is off by a share r of its trips, with counts off by a share s, has the weights
     ``1 / (r^2 prior)`` and ``1 / (s^2 count)``. ``options`` are the fields of
     :class:`~blocc.roads.road_options.RoadOptions`, as for :func:`~blocc.roads.expand_network`. The first two
@@ -57,22 +53,12 @@ def estimate_demand(
     began = time.perf_counter()
     check_network(network)
     told = RoadOptions.from_names({"starts": 2} | options)
-    counted, count = _counts(network, counts)
-    of_prior = _weights("prior_weight", prior_weight, network.n_pairs)
-    of_counts = _weights("count_weight", count_weight, len(count))
+    counted, count = counts_of(network, counts)
+    of_prior = weights_of("prior_weight", prior_weight, network.n_pairs)
+    of_counts = weights_of("count_weight", count_weight, len(count))
     if (finite(max_factor) or 0.0) <= 1.0:
         raise OptionError(f"max_factor must be a number above 1, got {shown(max_factor)}")
-    largest = float(count.max()) or 1.0
-    question = Estimation(
-        network,
-        np.arange(network.n_pairs),
-        np.full(network.n_pairs, LEAST_FACTOR),
-        np.full(network.n_pairs, float(max_factor)),
-        of_prior,
-        counted,
-        count,
-        of_counts / np.maximum(count, LEAST_COUNT * largest),
-    )
+    question = estimation(network, counted, count, of_prior, of_counts, float(max_factor))
     random = np.random.default_rng(told.seed)
     starts = [np.exp(0.3 * (n > 1) * random.normal(size=network.n_pairs)) for n in range(told.starts)]
     request = StopRequest()
@@ -93,7 +79,7 @@ def _estimate(
 ) -> DemandEstimate:
     assert found.best is not None
     network, x, answer = question.network, found.best.x, found.best.answer
-    status, message = judged(found, settings["tolerance"])
+    status, message = judged(found, question, settings["tolerance"])
     estimated = replace(network, demand=network.demand * x)
     after = road_assignment(estimated, answer, question.follower_costs(x), network.capacity, network.toll)
     notes = _sentences(question, x, after)
@@ -138,7 +124,8 @@ def _sentences(question: Estimation, x: Float[NDArray, "pairs"], after: RoadAssi
 
 
 # --- arguments -----------------------------------------------------------------------------------------------------
-def _counts(network: RoadNetwork, given: Any) -> tuple[Int[NDArray, "counts"], Float[NDArray, "counts"]]:
+def counts_of(network: RoadNetwork, given: Any) -> tuple[Int[NDArray, "counts"], Float[NDArray, "counts"]]:
+    """Positions and volumes of counted links, checked."""
     if not isinstance(given, Mapping) or not given:
         raise OptionError(f"counts must be a mapping from link ids to volumes, with at least one, got {shown(given)}")
     place = {key: position for position, key in enumerate(network.link_ids)}
@@ -157,7 +144,8 @@ def _counts(network: RoadNetwork, given: Any) -> tuple[Int[NDArray, "counts"], F
     return np.array(links, dtype=np.int64), np.array(volumes)
 
 
-def _weights(name: str, value: Any, count: int) -> Float[NDArray, "n"]:
+def weights_of(name: str, value: Any, count: int) -> Float[NDArray, "n"]:
+    """One positive number for each, given as such or as one for all."""
     try:
         spread = np.broadcast_to(np.asarray(value, dtype=float), (count,)).astype(float)
     except (TypeError, ValueError):

@@ -15,9 +15,14 @@ import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.roads.equilibrium import Pairs
-from blocc.roads.leader import Question
 from blocc.roads.link_costs import LinkCosts
+from blocc.roads.network import RoadNetwork
+from blocc.roads.question import Question
 
+#: A pair keeps at least this share of its prior trips, so that it keeps a path to return to.
+LEAST_FACTOR = 1e-4
+#: A count below this share of the largest is weighted as if it were that share: nobody counts nothing exactly.
+LEAST_COUNT = 0.01
 #: Steps of the continuation, as multiples of the least gamma whose costs are not negative.
 STEPS = (1.0, 10.0, 100.0)
 
@@ -35,6 +40,10 @@ class Estimation(Question):
     def present(self) -> Float[NDArray, "pairs"]:
         """The prior."""
         return np.ones(len(self.candidates))
+
+    def size(self, value: float) -> float:
+        """Distances count drivers, and may be zero: one more of them is something."""
+        return 1.0 + abs(value)
 
     @property
     def gammas(self) -> tuple[float, ...]:
@@ -96,3 +105,18 @@ class Estimation(Question):
     ) -> Float[NDArray, "pairs"]:
         """Nothing, for the same reason; :meth:`demand_slope` has all of it."""
         return np.zeros(len(x))
+
+
+def estimation(
+    network: RoadNetwork,
+    counted: Int[NDArray, "counts"],
+    count: Float[NDArray, "counts"],
+    prior_weight: Float[NDArray, "pairs"],
+    count_weight: Float[NDArray, "counts"],
+    max_factor: float,
+) -> Estimation:
+    """The question, with the weights as users give them: relative to the prior's trips and to counts."""
+    n, largest = network.n_pairs, float(count.max()) or 1.0
+    bounds = np.full(n, LEAST_FACTOR), np.full(n, max_factor)
+    by_count = count_weight / np.maximum(count, LEAST_COUNT * largest)
+    return Estimation(network, np.arange(n), *bounds, prior_weight, counted, count, by_count)

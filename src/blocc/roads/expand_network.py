@@ -13,9 +13,10 @@ from blocc._lib.files import plain
 from blocc.errors import OptionError
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.roads.assign import RoadAssignment, assign, check_network, road_assignment
-from blocc.roads.expansion import Expansion
-from blocc.roads.leader import Budget, Question
+from blocc.roads.descents import Budget
+from blocc.roads.expansion import Expansion, affordable
 from blocc.roads.network import RoadNetwork
+from blocc.roads.question import Question
 from blocc.roads.road_design import RoadDesign
 from blocc.roads.road_options import RoadOptions, check_positive, chosen_links, per_candidate, searched
 from blocc.roads.rounding import size_lists, size_table
@@ -48,7 +49,7 @@ def expand_network(
     :param cost: coefficient of each candidate's cost, or one for all
     :param exponent: 1 for costs in proportion, 2 for quadratic ones; at least 1
     :param max_expansion: the most that may be added to each, or one for all; None: no more than could ever pay
-    :param budget: the most that all construction may cost
+    :param budget: the most that all construction may cost; 0 leaves all links that cost something as they are
     :param sizes: what can be built on a link: a list, or a number whose multiples are meant (a lane); or a mapping from
         every candidate to either. Nothing is always possible. None: any capacity. The answer is then the best among the
         neighbours of the one without sizes, and the same bound holds
@@ -57,14 +58,16 @@ def expand_network(
     check_network(network)
     told = RoadOptions.from_names(options)
     chosen, figures = expansion_figures(network, candidates, cost, exponent)
-    check_positive("budget", budget, optional=True)
+    check_positive("budget", budget, optional=True, or_zero=True)
     lists = None if sizes is None else size_lists(sizes, _names(network, chosen))
     request = StopRequest()
     with interruptible(request, signal.SIGTERM):
         before = assign(network)
-        upper, table = expansion_limits(network, before.total_travel_time, chosen, figures, max_expansion, lists)
+        upper, table = expansion_limits(
+            network, before.total_travel_time, chosen, figures, max_expansion, lists, budget
+        )
         question = Expansion(network, chosen, np.zeros(len(chosen)), upper, **figures, sizes=table)
-        limit = None if budget is None else Budget(question.own, float(budget))
+        limit = Budget(question.own, float(budget)) if budget else None
         found, remark = searched(question, _starts(question, told), limit, told, request, is_convex=True)
     assert found.best is not None
     x = found.best.x
@@ -87,7 +90,7 @@ def expand_network(
         "budget": budget,
         "sizes": lists,
     }
-    design = _design(network, found, told, before, after, decided, settings)
+    design = _design(question, found, told, before, after, decided, settings)
     return design.finished(remark, time.perf_counter() - began)
 
 
@@ -132,13 +135,13 @@ def second_best_tolls(
         "bound_expansion": None,
     }
     design = _design(
-        network, found, told, before, after, decided, {"candidates": _names(network, chosen), "max_toll": upper}
+        question, found, told, before, after, decided, {"candidates": _names(network, chosen), "max_toll": upper}
     )
     return design.finished(remark, time.perf_counter() - began)
 
 
 def _design(
-    network: RoadNetwork,
+    question: Question,
     found: Search,
     told: RoadOptions,
     before: RoadAssignment,
@@ -147,11 +150,11 @@ def _design(
     settings: dict[str, Any],
 ) -> RoadDesign:
     assert found.best is not None
-    status, message = judged(found, told.tolerance)
+    status, message = judged(found, question, told.tolerance)
     bound = float(found.bound) if np.isfinite(found.bound) else None
     objective = found.best.value
     return RoadDesign(
-        network=network,
+        network=question.network,
         objective=objective,
         bound=bound,
         gap=None if bound is None else max(0.0, objective - bound) / max(abs(objective), 1e-300),
@@ -206,14 +209,16 @@ def expansion_limits(
     figures: dict[str, Float[NDArray, "n"]],
     given: Any,
     lists: list[float | Float[NDArray, "sizes"]] | None,
+    budget: float | None,
 ) -> tuple[Float[NDArray, "n"], Float[NDArray, "n sizes"] | None]:
     """The most that each candidate may get, and the sizes that it may get."""
+    paid = affordable(**figures, budget=budget)
     if lists is None:
-        return _most(network, total, chosen, figures, given), None
-    most = [np.nan if isinstance(sizes, float) else float(sizes[-1]) for sizes in lists]
+        return np.minimum(_most(network, total, chosen, figures, given), paid), None
+    most = np.array([np.nan if isinstance(sizes, float) else float(sizes[-1]) for sizes in lists])
     if given is not None or np.isnan(most).any():
         most = np.fmin(most, _most(network, total, chosen, figures, given))
-    table = size_table(lists, np.asarray(most))
+    table = size_table(lists, np.minimum(most, paid))
     return np.where(np.isfinite(table), table, 0.0).max(axis=1), table
 
 

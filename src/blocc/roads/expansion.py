@@ -11,7 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.roads.leader import Question
+from blocc.roads.question import Question, unit_of
+
+
+def affordable(cost: Float[NDArray, "n"], exponent: Float[NDArray, "n"], budget: float | None) -> Float[NDArray, "n"]:
+    """The most of each link that a budget pays if it pays nothing else; infinite where links cost nothing."""
+    most = np.full(len(cost), np.inf)
+    if budget is not None:
+        most[cost > 0.0] = (budget / cost[cost > 0.0]) ** (1.0 / exponent[cost > 0.0])
+    return most
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +35,11 @@ class Expansion(Question):
         capacity = self.network.capacity.copy()
         capacity[self.candidates] += x
         return capacity
+
+    @property
+    def units(self) -> Float[NDArray, "n"]:
+        """The capacity that a link has, or all that it may get where that is less."""
+        return unit_of(np.minimum(self.network.capacity[self.candidates], self.upper - self.lower))
 
     def own(self, x: Float[NDArray, "n"]) -> tuple[float, Float[NDArray, "n"]]:
         """What construction costs, and its gradient."""

@@ -217,6 +217,14 @@ class RoadNetwork:
         coefficient[grows] = (self.free_flow_time * self.b * factor)[grows] / room[grows] ** self.power[grows]
         return power_costs(self.free_flow_time, coefficient, self.power)
 
+    def lost_trips(self, volume: Float[NDArray, "links"]) -> float:
+        """The largest number of trips that these volumes lose or invent at a node, relative to all trips."""
+        n = self.n_nodes
+        # What enters a node less what leaves it, against what ends there less what begins there.
+        inflow = np.bincount(self.head, volume, n) - np.bincount(self.tail, volume, n)
+        ends = np.bincount(self.destination, self.demand, n) - np.bincount(self.origin, self.demand, n)
+        return float(np.max(np.abs(inflow - ends), initial=0.0)) / float(self.demand.sum())
+
     # --- tables ---------------------------------------------------------------------------------------------------
     def scaled(self, *, demand: float = 1.0, capacity: float = 1.0, time: float = 1.0) -> RoadNetwork:
         """The same in other units: all trips, capacities and times (with tolls) multiplied, and a note for each."""

@@ -15,8 +15,10 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc.resume.fingerprint import Fingerprint, fingerprint_of_arrays
 from blocc.resume.recording import CheckpointError, Recording
+from blocc.roads.descents import Budget
 from blocc.roads.equilibrium import Equilibrium, PathFlows
-from blocc.roads.leader import Budget, Leader, Question, Reached
+from blocc.roads.leader import GAP, Leader, Reached
+from blocc.roads.question import Question
 from blocc.transport.travellers.columns import Columns
 
 _NETWORK = ("tail", "head", "capacity", "free_flow_time", "b", "power", "toll", "origin", "destination", "demand")
@@ -42,7 +44,7 @@ class RecordedLeader(Leader):
     is_closing: bool = False  #: what follows belongs to no later run: nothing is written down
 
     def __post_init__(self) -> None:
-        self._is_computing = False
+        self._is_computing = self._is_within = False  #: within an evaluation that is written down as a whole
 
     def penalty_at(self, x: Float[NDArray, "n"], gamma: float) -> tuple[float, Float[NDArray, "n"]]:
         """F_gamma and its gradient."""
@@ -57,10 +59,36 @@ class RecordedLeader(Leader):
         """f(x, flows(x)) and its derivative."""
         found = self._recall("exact", x, gap)
         if found is None:
-            reached = self._compute(super().exact_at, x, gap)
+            self._is_within = True
+            try:
+                reached = self._compute(super().exact_at, x, gap)
+            finally:
+                self._is_within = False
             self._note("exact", x, gap, reached.value, reached.slope)
             return reached
         return Reached(x.copy(), float(found[0]), found[1:], _NOT_KEPT)
+
+    def value_at(self, x: Float[NDArray, "n"], gap: float) -> Reached:
+        """f(x, flows(x)) alone."""
+        found = self._recall("value", x, gap) if not self._is_within else None
+        if found is None:
+            reached = self._compute(super().value_at, x, gap)
+            if not self._is_within:
+                self._note("value", x, gap, reached.value, np.zeros(0))
+            return reached
+        return Reached(x.copy(), float(found[0]), np.full(len(x), np.nan), _NOT_KEPT)
+
+    def with_slope(self, reached: Reached) -> Reached:
+        """The same with its derivative."""
+        if not np.isnan(reached.slope).any():
+            return reached
+        found = self._recall("slope", reached.x, reached.value) if not self._is_within else None
+        if found is None:
+            sloped = super().with_slope(self.answered(reached, GAP))
+            if not self._is_within:
+                self._note("slope", reached.x, reached.value, reached.value, sloped.slope)
+            return sloped
+        return reached._replace(slope=found[1:])
 
     def bound(self, x: Float[NDArray, "n"], budget: Budget | None) -> float:
         """A value that no decision has less than."""
@@ -82,7 +110,7 @@ class RecordedLeader(Leader):
         if self.is_closing:
             return None
         found = self.recording.recall(label, np.append(x, number))
-        if found is not None and found.size != 1 + (0 if label == "bound" else len(x)):
+        if found is not None and found.size != 1 + (0 if label in ("bound", "value") else len(x)):
             raise CheckpointError("the checkpoint does not fit this version of blocc: an evaluation has another form")
         return found
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+KINDS = ("expansion", "tolls")
+
+
 @dataclass(frozen=True, eq=False)
 class RoadDesign(Shown):
     """An answer about roads. ``print`` explains it; :func:`blocc.roads.write_road_design` writes it to files."""
@@ -54,6 +57,11 @@ class RoadDesign(Shown):
     def success(self) -> bool:
         """Whether the run converged; nothing else counts as success."""
         return self.status is Status.CONVERGED
+
+    @property
+    def size(self) -> float:
+        """What gains are compared with: the objective."""
+        return abs(self.objective)
 
     @property
     def relative_gap(self) -> float:

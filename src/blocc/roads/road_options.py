@@ -15,8 +15,9 @@ from blocc.errors import OptionError
 from blocc.outer.monitor import StopRequest
 from blocc.resume.file import open_recording
 from blocc.resume.recording import Recording
-from blocc.roads.leader import Budget, Question
+from blocc.roads.descents import Budget
 from blocc.roads.network import RoadNetwork
+from blocc.roads.question import Question
 from blocc.roads.recorded_leader import question_fingerprint
 from blocc.roads.search import Search, Step, search
 
@@ -89,11 +90,11 @@ def searched(
     return found, recording.remark()
 
 
-def check_positive(name: str, value: Any, *, optional: bool = False) -> None:
+def check_positive(name: str, value: Any, *, optional: bool = False, or_zero: bool = False) -> None:
     """Refuse what is no positive finite number."""
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if not (value is None and optional) and not (is_number and 0 < value < np.inf):
-        raise OptionError(f"{name} must be a positive number, got {value!r}")
+    if not (value is None and optional) and not (is_number and (0 < value < np.inf or (or_zero and value == 0))):
+        raise OptionError(f"{name} must be a positive number{' or 0' if or_zero else ''}, got {value!r}")
 
 
 def chosen_links(network: RoadNetwork, given: Any) -> Int[NDArray, "n"]:

@@ -55,9 +55,9 @@ def road_problem(
     """
     check_network(network)
     chosen, figures = expansion_figures(network, candidates, cost, exponent)
-    check_positive("budget", budget, optional=True)
+    check_positive("budget", budget, optional=True, or_zero=True)
     total = assign(network).total_travel_time if max_expansion is None else np.inf
-    upper, _ = expansion_limits(network, total, chosen, figures, max_expansion, None)
+    upper, _ = expansion_limits(network, total, chosen, figures, max_expansion, None, budget)
     question = Expansion(network, chosen, np.zeros(len(chosen)), upper, **figures)
     times = _Times(question)
     origins, row = np.unique(network.origin, return_inverse=True)
@@ -77,7 +77,7 @@ def road_problem(
         upper=lambda x, y: times.total(x, y.sum(axis=0)) + construction(x),
         lower=lambda x, y: times.beckmann(x, y.sum(axis=0)),
         equality=equality,
-        upper_inequality=None if budget is None else lambda x, y: construction(x) / budget - 1.0,
+        upper_inequality=(lambda x, y: construction(x) / budget - 1.0) if budget else None,
         x_set=Box(0.0, upper),
         y_set=Box(0.0, np.where(may_take(network.through, network.tail, origins), np.inf, 0.0)),
         oracle=AssignmentOracle(question) if oracle == "assignment" else oracle,

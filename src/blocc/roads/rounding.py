@@ -16,7 +16,9 @@ import numpy as np
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.files import shown
 from blocc.errors import OptionError
-from blocc.roads.leader import Budget, Leader, Question, Reached
+from blocc.roads.descents import Budget
+from blocc.roads.leader import Leader, Reached
+from blocc.roads.question import Question
 from blocc.transport.network.network import NodeId
 
 #: Neighbours tried around one decision, the most promising first.
@@ -83,7 +85,7 @@ def round_to_sizes(leader: Leader, x: Float[NDArray, "n"], budget: Budget | None
         """Whether a decision, not tried so far, is the best yet."""
         tried.add(place.tobytes())
         best = leader.best
-        leader.exact(_at(sizes, place))
+        leader.exact(_at(sizes, place), sloped=False)
         return leader.best is not best
 
     below = places_below(leader.question, x)
@@ -94,6 +96,7 @@ def round_to_sizes(leader: Leader, x: Float[NDArray, "n"], budget: Budget | None
         here = nearest
     while True:
         assert leader.best is not None
+        leader.best = leader.with_slope(leader.best)
         for place in _neighbours(leader.question, leader.best, here, budget):
             if place.tobytes() not in tried and is_better(place):
                 here = place
@@ -107,7 +110,9 @@ def gain_of_neighbours(leader: Leader, here: Reached, budget: Budget | None) -> 
     sizes = leader.question.sizes
     assert sizes is not None
     around = _neighbours(leader.question, here, places_below(leader.question, here.x), budget)
-    return max(0.0, here.value - min((leader.exact(_at(sizes, place)).value for place in around), default=np.inf))
+    return max(
+        0.0, here.value - min((leader.exact(_at(sizes, place), sloped=False).value for place in around), default=np.inf)
+    )
 
 
 def places_below(question: Question, x: Float[NDArray, "n"]) -> Int[NDArray, "n"]:

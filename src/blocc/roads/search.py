@@ -16,7 +16,9 @@ from blocc._lib.arrays import Float, NDArray
 from blocc.outer.monitor import Stop, StopReason, StopRequest, interruptible
 from blocc.result import Status
 from blocc.resume.recording import Recording
-from blocc.roads.leader import LAST_GAP, Budget, Leader, Question, Reached, descend, within
+from blocc.roads.descents import Budget, descend, within
+from blocc.roads.leader import LAST_GAP, Leader, Reached
+from blocc.roads.question import Question
 from blocc.roads.recorded_leader import RecordedLeader
 from blocc.roads.rounding import round_to_sizes, sizes_below
 
@@ -127,7 +129,7 @@ def search(
                 found.stopped = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
                 leader.is_closing = True
         if leader.best is not None:
-            found.best = leader.answered(leader.best, LAST_GAP)
+            found.best = leader.with_slope(leader.answered(leader.best, LAST_GAP))
         found.evaluations = leader.evaluations
     return found
 
@@ -143,10 +145,11 @@ def _from(
     """One start: gamma upwards. The first gammas lead every start to one place, so only the first start has them."""
     question, before, began = leader.question, leader.evaluations, elapsed()
     x = within(start, question, budget)
-    least = np.inf
+    assert leader.best is not None
+    size, least = question.size(leader.best.value) or 1.0, np.inf
     for gamma in question.gammas[2 if found.starts else 0 :] or question.gammas[-1:]:
         value = partial(leader.penalty, gamma=gamma)
-        x = descend(value, x, question, budget, question.accuracy(gamma))
+        x = descend(value, x, question, budget, question.accuracy(gamma), size)
         if gamma == 0.0 and is_convex:
             found.bound, found.bound_at = leader.bound(x, budget), x
         least = min(least, leader.exact(x).value)
@@ -165,16 +168,17 @@ def _probe(leader: Leader, found: Search, budget: Budget | None, tolerance: floa
         )
         for direction in (*directions, *-directions):
             for distance in DISTANCES:
-                leader.exact(within(here.x + distance * width * direction, question, budget))
+                leader.exact(within(here.x + distance * width * direction, question, budget), sloped=False)
         downhill = -here.slope / (1e-300 + float(np.abs(here.slope).max()))
         for distance in 10.0 ** -np.arange(1.0, 7.0):
-            leader.exact(within(here.x + distance * width * downhill, question, budget))
+            leader.exact(within(here.x + distance * width * downhill, question, budget), sloped=False)
+        leader.best = leader.with_slope(leader.best)
         found.improvement = max(0.0, here.value - leader.best.value)
-        if found.improvement <= tolerance * (1.0 + abs(here.value)):
+        if found.improvement <= tolerance * question.size(here.value):
             return
 
 
-def judged(found: Search, tolerance: float) -> tuple[Status, str]:
+def judged(found: Search, question: Question, tolerance: float) -> tuple[Status, str]:
     """How a search ended, in a word and a sentence."""
     if found.stopped is not None:
         status = {StopReason.TIME_LIMIT: Status.TIME_LIMIT, StopReason.CALLBACK: Status.STOPPED}
@@ -186,6 +190,6 @@ def judged(found: Search, tolerance: float) -> tuple[Status, str]:
             Status.STALLED,
             f"The drivers' equilibrium is reached only to a relative gap of {gap:.1e}; 1e-10 is wanted.",
         )
-    if found.improvement > tolerance * (1.0 + abs(found.best.value)):
+    if found.improvement > tolerance * question.size(found.best.value):
         return Status.STALLED, f"Nearby decisions are still better, by {found.improvement:.2g}."
     return Status.CONVERGED, "No decision nearby is better, and drivers are in equilibrium."

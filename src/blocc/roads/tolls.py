@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.roads.leader import Question
+from blocc.roads.question import Question, unit_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +23,14 @@ class Tolling(Question):
         toll = self.network.toll.copy()
         toll[self.candidates] += x
         return toll
+
+    @property
+    def units(self) -> Float[NDArray, "n"]:
+        """What a trip costs on empty roads, or the highest toll where that is less."""
+        network = self.network
+        trip = float(network.demand @ network.free_costs) / float(network.demand.sum())
+        width = self.upper - self.lower
+        return unit_of(np.minimum(width, trip) if trip > 0.0 else width)
 
     def direct(self, x: Float[NDArray, "n"], volume: Float[NDArray, "links"]) -> Float[NDArray, "n"]:
         """Nothing: at fixed volumes tolls change no time."""

@@ -1,76 +1,106 @@
-"""Estimates of trips on disk: tables of trips and counts, and the network that carries the estimate."""
+"""Estimates of trips on disk: tables, layers, a picture and a page, the network that carries the estimate, and back."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from blocc._lib.files import json_bytes, plain
-from blocc._lib.tables import csv_bytes
-from blocc.report.storage import digest, write_files
-from blocc.report.workbook import workbook_bytes
-from blocc.roads.checks import answer_checks
-from blocc.roads.demand_estimate import DemandEstimate
-from blocc.roads.files import network_document
+import numpy as np
 
-FORMAT, VERSION = "blocc-demand-estimate", 1
+from blocc.report.roads.road_files import (
+    VERSION,
+    assignment_figures,
+    column,
+    files_of,
+    head_of,
+    load_answer,
+    read_assignment,
+    read_number,
+    read_step,
+    with_digest,
+)
+from blocc.report.roads.road_tables import tables_of
+from blocc.report.storage import write_files
+from blocc.result import Status
+from blocc.roads.demand_estimate import DemandEstimate
+from blocc.roads.network import RoadNetwork
+
+FORMAT = "blocc-demand-estimate"
 
 
 def write_demand_estimate(estimate: DemandEstimate, folder: str | Path) -> list[Path]:
     """Write an estimate into ``folder`` (created where missing) and return the paths.
 
     ``estimate.json`` holds it all, ``network.json`` the network with the estimated trips, ``trips.csv`` prior and
-    estimated trips of every pair, ``counts.csv`` every count with volumes before and after, ``summary.csv`` figures,
-    certificate and assumptions, ``estimate.xlsx`` these tables in one workbook.
+    estimated trips of every pair, ``counts.csv`` every count with volumes before and after, ``links.csv`` every link
+    likewise, ``summary.csv`` figures, certificate and assumptions, ``columns.csv`` what the columns mean,
+    ``estimate.xlsx`` these tables in one workbook, ``report.html`` the interactive page, ``estimate.png`` the picture;
+    and where the nodes have places ``estimate.geojson`` and ``estimate.gpkg``. Needs ``blocc[plot]``.
     """
-    tables = _tables(estimate)
-    files = {
-        "estimate.json": json_bytes(estimate_document(estimate)),
-        "network.json": json_bytes(network_document(estimate.network), indent=None),
-        **{f"{name}.csv": csv_bytes(rows) for name, rows in tables.items()},
-        "estimate.xlsx": workbook_bytes(tables),
-    }
-    return write_files(folder, files, "the estimate")
+    from blocc.report.figure import figure_image
+    from blocc.report.roads.estimate_figures import plot_estimate
+    from blocc.report.roads.estimate_page import report_page
+
+    files = files_of(estimate, "estimate", estimate_document(estimate))
+    files |= {"report.html": report_page(estimate).encode(errors="replace")}
+    return write_files(folder, files | {"estimate.png": figure_image(plot_estimate(estimate))}, "the estimate")
 
 
 def estimate_document(estimate: DemandEstimate) -> dict[str, Any]:
     """An estimate as JSON values, the content of ``estimate.json``."""
-    checks = [{**check._asdict(), "verdict": check.verdict} for check in answer_checks(estimate)]
-    said = {
+    tables = tables_of(estimate)
+    document = {
         "format": FORMAT,
         "version": VERSION,
         "summary": {
-            "network": estimate.network.name,
-            "status": estimate.status.value,
-            "message": estimate.message,
-            **_figures(estimate),
-            "checks": checks,
-            "assumptions": list(estimate.assumptions),
+            **head_of(estimate),
+            "stationarity": estimate.stationarity,
+            "evaluations": estimate.evaluations,
+            "seconds": estimate.seconds,
             "settings": estimate.settings,
             "versions": estimate.versions,
         },
-        "counts": estimate.count_rows(),
-        "trips": estimate.demand_rows(),
+        "before": assignment_figures(estimate.before),
+        "after": assignment_figures(estimate.after),
+        **{name: tables[name] for name in ("links", "trips", "counts")},
         "history": [step._asdict() for step in estimate.history],
     }
-    document = dict(plain(said))
-    return document | {"sha256": digest(document)}
+    return with_digest(document)
 
 
-def _figures(estimate: DemandEstimate) -> dict[str, Any]:
-    names = ("objective", "prior_distance", "count_distance", "stationarity", "evaluations", "seconds")
-    trips = {"trips_before": estimate.prior.demand.sum(), "trips_after": estimate.demand.sum()}
-    return {name: getattr(estimate, name) for name in names} | {name: float(total) for name, total in trips.items()}
+def load_estimate(path: str | Path, prior: RoadNetwork | None = None) -> DemandEstimate:
+    """Read an estimate back.
+
+    :param path: its folder, or the ``estimate.json`` in it
+    :param prior: the roads with the trips that were given, in place of the ``network.json`` beside it
+    """
+    return load_answer(path, "estimate", FORMAT, "write_demand_estimate", prior, _estimate)
 
 
-def _tables(estimate: DemandEstimate) -> dict[str, list[dict[str, Any]]]:
-    rows: list[dict[str, Any]] = [
-        {"kind": "result", "name": "status", "value": estimate.status.value},
-        {"kind": "result", "name": "message", "value": estimate.message},
-    ]
-    rows += [{"kind": "figure", "name": name, "value": value} for name, value in _figures(estimate).items()]
-    for check in answer_checks(estimate):
-        row = {"kind": "certificate", "name": check.name, "value": check.value}
-        rows.append({**row, "limit": check.limit, "verdict": check.verdict})
-    rows += [{"kind": "assumption", "name": line} for line in estimate.assumptions]
-    return {"summary": rows, "trips": estimate.demand_rows(), "counts": estimate.count_rows()}
+def _estimate(document: dict[str, Any], network: RoadNetwork) -> DemandEstimate:
+    summary, links, trips = (document[name] for name in ("summary", "links", "trips"))
+    roads = {"before": replace(network, demand=column(trips, "prior"))}
+    roads["after"] = replace(network, demand=column(trips, "demand"), assumptions=tuple(summary["assumptions"]))
+    place = {key: position for position, key in enumerate(network.link_ids)}
+    assigned = {
+        when: read_assignment(document[when], own, links, trips, when, network.capacity, network.toll)
+        for when, own in roads.items()
+    }
+    names = ("objective", "prior_distance", "count_distance", "stationarity", "seconds")
+    figures: dict[str, Any] = {name: read_number(summary[name]) for name in names}
+    return DemandEstimate(
+        network=roads["after"],
+        prior=roads["before"],
+        counted=np.array([place[row["link_id"]] for row in document["counts"]], dtype=np.int64),
+        count=column(document["counts"], "count"),
+        before=assigned["before"],
+        after=assigned["after"],
+        **figures,
+        status=Status(summary["status"]),
+        message=str(summary["message"]),
+        history=tuple(read_step(row) for row in document["history"]),
+        evaluations=int(summary["evaluations"]),
+        settings=dict(summary["settings"]),
+        versions=dict(summary["versions"]),
+    )

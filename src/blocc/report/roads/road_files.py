@@ -7,9 +7,10 @@ what it says, so that a careless change is noticed; who recomputes the digest ca
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from blocc._lib.arrays import Float, NDArray
 from blocc._lib.files import json_bytes, parse_json, plain, read_limited
 from blocc._lib.tables import csv_bytes
 from blocc.report.gis import geojson, geopackage_bytes
-from blocc.report.roads.road_tables import checks_of, figures_of, layers_of, tables_of
+from blocc.report.roads.road_tables import Answer, checks_of, figures_of, layers_of, tables_of
 from blocc.report.storage import ChangedError, StorageError, check_format, digest, write_files
 from blocc.report.workbook import workbook_bytes
 from blocc.result import Status
@@ -26,6 +27,8 @@ from blocc.roads.files import network_document, read_road_network
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_design import RoadDesign
 from blocc.roads.search import Start, Step
+
+A = TypeVar("A", bound=Answer)
 
 DESIGN, ASSIGNMENT = "blocc-road-design", "blocc-road-assignment"
 VERSION = 1
@@ -50,7 +53,7 @@ def write_road_design(design: RoadDesign, folder: str | Path) -> list[Path]:
     from blocc.report.roads.road_figures import plot_design
     from blocc.report.roads.road_page import report_page
 
-    files = _files(design, "design", design_document(design))
+    files = files_of(design, "design", design_document(design))
     files |= {"report.html": report_page(design).encode(errors="replace")}
     return write_files(folder, files | {"design.png": figure_image(plot_design(design))}, "the design")
 
@@ -63,11 +66,12 @@ def write_road_assignment(assignment: RoadAssignment, folder: str | Path) -> lis
     from blocc.report.figure import figure_image
     from blocc.report.roads.road_figures import plot_assignment
 
-    files = _files(assignment, "assignment", assignment_document(assignment))
+    files = files_of(assignment, "assignment", assignment_document(assignment))
     return write_files(folder, files | {"assignment.png": figure_image(plot_assignment(assignment))}, "the assignment")
 
 
-def _files(answer: RoadDesign | RoadAssignment, name: str, document: dict[str, Any]) -> dict[str, bytes]:
+def files_of(answer: Answer, name: str, document: dict[str, Any]) -> dict[str, bytes]:
+    """Everything about an answer but its picture and its page."""
     tables = tables_of(answer)
     files = {
         f"{name}.json": json_bytes(document),
@@ -91,7 +95,7 @@ def design_document(design: RoadDesign) -> dict[str, Any]:
         "format": DESIGN,
         "version": VERSION,
         "summary": {
-            **_head(design),
+            **head_of(design),
             "kind": design.kind,
             "stationarity": design.stationarity,
             "evaluations": design.evaluations,
@@ -99,14 +103,14 @@ def design_document(design: RoadDesign) -> dict[str, Any]:
             "settings": design.settings,
             "versions": design.versions,
         },
-        "before": _assignment(design.before),
-        "after": _assignment(design.after),
+        "before": assignment_figures(design.before),
+        "after": assignment_figures(design.after),
         "links": tables["links"],
         "trips": tables["trips"],
         "starts": [start._asdict() for start in design.starts],
         "history": [step._asdict() for step in design.history],
     }
-    return _with_digest(document)
+    return with_digest(document)
 
 
 def assignment_document(assignment: RoadAssignment) -> dict[str, Any]:
@@ -115,14 +119,15 @@ def assignment_document(assignment: RoadAssignment) -> dict[str, Any]:
     document = {
         "format": ASSIGNMENT,
         "version": VERSION,
-        "summary": _head(assignment) | _assignment(assignment),
+        "summary": head_of(assignment) | assignment_figures(assignment),
         "links": tables["links"],
         "trips": tables["trips"],
     }
-    return _with_digest(document)
+    return with_digest(document)
 
 
-def _head(answer: RoadDesign | RoadAssignment) -> dict[str, Any]:
+def head_of(answer: Answer) -> dict[str, Any]:
+    """What every document says first."""
     return {
         "network": answer.network.name,
         "status": answer.status.value,
@@ -133,13 +138,15 @@ def _head(answer: RoadDesign | RoadAssignment) -> dict[str, Any]:
     }
 
 
-def _assignment(assignment: RoadAssignment) -> dict[str, Any]:
+def assignment_figures(assignment: RoadAssignment) -> dict[str, Any]:
+    """An assignment within a document, beside what its links and trips have."""
     found = {name: getattr(assignment, name) for name in (*_PLAIN, *_COUNTS)}
     certificate = asdict(assignment.certificate)
     return found | {"status": assignment.status.value, "certificate": certificate, "gaps": list(assignment.gaps)}
 
 
-def _with_digest(document: dict[str, Any]) -> dict[str, Any]:
+def with_digest(document: dict[str, Any]) -> dict[str, Any]:
+    """The same as plain values, with a digest of them."""
     said = dict(plain(document))
     return said | {"sha256": digest(said)}
 
@@ -151,46 +158,62 @@ def load_design(path: str | Path, network: RoadNetwork | None = None) -> RoadDes
     :param path: its folder, or the ``design.json`` in it
     :param network: in place of the ``network.json`` beside it
     """
+    return load_answer(path, "design", DESIGN, "write_road_design", network, _design)
+
+
+def load_answer(
+    path: str | Path,
+    name: str,
+    known_format: str,
+    writer: str,
+    network: RoadNetwork | None,
+    make: Callable[[dict[str, Any], RoadNetwork], A],
+) -> A:
+    """What a document says, made into an answer.
+
+    :raises StorageError: where it is damaged; a ``ChangedError`` where it was changed, or is about another network
+    """
     source = Path(path)
-    source = source / "design.json" if source.is_dir() else source
+    source = source / f"{name}.json" if source.is_dir() else source
     document = parse_json(read_limited(source, MOST_BYTES, StorageError), str(source), StorageError)
-    document = check_format(document, source, DESIGN, VERSION, "write_road_design")
+    document = check_format(document, source, known_format, VERSION, writer)
     if document.get("sha256") != digest(document):
         raise ChangedError(f"{source} is damaged: it was changed after it was saved, its digest differs")
     roads = read_road_network(source.with_name("network.json")) if network is None else network
     try:
-        return _design(document, roads, source)
+        named = {"links": ("link_id", "from", "to"), "trips": ("origin", "destination")}
+        for table, own in (("links", roads.link_rows()), ("trips", roads.trip_rows())):
+            ends = [[[row[end] for end in named[table]] for row in rows] for rows in (document[table], own)]
+            if ends[0] != ends[1]:
+                raise ChangedError(f"{source} is about another network: its links or its trips are others")
+        return make(document, roads)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, StorageError):
             raise
         raise StorageError(f"{source} is damaged: {type(error).__name__}: {error!s:.200}") from error
 
 
-def _design(document: dict[str, Any], network: RoadNetwork, source: Path) -> RoadDesign:
+def _design(document: dict[str, Any], network: RoadNetwork) -> RoadDesign:
     summary, links, trips = (document[name] for name in ("summary", "links", "trips"))
-    ends = [("link_id", "from", "to"), ("origin", "destination")]
-    for rows, own, names in ((links, network.link_rows(), ends[0]), (trips, network.trip_rows(), ends[1])):
-        if [[row[name] for name in names] for row in rows] != [[row[name] for name in names] for row in own]:
-            raise ChangedError(f"{source} is a design of another network: its links or its trips are others")
-    expansion, toll, bound = (_column(links, name) for name in ("expansion", "toll", "bound_expansion"))
+    expansion, toll, bound = (column(links, name) for name in ("expansion", "toll", "bound_expansion"))
     given = {"before": (network.capacity, network.toll), "after": (network.capacity + expansion, toll)}
     figures: dict[str, Any] = {
-        name: _number(summary[name]) for name in ("objective", "cost", "stationarity", "seconds")
+        name: read_number(summary[name]) for name in ("objective", "cost", "stationarity", "seconds")
     }
-    figures |= {name: None if summary[name] is None else _number(summary[name]) for name in ("bound", "gap")}
+    figures |= {name: None if summary[name] is None else read_number(summary[name]) for name in ("bound", "gap")}
     for when, (capacity, tolls) in given.items():
-        figures[when] = _read_assignment(document[when], network, links, trips, when, capacity, tolls)
+        figures[when] = read_assignment(document[when], network, links, trips, when, capacity, tolls)
     return RoadDesign(
         network=network,
         kind=str(summary["kind"]),
         expansion=expansion,
         toll=toll,
-        marginal_value=_column(links, "marginal_value"),
+        marginal_value=column(links, "marginal_value"),
         **figures,
         status=Status(summary["status"]),
         message=str(summary["message"]),
         starts=tuple(_start(row) for row in document["starts"]),
-        history=tuple(_step(row) for row in document["history"]),
+        history=tuple(read_step(row) for row in document["history"]),
         evaluations=int(summary["evaluations"]),
         settings=dict(summary["settings"]),
         versions=dict(summary["versions"]),
@@ -198,7 +221,7 @@ def _design(document: dict[str, Any], network: RoadNetwork, source: Path) -> Roa
     )
 
 
-def _read_assignment(
+def read_assignment(
     said: dict[str, Any],
     network: RoadNetwork,
     links: list[dict[str, Any]],
@@ -207,39 +230,43 @@ def _read_assignment(
     capacity: Float[NDArray, "links"],
     toll: Float[NDArray, "links"],
 ) -> RoadAssignment:
+    """An assignment out of a document."""
     words = {"principle": str(said["principle"]), "message": str(said["message"])}
-    numbers: dict[str, Any] = {name: _number(said[name]) for name in (*_PLAIN, *_COUNTS) if name not in words}
+    numbers: dict[str, Any] = {name: read_number(said[name]) for name in (*_PLAIN, *_COUNTS) if name not in words}
     counts = {name: int(said[name]) for name in ("iterations", "n_paths")}
     return RoadAssignment(
         network=network,
         capacity=capacity,
         toll=toll,
-        flow=_column(links, f"volume_{when}"),
-        time=_column(links, f"time_{when}"),
-        path_cost=_column(trips, f"path_cost_{when}"),
+        flow=column(links, f"volume_{when}"),
+        time=column(links, f"time_{when}"),
+        path_cost=column(trips, f"path_cost_{when}"),
         waiting=np.zeros(network.n_links),
-        certificate=AssignmentCertificate(**{name: _number(value) for name, value in said["certificate"].items()}),
+        certificate=AssignmentCertificate(**{name: read_number(value) for name, value in said["certificate"].items()}),
         status=Status(said["status"]),
-        gaps=tuple(_number(gap) for gap in said["gaps"]),
+        gaps=tuple(read_number(gap) for gap in said["gaps"]),
         paths=None,
         **(numbers | counts | words),
     )
 
 
 def _start(row: dict[str, Any]) -> Start:
-    return Start(_number(row["objective"]), int(row["evaluations"]), _number(row["seconds"]))
+    return Start(read_number(row["objective"]), int(row["evaluations"]), read_number(row["seconds"]))
 
 
-def _step(row: dict[str, Any]) -> Step:
+def read_step(row: dict[str, Any]) -> Step:
+    """One evaluation."""
     gamma = np.inf if row["gamma"] is None else float(row["gamma"])
-    return Step(_number(row["seconds"]), int(row["start"]), gamma, _number(row["value"]))
+    return Step(read_number(row["seconds"]), int(row["start"]), gamma, read_number(row["value"]))
 
 
-def _column(rows: list[dict[str, Any]], name: str) -> Float[NDArray, "rows"]:
-    return np.array([_number(row[name]) for row in rows])
+def column(rows: list[dict[str, Any]], name: str) -> Float[NDArray, "rows"]:
+    """A column of figures; NaN where there is none."""
+    return np.array([read_number(row[name]) for row in rows])
 
 
-def _number(value: Any) -> float:
+def read_number(value: Any) -> float:
+    """A figure; NaN for null."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise TypeError(f"{value!r:.60} is no number")
     return np.nan if value is None else float(value)

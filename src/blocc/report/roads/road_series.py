@@ -9,6 +9,7 @@ import numpy as np
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.report.figure import BLUE, ORANGE
 from blocc.roads.assign import RoadAssignment
+from blocc.roads.demand_estimate import DemandEstimate
 from blocc.roads.road_design import RoadDesign
 
 #: Emptier links are blue, fuller ones orange.
@@ -62,16 +63,16 @@ class Convergence(NamedTuple):
     shown: tuple[float, float]  #: the range of values that tells something
 
 
-def convergence(design: RoadDesign) -> Convergence:
-    """The history of a design as curves."""
-    steps = design.history
+def convergence(answer: RoadDesign | DemandEstimate) -> Convergence:
+    """The history of an answer as curves."""
+    steps = answer.history
     gamma, value = np.array([step.gamma for step in steps]), np.array([step.value for step in steps])
     is_exact = np.isinf(gamma) if len(steps) else np.zeros(0, dtype=bool)
     exact = np.where(is_exact, value, np.nan)
     best = np.fmin.accumulate(exact) if len(steps) else exact
     start = np.array([step.start for step in steps])
-    low = min([design.objective, *([] if design.bound is None else [design.bound])])
-    high = float(exact[0]) if len(steps) else design.objective  # to change nothing
+    low = min([answer.objective, *([] if answer.bound is None else [answer.bound])])
+    high = float(exact[0]) if len(steps) else answer.objective  # to change nothing
     room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     return Convergence(
         evaluation=np.arange(1, len(steps) + 1),

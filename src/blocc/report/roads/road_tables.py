@@ -1,4 +1,4 @@
-"""An assignment or a design of roads as rows: links, trips, the summary, and what the columns mean."""
+"""An assignment, a design or an estimate of trips as rows: links, trips, the summary, and what the columns mean."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import numpy as np
 from blocc._lib.arrays import Bool, NDArray
 from blocc.report.gis import Layers
 from blocc.roads.assign import RoadAssignment
-from blocc.roads.checks import assignment_checks, certificate_checks
+from blocc.roads.checks import answer_checks, assignment_checks, certificate_checks
+from blocc.roads.demand_estimate import DemandEstimate
 from blocc.roads.road_design import RoadDesign
 from blocc.transport.design.checks import Check
+
+Answer = RoadDesign | RoadAssignment | DemandEstimate
 
 #: A column: its unit, and what it holds.
 _TIME, _VOLUME = "time, as in the files", "vehicles, as in the files"
@@ -44,10 +47,21 @@ LINKS = {
         "what would be best if drivers did what suits the planner; it proves the bound",
     ),
 }
+COUNTS = {
+    "link_id": ("", "the counted link"),
+    "count": (_VOLUME, "as counted"),
+    "prior": (_VOLUME, "with the trips that were given"),
+    "fitted": (_VOLUME, "with the estimated trips"),
+    "residual": (_VOLUME, "the volume with the estimated trips less the count"),
+    "geh": ("", "sqrt(2 residual^2 / (volume + count)); below 5 is usual for volumes of one hour"),
+}
+#: In estimates, before and after are two sets of trips.
+_ESTIMATE = {"before": "with the trips that were given", "after": "with the estimated trips"}
 TRIPS = {
     "origin": ("", "node where they begin"),
     "destination": ("", "node where they end"),
     "demand": (_VOLUME, "trips"),
+    "prior": (_VOLUME, "trips that were given"),
     "path_cost": (_TIME, "of the cheapest path, tolls and waiting included"),
     "path_cost_before": (_TIME, "of the cheapest path today, tolls included"),
     "path_cost_after": (_TIME, "the same with the design"),
@@ -76,6 +90,25 @@ def design_link_rows(design: RoadDesign) -> list[dict[str, Any]]:
     )
 
 
+def estimate_link_rows(estimate: DemandEstimate) -> list[dict[str, Any]]:
+    """Every link, with the trips that were given and with the estimated ones."""
+    network, before, after = estimate.network, estimate.before, estimate.after
+    count = np.full(network.n_links, np.nan)
+    count[estimate.counted] = estimate.count
+    return network.link_rows(
+        length=network.length,
+        capacity=network.capacity,
+        free_flow_time=network.free_flow_time,
+        count=count,
+        volume_before=before.flow,
+        volume_after=after.flow,
+        volume_over_capacity_before=before.volume_over_capacity,
+        volume_over_capacity_after=after.volume_over_capacity,
+        time_before=before.time,
+        time_after=after.time,
+    )
+
+
 def assignment_link_rows(assignment: RoadAssignment) -> list[dict[str, Any]]:
     """Every link of an assignment."""
     network = assignment.network
@@ -91,11 +124,15 @@ def assignment_link_rows(assignment: RoadAssignment) -> list[dict[str, Any]]:
     )
 
 
-def figures_of(answer: RoadDesign | RoadAssignment) -> dict[str, Any]:
+def figures_of(answer: Answer) -> dict[str, Any]:
     """The figures of an answer by their names."""
     if isinstance(answer, RoadAssignment):
-        names = ("objective", "total_travel_time", "revenue", "iterations", "n_paths")
-        return {name: getattr(answer, name) for name in names}
+        figures = ("objective", "total_travel_time", "revenue", "iterations", "n_paths")
+        return {name: getattr(answer, name) for name in figures}
+    if isinstance(answer, DemandEstimate):
+        names = ("objective", "prior_distance", "count_distance")
+        trips = {"trips_before": float(answer.prior.demand.sum()), "trips_after": float(answer.demand.sum())}
+        return {name: getattr(answer, name) for name in names} | trips
     before, after = answer.before.total_travel_time, answer.after.total_travel_time
     return {
         "objective": answer.objective,
@@ -115,12 +152,14 @@ def changed_links(design: RoadDesign) -> Bool[NDArray, "links"]:
     return np.asarray((design.expansion > 0.0) | (design.toll != design.network.toll))
 
 
-def checks_of(answer: RoadDesign | RoadAssignment) -> list[Check]:
+def checks_of(answer: Answer) -> list[Check]:
     """The certificate, number by number."""
-    return assignment_checks(answer) if isinstance(answer, RoadAssignment) else certificate_checks(answer)
+    if isinstance(answer, RoadAssignment):
+        return assignment_checks(answer)
+    return answer_checks(answer) if isinstance(answer, DemandEstimate) else certificate_checks(answer)
 
 
-def summary_rows(answer: RoadDesign | RoadAssignment) -> list[dict[str, Any]]:
+def summary_rows(answer: Answer) -> list[dict[str, Any]]:
     """An answer in a table: status, figures, the certificate with its verdicts, and what was assumed."""
     rows: list[dict[str, Any]] = [
         {"kind": "result", "name": "status", "value": answer.status.value},
@@ -133,24 +172,32 @@ def summary_rows(answer: RoadDesign | RoadAssignment) -> list[dict[str, Any]]:
     return rows + [{"kind": "assumption", "name": line} for line in answer.network.assumptions]
 
 
-def tables_of(answer: RoadDesign | RoadAssignment) -> dict[str, list[dict[str, Any]]]:
+def tables_of(answer: Answer) -> dict[str, list[dict[str, Any]]]:
     """All tables by the names of their files."""
+    tables: dict[str, list[dict[str, Any]]] = {}
+    known = {"links": LINKS, "trips": TRIPS, "counts": COUNTS}
     if isinstance(answer, RoadAssignment):
-        links = assignment_link_rows(answer)
-        trips = answer.network.trip_rows(path_cost=answer.path_cost)
+        tables["links"] = assignment_link_rows(answer)
+        tables["trips"] = answer.network.trip_rows(path_cost=answer.path_cost)
+    elif isinstance(answer, DemandEstimate):
+        tables |= {
+            "links": estimate_link_rows(answer),
+            "trips": answer.demand_rows(),
+            "counts": answer.count_rows(),
+        }
     else:
-        links = design_link_rows(answer)
         costs = {"path_cost_before": answer.before.path_cost, "path_cost_after": answer.after.path_cost}
-        trips = answer.network.trip_rows(**costs)
-    columns = [
-        {"file": file, "column": name, "unit": known[name][0], "meaning": known[name][1]}
-        for file, rows, known in (("links.csv", links, LINKS), ("trips.csv", trips, TRIPS))
-        for name in rows[0]
-    ]
-    return {"summary": summary_rows(answer), "links": links, "trips": trips, "columns": columns}
+        tables |= {"links": design_link_rows(answer), "trips": answer.network.trip_rows(**costs)}
+    columns = []
+    for file, rows in tables.items():
+        for name in rows[0]:
+            unit, meaning = (known[file] | {"count": COUNTS["count"]})[name]
+            when = _ESTIMATE.get(name.rpartition("_")[2]) if isinstance(answer, DemandEstimate) else None
+            columns.append({"file": f"{file}.csv", "column": name, "unit": unit, "meaning": when or meaning})
+    return {"summary": summary_rows(answer), **tables, "columns": columns}
 
 
-def layers_of(answer: RoadDesign | RoadAssignment, links: list[dict[str, Any]]) -> Layers:
+def layers_of(answer: Answer, links: list[dict[str, Any]]) -> Layers:
     """What a GIS is told; only networks with coordinates have layers."""
     network = answer.network
     places = network.coordinates.tolist()
