@@ -13,6 +13,7 @@ from blocc.studies.study import Row
 from blocc.transport.design.model import DesignModel
 from blocc.transport.network.files import read_network
 from blocc.transport.network.network import TransportNetwork
+from reproduction.published_lv_hba import reported_utility, run_published_lv_hba
 from reproduction.published_scheme import COUNTED_CAPACITY, RULES, RunState, counted_utility, run_published
 
 #: The authors call a run converged where its utility no longer changes by more than this.
@@ -40,6 +41,36 @@ def run_cells(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
     gammas, etas = (np.array([cell[name] for cell in cells], dtype=np.float64) for name in ("gamma", "eta"))
     seen, seconds, _ = run_published(network, starts, gammas, etas, steps, rules=RULES[name])
     return [_row(model, cell, index, seen, seconds, steps, len(cells)) for index, cell in enumerate(cells)]
+
+
+def run_lv_hba_cells(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """LV-HBA's program from the starts of all cells; each has ``network``, ``seed`` and ``iterations``.
+
+    Its utility is that of (a, f); ``utility_theta`` is that of its other copy of the shares, which it reports too.
+    """
+    model = shared_model(cells[0]["network"])
+    network = model.network
+    starts = np.stack([network.random_starts(1, cell["seed"])[0] for cell in cells])
+    seen, seconds, _ = run_published_lv_hba(network, starts, int(cells[0]["iterations"]))
+    rows: list[Row] = []
+    for index in range(len(cells)):
+        values = [reported_utility(network, state.capacity[index], state.share[index]) for state in seen]
+        last = seen[-1]
+        exact = model.capacities(np.asarray(last.capacity[index]), 1.0)
+        curves = {"iteration": [int(state.iteration[index]) for state in seen], "upper_value": [-v for v in values]}
+        rows.append(
+            {
+                "utility": values[-1],
+                "utility_theta": reported_utility(network, last.capacity[index], last.theta[index]),
+                "utility_exact": float(exact.utility),
+                "ended": AT_REST if abs(values[-1] - values[-len(values) // 10]) <= SETTLED else STILL_MOVING,
+                "iterations": int(last.iteration[index]),
+                "seconds": seconds[-1] / len(cells),
+                "curves": curves,
+                "curve_seconds": [moment / len(cells) for moment in seconds],
+            }
+        )
+    return rows
 
 
 def _row(

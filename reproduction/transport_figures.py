@@ -10,7 +10,15 @@ from blocc.studies.study import Row, select
 from reproduction.curves import COLOURS, band, curve
 from reproduction.item import RowsByStudy
 from reproduction.summary import finished
-from reproduction.transport_statements import GAMMAS, LV_HBA, NETWORKS, default_study, exact_study, published_study
+from reproduction.transport_statements import (
+    GAMMAS,
+    LV_HBA,
+    LV_HBA_PROGRAM,
+    NETWORKS,
+    default_study,
+    exact_study,
+    published_study,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,6 +66,13 @@ def _lv_hba(rows_by_study: RowsByStudy, network: str, axes: Axes, name: str) -> 
     band(axes, [curve(row, name, timed=True) for row in rows], COLOURS["lv-hba"], "LV-HBA")
 
 
+def _lv_hba_program(rows_by_study: RowsByStudy, network: str, axes: Axes) -> None:
+    """What LV-HBA's own program reports on its way."""
+    rows = finished(rows_by_study, LV_HBA_PROGRAM) if network == "three" else []
+    curves = [curve(row, "upper_value", timed=True) for row in rows]
+    band(axes, curves, COLOURS["lv-hba"], "LV-HBA, program emulated", linestyle=":")
+
+
 def _upper(rows_by_study: RowsByStudy, network: str) -> Figure:
     title = f"{network}: upper objective f, solid at $y_g$, dashed at $y_F$"
     figure, panels = _panels(rows_by_study, network, title)
@@ -66,6 +81,7 @@ def _upper(rows_by_study: RowsByStudy, network: str) -> Figure:
         _curves(axes, rows, "upper_value_penalised", labelled=False, linestyle="--")
         if place == 0:
             _lv_hba(rows_by_study, network, axes, "upper_value_penalised")
+            _lv_hba_program(rows_by_study, network, axes)
             axes.set_ylabel("$f(x, y)$")
         if network != "three":
             axes.set_yscale("symlog", linthresh=100.0)

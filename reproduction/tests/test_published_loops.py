@@ -9,7 +9,7 @@ import pytest
 
 from blocc.transport.network.files import read_network
 from blocc.transport.network.network import TransportNetwork
-from reproduction import published_gam, published_scheme, published_svm, published_toy
+from reproduction import published_gam, published_lv_hba, published_scheme, published_svm, published_toy
 
 Array = np.ndarray
 
@@ -263,3 +263,86 @@ def test_a_large_network_advances_alone_in_the_same_way(monkeypatch: pytest.Monk
     assert [int(state.step[0]) for state in alone] == [20, 40, 60]
     assert int(alone[-1].inner[0]) == int(together[-1].inner[0])
     np.testing.assert_allclose(alone[-1].capacity, together[-1].capacity, rtol=1e-12)
+
+
+# --- LV-HBA on three nodes -------------------------------------------------------------------------------------------
+def project_in_cvxpy(a: Array, f: Array, F: Array) -> list[Array]:
+    """The program's projection: one vector column by column, rows that read it row by row."""
+    cp = pytest.importorskip("cvxpy")
+    n = len(a)
+    vector = np.concatenate([table.ravel(order="F") for table in (a, f, F)])
+    v = cp.Variable(len(vector))
+    cell = lambda i, j: v[i * n + j]  # noqa: E731
+    share = lambda o, d: v[n * n + o * n + d]  # noqa: E731
+    flow = lambda i, j, o, d: v[2 * n * n + ((i * n + j) * n + o) * n + d]  # noqa: E731
+    pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
+    rows = [sum(flow(i, j, o, d) for o, d in pairs) <= cell(i, j) for i, j in pairs]
+    for o, d in pairs:
+        for i in (node for node in range(n) if node != o):
+            out = sum(flow(i, j, o, d) - flow(j, i, o, d) for j in range(n) if j != i)
+            rows.append(out + (share(o, d) if i == d else 0.0) == 0.0)
+    bounds = [v >= 2e-4, v[: n * n] <= 1e3, v[n * n :] <= 0.98]
+    cp.Problem(cp.Minimize(cp.sum_squares(v - vector)), rows + bounds).solve(
+        solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12
+    )
+    parts = np.split(v.value, [n * n, 2 * n * n])
+    return [part.reshape(table.shape, order="F") for part, table in zip(parts, (a, f, F), strict=True)]
+
+
+def lv_hba_in_numpy(network: TransportNetwork, start: Array, iterations: int) -> tuple[Array, Array, Array]:
+    """Capacities, shares and theta after so many iterations, in tables over pairs of nodes."""
+    n, off = 3, ~np.eye(3, dtype=bool)
+    tables = TablesInNumpy(network)
+    a, d, u, m = np.zeros((n, n)), tables.time, tables.u, tables.m
+    a[network.tail, network.head] = start
+    f = theta = np.where(off, 0.5, 0.0)
+    F = theta_F = np.zeros((n,) * 4)
+    lam = z = -np.ones((n, n))
+    mu = zmu = -np.ones((n, n, n))
+    inside = off[:, :, None, None] & off[None, None]
+    for k in range(iterations):
+        c_k = 0.1 * (k + 1.0) ** 0.4
+        mu_o = np.einsum("ood->od", mu)
+        mu_d = np.einsum("dod->od", mu)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logit_theta, logit_f = (np.where(off, np.log(t / (1.0 - t)), 0.0) for t in (theta, f))
+        new_theta = np.clip(theta - 0.01 * (logit_theta - u + mu_d - mu_o + (theta - f) / 5.0), 2e-4, 0.98)
+        slope = d[:, :, None, None] + mu[:, None] - mu[None] + lam[:, :, None, None] + (theta_F - F) / 5.0
+        theta, theta_F = np.where(off, new_theta, 0.0), np.where(inside, np.clip(theta_F - 0.01 * slope, 0.0, 1.0), 0.0)
+        r = theta_F.sum(axis=1) - theta_F.sum(axis=0)
+        for o in range(n):
+            for e in range(n):
+                r[o, o, e] -= theta[o, e]
+                r[e, o, e] += theta[o, e]
+        lam = np.clip(lam + 0.01 * (theta_F.sum(axis=(2, 3)) - a - (lam - z) / 5.0), 0.0, 1e3)
+        mu = np.clip(mu + 0.01 * (r - (mu - zmu) / 5.0), -1e3, 1e3)
+        a, f, F = project_in_cvxpy(
+            np.where(off, a - 0.01 * (tables.cost / c_k + lam), 0.0),
+            np.where(off, f - 0.01 * (logit_f - u - (f - theta) / 5.0 - m / c_k), 0.0),
+            np.where(inside, F - 0.01 * (d[:, :, None, None] - (F - theta_F) / 5.0), 0.0),
+        )
+        a, f, F = np.where(off, a, 0.0), np.where(off, f, 0.0), np.where(inside, F, 0.0)
+        z, zmu = z + 0.02 * (lam - z) / 5.0, zmu + 0.02 * (mu - zmu) / 5.0
+    return a, f, theta
+
+
+def test_the_program_of_lv_hba() -> None:
+    network = read_network("three")
+    starts = network.random_starts(2, seed=1)
+    seen, _, _ = published_lv_hba.run_published_lv_hba(network, starts, iterations=6, samples=2)
+    assert [int(state.iteration[0]) for state in seen] == [3, 6]
+    expected = lv_hba_in_numpy(network, starts[1], 6)
+    found = (seen[-1].capacity[1], seen[-1].share[1], seen[-1].theta[1])
+    for ours, table in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, table[network.tail, network.head], atol=1e-7)
+    assert not np.allclose(seen[-1].capacity[0], seen[-1].capacity[1], atol=1e-3)  # starts are not forgotten yet
+
+
+def test_the_program_of_lv_hba_reads_every_entry_once() -> None:
+    wires = published_lv_hba.wires_of(read_network("three"))
+    tables = np.arange(6.0), 10.0 + np.arange(6.0), np.arange(36.0).reshape(6, 6)
+    again = published_lv_hba.mixed_up(wires, *published_lv_hba.mixed_up(wires, *tables))
+    for table, back in zip(tables, again, strict=True):
+        np.testing.assert_array_equal(table, back)
+    with pytest.raises(ValueError, match="every pair is a link"):
+        published_lv_hba.wires_of(read_network("nine"))

@@ -105,6 +105,7 @@ def test_the_table_of_networks(networks: Rows) -> None:
     lines: dict[str, Any] = {line["method"]: line for line in main.rows}
     assert (lines["gamma = 4"]["printed: utility"], lines["gamma = 4"]["printed: seconds"]) == ("1.71", "20.1")
     assert lines["LV-HBA"]["printed: utility"] == "1.53"
+    assert lines["LV-HBA"]["program emulated: utility, own"].startswith("1.587")
     assert lines["gamma = 4"]["program emulated: utility, own"].startswith("1.707")
     assert lines["gamma = 4"]["our method: at the exact lower level"].startswith("1.714")
     assert lines["gamma by itself"]["our method: at the exact lower level"].startswith("1.762")
@@ -149,3 +150,4 @@ def test_full_sizes_are_the_papers() -> None:
     assert counts["default-nine"] == 40
     assert counts["default-seville"] == 8
     assert counts["lv-hba-three"] == 10
+    assert counts["published-lv-hba-three"] == 10
