@@ -29,8 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 
 WAYS = ("auto", "pdhg", "interior-point")
-#: Most variables of a follower for the dense interior point, and of one with kinks.
-DENSE, KINKED = 500, 2000
+#: Most variables of a follower for the dense interior point.
+DENSE = 500
 START = np.array([1.0, 0.5])
 
 
@@ -153,7 +153,7 @@ def compare(what: str, family: str, given: argparse.Namespace) -> None:
     times: dict[str, dict[int, float]] = {way: {} for way in ways}
     for size in given.sizes:
         for label, (way, source) in ways.items():
-            if (way == "interior-point" and size > DENSE) or (family == "kinks" and size > KINKED):
+            if way == "interior-point" and size > DENSE:
                 continue
             found = cell(what, family, size, way, given.limit, source)
             # Work that grows with the size; what is compiled does not.
@@ -192,7 +192,7 @@ def main() -> None:
         return
     for what in given.what:
         for family in given.families:
-            if not (what == "follower" and family == "kinks"):  # no oracle is for kinks; whole runs round them off
+            if not (what == "follower" and family == "kinks"):  # no oracle is for kinks; whole runs unfold them
                 compare(what, family, given)
 
 

@@ -10,7 +10,8 @@ import pytest
 from blocc import BilevelProblem, Box, Reals, solve
 from blocc._lib.precision import double_precision
 from blocc.judge.verify import verify
-from blocc.outer.nonsmooth.smoothing import WIDTHS, kinks_of, smoothed
+from blocc.outer.nonsmooth.corners import kinks_of
+from blocc.outer.nonsmooth.smoothing import WIDTHS, smoothed
 
 
 def problem(lower, upper=lambda x, y: (x - 1.0) ** 2 + y**2, **changes) -> BilevelProblem:

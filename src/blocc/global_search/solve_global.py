@@ -21,7 +21,8 @@ from blocc.global_search.relaxation import PRECISION, Relaxation
 from blocc.inner.choice import choose_oracles
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor, StopReason, StopRequest, interruptible
-from blocc.outer.nonsmooth.smoothing import kinks_of, smoothed
+from blocc.outer.nonsmooth.corners import kinks_of
+from blocc.outer.nonsmooth.smoothing import smoothed
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
 from blocc.run.conclude import restated

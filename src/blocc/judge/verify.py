@@ -18,15 +18,16 @@ import numpy as np
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import BloccError, OptionError
-from blocc.flat_problem import FlatProblem
 from blocc.judge.lower_level import Reply
 from blocc.judge.penalty_claim import gap_by_oracles, gap_of_numbers, wrong_gamma
 from blocc.judge.second_opinion import SecondOpinion
 from blocc.judge.status_claim import ABOUT_THE_PROBLEM, PROBED, WITHOUT_ANSWER, Claim
 from blocc.judge.verdict import Judge, Verdict, below_tolerance
 from blocc.judge.verification import Check, Verification
-from blocc.lagrangian import Multipliers, expand, figures, weights
-from blocc.outer.nonsmooth.smoothing import kinks_of, smoothed
+from blocc.lagrangian import Multipliers, expand, figures, weights, zero_multipliers
+from blocc.outer.nonsmooth.corners import kinks_of
+from blocc.outer.nonsmooth.smoothing import smoothed
+from blocc.outer.nonsmooth.unfolding import Unfolded, unfolded
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
 
@@ -49,19 +50,31 @@ def verify(problem: BilevelProblem, result: Result, tolerance: float = TOLERANCE
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0.0 < tolerance < np.inf:
         raise OptionError(f"tolerance must be a positive number, got {tolerance!r}")
     with double_precision(), single_blas_thread(problem.flat.n_y):
-        found = _Verifier(problem, result, float(tolerance), problem.flat).run()
+        found = _Verifier(problem, result, float(tolerance), problem).run()
         if found.ok or not kinks_of(problem):
             return found
-        # At a kink no derivative vanishes: residuals are those of the functions with their corners rounded off.
-        return _Verifier(problem, result, float(tolerance), smoothed(problem).flat).run()
+        # At a kink no derivative vanishes: residuals are those of the problem without its kinks, by the best
+        # subgradient, or of the functions with their corners rounded off.
+        exact = unfolded(problem)
+        if exact is not None:
+            found = _Verifier(problem, result, float(tolerance), exact.problem, exact).run()
+        return found if found.ok else _Verifier(problem, result, float(tolerance), smoothed(problem)).run()
 
 
 class _Verifier:
     """Collects the checks of one result."""
 
-    def __init__(self, problem: BilevelProblem, result: Result, tolerance: float, smooth: FlatProblem) -> None:
+    def __init__(
+        self,
+        problem: BilevelProblem,
+        result: Result,
+        tolerance: float,
+        smooth: BilevelProblem,
+        exact: Unfolded | None = None,
+    ) -> None:
+        """``smooth`` is the problem whose derivatives count; where that is an unfolded one, ``exact`` leads there."""
         self.problem, self.flat, self.result, self.tolerance = problem, problem.flat, result, tolerance
-        self.smooth = smooth  #: the problem whose derivatives count
+        self.stand_in, self.smooth, self.exact = smooth, smooth.flat, exact
         self.converged = result.status is Status.CONVERGED
         self.checks: list[Check] = []
 
@@ -147,16 +160,25 @@ class _Verifier:
     def _residuals(self) -> None:
         """The certificate's residuals, by their definition and with the result's own multipliers."""
         c = self.result.certificate
-        found = figures(self.smooth, self.x, self.y, self.prices).residuals
+        y, prices = self._raised(self.y), self.prices
+        if self.exact is not None and all(np.isfinite(part).all() for part in (self.x, y, *prices)):
+            prices = self.exact.priced(self.x, y, prices)
+        elif self.exact is not None:
+            prices = zero_multipliers(self.smooth)
+        found = figures(self.smooth, self.x, y, prices).residuals
         noise = 1e-11 * (1.0 + _largest(self.y) + sum(_largest(np.asarray(part)) for part in self.prices))
         for name in ("stationarity", "feasibility", "complementarity"):
             claimed, value = float(getattr(c, name)), float(getattr(found, name))
             self._add(f"lower level: {name}", claimed, value, _same(claimed, value, noise + 1e-6 * abs(value)))
 
+    def _raised(self, y: np.ndarray) -> np.ndarray:
+        """The follower's variables as the problem has them whose derivatives count."""
+        return y if self.exact is None else self.exact.raised(self.x, y)
+
     # --- is it the answer? --------------------------------------------------------------------------------------
     def _judge(self) -> None:
         told = bool(np.isfinite(self.y).all())
-        y = self.y if told else self.smooth.y_set.interior_flat()
+        y = self._raised(self.y) if told else self.smooth.y_set.interior_flat()
         judge = Judge.over(self.smooth, lambda x: None)
         first = judge.polished(self.x, y) if judge.dense else None
         sizes = np.maximum(1.0, np.abs(y)) if first is None else first.sizes.y
@@ -185,7 +207,7 @@ class _Verifier:
         status = self.result.status
         if status not in ABOUT_THE_PROBLEM:
             return
-        y_penalty = self.y_penalty if np.isfinite(self.y_penalty).all() else y
+        y_penalty = self._raised(self.y_penalty) if np.isfinite(self.y_penalty).all() else y
         claim = Claim(self.smooth, self.result, self.x, y, y_penalty, verdict, second, self.tolerance)
         against = claim.contradiction()
         self._add("status", status.value, against or "nothing speaks against it", not against)
@@ -265,7 +287,7 @@ class _Verifier:
         apart = float(np.linalg.norm(self.y_penalty - self.y)) > self.tolerance * (1.0 + _largest(self.y))
         hidden = apart or not abs(claimed) <= self.tolerance * unit
         ratio = 0.0 if verdict.reply is None else float(np.max(verdict.reply.slope, initial=0.0)) / unit
-        wrong = wrong_gamma(self.problem, gamma, hidden, method, ratio)
+        wrong = wrong_gamma(self.stand_in, gamma, hidden, method, ratio)
         self._add("gamma", gamma, wrong or "possible", not wrong)
         if wrong:
             return
@@ -275,7 +297,8 @@ class _Verifier:
             found = 0.0, ""
         elif not self.flat.n_upper_inequality and r.settings.get("outer") != "pgd":
             wanted = 0.1 * self.tolerance * verdict.scale
-            found = gap_by_oracles(self.problem, self.x, self.y, gamma, wanted, verdict.below)
+            target = self.problem if self.exact is None else self.stand_in
+            found = gap_by_oracles(target, self.x, self._raised(self.y), gamma, wanted, verdict.below)
         if found is None and own:
             found = gap_of_numbers(self.flat, self.x, self.y, self.y_penalty, gamma), "yF as told"
         if found is None:  # other methods and Algorithm 1 tell a y of their own in place of yF

@@ -19,7 +19,9 @@ from blocc.lagrangian import Multipliers, figures, zero_multipliers
 from blocc.options import Options
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor, StopReason
-from blocc.outer.nonsmooth.smoothing import WIDTHS, named
+from blocc.outer.nonsmooth.corners import named
+from blocc.outer.nonsmooth.smoothing import WIDTHS
+from blocc.outer.nonsmooth.unfolding import Unfolded
 from blocc.outer.tolerances import Endpoint, Tolerances, runs_away
 from blocc.penalty import Evaluation
 from blocc.problem import BilevelProblem
@@ -171,6 +173,36 @@ def restated(problem: BilevelProblem, result: Result, kinks: dict[str, set[str]]
         upper_value_penalty=float(penalised.upper),
         certificate=certificate,
         message=f"{result.message} Corners were rounded off by {WIDTHS[-1]:.0e}: {named(kinks)}.",
+    )
+
+
+def folded(unfolding: Unfolded, result: Result) -> Result:
+    """A result of the problem without kinks as one of the problem with them; residuals are by the best subgradient."""
+    problem, target = unfolding.original, unfolding.problem
+    visible = (lambda y: y[0]) if unfolding.n_heights else (lambda y: y)
+    y, y_penalty = visible(result.y), visible(result.y_penalty)
+    x, at, at_penalty = problem.x_set.ravel(result.x), problem.y_set.ravel(y), problem.y_set.ravel(y_penalty)
+    prices = Multipliers(unfolding.merged(_joined(result.multipliers.inequality)), _joined(result.multipliers.equality))
+    with double_precision():
+        raised = unfolding.raised(x, at)
+        told = figures(target.flat, x, raised, unfolding.priced(x, raised, prices))
+    found = told.residuals
+    certificate = replace(
+        result.certificate,
+        stationarity=float(found.stationarity),
+        feasibility=float(found.feasibility),
+        complementarity=float(found.complementarity),
+        distance=float(np.linalg.norm(at_penalty - at)),
+    )
+    return replace(
+        result,
+        y=y,
+        y_penalty=y_penalty,
+        multipliers=Multipliers(
+            problem.unravel_multipliers("inequality", prices.inequality), result.multipliers.equality
+        ),
+        lower_value=float(told.lower),
+        certificate=certificate,
     )
 
 

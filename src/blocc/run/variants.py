@@ -1,25 +1,29 @@
-"""Problems that stand in for the one given: with rounded corners where functions have kinks, relaxed without a Slater
-point.
+"""Problems that stand in for the one given: without kinks, with rounded corners, relaxed without a Slater point.
 
 Their answers are judged like any other, and returned as answers of the problem itself with a sentence about it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.inner.choice import choose_oracles
+from blocc.inner.interior_point import InteriorPoint
 from blocc.judge.failures import NO_ROOM
 from blocc.options import Options
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
+from blocc.outer.nonsmooth.corners import kinks_of, named
 from blocc.outer.nonsmooth.relaxation import AMOUNTS, agreed, relaxed
-from blocc.outer.nonsmooth.smoothing import kinks_of, named, smoothed
+from blocc.outer.nonsmooth.smoothing import smoothed
+from blocc.outer.nonsmooth.unfolding import Unfolded, unfolded
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
-from blocc.run.conclude import restated
+from blocc.run.conclude import folded, restated
 from blocc.run.phase import ENDED
 from blocc.run.phases import Phases
 
@@ -29,16 +33,21 @@ MakePhases = Callable[[BilevelProblem], Phases]
 _WORTH_A_BATCH = 32
 
 
+class _Variant(NamedTuple):
+    """A problem that stands in, and its results as those of the problem given."""
+
+    target: BilevelProblem
+    back: Callable[[Result], Result]
+
+
 def solve_single(problem: BilevelProblem, options: Options, phases: MakePhases, start: Float[NDArray, "n_x"]) -> Result:
-    """One start; functions with kinks in y are tried with rounded corners as well."""
+    """One start; functions with kinks in y are tried without them, or with rounded corners, as well."""
     plain: Result | None = None
-    for rounded in _order(problem, options):
-        if not rounded:
-            plain = result = phases(problem).single(start)
-        else:
-            result = restated(problem, phases(smoothed(problem)).single(start), kinks_of(problem))
+    for variant in _variants(problem, options):
+        result = variant.back(phases(variant.target).single(start))
         if result.success or result.status in ENDED:
             return result
+        plain = result if variant.target is problem else plain
     assert plain is not None
     if _lacks_slater_point(problem, options, plain):
         return agreed(problem, *(phases(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
@@ -49,26 +58,41 @@ def solve_together(
     problem: BilevelProblem, options: Options, phases: MakePhases, starts: Float[NDArray, "starts n_x"]
 ) -> list[Result | None]:
     """Many starts in one compiled loop where there are many and it applies; None for those that it leaves open."""
-    rounded = _order(problem, options)[0]
     automatic = isinstance(options.gamma, str) and options.outer != "pgd"
     none: list[Result | None] = [None] * len(starts)
     if automatic and len(starts) < _WORTH_A_BATCH:
         return none
-    together = phases(smoothed(problem) if rounded else problem)
+    variant = next(_variants(problem, options))
+    together = phases(variant.target)
     if not together.batches:
         return none
     found, unsettled = together.many(starts)
-    results = [restated(problem, result, kinks_of(problem)) for result in found] if rounded else found
+    results = [variant.back(result) for result in found]
     return [None if automatic and index in unsettled else result for index, result in enumerate(results)]
 
 
-def _order(problem: BilevelProblem, options: Options) -> tuple[bool, ...]:
-    """With rounded corners or without, in the order of their promise."""
+def _variants(problem: BilevelProblem, options: Options) -> Iterator[_Variant]:
+    """The problem and those that stand in for it where it has kinks, in the order of their promise."""
     by_hand = problem.oracle is not None or isinstance(options.gamma, float) or options.outer == "pgd"
     kinks = {} if by_hand else kinks_of(problem)
-    if not kinks:
-        return (False,)
-    return (True, False) if set().union(*kinks.values()) - {"where"} else (False, True)
+    plain = _Variant(problem, lambda result: result)
+    exact = unfolded(problem) if kinks else None
+    if exact is not None and _suits(exact, options):
+        yield _Variant(exact.problem, partial(folded, exact))
+    rounded_first = bool(kinks) and bool(set().union(*kinks.values()) - {"where"})
+    if not rounded_first:
+        yield plain
+    if kinks:
+        yield _Variant(smoothed(problem), partial(restated, problem, kinks=kinks))
+    if rounded_first:
+        yield plain
+
+
+def _suits(exact: Unfolded, options: Options) -> bool:
+    """Whether the interior point takes on all the further variables that stand for kinks."""
+    if not exact.n_heights or not (isinstance(options.inner, str) and options.inner == "auto"):
+        return True
+    return isinstance(choose_oracles(exact.problem, "auto")[0], InteriorPoint)
 
 
 def _lacks_slater_point(problem: BilevelProblem, options: Options, plain: Result) -> bool:

@@ -1,0 +1,220 @@
+"""Kinks in the user's functions: which there are, and programs with something else in their place.
+
+``abs``, ``maximum``, ``minimum``, ``relu``, and ``where`` by a comparison, are each the larger or the smaller of two
+pieces. :func:`evaluate` runs a program and asks for what is to stand in the place of each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Literal
+
+from blocc._lib.arrays import AnyArray, PyTree
+from blocc._lib.precision import double_precision
+from blocc.flat_problem import FlatProblem
+from blocc.problem import BilevelProblem
+
+FUNCTIONS = ("upper", "lower", "inequality", "equality", "upper_inequality")
+_COMPARISONS = {"gt": 1.0, "ge": 1.0, "lt": -1.0, "le": -1.0}
+_KINKS = ("abs", "max", "min", "select_n")
+_CURVED = ("exp", "log", "log1p", "tanh", "logistic")
+_SAMPLES = 64
+
+
+class Kink(NamedTuple):
+    """One operation with a kink, at one point."""
+
+    kind: str  #: "abs", "max", "min" or "where"
+    pieces: tuple[AnyArray, AnyArray]  #: it is the larger of them, for "min" the smaller, for "where" one or the other
+    side: AnyArray  #: its sign says on which side of the kink the point is
+
+
+class Site(NamedTuple):
+    """Where a program has a kink."""
+
+    kind: str
+    shape: tuple[int, ...]
+    crossed: bool  #: whether y comes to both sides of it
+
+
+#: What stands in the place of a kink; None where it stays.
+Corner = Callable[[Kink], AnyArray | None]
+
+
+def kinks_of(problem: BilevelProblem) -> dict[str, set[str]]:
+    """Which functions have operations with a kink whose argument depends on y, and which operations these are."""
+    found = sites_of(problem).items()
+    return {name: {site.kind for site in sites if site.crossed} for name, sites in found}
+
+
+def sites_of(problem: BilevelProblem) -> dict[str, list[Site]]:
+    """All kinks of the functions that y crosses any of, in the order in which :func:`evaluate` comes to them."""
+    return problem.flat.once(_find)
+
+
+def named(kinks: dict[str, set[str]]) -> str:
+    """The kinks in words."""
+    names = {"max": "maximum", "min": "minimum"}
+    told = {function: ", ".join(sorted(names.get(kind, kind) for kind in kinds)) for function, kinds in kinks.items()}
+    return ", ".join(f"{function} ({operations})" for function, operations in told.items())
+
+
+def program_of(problem: BilevelProblem, name: str) -> tuple[ClosedJaxpr, Any]:
+    """The program of one of the user's functions, and the structure of what it returns."""
+    function = getattr(problem, name)
+    last = () if problem.data is None else (problem.data,)
+    as_float = lambda leaf: np.zeros(np.shape(leaf))  # noqa: E731
+    with double_precision():
+        at = (*(jax.tree.map(as_float, s.template) for s in (problem.x_set, problem.y_set)), *last)
+        program, shape = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*at)
+    return program, jax.tree.structure(shape)
+
+
+def run(program: tuple[ClosedJaxpr, Any], corner: Corner, *arguments: PyTree) -> PyTree:
+    """What the function of a program returns, with ``corner`` in the place of its kinks."""
+    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
+    return jax.tree.unflatten(program[1], evaluate(program[0], leaves, corner))
+
+
+def _find(flat: FlatProblem) -> dict[str, list[Site]]:
+    found: dict[str, list[Site]] = {}
+    if flat.prox is not None:  # its kinks are handled exactly
+        return found
+    with double_precision():
+        at = (np.zeros(flat.n_x), np.zeros(flat.n_y))
+        for name in FUNCTIONS:
+            function = getattr(flat, name)
+            program = jax.make_jaxpr(lambda x, y, f=function: f(x, y))(*at)
+            if _tainted(program, [False, True])[1]:
+                sites = _sites(flat, program)
+                if any(site.crossed for site in sites):
+                    found[name] = sites
+    return found
+
+
+def _sites(flat: FlatProblem, program: ClosedJaxpr) -> list[Site]:
+    """Kinks, and whether random y are on both sides: the argument of an ``abs`` may never change its sign."""
+    kinds: list[str] = []
+
+    def sides(x: AnyArray, y: AnyArray) -> list[AnyArray]:
+        recorded: list[Kink] = []
+        evaluate(program, [x, y], recorded.append)
+        kinds[:] = [kink.kind for kink in recorded]
+        return [kink.side for kink in recorded]
+
+    generator = np.random.default_rng(0)
+    low, high = flat.y_set.bounds_flat()
+    spread = 10.0 ** generator.uniform(-1.0, 1.5, size=(_SAMPLES, 1))
+    around = flat.y_set.interior_flat() + spread * generator.standard_normal((_SAMPLES, flat.n_y))
+    members = [flat.y_set.sample_flat(generator) for _ in range(_SAMPLES)]
+    y = jnp.asarray(np.concatenate([np.clip(around, low, high), members]))
+    look = jax.jit(jax.vmap(sides, in_axes=(None, 0)))
+    sites: list[Site] = []
+    for x in (flat.x_set.interior_flat(), *(flat.x_set.sample_flat(generator) for _ in range(3))):
+        found = jax.device_get(look(jnp.asarray(x), y))  # tracing it fills the kinds
+        crossed = [bool(((side > 0.0).any(axis=0) & (side < 0.0).any(axis=0)).any()) for side in found]
+        before = [site.crossed for site in sites] or [False] * len(found)
+        either = [one or other for one, other in zip(before, crossed, strict=True)]
+        sites = [Site(kind, side.shape[1:], both) for kind, side, both in zip(kinds, found, either, strict=True)]
+    return sites
+
+
+def _inner(equation: Any) -> ClosedJaxpr | None:
+    """The program inside an operation that only calls it."""
+    for name in ("jaxpr", "call_jaxpr"):
+        found = equation.params.get(name)
+        if isinstance(found, ClosedJaxpr) and equation.primitive.name not in ("while", "scan", "cond"):
+            # A function with a derivative rule of its own (a softplus) is smooth unless it is made of straight pieces.
+            ruled = equation.primitive.name.startswith("custom_")
+            return None if ruled and _is_curved(found) else found
+    return None
+
+
+def _is_curved(program: ClosedJaxpr) -> bool:
+    """Whether a program has operations that no straight piece has."""
+    inner = [_inner(equation) for equation in program.jaxpr.eqns]
+    names = {equation.primitive.name for equation in program.jaxpr.eqns}
+    return bool(names & set(_CURVED)) or any(_is_curved(each) for each in inner if each is not None)
+
+
+def _tainted(program: ClosedJaxpr, given: list[bool], choices: list[bool] | None = None) -> tuple[list[bool], set[str]]:
+    """Which results depend on the marked arguments, and which kinks they pass; ``choices`` are comparisons of these."""
+    marks: dict[Any, bool] = dict(zip(program.jaxpr.invars, given, strict=True))
+    kinds: set[str] = set()
+    compared = {
+        atom for atom, known in zip(program.jaxpr.invars, choices or [False] * len(given), strict=True) if known
+    }
+
+    def marked(atom: Any) -> bool:
+        return not isinstance(atom, Literal) and marks.get(atom, False)
+
+    for equation in program.jaxpr.eqns:
+        inputs = [marked(atom) for atom in equation.invars]
+        name, inner = equation.primitive.name, _inner(equation)
+        if name in _COMPARISONS and any(inputs):
+            compared.update(equation.outvars)
+        if name == "select_n":
+            if not isinstance(equation.invars[0], Literal) and equation.invars[0] in compared:
+                kinds.add("where")
+        elif name in _KINKS and any(inputs):
+            kinds.add(name)
+        outputs = [any(inputs)] * len(equation.outvars)
+        if inner is not None and len(inner.jaxpr.invars) == len(inputs):
+            known = [not isinstance(atom, Literal) and atom in compared for atom in equation.invars]
+            outputs, more = _tainted(inner, inputs, known)
+            kinds |= more
+        if name == "stop_gradient":
+            outputs = [False] * len(outputs)
+        marks.update(zip(equation.outvars, outputs, strict=True))
+    return [marked(atom) for atom in program.jaxpr.outvars], kinds
+
+
+def evaluate(
+    program: ClosedJaxpr,
+    arguments: Sequence[AnyArray],
+    corner: Corner,
+    comparisons: list[tuple[float, AnyArray] | None] | None = None,
+) -> list[AnyArray]:
+    """Run a program with ``corner`` in the place of its kinks; ``comparisons`` are those among its arguments."""
+    values: dict[Any, AnyArray] = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
+    values.update(zip(program.jaxpr.invars, arguments, strict=True))
+    # A comparison of real numbers: its sign and the difference.
+    given = zip(program.jaxpr.invars, comparisons or [None] * len(arguments), strict=True)
+    sides: dict[Any, tuple[float, AnyArray]] = {atom: side for atom, side in given if side is not None}
+
+    def read(atom: Any) -> Any:  # an array, or one of JAX's literals
+        return atom.val if isinstance(atom, Literal) else values[atom]
+
+    def side(atom: Any) -> tuple[float, AnyArray] | None:
+        return None if isinstance(atom, Literal) else sides.get(atom)
+
+    for equation in program.jaxpr.eqns:
+        inputs, name = [read(atom) for atom in equation.invars], equation.primitive.name
+        real = all(jnp.issubdtype(jnp.asarray(value).dtype, jnp.floating) for value in inputs[:2])
+        inner, kink = _inner(equation), None
+        if name == "abs" and real:
+            kink = Kink(name, (inputs[0], -inputs[0]), inputs[0])
+        elif name in ("max", "min") and real:
+            kink = Kink(name, (inputs[0], inputs[1]), inputs[0] - inputs[1])
+        elif name == "select_n" and len(inputs) == 3 and side(equation.invars[0]) is not None:
+            sign, difference = sides[equation.invars[0]]
+            kink = Kink("where", (inputs[2], inputs[1]), sign * difference)
+        instead = None if kink is None else corner(kink)
+        if instead is not None:
+            outputs = [instead]
+        elif inner is not None and len(inner.jaxpr.invars) == len(inputs):
+            outputs = evaluate(inner, inputs, corner, [side(atom) for atom in equation.invars])
+        else:
+            told = equation.primitive.get_bind_params(equation.params)
+            functions, parameters = told if isinstance(told, tuple) else ((), told)  # JAX before 0.9 returned both
+            outputs = equation.primitive.bind(*functions, *inputs, **parameters)
+            outputs = list(outputs) if equation.primitive.multiple_results else [outputs]
+            if name in _COMPARISONS and real:
+                sides[equation.outvars[0]] = _COMPARISONS[name], inputs[0] - inputs[1]
+        values.update(zip(equation.outvars, outputs, strict=True))
+    return [read(atom) for atom in program.jaxpr.outvars]
