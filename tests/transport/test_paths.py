@@ -243,7 +243,7 @@ def test_engines_are_chosen_by_size() -> None:
     assert chosen_engine(three_nodes()) == "dense"
     assert chosen_engine(grid_network(10, 10)) == "paths"
     assert chosen_engine(three_nodes(), "paths") == "paths"
-    with pytest.raises(OptionError, match="engine must be one of auto, dense, paths, got 'gpu'"):
+    with pytest.raises(OptionError, match="engine must be one of auto, dense, paths, mixed, got 'gpu'"):
         DesignModel(three_nodes(), "gpu")
 
 

@@ -40,7 +40,7 @@ class Arguments:
     min_capacity: Annotated[str | None, typer.Option(help=f"The least a link must have: {_LIMIT}")] = None
     existing_capacity: Annotated[str | None, typer.Option(help=f"What a link has today: {_LIMIT}")] = None
     method: Annotated[str, typer.Option(help="prices, or pgd: Algorithm 1.")] = DesignOptions.method
-    engine: Annotated[str, typer.Option(help="dense, paths (large networks), or auto: by the network's size.")] = "auto"
+    engine: Annotated[str, typer.Option(help="dense, paths (large networks), mixed (with a GPU), or auto.")] = "auto"
     preset: Annotated[str, typer.Option(help="default, or paper: Algorithm 1 with the published step.")] = "default"
     tolerance: Annotated[float, typer.Option(help="What the certificate may lack, relative to 1 + |utility|.")] = (
         DesignOptions.tolerance

@@ -101,12 +101,20 @@ class Monitor:
         """What follows makes a result of what was found: no limit holds, and nothing is reported."""
         self.closing, self.time_limit, self.callback, self.report = True, None, None, None
 
+    def why_over(self) -> StopReason | None:
+        """Why the run is to end now, if it is."""
+        if self.request.reason is not None and not self.closing:
+            return self.request.reason
+        return StopReason.TIME_LIMIT if self.time_limit is not None and self.elapsed() > self.time_limit else None
+
+    def is_over(self) -> bool:
+        """Whether the run is to end now: for work that can be cut short."""
+        return self.why_over() is not None
+
     def check_time(self) -> None:
         """Raise :class:`Stop` when the time is over or Ctrl-C was pressed. Called at every evaluation."""
-        if self.request.reason is not None and not self.closing:
-            raise Stop(self.request.reason)
-        if self.time_limit is not None and self.elapsed() > self.time_limit:
-            raise Stop(StopReason.TIME_LIMIT)
+        if (reason := self.why_over()) is not None:
+            raise Stop(reason)
 
     def spend(self) -> None:
         """One evaluation more; raises :class:`Stop` where that is too many for this phase."""

@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.transport.design.capacity_set import CapacitySet
-from blocc.transport.design.model import CapacityPenalty, DesignModel
+from blocc.transport.design.model import CapacityPenalty, DesignModel, never
 
 #: Called with every evaluation: the capacities, gamma and what was found.
 Observer = Callable[[Float[NDArray, "links"], float, CapacityPenalty], None]
@@ -30,6 +30,8 @@ LEVELS = (30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
 _SLACK = 0.05
 #: A first step may change capacities by this part of their mean, where every evaluation is costly.
 _FIRST_STEP = 1e-3
+#: Answers with a larger error say nothing about the capacities that were tried.
+_UNSOLVED = 1e-6
 #: Rounds of descent with a multiplier of the budget that is put right in between, and what counts as spent exactly.
 _ROUNDS, _EXACT = 3, 1e-4
 
@@ -40,9 +42,10 @@ def evaluate(
     capacity: Float[NDArray, "links"],
     gamma: float,
     warm: Any = None,
+    stop: Callable[[], bool] = never,
 ) -> CapacityPenalty:
     """F_gamma at these capacities, where only what stands above the existing ones is paid for."""
-    found = model.capacities(capacity, gamma, warm)
+    found = model.capacities(capacity, gamma, warm, stop)
     utility, penalised = found.utility + limits.refund, found.utility_penalised + limits.refund
     return found._replace(value=found.value - limits.refund, utility=utility, utility_penalised=penalised)
 
@@ -71,12 +74,15 @@ def descend_built(
     iterations: int,
     precision: float = 1e-13,
     known: CapacityPenalty | None = None,
+    stop: Callable[[], bool] = never,
 ) -> Descended:
     """At most so many quasi-Newton steps a round, over the links that ``start``, a member of the limits, builds.
 
     :param known: what an evaluation at ``start`` has found
+    :param stop: as for ``evaluate``; ``observe`` must then raise
     """
     descent = _Descent(model, limits, start, gamma, observe)
+    descent.stop = stop
     descent.known = known
     if not len(descent.built):
         return Descended(start, 0.0)
@@ -110,8 +116,9 @@ def descend_built(
     capacity = limits.cover(descent.closed(values))
     if descent.worth > 0.0:
         capacity = limits.spend(capacity)
-    gain = before - float(evaluate(model, limits, capacity, gamma, descent.warm).value)
-    return Descended(capacity, gain) if gain > 0.0 else Descended(start, 0.0)
+    ended = evaluate(model, limits, capacity, gamma, descent.warm, stop)
+    gain = before - float(ended.value)
+    return Descended(capacity, gain) if gain > 0.0 and ended.error <= _UNSOLVED else Descended(start, 0.0)
 
 
 class _Enough(Exception):
@@ -141,6 +148,7 @@ class _Descent:
         self.least, self.best = np.inf, self.start
         self.left = 0  #: evaluations that are still allowed
         self.known: CapacityPenalty | None = None  #: what is known of the start
+        self.stop: Callable[[], bool] = never
 
     def spread(self, values: Float[NDArray, "built"]) -> Float[NDArray, "links"]:
         whole = np.zeros(len(self.leaders))
@@ -163,12 +171,14 @@ class _Descent:
         if self.known is not None and values is self.start:
             found = self.known
         else:
-            found = evaluate(self.model, limits, capacity, self.gamma, self.warm)
+            found = evaluate(self.model, limits, capacity, self.gamma, self.warm, self.stop)
         self.found = found
         if found.error < 1e-8:
             self.warm = found.warm
         self.observe(capacity, self.gamma, found)
         value, slope = float(found.value), np.asarray(found.gradient)
+        if found.error > _UNSOLVED and np.isfinite(self.least):  # nobody knows what it is worth: not there
+            value = self.least + 1.0 + abs(self.least)
         if self.parabola:
             over = float(limits.cost @ capacity) - limits.allowance
             worth = max(0.0, self.worth + self.parabola * over)

@@ -10,7 +10,7 @@ from scipy.special import expit, xlogy
 from blocc._lib.arrays import AnyArray, Float, NDArray
 from blocc.outer.monitor import Monitor
 from blocc.result import Certificate
-from blocc.transport.design.capacity_descent import Descended, descend_built, evaluate, worth_of_money
+from blocc.transport.design.capacity_descent import Descended, descend_built, worth_of_money
 from blocc.transport.design.design_result import Assignment
 from blocc.transport.design.model import CapacityPenalty, DesignModel
 from blocc.transport.design.search import Search
@@ -31,8 +31,7 @@ def remaining_gain(search: Search, adopt: bool, small_gain: float) -> float:
     """
     model, limits, gamma = search.model, search.limits, search.gamma
     small = model.network.n_links <= 150
-    # On large networks every evaluation takes seconds, on those of a large city a minute.
-    iterations = (40 if adopt else 10) if small else 4 if model.network.n_links <= 1000 else 2
+    iterations = (40 if adopt else 10) if small else 1  # on large networks every evaluation takes seconds
     gain = np.inf
 
     def look_up(*_: Any) -> None:
@@ -40,11 +39,14 @@ def remaining_gain(search: Search, adopt: bool, small_gain: float) -> float:
 
     for _ in range(3 if adopt and small else 1):
         before, found = search.state.best, search.answer()
-        ways = [descend_built(model, limits, before, gamma, look_up, iterations=iterations, known=found)]
+        stop = search.monitor.is_over
+        ways = [descend_built(model, limits, before, gamma, look_up, iterations=iterations, known=found, stop=stop)]
         if limits.has_budget and worth_of_money(limits, before, found) > 0.0:
             spent = limits.spend(before)
             look_up()
-            ways.append(Descended(spent, float(found.value - evaluate(model, limits, spent, gamma, found.warm).value)))
+            ahead = search.judge(spent, found.warm)
+            look_up()
+            ways.append(Descended(spent, float(found.value - ahead.value)))
         for way in ways if adopt else ():
             search.keep(way.capacity, found.warm)
         gain = max(0.0, *(way.gain for way in ways))
@@ -58,12 +60,13 @@ def certify(
 ) -> tuple[Certificate, float]:
     """Residuals from the problem's own functions, and the largest of them relative to the answer's size."""
     lower, size = model.lower_residuals(capacity, found.follower)
+    is_known = found.penalised.error < 1e-6  # not always where a run was stopped
     certificate = Certificate(
         stationarity=float(lower.stationarity),
         feasibility=float(lower.feasibility),
         complementarity=float(lower.complementarity),
-        penalty_gap=float(-found.utility - found.value),
-        distance=found.distance,
+        penalty_gap=float(-found.utility - found.value) if is_known else np.nan,
+        distance=found.distance if is_known else np.nan,
         stationarity_x=gain,
     )
     largest = max(certificate.stationarity, certificate.feasibility, certificate.complementarity)
@@ -116,14 +119,14 @@ def measured_prices(
     built, measured = capacity[capacity > 0.0], np.full(network.n_links, np.nan)
     unit = 0.01 * float(np.mean(built) if len(built) else np.mean(network.demand))
     promise = np.where(capacity > 0.0, 0.0, _promise(model, found.follower, unit))
-    count = MOST_MEASURED if network.n_links <= 150 else MOST_MEASURED // 2 if network.n_links <= 1000 else 1
+    count = MOST_MEASURED if network.n_links <= 150 else 3 if network.n_links <= 1000 else 1
     for link in np.argsort(-promise, kind="stable")[:count]:
         if promise[link] <= 0.0:
             break
         monitor.check_time()
         with_unit = capacity.copy()
         with_unit[link] = unit
-        ahead = model.travellers(with_unit, gamma, found.warm)
+        ahead = model.travellers(with_unit, gamma, found.warm, monitor.is_over)
         if float(ahead.error) < 1e-7:
             measured[link] = max(0.0, (_value(found.follower) - _value(ahead)) / unit)
     return measured, unit

@@ -286,6 +286,8 @@ class _Run:
         gain, prices, unit = np.nan, np.full(self.model.network.n_links, np.nan), 0.0
         if stopped is None:
             try:
+                search.trim(self.monitor.is_over)
+                self.monitor.check_time()
                 adopt = self.options.method != "pgd"
                 gain = remaining_gain(search, adopt, 0.1 * self.options.allowed_gain(search.state.score))
                 prices, unit = measured_prices(self.model, search.state.best, search.answer(), self.gamma, self.monitor)
@@ -300,11 +302,14 @@ class _Run:
         graph, existing = self.model.graph, self.limits.existing
         penalised_alternative = graph.alternative + graph.revenue / self.gamma
         follower = assignment(self.model, found.follower, capacity, graph.alternative, existing)
+        penalised = assignment(self.model, found.penalised, capacity, penalised_alternative, existing)
+        if np.isnan(certificate.distance):
+            penalised = penalised._replace(utility=np.nan)
         return Design(
             network=self.model.network,
             capacity=capacity,
             follower=follower._replace(price=np.where(capacity > 0, follower.price, prices)),
-            penalised=assignment(self.model, found.penalised, capacity, penalised_alternative, existing),
+            penalised=penalised,
             gamma=self.gamma,
             status=status,
             message=message,

@@ -1,12 +1,15 @@
-"""A network made ready for design: the penalty function in capacities and in prices, by one of two engines.
+"""A network made ready for design: the penalty function in capacities and in prices, by one of three engines.
 
 The engine on links has everything as dense arrays over origins, nodes and links, in compiled programs that also run on
-accelerators. The engine on paths keeps what is used alone, and is the one for networks of cities. Both answer the same
-questions, and what they find is judged by the same equations.
+accelerators. The engine on paths keeps what is used alone, and is the one for networks of cities. Where there is an
+accelerator, it searches in prices, and the exact answers are found on paths. All answer the same questions, and what
+they find is judged by the same equations.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
@@ -23,13 +26,18 @@ from blocc.transport.design.prices import PricePenalty, evaluate_prices
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import AssignmentPoint, LowerLevel, cold, solve_lower_level
 from blocc.transport.travellers.formulation import pack, structured_problem
-from blocc.transport.travellers.graph import Graph, graph_of
+from blocc.transport.travellers.graph import Graph, graph_of, is_on_accelerator, usable
 
 #: Relative accuracy to which the lower level is solved.
 TOLERANCE = 1e-11
-ENGINES = ("auto", "dense", "paths")
+ENGINES = ("auto", "dense", "paths", "mixed")
 #: Origins times nodes times links from which the engine on paths is the faster one.
 LARGE = 100_000
+
+
+def never() -> bool:
+    """Where nothing may stop the work."""
+    return False
 
 
 class CapacityPenalty(NamedTuple):
@@ -92,11 +100,15 @@ class Engine(Protocol):
         """The penalty function in the prices."""
         ...
 
-    def capacities(self, capacity: Float[NDArray, "links"], gamma: float, warm: Any) -> CapacityPenalty:
+    def capacities(
+        self, capacity: Float[NDArray, "links"], gamma: float, warm: Any, stop: Callable[[], bool]
+    ) -> CapacityPenalty:
         """The penalty function in the capacities, with both answers."""
         ...
 
-    def travellers(self, capacity: Float[NDArray, "links"], gamma: float, warm: Any) -> LowerLevel:
+    def travellers(
+        self, capacity: Float[NDArray, "links"], gamma: float, warm: Any, stop: Callable[[], bool]
+    ) -> LowerLevel:
         """The follower's answer alone."""
         ...
 
@@ -109,10 +121,14 @@ class DenseEngine:
     """Origins in rows, nodes and links in columns, one compiled program for each question."""
 
     def __init__(self, graph: Graph) -> None:
-        def penalty_of_prices(p: Any, gamma: Any, is_open: Any, temperature: Any, cost: Any) -> PricePenalty:
-            return evaluate_prices(graph._replace(cost=cost), p, gamma, is_open, temperature)
+        def penalty_of_prices(
+            p: Any, gamma: Any, is_open: Any, temperature: Any, cost: Any, ways: Any = None
+        ) -> PricePenalty:
+            return evaluate_prices(graph._replace(cost=cost), p, gamma, is_open, temperature, ways)
 
         self._prices = Program(penalty_of_prices)
+        self._usable = Program(lambda is_open: usable(graph, is_open))
+        self._known_ways: tuple[bytes, Any] = b"", None  #: of the open links that were asked for last
         self._capacities = Program(lambda x, gamma, warm: evaluate_capacities(graph, x, gamma, warm, TOLERANCE))
         with double_precision():
             self._cold = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), cold(graph))
@@ -127,42 +143,84 @@ class DenseEngine:
     ) -> PricePenalty:
         """The penalty function in the prices."""
         with double_precision():
-            return jax.device_get(self._prices(values, float(gamma), is_open, temperature, cost))
+            if not is_on_accelerator():
+                return jax.device_get(self._prices(values, float(gamma), is_open, temperature, cost))
+            # There every sweep counts, and what is not asked for stays where it is.
+            key, ways = self._known_ways
+            if key != is_open.tobytes():
+                ways = self._usable(is_open)
+                self._known_ways = is_open.tobytes(), ways
+            found = self._prices(values, float(gamma), is_open, temperature, cost, ways)
+            flows = found.follower.flow, found.penalised.flow
+            value, gradient, flows = jax.device_get((found.value, found.gradient, flows))
+            follower, penalised = found.follower._replace(flow=flows[0]), found.penalised._replace(flow=flows[1])
+            return PricePenalty(value, gradient, follower, penalised)
 
-    def capacities(self, capacity: Float[NDArray, "links"], gamma: float, warm: Any) -> CapacityPenalty:
-        """The penalty function in the capacities; both answers, one above the other, are the next one's warm start."""
+    def capacities(
+        self, capacity: Float[NDArray, "links"], gamma: float, warm: Any, stop: Callable[[], bool]
+    ) -> CapacityPenalty:
+        """The penalty function in the capacities; both answers, one above the other, are the next one's warm start.
+
+        Nothing stops it on the way: it takes no longer than a look at the clock may wait.
+        """
         with double_precision():
             return self._capacities(capacity, float(gamma), self._cold if warm is None else warm)
 
-    def travellers(self, capacity: Float[NDArray, "links"], gamma: float, warm: Any) -> LowerLevel:
+    def travellers(
+        self, capacity: Float[NDArray, "links"], gamma: float, warm: Any, stop: Callable[[], bool]
+    ) -> LowerLevel:
         """The follower's answer; the other one comes with it, out of the same compiled program."""
-        return self.capacities(capacity, gamma, warm).follower
+        return self.capacities(capacity, gamma, warm, stop).follower
 
     def near(self, prices: Float[NDArray, "links"], gamma: float) -> None:
         """Prices alone are no start for the interior point."""
 
 
+class MixedEngine:
+    """The search in prices by compiled programs on an accelerator, exact answers by the processor on paths."""
+
+    def __init__(self, searching: Engine, answering: Engine) -> None:
+        self.prices, self.near = searching.prices, answering.near
+        self.capacities, self.travellers = answering.capacities, answering.travellers
+
+
 def chosen_engine(network: TransportNetwork, engine: str = "auto") -> str:
-    """The engine that a network is designed with: "dense" or "paths"."""
+    """The engine that a network is designed with: "dense", "paths" or "mixed"."""
     if engine not in ENGINES:
         raise OptionError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     if engine != "auto":
         return engine
-    is_large = len(np.unique(network.origin)) * network.n_nodes * network.n_links > LARGE
-    return "paths" if is_large and find_spec("numba") is not None else "dense"
+    if not _is_large(network) or find_spec("numba") is None:
+        return "dense"
+    return "mixed" if is_on_accelerator() else "paths"
+
+
+def _is_large(network: TransportNetwork) -> bool:
+    return len(np.unique(network.origin)) * network.n_nodes * network.n_links > LARGE
+
+
+def _processor() -> Any:
+    """The device of the host, where JAX knows it."""
+    try:
+        return jax.devices("cpu")[0]
+    except RuntimeError:
+        return None
 
 
 class DesignModel:
     """One network, ready for design; build it once, design many times, also in several threads at once.
 
-    :param engine: "dense", "paths", or "auto": by the size of the network
+    :param engine: "dense", "paths", "mixed", or "auto": by the size of the network
     """
 
     def __init__(self, network: TransportNetwork, engine: str = "auto") -> None:
         self.network = network
         self.graph = graph = graph_of(network)
         self.engine = chosen_engine(network, engine)
-        self._engine = self._made()
+        #: Small arrays wait for an accelerator longer than a processor computes.
+        self._place = _processor() if engine == "auto" and is_on_accelerator() and not _is_large(network) else None
+        with self._placed():
+            self._engine = self._made()
         flat = structured_problem(network).flat
 
         def lower_residuals(x: Any, found: LowerLevel) -> tuple[Residuals, Float[Array, ""]]:
@@ -172,20 +230,29 @@ class DesignModel:
         self._residuals = Program(lower_residuals)
         self._unpacked = Program(lambda x, found, alternative: pack(network, graph, found, x, alternative))
 
+    def _placed(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._place is None else jax.default_device(self._place)
+
     def _made(self) -> Engine:
         if self.engine == "dense":
             return DenseEngine(self.graph)
         try:
             from blocc.transport.design.path_engine import PathEngine  # needs Numba, and takes a second to import
         except ImportError as error:
-            raise OptionError(f"engine='paths' needs Numba ({error}): pip install 'blocc[city]'") from error
-        return PathEngine(self.network)
+            raise OptionError(f"engine={self.engine!r} needs Numba ({error}): pip install 'blocc[city]'") from error
+        paths = PathEngine(self.network)
+        return paths if self.engine == "paths" else MixedEngine(DenseEngine(self.graph), paths)
 
     @property
     def time_unit(self) -> float:
         """A typical time of a link, or 1 (the unit of the logit) where that is shorter."""
         positive = self.network.time[self.network.time > 0]
         return min(1.0, float(np.median(positive))) if len(positive) else 1.0
+
+    @property
+    def lowest_temperature(self) -> float:
+        """Flows at this temperature lie on cheapest paths, as exactly as answers are computed."""
+        return 1e-9 * self.time_unit
 
     @property
     def ceiling(self) -> float:
@@ -209,18 +276,26 @@ class DesignModel:
 
         :param cost: what the leader pays for a unit of capacity, the multipliers of limits included
         """
-        return self._engine.prices(values, float(gamma), is_open, float(temperature), cost)
+        with self._placed():
+            return self._engine.prices(values, float(gamma), is_open, float(temperature), cost)
 
-    def capacities(self, capacity: Float[NDArray, "links"], gamma: float, warm: Any = None) -> CapacityPenalty:
+    def capacities(
+        self, capacity: Float[NDArray, "links"], gamma: float, warm: Any = None, stop: Callable[[], bool] = never
+    ) -> CapacityPenalty:
         """The penalty function in the capacities, with both answers.
 
         :param warm: that of an evaluation nearby
+        :param stop: asked now and then whether to end with what is there; the errors then say how far that is
         """
-        return self._engine.capacities(capacity, float(gamma), warm)
+        with self._placed():
+            return self._engine.capacities(capacity, float(gamma), warm, stop)
 
-    def travellers(self, capacity: Float[NDArray, "links"], gamma: float, warm: Any = None) -> LowerLevel:
+    def travellers(
+        self, capacity: Float[NDArray, "links"], gamma: float, warm: Any = None, stop: Callable[[], bool] = never
+    ) -> LowerLevel:
         """The follower's answer alone."""
-        return self._engine.travellers(capacity, float(gamma), warm)
+        with self._placed():
+            return self._engine.travellers(capacity, float(gamma), warm, stop)
 
     def near(self, prices: Float[NDArray, "links"], gamma: float) -> Any:
         """What an evaluation in the capacities may begin with where these are about the travellers' prices."""
@@ -228,7 +303,7 @@ class DesignModel:
 
     def lower_residuals(self, capacity: Float[NDArray, "links"], found: LowerLevel) -> tuple[Residuals, float]:
         """KKT residuals of the follower's answer from the problem's own functions, and the answer's size."""
-        with double_precision():
+        with double_precision(), self._placed():
             lower, size = jax.device_get(self._residuals(capacity, found))
         return lower, float(size)
 
@@ -236,5 +311,5 @@ class DesignModel:
         self, capacity: Float[NDArray, "links"], found: LowerLevel, alternative: Float[AnyArray, "origins nodes"]
     ) -> tuple[Float[NDArray, "n_y"], Multipliers]:
         """A solution in the layout of the aggregated problem."""
-        with double_precision():
+        with double_precision(), self._placed():
             return jax.device_get(self._unpacked(capacity, found, alternative))

@@ -33,7 +33,8 @@ class DesignOptions:
     min_capacity: Any = None  #: the least a link must have, likewise; more than 0 forces a link
     existing_capacity: Any = None  #: what a link has today, likewise: it stays, and costs nothing
     method: str = "prices"  #: or "pgd": Algorithm 1 as published
-    engine: str = "auto"  #: "dense": on links, "paths": on paths, for large networks; "auto": by the network's size
+    #: "dense": on links, "paths": on paths, for large networks, "mixed": on paths, with an accelerator; "auto": by size
+    engine: str = "auto"
     preset: str = "default"  #: or "paper": Algorithm 1 with its step and gamma
     #: What the certificate's stationarity and penalty gap may amount to, relative to 1 + |utility|.
     tolerance: float = 1e-3

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
-from blocc._lib.arrays import Bool, Float, NDArray
+from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc.transport.design.model import CapacityPenalty
 from blocc.transport.design.prices import Loading, PricePenalty
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import LowerLevel
 from blocc.transport.travellers.path_assignment import PathTravellers
-from blocc.transport.travellers.path_loading import Market, load_paths
+from blocc.transport.travellers.path_loading import Market, load_paths, unknown_orders
 
 #: Accuracy to which the lower level is solved, relative to the network's scales.
 TOLERANCE = 1e-9
@@ -38,6 +39,8 @@ class PathEngine:
         self.demand = self._own.at_nodes(network.demand)
         self.alternative = self._own.at_nodes(network.alternative_time)
         self.revenue = self._own.at_nodes(network.revenue)
+        #: Orders of the nodes that evaluations have left behind; several threads may evaluate at once.
+        self._orders: list[tuple[Int[NDArray, "origins nodes"], Int[NDArray, "origins nodes"]]] = []
         self._known: OrderedDict[tuple[bytes, float, int], tuple[CapacityPenalty, WarmPair | None]] = OrderedDict()
 
     def prices(
@@ -50,51 +53,73 @@ class PathEngine:
     ) -> PricePenalty:
         """The penalty function in the prices."""
         costs = np.where(is_open, self._own.smoothed_time(temperature) + values, np.inf)
-        follower = self._load(costs, self.alternative, temperature)
-        penalised = self._load(costs + cost / gamma, self.alternative + self.revenue / gamma, temperature)
+        try:
+            orders = self._orders.pop()
+        except IndexError:
+            orders = unknown_orders(self._own.streets), unknown_orders(self._own.streets)
+        follower = self._load(costs, self.alternative, temperature, orders[0])
+        penalised = self._load(costs + cost / gamma, self.alternative + self.revenue / gamma, temperature, orders[1])
+        self._orders.append(orders)
         value = gamma * (penalised.value - follower.value) - float(self.network.demand @ self.network.revenue)
         return PricePenalty(np.asarray(value), gamma * (penalised.flow - follower.flow), follower, penalised)
 
     def _load(
-        self, costs: Float[NDArray, "links"], alternative: Float[NDArray, "origins nodes"], temperature: float
+        self,
+        costs: Float[NDArray, "links"],
+        alternative: Float[NDArray, "origins nodes"],
+        temperature: float,
+        orders: Int[NDArray, "origins nodes"],
     ) -> Loading:
-        found = load_paths(self._own.streets, costs, Market(self.demand, alternative), temperature)
+        found = load_paths(self._own.streets, costs, Market(self.demand, alternative), temperature, orders)
         return Loading(np.asarray(found.value), found.flow, found.potential, found.share)
 
-    def capacities(self, capacity: Float[NDArray, "links"], gamma: float, warm: WarmPair | None) -> CapacityPenalty:
+    def capacities(
+        self, capacity: Float[NDArray, "links"], gamma: float, warm: WarmPair | None, stop: Callable[[], bool]
+    ) -> CapacityPenalty:
         """The penalty function in the capacities, with both answers."""
         values = np.asarray(capacity, dtype=float)
         key = (values.tobytes(), gamma, id(warm))
-        if key not in self._known:
-            self._known[key] = self._evaluate(values, gamma, warm), warm  # what is kept here keeps its identity
+        if (known := self._known.get(key)) is not None:
+            return known[0]
+        found = self._evaluate(values, gamma, warm, stop)
+        if not stop():
+            self._known[key] = found, warm  # what is kept here keeps its identity
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
-        return self._known[key][0]
+        return found
 
     def _answers(
-        self, capacity: Float[NDArray, "links"], penalised: Float[NDArray, "markets"], warm: WarmPair | None
+        self,
+        capacity: Float[NDArray, "links"],
+        penalised: Float[NDArray, "markets"],
+        warm: WarmPair | None,
+        stop: Callable[[], bool],
     ) -> tuple[LowerLevel, LowerLevel]:
         """The follower's answer, and that to other times of the existing network: side by side, or one by the other."""
         answer, own = self._own.answer, self.network.alternative_time
         if warm is None:
-            first = answer(capacity, own, None, TOLERANCE)
-            return first, answer(capacity, penalised, np.asarray(first.point.price), TOLERANCE)
+            first = answer(capacity, own, None, TOLERANCE, stop)
+            return first, answer(capacity, penalised, np.asarray(first.point.price), TOLERANCE, stop)
         with ThreadPoolExecutor(1, thread_name_prefix="blocc-answer") as aside:
-            second = aside.submit(answer, capacity, penalised, warm.penalised, TOLERANCE)
-            return answer(capacity, own, warm.follower, TOLERANCE), second.result()
+            second = aside.submit(answer, capacity, penalised, warm.penalised, TOLERANCE, stop)
+            return answer(capacity, own, warm.follower, TOLERANCE, stop), second.result()
 
-    def travellers(self, capacity: Float[NDArray, "links"], gamma: float, warm: WarmPair | None) -> LowerLevel:
+    def travellers(
+        self, capacity: Float[NDArray, "links"], gamma: float, warm: WarmPair | None, stop: Callable[[], bool]
+    ) -> LowerLevel:
         """The follower's answer alone."""
         known = None if warm is None else warm.follower
-        return self._own.answer(capacity, self.network.alternative_time, known, TOLERANCE)
+        return self._own.answer(capacity, self.network.alternative_time, known, TOLERANCE, stop)
 
     def near(self, prices: Float[NDArray, "links"], gamma: float) -> WarmPair:
         """Both prices, as they are related where the search in prices has ended."""
         return WarmPair(prices, prices + self.network.cost / gamma)
 
-    def _evaluate(self, capacity: Float[NDArray, "links"], gamma: float, warm: WarmPair | None) -> CapacityPenalty:
+    def _evaluate(
+        self, capacity: Float[NDArray, "links"], gamma: float, warm: WarmPair | None, stop: Callable[[], bool]
+    ) -> CapacityPenalty:
         network = self.network
-        follower, penalised = self._answers(capacity, network.alternative_time + network.revenue / gamma, warm)
+        follower, penalised = self._answers(capacity, network.alternative_time + network.revenue / gamma, warm, stop)
         earned, spent = self.demand * self.revenue, float(network.cost @ capacity)
         # Primal and dual values err in opposite directions.
         worth = [0.5 * (side.value + side.bound) for side in (follower, penalised)]

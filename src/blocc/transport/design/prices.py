@@ -25,16 +25,19 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from scipy.optimize import minimize
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
-from blocc.transport.travellers.graph import Graph, at_origin, beside, cheapest, differences, far_ends, usable
+from blocc.transport.travellers.graph import Graph, at_origin, beside, cheapest, differences, far_ends, sweep, usable
 
 #: gamma of the homotopy, up to the one wanted.
 GAMMAS = (1.0, 1.5, 2.0, 3.0, 4.5, 7.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
 #: Later temperatures at the last gamma, in units of time.
 FINEST = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+
+
+#: Nodes that each origin reaches, and links that its passengers may take.
+Ways = tuple[Bool[Array, "origins nodes"], Bool[Array, "origins links"]]
 
 
 class Loading(NamedTuple):
@@ -52,13 +55,16 @@ def stochastic_loading(
     alternative: Float[Array, "origins nodes"],
     is_open: Bool[AnyArray, "links"],
     temperature: Float[Array, ""],
+    ways: Ways | None = None,
 ) -> Loading:
     """Load the network when passing link a costs ``costs[a]``; pure, and its flows are the gradient of its value.
 
     A path's weight is exp(-cost / temperature). Weights are taken relative to the cheapest path, so that no exponential
     overflows, and their sum over all paths solves a linear system by fixed-point iteration.
+
+    :param ways: what ``usable`` says about the open links, where that is known
     """
-    nodes, links = usable(graph, is_open)
+    nodes, links = usable(graph, is_open) if ways is None else ways
     reference = cheapest(graph, costs, nodes, links)
     weight = jnp.where(links, jnp.exp(-(costs[None, :] - differences(graph, reference)) / temperature), 0.0)
 
@@ -68,13 +74,11 @@ def stochastic_loading(
         """Solve u = source + (u at the far end of each incident link, times its weight)."""
         by_link = beside(weight.T, 0.0)[incident]
 
-        def sweep(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            old, _, count = state
-            new = source.T + jnp.sum(by_link * old[ends], axis=1)
-            return new, jnp.max(jnp.abs(new - old) / (1e-300 + jnp.abs(new))), count + 1
+        def differs(new: Array, old: Array) -> Array:
+            return jnp.max(jnp.abs(new - old) / (1e-300 + jnp.abs(new))) > 1e-12
 
-        state = (source.T, jnp.asarray(jnp.inf), jnp.asarray(0))
-        return lax.while_loop(lambda s: (s[1] > 1e-12) & (s[2] < 500), sweep, state)[0].T
+        given = source.T
+        return sweep(lambda old: given + jnp.sum(by_link * old[ends], axis=1), given, differs, 500).T
 
     before, after = far_ends(graph)
     reach = settle(at_origin(graph).astype(weight.dtype), graph.into, before)
@@ -102,6 +106,7 @@ def evaluate_prices(
     gamma: Float[Array, ""],
     is_open: Bool[AnyArray, "links"],
     temperature: Float[Array, ""],
+    ways: Ways | None = None,
 ) -> PricePenalty:
     """Value and gradient of the penalty function in the prices."""
     # Where a cycle costs next to nothing the sum over all paths diverges; times get a floor that vanishes with the
@@ -110,7 +115,7 @@ def evaluate_prices(
     time = jnp.maximum(graph.time, least)
     costs = jnp.stack([time + prices, time + prices + graph.cost / gamma])
     alternatives = jnp.stack([graph.alternative, graph.alternative + graph.revenue / gamma])
-    both = jax.vmap(lambda c, t: stochastic_loading(graph, c, t, is_open, temperature))(costs, alternatives)
+    both = jax.vmap(lambda c, t: stochastic_loading(graph, c, t, is_open, temperature, ways))(costs, alternatives)
     follower, penalised = (jax.tree.map(lambda leaf, i=i: leaf[i], both) for i in (0, 1))
     value = gamma * (penalised.value - follower.value) - jnp.sum(graph.demand * graph.revenue)
     return PricePenalty(value, gamma * (penalised.flow - follower.flow), follower, penalised)
@@ -136,6 +141,7 @@ class PriceProblem:
     #: Called with every evaluation that improves: the prices, which links are open, and what was found.
     observe: Callable[[Float[NDArray, "links"], Bool[NDArray, "links"], PricePenalty], None] = lambda *found: None
     first_step: float = np.inf  #: no price changes by more in the first step, which else is the whole gradient
+    most_steps: int = 400  #: of one descent
 
 
 def temperature_of(gamma: float, unit: float) -> float:
@@ -167,8 +173,7 @@ def descend(problem: PriceProblem, prices: Float[NDArray, "links"], is_open: Boo
         unit = min(1.0, float(np.sqrt(problem.first_step / max(float(np.max(np.abs(slope))), 1e-300))))
     if len(free):
         bounds = [(0.0, problem.ceiling / unit)] * len(free)
-        most = 400 if len(free) <= LARGE else 100  # where the next stage of the homotopy goes on from here anyway
-        options = {"maxiter": most, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6}
+        options = {"maxiter": problem.most_steps, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6}
         minimize(objective, start / unit, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     else:
         objective(start)

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.outer.monitor import Monitor
-from blocc.result import HistoryRow
-from blocc.transport.design.capacity_descent import LEVELS, descend_built, evaluate, worth_of_money
+from blocc.transport.design.capacity_descent import LEVELS, descend_built
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.design_result import WhatIf
+from blocc.transport.design.incumbent import Incumbent
 from blocc.transport.design.limited_prices import LimitedPrices
-from blocc.transport.design.model import CapacityPenalty, DesignModel
+from blocc.transport.design.model import DesignModel
 from blocc.transport.design.prices import (
     FINEST,
     GAMMAS,
+    LARGE,
     Descent,
     PricePenalty,
     PriceProblem,
@@ -35,10 +35,8 @@ from blocc.transport.design.search_state import SearchState
 
 #: gammas of the homotopy whose designs are solved exactly, for the table of what another gamma would have given.
 WHAT_IF = (2.0, 4.5, 10.0, 100.0, 1e3)
-#: On more links than these, each of those solutions would take a minute: there is no such table.
-LARGEST_NOTED = 1000
-#: On more than the second number of links only designs from this gamma on: earlier ones are too smooth to solve fast.
-LATE_NOTED, FEW = 100.0, 150
+#: On more links than these each of those solutions takes seconds: there is no such table.
+LARGEST_NOTED = 150
 #: Links are closed and reopened at these gammas of the homotopy: early, while moves are large, and once more later.
 POLISHED_AT = (10.0, 100.0)
 #: Where more than a budget limits the capacities, many multipliers must be found for each vector of prices. The
@@ -48,31 +46,27 @@ HANDED_OVER_AT = 10.0
 FIRST_STEP = 0.03
 #: Budgets between two powers of this part of the unlimited cost also try the lower one of them, but not on more links.
 RUNG, LARGEST_REPEATED = 0.7, 150
+#: Most steps of one descent in the prices; of those on a large network, and between its first polishing and the last
+#: gamma, where little changes and the next stage goes on anyway.
+MOST_STEPS, FEWER_STEPS = 400, (100, 40)
 #: Closing one link after the other ends after so many.
 MOST_CLOSED = 8
-
-
-#: Capacities that differ by less than this part of the utility in what they cost are not judged once more.
-SAVING = 1e-8
 
 #: Does one piece of work; True ends the search.
 Stage = Callable[[], bool | None]
 
 
-class Search:
-    """One start's way to its design, and the best capacities met on it."""
+class Search(Incumbent):
+    """One start's way to its design."""
 
     def __init__(
         self, model: DesignModel, limits: CapacitySet, gamma: float, monitor: Monitor, *, fixed: bool = False
     ) -> None:
-        self.model, self.limits, self.gamma, self.monitor = model, limits, gamma, monitor
+        super().__init__(model, limits, gamma, monitor, fixed=fixed)
         self.wider = limits.without_ceilings()
-        self.fixed = fixed  #: whether gamma is the user's: then F_gamma is what counts, otherwise the exact utility
-        self.state = SearchState.initial(limits)
-        self._met: tuple[Float[NDArray, "links"], Bool[NDArray, "links"]] | None = None  #: prices of ``provisional``
         # Ten descents before a polishing gives up suit a metro; on large networks every descent is costly.
         links = model.network.n_links
-        self.max_failures, self.max_moves = (10, 100) if links <= 150 else (3, 4) if links <= LARGEST_NOTED else (1, 1)
+        self.max_failures, self.max_moves = (10, 100) if links <= 150 else (3, 4) if links <= 1000 else (1, 1)
 
     # --- stages -----------------------------------------------------------------------------------------------------
     def begin(self, prices: Float[NDArray, "links"]) -> None:
@@ -126,9 +120,7 @@ class Search:
     def _gammas(self, within: CapacitySet | None, first: float, last: float) -> list[Stage]:
         gammas = [gamma for gamma in GAMMAS if first <= gamma < last] + [last]
         is_final = within is self.limits or self.limits.is_orthant
-        links, from_gamma = self.model.network.n_links, LATE_NOTED if self.model.network.n_links > FEW else 0.0
-        noted = [gamma for gamma in WHAT_IF if gamma >= from_gamma] + [last]
-        noted = noted if is_final and links <= LARGEST_NOTED else []
+        noted = [*WHAT_IF, last] if is_final and self.model.network.n_links <= LARGEST_NOTED else []
         stages: list[Stage] = []
         for gamma in gammas:
             stages.append(partial(self._follow, gamma, within, noted=gamma in noted, early=self._early(last)))
@@ -157,8 +149,8 @@ class Search:
         if gamma == early and within is self.wider:
             self.state.early_prices, self.state.early_open = self.state.prices, self.state.is_open
         if noted:
-            seconds, capacity = self.monitor.elapsed() - began, self._carrying(descent.capacity)
-            found = evaluate(self.model, self.limits, capacity, gamma, self.model.near(descent.prices, gamma))
+            seconds, capacity = self.monitor.elapsed() - began, self.carrying(descent.capacity)
+            found = self.judge(capacity, self.model.near(descent.prices, gamma), gamma)
             if not self.fixed:
                 self._adopt(capacity, found, None)
             self.state.what_if = [row for row in self.state.what_if if row.gamma != gamma]
@@ -180,8 +172,11 @@ class Search:
             return found
 
         step = FIRST_STEP * self.model.time_unit if self.state.is_followed else np.inf
-        observe = partial(self._observe_prices, gamma)
-        return PriceProblem(evaluate_limited, self.model.ceiling, within.group, forced, observe, step)
+        observe = partial(self.observe_prices, gamma)
+        most = MOST_STEPS
+        if self.model.network.n_links > LARGE:
+            most = FEWER_STEPS[POLISHED_AT[0] < gamma < self.gamma]
+        return PriceProblem(evaluate_limited, self.model.ceiling, within.group, forced, observe, step, most)
 
     def _descend(self, gamma: float, temperature: float, within: CapacitySet) -> Descent:
         descent = descend(self._price_problem(gamma, temperature, within), self.state.prices, self.state.is_open)
@@ -196,13 +191,15 @@ class Search:
 
     def _keep_flow(self) -> None:
         """At the lowest temperature flows split over equally cheap paths exactly: they are the design."""
-        self.keep(self._carrying(self.state.flow), self.model.near(self.state.prices, self.gamma))
+        self.keep(self.carrying(self.state.flow), self.model.near(self.state.prices, self.gamma))
 
     def _settle_at_gamma(self) -> None:
         """The minimiser of F_gamma at the user's gamma: the penalised flows, and a descent without smoothing."""
-        self.state.flow = start = self._carrying(self.state.penalised_flow)
+        self.state.flow = start = self.carrying(self.state.penalised_flow)
         self.keep(start)
-        self.keep(descend_built(self.model, self.limits, start, self.gamma, self.observe, iterations=400).capacity)
+        stop = self.monitor.is_over
+        found = descend_built(self.model, self.limits, start, self.gamma, self.observe, iterations=400, stop=stop)
+        self.keep(found.capacity)
 
     # --- limits -----------------------------------------------------------------------------------------------------
     def _cut(self) -> bool:
@@ -211,17 +208,16 @@ class Search:
         return (
             self.wider.is_orthant
             and not self.limits.has_budget
-            and np.array_equal(self._carrying(self.state.flow), np.maximum(self.state.widest, self.limits.least))
+            and np.array_equal(self.carrying(self.state.flow), np.maximum(self.state.widest, self.limits.least))
         )
 
     def _fit(self, gamma: float) -> None:
         """Descend within the limits from where the search stands; ``flow`` holds the capacities."""
         is_last = gamma == self.gamma
         iterations, precision = (150, 1e-11) if is_last else (60, 1e-7)
-        start = self._carrying(self.state.flow)
-        found = descend_built(
-            self.model, self.limits, start, gamma, self.observe, iterations=iterations, precision=precision
-        )
+        start = self.carrying(self.state.flow)
+        where, stop = (self.model, self.limits, start, gamma, self.observe), self.monitor.is_over
+        found = descend_built(*where, iterations=iterations, precision=precision, stop=stop)
         self.state.flow = found.capacity
         if is_last:
             self.keep(found.capacity)
@@ -262,126 +258,10 @@ class Search:
         for leader in smallest:
             self.monitor.check_time()
             trial = np.where(self.limits.group == leader, least, capacity)
-            found.append((self._score(evaluate(self.model, self.limits, trial, self.gamma)), int(leader)))
+            found.append((self._score(self.judge(trial)), int(leader)))
             self.state.evaluations += 1
         if not found or max(found)[0] <= self.state.score + 1e-6 * (1.0 + abs(self.state.score)):
             return True
         self.state.flow = np.where(self.limits.group == max(found)[1], least, capacity)
         self._fit(self.gamma)
         return False
-
-    # --- what was found ---------------------------------------------------------------------------------------------
-    def _carrying(self, flow: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
-        return self.limits.cover(np.where(flow > self.model.threshold, flow, 0.0))
-
-    def _score(self, found: CapacityPenalty) -> float:
-        if not found.error < 1e-7:
-            return -np.inf
-        return -float(found.value) if self.fixed else float(found.utility)
-
-    def keep(self, capacity: Float[NDArray, "links"], warm: Any = None) -> None:
-        """Judge capacities and keep the best, also without what travellers leave idle, and with all money spent.
-
-        :param warm: of an evaluation nearby
-        """
-        found = evaluate(self.model, self.limits, capacity, self.gamma, warm)
-        self._adopt(capacity, found, found)
-        if self.fixed:
-            return
-        # Less capacity where it is idle gives the same answer for less money.
-        carried = self.limits.cover(np.asarray(found.follower.point.flow).sum(axis=0))
-        trimmed = np.where(carried > self.model.threshold, np.minimum(capacity, carried), 0.0)
-        others = [np.maximum(trimmed, self.limits.least)]
-        if self.limits.has_budget and worth_of_money(self.limits, capacity, found) > 0.0:
-            others.append(self.limits.spend(others[0]))
-        for other in others:
-            if abs(float(self.limits.cost @ (capacity - other))) <= SAVING * (1.0 + abs(float(found.utility))):
-                continue
-            side = evaluate(self.model, self.limits, other, self.gamma, found.warm)
-            self._adopt(other, side, side)
-
-    def _adopt(
-        self, capacity: Float[NDArray, "links"], found: CapacityPenalty, solution: CapacityPenalty | None
-    ) -> None:
-        if self._score(found) > self.state.score:
-            self.state.score, self.state.best, self.state.solution = self._score(found), capacity, solution
-
-    def settle(self) -> None:
-        """Judge what a run that was stopped had in hand.
-
-        Smooth flows share many nearly cheapest paths, and their exact answer can take a minute. At the same prices, but
-        the lowest temperature, flows fill their own cheapest paths: with those as capacities the prices are about the
-        travellers' own, and the exact answer is next to known.
-        """
-        if self.state.provisional_utility <= self.state.score:
-            return
-        prices, is_open = self._met or (self.state.prices, self.state.is_open)
-        near, capacity = self.model.near(prices, self.gamma), self.state.provisional
-        if near is not None:  # an engine that begins with prices
-            is_open, temperature = is_open | (self.limits.least > 0.0), FINEST[-1] * self.model.time_unit
-            sharp = self.model.prices(prices, self.gamma, is_open, temperature, self.limits.cost)
-            capacity = self._carrying(np.where(is_open, np.asarray(sharp.follower.flow), 0.0))
-        found = evaluate(self.model, self.limits, capacity, self.gamma, near)
-        self._adopt(capacity, found, found)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether something was met on the way that seemed to earn more than nothing, but nothing is certified to."""
-        nothing = np.array_equal(self.state.best, self.limits.least)
-        return nothing and self.state.provisional_utility > self.state.score
-
-    def answer(self) -> CapacityPenalty:
-        """Both answers at the best capacities, solved once more only where they were judged at another gamma."""
-        if self.state.solution is None:
-            self.state.solution = evaluate(self.model, self.limits, self.state.best, self.gamma)
-        return self.state.solution
-
-    # --- history ----------------------------------------------------------------------------------------------------
-    def _observe_prices(
-        self, gamma: float, prices: Float[NDArray, "links"], is_open: Bool[NDArray, "links"], found: PricePenalty
-    ) -> None:
-        cost, graph = self.model.network.cost, self.model.graph
-        sides = (found.follower, found.penalised)
-        earned = [float(np.sum(graph.demand * graph.revenue * side.share)) for side in sides]
-        losses = [float(cost @ side.flow) - income for side, income in zip(sides, earned, strict=True)]
-        flow = np.asarray(found.follower.flow)
-        capacity = self._carrying(flow)
-        # Where limits cut the flows down, income falls with them.
-        left = float(np.minimum(capacity, flow).sum()) / max(float(flow.sum()), 1e-300)
-        utility = left * earned[0] - float(cost @ capacity) + self.limits.refund
-        if utility > self.state.provisional_utility:
-            self.state.provisional_utility, self.state.provisional = utility, capacity
-            self._met = prices, is_open
-        self._append(
-            flow,
-            found,
-            gamma=gamma,
-            upper_value=losses[0],
-            upper_value_penalty=losses[1],
-            stationarity=float(np.max(np.abs(found.gradient), initial=0.0)),
-            inner_residual=0.0,
-            distance=float(np.linalg.norm(found.penalised.share - found.follower.share)),
-        )
-
-    def observe(self, capacity: Float[NDArray, "links"], gamma: float, found: CapacityPenalty) -> None:
-        """Record one evaluation of F_gamma in the capacities, and keep it if it is the best so far."""
-        self.state.evaluations += 1
-        inside = np.array_equal(self.limits.cover(capacity), capacity)
-        if inside and (gamma == self.gamma or not self.fixed):
-            self._adopt(capacity.copy(), found, found if gamma == self.gamma else None)
-        step = capacity - np.clip(capacity - np.asarray(found.gradient), self.limits.least, self.limits.limit)
-        self._append(
-            capacity,
-            found,
-            gamma=gamma,
-            upper_value=-float(found.utility),
-            upper_value_penalty=-float(found.utility_penalised),
-            stationarity=float(np.max(np.abs(step), initial=0.0)),
-            inner_residual=found.error,
-            distance=found.distance,
-        )
-
-    def _append(self, x: Float[NDArray, "links"], found: PricePenalty | CapacityPenalty, **figures: Any) -> None:
-        shared: dict[str, Any] = {"time": self.monitor.elapsed(), "step": 0.0, "evaluations": self.state.evaluations}
-        values: dict[str, Any] = {"lower_value": float(found.follower.value), "penalty_value": float(found.value)}
-        self.monitor.append(HistoryRow(**shared, **values, **figures), x)

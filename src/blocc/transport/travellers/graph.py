@@ -8,6 +8,7 @@ code does several times faster.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -93,6 +94,36 @@ def at_origin(graph: Graph) -> Bool[Array, "origins nodes"]:
     return jax.nn.one_hot(graph.origin, graph.demand.shape[1], dtype=bool)
 
 
+#: On an accelerator every look at what a sweep has changed waits for the host: one after so many sweeps.
+SWEEPS_BETWEEN_LOOKS = 16
+
+
+def is_on_accelerator() -> bool:
+    """Whether what is compiled now runs on an accelerator."""
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
+    platform = jax.default_backend() if device is None else getattr(device, "platform", device)
+    return bool(platform != "cpu")
+
+
+def sweep(
+    step: Callable[[Array], Array],
+    start: Array,
+    has_changed: Callable[[Array, Array], Array] = lambda new, old: (new != old).any(),
+    most: int = 1_000_000,
+) -> Array:
+    """Repeat a step, which changes nothing once it is done, until it changes nothing, or for so many sweeps."""
+    at_once = SWEEPS_BETWEEN_LOOKS if is_on_accelerator() else 1
+
+    def several(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        old, new = state[0], step(state[0])
+        for _ in range(1, at_once):  # one after the other in the program, which is then launched as a whole
+            old, new = new, step(new)
+        return new, has_changed(new, old), state[2] + at_once
+
+    state = (start, jnp.asarray(True), jnp.asarray(0))
+    return lax.while_loop(lambda state: state[1] & (state[2] < most), several, state)[0]
+
+
 def usable(
     graph: Graph, is_open: Bool[AnyArray, "links"]
 ) -> tuple[Bool[Array, "origins nodes"], Bool[Array, "origins links"]]:
@@ -106,12 +137,7 @@ def usable(
     leaving = jnp.asarray(graph.through)[:, None] | home.T
     passable = beside(is_open, False)[graph.into][:, :, None] & leaving[before]
 
-    def spread(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        reached, _ = state
-        wider = reached | jnp.any(reached[before] & passable, axis=1)
-        return wider, (wider != reached).any()
-
-    reached, _ = lax.while_loop(lambda state: state[1], spread, (home.T, jnp.asarray(True)))
+    reached = sweep(lambda marked: marked | jnp.any(marked[before] & passable, axis=1), home.T)
     links = jnp.asarray(is_open)[None, :] & (reached & leaving).T[:, graph.tail]
     links &= graph.head[None, :] != graph.origin[:, None]
     return reached.T & ~home, links
@@ -127,13 +153,8 @@ def needed(
     _, after = far_ends(graph)
     ways = beside(links.T, False)[graph.out_of]
 
-    def spread(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        marked, _ = state
-        wider = marked | jnp.any(marked[after] & ways, axis=1)
-        return wider, (wider != marked).any()
-
     destinations = (nodes & (jnp.asarray(graph.demand) > 0.0)).T
-    marked, _ = lax.while_loop(lambda state: state[1], spread, (destinations, jnp.asarray(True)))
+    marked = sweep(lambda marked: marked | jnp.any(marked[after] & ways, axis=1), destinations)
     return nodes & marked.T
 
 
@@ -152,11 +173,6 @@ def cheapest(
     before, _ = far_ends(graph)
     step = beside(jnp.where(links, costs, far).T, far)[graph.into]
 
-    def relax(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        distance, _ = state
-        shorter = jnp.minimum(distance, jnp.min(distance[before] + step, axis=1))
-        return shorter, (shorter < distance).any()
-
     start = jnp.where(at_origin(graph).T, 0.0, far if known is None else jnp.minimum(known.T, far))
-    distance, _ = lax.while_loop(lambda state: state[1], relax, (start, jnp.asarray(True)))
+    distance = sweep(lambda values: jnp.minimum(values, jnp.min(values[before] + step, axis=1)), start)
     return jnp.where(nodes, distance.T, 0.0)

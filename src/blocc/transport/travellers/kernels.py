@@ -32,10 +32,12 @@ def _pool(process: int) -> ThreadPoolExecutor:
 
 
 def in_threads(function: Callable[[int], R], count: int) -> list[R]:
-    """``function(0)``, ..., ``function(count - 1)``, several at once."""
-    if count == 1 or thread_count() == 1:
+    """``function(0)``, ..., ``function(count - 1)``, several at once: each thread takes an equal share of them."""
+    workers = min(count, thread_count())
+    if workers <= 1:
         return [function(i) for i in range(count)]
-    return list(_pool(os.getpid()).map(function, range(count)))
+    shares = list(_pool(os.getpid()).map(lambda own: [function(i) for i in range(own, count, workers)], range(workers)))
+    return [shares[i % workers][i // workers] for i in range(count)]
 
 
 def cuts(work: Float[NDArray, "items"] | int, parts: int) -> Int[NDArray, "bounds"]:

@@ -3,6 +3,10 @@
 A path's weight is exp(-cost / temperature), relative to the cheapest path. The sums over all paths to a node solve a
 linear system. In the order of the cheapest costs it is almost triangular: sweeps along that order (Gauss and Seidel)
 solve it at once but for links that lead back. Memory is that of tables of origins and nodes.
+
+Searches ask for the load at one vector of costs after the other. The order of the nodes hardly changes from one to the
+next, and costs that are summed along the last one need few corrections: several times less work than finding them
+anew. What is found does not depend on where that begins.
 """
 
 from __future__ import annotations
@@ -11,14 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocc._lib.arrays import Float, NDArray
+from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.threads import thread_count
 from blocc.transport.travellers.kernels import cuts, in_threads, kernel
-from blocc.transport.travellers.shortest_paths import PARTS, Streets, settle
+from blocc.transport.travellers.shortest_paths import PARTS, Streets, settle, settle_again, sort_nodes
 
-#: Links of less weight than this carry nobody.
-_NOTHING = 1e-40
+#: Links whose weight is less than the exponential of this carry nobody.
+_NOTHING = -92.0
 #: Sums over paths are exact to this, relatively, or as good as after so many sweeps.
 _EXACT, _MOST_SWEEPS = 1e-13, 500
+#: Origins times nodes and links, for which one more thread gains more than it costs.
+_WORTH_A_THREAD = 20_000
 
 
 class Market(NamedTuple):
@@ -37,57 +44,90 @@ class PathLoad(NamedTuple):
     share: Float[NDArray, "origins nodes"]
 
 
-def load_paths(streets: Streets, costs: Float[NDArray, "links"], market: Market, temperature: float) -> PathLoad:
-    """Load the network when passing link a costs ``costs[a]``, infinite where it is closed."""
+def unknown_orders(streets: Streets) -> Int[NDArray, "origins nodes"]:
+    """Room for the order of the nodes by their cost, which nobody knows yet."""
+    return np.full((len(streets.origin), len(streets.through)), -1, dtype=np.int32)
+
+
+def load_paths(
+    streets: Streets,
+    costs: Float[NDArray, "links"],
+    market: Market,
+    temperature: float,
+    orders: Int[NDArray, "origins nodes"] | None = None,
+) -> PathLoad:
+    """Load the network when passing link a costs ``costs[a]``, infinite where it is closed.
+
+    :param orders: the nodes by their cost at other costs; replaced by what it is now
+    """
     shape = market.demand.shape
     potential, share = np.zeros(shape), np.zeros(shape)
+    orders = unknown_orders(streets) if orders is None else orders
     bounds = cuts(shape[0], PARTS)
     flow = np.zeros((len(bounds) - 1, len(costs)))
+    shares = cuts(len(flow), min(thread_count(), 1 + shape[0] * (shape[1] + len(costs)) // _WORTH_A_THREAD))
 
     def part(i: int) -> float:
-        rows = slice(bounds[i], bounds[i + 1])
-        own = Market(market.demand[rows], market.alternative[rows])
-        return _load(streets.origin[rows], costs, temperature, own, streets, potential[rows], share[rows], flow[i])
+        own = bounds[shares[i] : shares[i + 1] + 1]
+        answers = orders, potential, share, flow[shares[i] : shares[i + 1]]
+        return _load(own, costs, temperature, market, streets, *answers)
 
-    gain = sum(in_threads(part, len(bounds) - 1))
+    gain = sum(in_threads(part, len(shares) - 1))
     everyone = float(np.sum(market.demand * (market.alternative - 1.0)))
     return PathLoad(everyone - gain, flow.sum(axis=0), potential, share)
 
 
 @kernel
-def _load(origins, costs, temperature, market, streets, potential, share, flow):  # type: ignore[no-untyped-def]
-    """Fill the rows of ``potential`` and ``share``, add to ``flow``, and return what travellers gain."""
+def _load(bounds, costs, temperature, market, streets, orders, potential, share, flow):  # type: ignore[no-untyped-def]
+    """Fill rows of ``potential`` and ``share``, the flow of each part, and return what travellers gain."""
     n_nodes, n_links = len(streets.through), len(streets.head)
-    order, keys, items = np.empty(n_nodes, np.int64), np.empty(n_links + 1), np.empty(n_links + 1, np.int64)
-    distance, link, weight = np.empty(n_nodes), np.empty(n_nodes, np.int32), np.zeros(n_links)
+    heap = np.empty(n_links + 1), np.empty(n_links + 1, np.int64)
+    found = np.empty(n_nodes, np.int64), np.empty(n_nodes, np.int32)
+    distance, weight = np.empty(n_nodes), np.zeros(n_links)
     reach, source, pull = np.zeros(n_nodes), np.zeros(n_nodes), np.zeros(n_nodes)
     behind, ahead = _room(n_nodes, n_links), _room(n_nodes, n_links)
     gain = 0.0
-    for row in range(len(origins)):
-        origin = origins[row]
-        count = settle(origin, costs, streets, distance, link, order, keys, items)
-        nodes = order[:count]
-        _weigh(origin, costs, temperature, streets, distance, nodes, weight, behind, ahead)
-        reach[:] = 0.0
-        source[:] = 0.0
-        reach[origin] = 1.0
-        _sweep(nodes, behind, source, reach, 1)
-        for node in nodes[1:]:
-            if market.demand[row, node] == 0.0:
-                continue
-            cost = distance[node] - temperature * np.log(reach[node])
-            potential[row, node] = cost
-            better = market.alternative[row, node] - cost
-            small = np.exp(-abs(better))
-            share[row, node] = (1.0 if better > 0.0 else small) / (1.0 + small)
-            gain += market.demand[row, node] * (max(better, 0.0) + np.log1p(small))
-            source[node] = market.demand[row, node] * share[row, node] / reach[node]
-        pull[:] = 0.0
-        _sweep(nodes, ahead, source, pull, -1)
-        for i in range(count):
-            for j in range(ahead[0][i], ahead[0][i + 1]):
-                flow[ahead[3][j]] += reach[nodes[i]] * ahead[2][j] * pull[ahead[1][j]]
+    for part in range(len(flow)):
+        for row in range(bounds[part], bounds[part + 1]):
+            origin, nodes = streets.origin[row], orders[row]
+            if nodes[0] != origin or not settle_again(origin, costs, streets, distance, nodes):
+                count = settle(origin, costs, streets, distance, found[1], found[0], heap[0], heap[1])
+                _complete(found[0], count, distance, nodes)
+            count = n_nodes
+            while distance[nodes[count - 1]] == np.inf:
+                count -= 1
+            _weigh(origin, costs, temperature, streets, distance, nodes, weight, behind, ahead)
+            reach[:] = 0.0
+            source[:] = 0.0
+            reach[origin] = 1.0
+            _sweep(nodes[:count], behind, source, reach, 1)
+            for node in nodes[1:count]:
+                if market.demand[row, node] == 0.0:
+                    continue
+                cost = distance[node] - temperature * np.log(reach[node])
+                potential[row, node] = cost
+                better = market.alternative[row, node] - cost
+                small = np.exp(-abs(better))
+                share[row, node] = (1.0 if better > 0.0 else small) / (1.0 + small)
+                gain += market.demand[row, node] * (max(better, 0.0) + np.log1p(small))
+                source[node] = market.demand[row, node] * share[row, node] / reach[node]
+            pull[:] = 0.0
+            _sweep(nodes[:count], ahead, source, pull, -1)
+            for i in range(count):
+                for j in range(ahead[0][i], ahead[0][i + 1]):
+                    flow[part, ahead[3][j]] += reach[nodes[i]] * ahead[2][j] * pull[ahead[1][j]]
     return gain
+
+
+@kernel
+def _complete(order, count, distance, nodes):  # type: ignore[no-untyped-def]
+    """All nodes by distance: the ones that were reached, and then the others."""
+    nodes[:count] = order[:count]
+    for node in range(len(nodes)):
+        if distance[node] == np.inf:
+            nodes[count] = node
+            count += 1
+    sort_nodes(distance, nodes, len(nodes))
 
 
 @kernel
@@ -107,23 +147,20 @@ def _weigh(origin, costs, temperature, streets, distance, nodes, weight, behind,
             a = streets.entering[position]
             tail = streets.tail[a]
             weight[a] = 0.0
-            if node != origin and distance[tail] < np.inf and (streets.through[tail] or tail == origin):
-                weight[a] = np.exp((distance[node] - distance[tail] - costs[a]) / temperature)
-                if weight[a] > _NOTHING:
-                    behind[1][count], behind[2][count] = tail, weight[a]
-                    count += 1
+            less = (distance[node] - distance[tail] - costs[a]) / temperature  # not a number where nobody comes
+            if less > _NOTHING and node != origin and (streets.through[tail] or tail == origin):
+                weight[a] = np.exp(less)
+                behind[1][count], behind[2][count] = tail, weight[a]
+                count += 1
     behind[0][len(nodes)] = count
     count = 0
     for i in range(len(nodes)):
-        node = nodes[i]
         ahead[0][i] = count
-        if node == origin or streets.through[node]:
-            for position in range(streets.leaving_first[node], streets.leaving_first[node + 1]):
-                a = streets.leaving[position]
-                # A closed link may lead where nobody comes; its weight is then that of another origin.
-                if weight[a] > _NOTHING and costs[a] < np.inf:
-                    ahead[1][count], ahead[2][count], ahead[3][count] = streets.head[a], weight[a], a
-                    count += 1
+        for position in range(streets.leaving_first[nodes[i]], streets.leaving_first[nodes[i] + 1]):
+            a = streets.leaving[position]
+            if weight[a] > 0.0:
+                ahead[1][count], ahead[2][count], ahead[3][count] = streets.head[a], weight[a], a
+                count += 1
     ahead[0][len(nodes)] = count
 
 

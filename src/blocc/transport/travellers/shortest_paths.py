@@ -16,6 +16,9 @@ from blocc.transport.travellers.kernels import cuts, in_threads, kernel
 
 #: Origins are dealt out in so many parts, whatever the number of threads: sums are then the same on every machine.
 PARTS = 32
+#: Costs are summed along an earlier order so many times, and nodes change places so many times for each of them, before
+#: they are found anew instead.
+_MOST_PASSES, _MOST_MOVES = 6, 8
 
 
 class Streets(NamedTuple):
@@ -111,6 +114,53 @@ def settle(origin, costs, streets, distance, link, order, keys, items):  # type:
                 _sift_up(keys, items, size, reached, far)
                 size += 1
     return count
+
+
+@kernel
+def settle_again(origin, costs, streets, distance, nodes):  # type: ignore[no-untyped-def]
+    """Cheapest costs where ``nodes`` were in their order at other costs; False where that takes too long.
+
+    All nodes are in the order, and are so again: by distance, those of equal distance by their number. Sums are made
+    from the origin on, so that distances are those of Dijkstra's algorithm to the last bit.
+    """
+    distance[:] = np.inf
+    distance[origin] = 0.0
+    for attempt in range(_MOST_PASSES):
+        is_settled = attempt > 0
+        for node in nodes[1:]:
+            least = distance[node]
+            for position in range(streets.entering_first[node], streets.entering_first[node + 1]):
+                a = streets.entering[position]
+                tail = streets.tail[a]
+                reached = distance[tail] + costs[a]
+                if reached < least and (streets.through[tail] or tail == origin):
+                    least = reached
+            if least < distance[node]:
+                distance[node], is_settled = least, False
+        if is_settled:
+            return True
+        if not sort_nodes(distance, nodes, _MOST_MOVES):
+            return False
+    return False
+
+
+@kernel
+def sort_nodes(distance, nodes, most):  # type: ignore[no-untyped-def]
+    """Sort nodes that are nearly sorted, all but the first; False after more than so many moves for each of them."""
+    left = most * len(nodes)
+    for i in range(2, len(nodes)):
+        node, place = nodes[i], i
+        while place > 1:
+            before = nodes[place - 1]
+            if distance[before] < distance[node] or (distance[before] == distance[node] and before < node):
+                break
+            nodes[place] = before
+            place -= 1
+        nodes[place] = node
+        left -= i - place
+        if left < 0:
+            return False
+    return True
 
 
 @kernel
