@@ -18,16 +18,17 @@ import re
 import runpy
 import shlex
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import blocc
 import blocc.svm
+from blocc.cli.commands import build_app
 from blocc.cli.common import EXIT_CODES
 from blocc.svm import BilevelSVC
 from blocc.transport import Assignment, Design, DesignOptions, FillRules, Start, WhatIf, design_network
@@ -113,9 +114,9 @@ def run_console(block: Block, where: str) -> None:
         words = shlex.split(command, comments=True)
         if words[0] != "blocc":
             continue
-        call = [sys.executable, "-m", "blocc.cli.main", *words[1:]]
-        done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, f"{where}: {command} exits {done.returncode}\n{done.stdout}{done.stderr}"
+        # In this process, which has imported and compiled most of it; tests/cli run commands as processes.
+        done = CliRunner().invoke(build_app(), words[1:])
+        assert done.exit_code == 0, f"{where}: {command} exits {done.exit_code}\n{done.output}{done.exception!r}"
         if shown.strip():
             assert_same_output(shown, done.stdout, f"{where}, {command!r}")
 
