@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from blocc.sets import ConvexSet
 from blocc.terms import FlatFunction
 
 R = TypeVar("R")
+Work = Callable[[], Any]
 
 #: Variables from which on, and numbers in data up to which, products without matrices are run sooner than optimised.
 _FEW, _MANY = 200, 10_000_000
@@ -71,8 +72,17 @@ class FlatProblem:
         It is compiled once for each ``function`` and ``fixed``, whatever the data; well where it takes many steps: the
         results of such a loop stay where they are, for the next call of it.
         """
-        made = self.store.get((Program, function, *fixed), lambda: self._make_program(function, fixed, is_loop))
-        return partial(made, self.data)
+        return partial(self._program(function, fixed, is_loop), self.data)
+
+    def prepare(
+        self, function: Callable[..., Any], *fixed: Hashable, arguments: Sequence[Any], meanwhile: Sequence[Work] = ()
+    ) -> None:
+        """Compile such a program, if nobody has, and do something else in another thread meanwhile."""
+        self._program(function, fixed).prepare(self.data, *arguments, meanwhile=meanwhile)
+
+    def _program(self, function: Callable[..., R], fixed: tuple[Hashable, ...], is_loop: bool = False) -> Program[R]:
+        key = (Program, function, *fixed)
+        return self.store.get(key, lambda: self._make_program(function, fixed, is_loop))
 
     def _make_program(self, function: Callable[..., R], fixed: tuple[Hashable, ...], is_loop: bool) -> Program[R]:
         def over_data(data: PyTree, *arguments: Any) -> R:

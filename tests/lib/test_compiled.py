@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from blocc._lib.compiled import Program, clock, clock_without_compilation, compile_seconds
+from blocc._lib.precision import double_precision
 
 
 def slow(x: jax.Array) -> jax.Array:
@@ -46,3 +49,26 @@ def test_single_operations_are_counted_once() -> None:
     began = time.perf_counter()
     Program(lambda x: jnp.sort(x) @ x)(values)
     assert compile_seconds() - single <= time.perf_counter() - began  # no part of it twice
+
+
+def test_other_work_is_done_while_xla_compiles() -> None:
+    """In another thread, whatever fails there; what that thread compiles is compiled once, and waiting is counted."""
+    done: list[str] = []
+    begun = threading.Event()
+
+    def other(x: jax.Array) -> jax.Array:
+        done.append(threading.current_thread().name)
+        begun.set()
+        time.sleep(0.2)
+        return x + 1.0
+
+    program, second = Program(lambda x: 2.0 * x), Program(other)
+    program.prepare(np.ones(3), meanwhile=(lambda: 1 / 0, lambda: second(np.ones(3))))
+    assert begun.wait(30.0)
+    before = compile_seconds()
+    with double_precision():
+        np.testing.assert_array_equal(second(np.ones(3)), np.full(3, 2.0))
+    assert done == ["blocc-meanwhile"]
+    assert compile_seconds() > before
+    with double_precision():
+        np.testing.assert_array_equal(program(np.ones(3)), np.full(3, 2.0))

@@ -9,8 +9,8 @@ import gc
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 import jax
@@ -46,9 +46,13 @@ _thread = threading.local()
 _unknown: set[str] = set()  #: options that this version of XLA does not know
 
 
-def _compiled(traced: jax.stages.Traced, quickly: bool | None) -> jax.stages.Compiled:
+def _compiled(
+    traced: jax.stages.Traced, quickly: bool | None, meanwhile: Sequence[Callable[[], Any]] = ()
+) -> jax.stages.Compiled:
     """Compiled with those of the options above that fit and that XLA knows; it names the ones that it does not."""
     lowered, wanted = traced.lower(), {}
+    if meanwhile:  # until here Python was busy, now XLA is; at its end the program waits for both
+        threading.Thread(target=_do, args=(meanwhile,), name="blocc-meanwhile").start()
     if jax.default_backend() == "cpu":
         quickly = _largest_array(traced.jaxpr) <= _SMALL if quickly is None else quickly
         wanted = {**_OPTIONS, **(_FOR_SMALL if quickly else {})}
@@ -61,6 +65,13 @@ def _compiled(traced: jax.stages.Traced, quickly: bool | None) -> jax.stages.Com
             if not refused:
                 raise
             _unknown.update(refused)
+
+
+def _do(work: Sequence[Callable[[], Any]]) -> None:
+    """Do what can be done early; whoever needs it will do what has failed, and see why."""
+    for each in work:
+        with suppress(Exception), double_precision(), np.errstate(all="ignore"):
+            each()
 
 
 def _largest_array(program: ClosedJaxpr | Jaxpr) -> int:
@@ -126,14 +137,20 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def compile_ahead(
-    function: Callable[..., Any], *arguments: Any, quickly: bool | None = None
+    function: Callable[..., Any],
+    *arguments: Any,
+    quickly: bool | None = None,
+    meanwhile: Sequence[Callable[[], Any]] = (),
 ) -> tuple[Callable[..., Any], float]:
-    """Compile ``function`` for arguments like these, in double precision; returns it and the seconds it took."""
+    """Compile ``function`` for arguments like these, in double precision; returns it and the seconds it took.
+
+    What is to be done ``meanwhile`` is begun in another thread when XLA begins.
+    """
     begun, outer = time.perf_counter(), getattr(_thread, "compiling", False)
     _thread.compiling = True
     try:
         with double_precision(), _without_garbage_collection():
-            compiled = _compiled(jax.jit(function).trace(*arguments), quickly)
+            compiled = _compiled(jax.jit(function).trace(*arguments), quickly, meanwhile)
     finally:
         _thread.compiling = outer
         seconds = time.perf_counter() - begun
@@ -189,13 +206,23 @@ class Program(Generic[R]):
         return self._compiled is not None
 
     def __call__(self, *arguments: Any) -> R:
-        if self._compiled is None:
-            with self._lock:
-                if self._compiled is None:
-                    self._compiled, _ = compile_ahead(self._function, *arguments, quickly=self._quickly)
-        found = self._compiled(*arguments)
+        found = self.prepare(*arguments)(*arguments)
         told: R = found if self._packing is None else self._packing.unpacked(found)
         return told
+
+    def prepare(self, *arguments: Any, meanwhile: Sequence[Callable[[], Any]] = ()) -> Callable[..., Any]:
+        """Compile it for arguments like these, if nobody has; see :func:`compile_ahead`."""
+        if self._compiled is not None:
+            return self._compiled
+        begun = time.perf_counter()
+        with self._lock:
+            if self._compiled is None:
+                self._compiled, _ = compile_ahead(
+                    self._function, *arguments, quickly=self._quickly, meanwhile=meanwhile
+                )
+            elif not getattr(_thread, "compiling", False):  # another thread has compiled it, and this one has waited
+                _thread.seconds = compile_seconds() + time.perf_counter() - begun
+        return self._compiled
 
 
 class Store:
@@ -207,6 +234,6 @@ class Store:
     def get(self, key: tuple[Hashable, ...], make: Callable[[], R]) -> R:
         """What ``make`` returned when this key was first asked for."""
         if key not in self._made:
-            self._made[key] = make()
+            self._made.setdefault(key, make())  # another thread may have been sooner
         found: R = self._made[key]
         return found

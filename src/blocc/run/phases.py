@@ -25,7 +25,7 @@ from blocc.outer.monitor import Stop, StopRequest
 from blocc.problem import BilevelProblem
 from blocc.result import History, HistoryRow, Result, Status
 from blocc.resume.recording import Recording
-from blocc.run import conclude
+from blocc.run import ahead, conclude
 from blocc.run.attempts import DEAR, Attempts
 from blocc.run.batch import BatchRun
 from blocc.run.phase import ENDED, OPEN, Phase
@@ -89,7 +89,10 @@ class Phases:
 
     def _follow(self, x: np.ndarray) -> Descent:
         """One start, until it ends or what is known of other starts makes the rest needless."""
-        units = first_units(self.problem, x) if self.automatic else None
+        units = None
+        if self.automatic:
+            ahead.prepare(self.problem, self.options, x)
+            units = first_units(self.problem, x)
         phase = self._phase(units, x)
         if phase.result.status not in OPEN:
             return Descent(self._finished(phase))

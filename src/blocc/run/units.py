@@ -195,10 +195,15 @@ def first_units(problem: BilevelProblem, x: np.ndarray) -> Units | None:
     Where the user's are good, all are one: a later phase of the same run may then change those of the functions without
     compiling anything again.
     """
-    if problem.oracle is not None or problem.flat.prox is not None or size_of(problem.flat) > LARGEST:
+    if not takes_units(problem):
         return None
     with double_precision():
         return units_of(problem.flat, x) or ones(problem.flat)
+
+
+def takes_units(problem: BilevelProblem) -> bool:
+    """Whether a problem is run in units other than the user's, where those are better."""
+    return problem.oracle is None and problem.flat.prox is None and size_of(problem.flat) <= LARGEST
 
 
 def ones(flat: FlatProblem) -> Units:
