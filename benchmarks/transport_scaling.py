@@ -1,11 +1,13 @@
 """How the time of a design grows: grids from 25 to 100 nodes, and generated networks with the shape of cities.
 
     python benchmarks/transport_scaling.py [--networks 25,50,100,anaheim] [--starts 1] [--engine auto] [--lower-level]
+                                           [--prices]
 
 The 100-node grid has 400 links and 9,900 markets: about four million lower-level variables in the full formulation.
 "anaheim" and "chicago" are generated networks of the sizes of Anaheim (38 zones, 416 nodes, 914 links) and of the
 Chicago sketch (387 zones, 933 nodes, 2,950 links, 93,135 markets). With ``--lower-level`` only the parts are timed: one
-evaluation in the prices, and one of the travellers' answers. Needs numpy, scipy, jax and numba.
+evaluation in the prices, and one of the travellers' answers; with ``--prices`` the first of these alone, by the clock,
+for the engines "paths" and "mixed" (which searches on an accelerator). Needs numpy, scipy, jax and numba.
 """
 
 from __future__ import annotations
@@ -68,12 +70,30 @@ def parts(network: TransportNetwork, engine: str) -> str:
     )
 
 
+def in_prices(network: TransportNetwork) -> str:
+    """Milliseconds of one evaluation, by temperature and engine."""
+    told = []
+    for engine in ("paths", "mixed"):
+        model = DesignModel(network, engine)
+        unit, is_open = model.time_unit, np.ones(network.n_links, dtype=bool)
+        prices, figures = np.random.default_rng(0).uniform(0.0, unit, network.n_links), []
+        for temperature in (0.1 * unit, 1e-2 * unit, 1e-4 * unit):
+            model.prices(prices, 10.0, is_open, temperature, network.cost)  # compiled
+            began = time.perf_counter()
+            for _ in range(10):
+                model.prices(prices, 10.0, is_open, temperature, network.cost)
+            figures.append(f"{100.0 * (time.perf_counter() - began):.2f}")
+        told.append(f"{engine} {' / '.join(figures)} ms")
+    return "; ".join(told)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", default="25,50,100,anaheim", help=", ".join(NETWORKS))
     parser.add_argument("--starts", type=int, default=1)
     parser.add_argument("--engine", default="auto")
     parser.add_argument("--lower-level", action="store_true")
+    parser.add_argument("--prices", action="store_true")
     arguments = parser.parse_args()
     print(f"device: {jax.devices()[0].device_kind}, jax {jax.__version__}")
     for name in arguments.networks.split(","):
@@ -85,11 +105,12 @@ def main() -> None:
             f"{expected.memory / 1e9:.1f} GB and {expected.seconds:.0f} s",
             flush=True,
         )
-        told = (
-            parts(network, arguments.engine)
-            if arguments.lower_level
-            else design(network, arguments.starts, arguments.engine)
-        )
+        if arguments.prices:
+            told = in_prices(network)
+        elif arguments.lower_level:
+            told = parts(network, arguments.engine)
+        else:
+            told = design(network, arguments.starts, arguments.engine)
         print(f"    {told}, peak {peak():.2f} GB", flush=True)
 
 

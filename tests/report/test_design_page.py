@@ -93,6 +93,22 @@ def test_colours_can_be_chosen(design: Design) -> None:
     assert colourings(free)[0].title == "flow"
 
 
+def test_one_price_does_not_take_all_colours(design: Design) -> None:
+    """A scale ends near the largest price that is not far from the others."""
+    price = np.where(design.built, np.linspace(1.0, 2.0, 10), np.nan)
+    far = int(np.flatnonzero(design.built)[0])
+    full = replace(design, capacity=np.where(design.built, design.follower.flow, 0.0))
+    usual, stretched = (
+        colourings(replace(full, follower=design.follower._replace(price=own)))[0]
+        for own in (price, np.where(np.arange(10) == far, 500.0, price))
+    )
+    assert not usual.is_cut
+    assert stretched.is_cut
+    assert stretched.largest <= 2.0
+    assert stretched.tick(1.0).endswith("or more")
+    assert np.nanmax(stretched.values) == 1.0
+
+
 def test_invented_places_are_named_at_the_map() -> None:
     sentence = "Invented: coordinates, on a circle."
     text = report_page(fake_design(replace(small_network(), assumptions=(sentence,))))

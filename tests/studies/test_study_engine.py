@@ -224,6 +224,7 @@ def test_the_store_says_how_it_was_filled(tmp_path: Path) -> None:
     ("options", "complaint"),
     [
         ({"executor": "threads"}, "executor must be one of"),
+        ({"executor": "dask", "scheduler": "foo"}, "scheduler must be an address like tcp://HOST:PORT"),
         ({"executor": "processes", "workers": 0}, "workers must be"),
         ({"executor": "processes", "workers": True}, "workers must be"),
         ({"executor": "serial", "workers": 2}, "one worker"),

@@ -405,7 +405,7 @@ def test_threads_share_a_model(three: Designer) -> None:
     """Two designs at once, with one model and different budgets, are those of one after the other."""
 
     def designed(budget: float) -> Design:
-        return three(starts=2, budget=budget)
+        return three(starts=1, budget=budget)
 
     budgets = (0.4, 1.2)
     alone = [designed(budget) for budget in budgets]
@@ -502,6 +502,7 @@ def test_random_capacities_are_not_certified(three: Designer, stands_still: dict
         ({"time_limit": -1.0}, "time_limit"),
         ({"time_limit": "soon"}, "time_limit"),
         ({"max_iterations": 0}, "max_iterations"),
+        ({"max_iterations": 5}, "max_iterations counts the steps of method='pgd'"),
         ({"symmetric": True, "method": "pgd"}, "method 'pgd'"),
         ({"speed": 1}, "unknown option 'speed'"),
         ({"budget": 1.0, "preset": "paper"}, "method 'pgd'"),

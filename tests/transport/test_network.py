@@ -48,6 +48,14 @@ def changed(rows: list[Row], number: int, **figures: Any) -> list[Row]:
         ({"nodes": changed(NODES, 2, id=[1])}, "nodes row 2: id [1] is not an id"),
         ({"links": [*LINKS, LINKS[0]]}, "links row 4: from 1 to 2 repeats links row 1; give each link_id of its own"),
         ({"links": changed(LINKS, 1, min_capacity=2, max_capacity=1)}, "row 1: min_capacity 2 is above max_capacity"),
+        (
+            {"links": changed(LINKS, 1, existing_capacity=3, max_capacity=2)},
+            "links row 1: existing_capacity 3 is above max_capacity 2",
+        ),
+        (
+            {"links": changed(changed(LINKS, 1, link_id="a"), 3, link_id="a")},
+            "links row 3: link_id 'a' is a duplicate of links row 1: give each link its own",
+        ),
         ({"links": changed(LINKS, 1, existing_capacity=-1)}, "links row 1: existing_capacity -1 is below 0"),
         ({"links": changed(LINKS, 1, length="far")}, "links row 1: length 'far' is not a finite number"),
         ({"links": changed(LINKS, 1, geometry=[[0, 0]])}, "links row 1: geometry [[0, 0]] is not a line"),

@@ -249,3 +249,11 @@ def test_json_rows_are_filled_too(tmp_path: Path) -> None:
     network = read_network(path, rules=FillRules(cost_per_time=5))
     assert network.cost.tolist() == [1, 10, 1, 10, 10, 3]
     assert network.alternative_time[0] == 1.5
+
+
+def test_entries_of_a_document_that_nobody_reads_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "three.json"
+    write_network(read_network("three"), file)
+    document = json.loads(file.read_text()) | {"bugdet": 3, "tolls": []}
+    file.write_text(json.dumps(document))
+    assert any("bugdet, tolls of three.json" in line for line in read_network(file).assumptions)

@@ -247,6 +247,19 @@ def test_engines_are_chosen_by_size() -> None:
         DesignModel(three_nodes(), "gpu")
 
 
+def test_a_search_and_its_answers_by_two_engines() -> None:
+    """What an accelerator does: prices by the engine on links, answers by the one on paths."""
+    network = six_nodes(2)
+    mixed, dense, paths = (DesignModel(network, engine) for engine in ("mixed", *ENGINES))
+    prices, is_open = np.random.default_rng(0).uniform(0.0, 1.0, network.n_links), np.ones(network.n_links, dtype=bool)
+    of_prices = [model.prices(prices, 7.0, is_open, 0.05, network.cost) for model in (mixed, dense)]
+    np.testing.assert_array_equal(of_prices[0].gradient, of_prices[1].gradient)
+    capacity = network.random_starts(1)[0]
+    of_capacities = [model.capacities(capacity, 7.0) for model in (mixed, paths)]
+    np.testing.assert_array_equal(of_capacities[0].gradient, of_capacities[1].gradient)
+    assert mixed.near(prices, 7.0) is not None
+
+
 def test_prices_are_the_same_by_both_engines() -> None:
     network = six_nodes(2)
     prices, is_open = np.random.default_rng(0).uniform(0.0, 1.0, network.n_links), np.arange(network.n_links) % 7 != 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from scipy.special import expit
 
 from blocc.transport.design.prices import FINEST, GAMMAS, descend, temperature_of
 from blocc.transport.network.network import TransportNetwork
+from blocc.transport.travellers import graph
 from transport_compiled import evaluate, load, lower_level, of_markets, price_problem, six_nodes
 from transport_reference import three_nodes
 
@@ -242,3 +244,13 @@ def test_two_nodes_with_one_market():
     assert float(found.gradient[0]) == pytest.approx(4.0 * (penalised - follower))
     gains = np.logaddexp(0.0, 2.5 - 1.375) - np.logaddexp(0.0, 2.0 - 1.25)
     assert float(found.value) == pytest.approx(4.0 * 5.0 * (0.5 - gains) - 10.0)
+
+
+@pytest.mark.parametrize("at_once", [1, 16])
+def test_sweeps_end_alike_however_often_one_looks(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """On an accelerator the host looks only after some sweeps."""
+    monkeypatch.setattr(graph, "is_on_accelerator", lambda: at_once > 1)
+    start = np.where(np.arange(40) == 3, 0.0, 1e30)
+    found = graph.sweep(lambda values: jnp.minimum(values, jnp.roll(values, 1) + 1.0), start)
+    np.testing.assert_array_equal(found, (np.arange(40) - 3) % 40)
+    assert int(graph.sweep(lambda count: count + 1, jnp.asarray(0), most=32)) == 32

@@ -29,6 +29,8 @@ def make_executor(name: str, workers: int | None = None, scheduler: str | None =
 
     if scheduler is not None and workers is not None:
         raise OptionError("give workers or scheduler, not both: an existing cluster brings its own workers")
+    if isinstance(scheduler, str) and ":" not in scheduler:
+        raise OptionError(f"scheduler must be an address like tcp://HOST:PORT or tls://HOST:PORT, got {scheduler!r}")
     return DaskExecutor(workers, scheduler)
 
 

@@ -113,10 +113,12 @@ class Colouring(NamedTuple):
     title: str
     values: Float[NDArray, "links"]  #: of each link, over the largest; NaN where nothing is known
     largest: float
+    is_cut: bool = False  #: whether a few values are larger than the scale
 
     def tick(self, part: float) -> str:
         """The words beside a part of the scale."""
-        return percent(part) if self.title == "capacity used" else number(part * self.largest, 3)
+        words = percent(part) if self.title == "capacity used" else number(part * self.largest, 3)
+        return f"{words} or more" if self.is_cut and part == 1.0 else words
 
 
 def colourings(design: Design) -> list[Colouring]:
@@ -133,10 +135,17 @@ def colourings(design: Design) -> list[Colouring]:
     return [price, flow, used] if price.largest > 1e-4 * float(np.mean(design.network.time)) else [flow, price, used]
 
 
+#: A scale ends where this part of the values does, if the largest is so many times as large.
+_USUAL, _FAR = 0.95, 2.0
+
+
 def _over_largest(title: str, values: Float[NDArray, "links"], built: Bool[NDArray, "links"]) -> Colouring:
     known = np.where(built, values, np.nan)
     largest = float(np.nanmax(known, initial=0.0))
-    return Colouring(title, known / (largest or 1.0), largest)
+    usual = float(np.nanquantile(known, _USUAL, method="lower")) if np.isfinite(known).any() else 0.0
+    is_cut = largest > _FAR * usual > 0.0  # few links would leave one colour to all others
+    top = usual if is_cut else largest
+    return Colouring(title, np.minimum(known / (top or 1.0), 1.0), top, is_cut)
 
 
 MOST_NODES = 100  # in a heat map: more could be told apart neither on paper nor on a screen

@@ -102,7 +102,7 @@ def descend_built(
     for _ in range(_ROUNDS if limits.has_budget else 1):
         descent.least = np.inf
         bounds = [(low / unit, high / unit) for low, high in descent.bounds]
-        descent.left = 2 * iterations + 1
+        descent.left = 2 * iterations + (1 if model.network.n_links <= 1000 else 0)
         with suppress(_Enough):  # SciPy looks at maxfun between line searches alone
             minimize(
                 descent.scaled, values / unit, (unit,), jac=True, method="L-BFGS-B", bounds=bounds, options=options

@@ -119,7 +119,7 @@ def measured_prices(
     built, measured = capacity[capacity > 0.0], np.full(network.n_links, np.nan)
     unit = 0.01 * float(np.mean(built) if len(built) else np.mean(network.demand))
     promise = np.where(capacity > 0.0, 0.0, _promise(model, found.follower, unit))
-    count = MOST_MEASURED if network.n_links <= 150 else 3 if network.n_links <= 1000 else 1
+    count = MOST_MEASURED if network.n_links <= 150 else 3 if network.n_links <= 1000 else 0
     for link in np.argsort(-promise, kind="stable")[:count]:
         if promise[link] <= 0.0:
             break

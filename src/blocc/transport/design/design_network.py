@@ -28,6 +28,7 @@ from blocc.resume.recorded import RecordedMonitor
 from blocc.resume.recording import CheckpointError
 from blocc.run.conclude import versions
 from blocc.solve import solve
+from blocc.transport.design.capacity_descent import evaluate
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.certificate import assignment, certify, measured_prices, remaining_gain
 from blocc.transport.design.design_result import Design, Start
@@ -103,7 +104,7 @@ def design_network(
         raise CheckpointError(
             f"{resume} holds {begun} starts, this run would have {settings.starts}: give starts={begun} or more"
         )
-    with double_precision(), single_blas_thread(network.n_links), clock_without_compilation(), closing(recording):
+    with double_precision(), single_blas_thread(), clock_without_compilation(), closing(recording):
         monitor = RecordedMonitor(recording, lambda x: x, callback, report, settings.time_limit)
         run = _Run(model or DesignModel(network, settings.engine), problem, limits, settings, monitor)
         if computing.name != "serial" and start is None:
@@ -126,7 +127,7 @@ def _capacities(network: TransportNetwork, x0: Any) -> Float[NDArray, "links"]:
 def _follow_here(model: DesignModel, options: DesignOptions, index: int) -> FollowedStart:
     """On a worker: one start of a design."""
     network = model.network
-    with double_precision(), single_blas_thread(network.n_links), clock_without_compilation():
+    with double_precision(), single_blas_thread(), clock_without_compilation():
         limits = options.capacity_set(network)
         monitor = Monitor(lambda x: x, time_limit=options.time_limit)
         run = _Run(model, structured_problem(network, x_set=limits), limits, options, monitor)
@@ -296,6 +297,11 @@ class _Run:
         self.monitor.close()
         capacity, found = search.state.best, search.answer()
         certificate, relative = certify(self.model, capacity, found, gain)
+        if relative > 1e-6 and stopped is not None and self.model.engine == "dense":  # warm starts may end short of it
+            again = evaluate(self.model, self.limits, capacity, self.gamma)
+            proof, better = certify(self.model, capacity, again, gain)
+            if better < relative:
+                found, certificate, relative = again, proof, better
         status, message = self._judge(certificate, relative, found, stopped)
         if stopped is not None and search.is_idle:
             message = "Stopped early; nothing met on the way is certified to earn more than no new capacity at all."

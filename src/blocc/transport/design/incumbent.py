@@ -17,8 +17,9 @@ from blocc.transport.design.model import CapacityPenalty, DesignModel, never
 from blocc.transport.design.prices import FINEST, PricePenalty
 from blocc.transport.design.search_state import SearchState
 
-#: Capacities that differ by less than this part of the utility in what they cost are not judged once more.
-SAVING = 1e-8
+#: Capacities that differ by less than this part of the utility in what they cost are not judged once more: the second
+#: number on networks of more links than the third, where that takes seconds.
+SAVING, LARGE_SAVING, LARGE = 1e-8, 1e-6, 150
 #: Links with less than these parts of the mean capacity are taken away where that costs no more than so much of the
 #: utility.
 DUST, WORTHLESS, _HOPELESS = (1e-2, 1e-3, 1e-4, 1e-5), 1e-6, 10.0
@@ -78,8 +79,9 @@ class Incumbent:
         others = [np.maximum(trimmed, self.limits.least)]
         if self.limits.has_budget and worth_of_money(self.limits, capacity, found) > 0.0:
             others.append(self.limits.spend(others[0]))
+        saving = (SAVING if self.limits.size <= LARGE else LARGE_SAVING) * (1.0 + abs(float(found.utility)))
         for other in others:
-            if abs(float(self.limits.cost @ (capacity - other))) <= SAVING * (1.0 + abs(float(found.utility))):
+            if abs(float(self.limits.cost @ (capacity - other))) <= saving:
                 continue
             side = self.judge(other, found.warm)
             self._adopt(other, side, side)
@@ -161,7 +163,8 @@ class Incumbent:
             if stop() or not is_dust.any():
                 return
             # Passengers who would be lost with it may earn too much; on large networks a trial takes seconds.
-            if best[is_dust].sum() * float(np.mean(self.model.network.revenue)) > _HOPELESS * allowed:
+            lost = float(best[is_dust].sum()) * float(np.mean(self.model.network.revenue))
+            if self.limits.size > LARGE and lost > _HOPELESS * allowed:
                 continue
             rest = np.where(is_dust, self.limits.least, best)
             without = evaluate(self.model, self.limits, rest, self.gamma, found.warm, stop)

@@ -65,6 +65,8 @@ class DesignOptions:
         if options.preset == "paper":
             gamma = PAPER_GAMMA if options.gamma == "auto" else options.gamma
             options = replace(options, method="pgd", gamma=gamma, starts=options.starts or 1)
+        if options.method != "pgd" and options.max_iterations is not None:
+            raise OptionError("max_iterations counts the steps of method='pgd'; give method too, or a time_limit")
         return replace(options, starts=options.starts or 5, max_iterations=options.max_iterations or PAPER_ITERATIONS)
 
     @property

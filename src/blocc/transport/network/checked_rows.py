@@ -106,6 +106,21 @@ class Table:
                 self.complain(row, columns[0], again)
             seen.setdefault(own, row)
 
+    def named_once(self, column: str, tail: Int[NDArray, "rows"], head: Int[NDArray, "rows"]) -> None:
+        """Complain about names that occur twice, but for the two directions of one link."""
+        seen: dict[int | str, list[int]] = {}
+        for row, record in enumerate(self.data):
+            name = identifier(record.get(column))
+            if name is None:
+                continue
+            others = seen.setdefault(name, [])
+            is_way_back = len(others) == 1 and (tail[others[0]], head[others[0]]) == (head[row], tail[row])
+            # A repeated pair of ends has been complained about already.
+            is_same = any((tail[other], head[other]) == (tail[row], head[row]) for other in others)
+            if others and not is_way_back and not is_same:
+                self.complain(row, column, f"is a duplicate of {self.places[others[0]]}: give each link its own")
+            others.append(row)
+
     def numbers(self, columns: Sequence[str], least: float | None = None) -> Float[NDArray, "rows columns"]:
         """Columns of finite numbers, not below ``least``."""
         values = np.zeros((len(self.data), len(columns)))

@@ -155,6 +155,9 @@ class TransportNetwork:
         more = {name: link_table.optional(name, usual, 0.0) for name, usual in OPTIONAL_LINK_COLUMNS.items()}
         for row in np.flatnonzero(more["min_capacity"] > more["max_capacity"]):
             link_table.complain(int(row), "min_capacity", "is above max_capacity")
+        for row in np.flatnonzero(more["existing_capacity"] > more["max_capacity"]):
+            link_table.complain(int(row), "existing_capacity", f"is above max_capacity {more['max_capacity'][row]:g}")
+        link_table.named_once("link_id", *ends)
         through = node_table.switches("through", True)
         geometry = link_table.values(
             "geometry", line_of, 'is not a line: give points [[x, y], ...] or "LINESTRING (...)"'

@@ -35,6 +35,8 @@ KNOWN = {
     "markets": ("origin", "destination", *MARKET_COLUMNS),
 }
 TABLES = tuple(KNOWN)
+#: What the document itself may hold.
+KEYS = ("format", "version", "name", "units", "start_range", "notes", "crs", "unit_names", "assumptions", *TABLES)
 
 
 def parse(text: str, source: str) -> RawNetwork:
@@ -59,7 +61,7 @@ def parse(text: str, source: str) -> RawNetwork:
         markets=tables["markets"],
         start_range=document.get("start_range"),
         notes=_text(document, "notes", "", source),
-        assumptions=[*_texts(document, "assumptions", source), *_unused(tables, source)],
+        assumptions=[*_texts(document, "assumptions", source), *_unused(document, tables, source)],
         crs=_text(document, "crs", "", source),
         says_coordinates=True,
         units=_units(document.get("unit_names", {}), source),
@@ -104,9 +106,9 @@ def _text(document: dict[str, Any], key: str, default: str, source: str) -> str:
     return value
 
 
-def _unused(tables: dict[str, list[dict[str, Any]]], source: str) -> list[str]:
-    """What rows hold that nothing reads."""
-    sentences = []
+def _unused(document: dict[str, Any], tables: dict[str, list[dict[str, Any]]], source: str) -> list[str]:
+    """What the document and its rows hold that nothing reads."""
+    sentences = not_used([key for key in document if key not in KEYS], source)
     for table, rows in tables.items():
         found = dict.fromkeys(key for row in rows for key in row if key not in (*KNOWN[table], PLACE))
         sentences += not_used(list(found), f"{table} in {source}")

@@ -1,0 +1,75 @@
+"""The best capacities of a search: links with next to no capacity are taken away, unless they matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from blocc._lib.precision import double_precision
+from blocc.outer.monitor import Monitor
+from blocc.transport import CapacitySet, DesignModel, TransportNetwork, design_network, verify_design
+from blocc.transport.design.incumbent import Incumbent
+from transport_reference import random_network, three_nodes
+
+
+def trimmed(model: DesignModel, capacity: np.ndarray) -> Incumbent:
+    incumbent = Incumbent(model, CapacitySet(model.network), 1e4, Monitor(lambda x: x))
+    with double_precision():
+        incumbent.keep(capacity)
+        incumbent.trim()
+    return incumbent
+
+
+def test_dust_is_taken_away() -> None:
+    model = DesignModel(three_nodes())
+    good = np.array([0.88, 0.0, 0.88, 0.0, 0.0, 0.0])
+    found = trimmed(model, good + np.array([0.0, 0.0, 0.0, 2e-5, 0.0, 3e-6]))
+    assert np.flatnonzero(found.state.best).tolist() == [0, 2]
+    assert found.state.score == pytest.approx(float(model.capacities(good, 1e4).utility), abs=1e-5)
+    assert found.answer().error < 1e-7
+
+
+def test_a_small_link_that_earns_much_stays() -> None:
+    network = three_nodes()
+    of_market = (network.origin == 1) & (network.destination == 2)
+    network = replace(
+        network,
+        demand=np.where(of_market, 1e-3, network.demand),
+        revenue=np.where(of_market, 500.0, network.revenue),
+    )
+    small = np.array([0.88, 0.0, 0.88, 7e-4, 0.0, 0.0])
+    np.testing.assert_array_equal(trimmed(DesignModel(network), small).state.best > 0.0, small > 0.0)
+
+
+def within(network: TransportNetwork, seed: int) -> dict[str, np.ndarray]:
+    """What exists on some links, what some must have, and what some may have at most."""
+    random = np.random.default_rng(seed)
+    size = float(network.demand.sum()) / network.n_links
+    some = random.uniform(size=(3, network.n_links)) < np.array([[0.3], [0.2], [0.4]])
+    existing, least = (np.where(chosen, random.uniform(0.0, size, network.n_links), 0.0) for chosen in some[:2])
+    most = np.where(some[2], np.maximum(existing, least) + random.uniform(0.0, size, network.n_links), np.inf)
+    return {"existing_capacity": existing, "min_capacity": least, "max_capacity": most}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 4])
+def test_limits_of_all_kinds_hold_and_are_verified(seed: int) -> None:
+    """On random networks, with a budget as well; nothing simple earns more."""
+    network = random_network(seed, n_nodes=3)
+    limits, model = within(network, seed), DesignModel(network)
+    budget = float(network.cost @ np.maximum(limits["min_capacity"] - limits["existing_capacity"], 0.0)) + 5.0
+    design = design_network(network, starts=1, model=model, budget=budget, **limits)
+    assert (design.capacity >= np.maximum(limits["existing_capacity"], limits["min_capacity"]) - 1e-12).all()
+    assert (design.capacity <= limits["max_capacity"] + 1e-12).all()
+    assert design.follower.construction_cost <= budget * (1.0 + 1e-9)
+    verification = verify_design(network, design)
+    assert verification.ok, str(verification)
+    names = {"max_capacity": "limit", "min_capacity": "minimum", "existing_capacity": "existing"}
+    members = CapacitySet(network, budget=budget, **{names[name]: value for name, value in limits.items()})
+    random = np.random.default_rng(seed)
+    for _ in range(20):
+        rival = members.cover(design.capacity * random.uniform(0.5, 1.5, network.n_links))
+        found = model.capacities(rival, design.gamma)
+        assert float(found.utility) + members.refund <= design.utility + 1e-3 * (1.0 + abs(design.utility))
