@@ -5,13 +5,16 @@ A failure is a status and a sentence, never an answer that looks like success. M
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, Unpack, overload
 
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray, PyTree
+from blocc._lib.compiled import compile_seconds
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc._lib.tracing import holds_tracers, is_traced
@@ -94,7 +97,7 @@ def solve(
     the solver of the lower level; ``outer``, "auto" or Algorithm 1 ("pgd") with its ``step``; ``tolerance`` and
     ``inner_tolerance``; ``max_iterations``; ``time_limit`` in seconds; ``seed``.
     """
-    request = StopRequest()  # what the user waits for begins here
+    request, begun, compiled = StopRequest(), time.perf_counter(), compile_seconds()  # the user waits from here on
     check_arguments(problem, callback)
     files = Files(checkpoint, resume, checkpoint_seconds)
     report = make_report(progress)
@@ -118,7 +121,9 @@ def solve(
             return Phases(target, settings, callback, report, recording, request)
 
         result = solve_single(problem, settings, phases, start)
-    return log_end(with_remark(result, recording))
+    compiling = compile_seconds() - compiled
+    seconds = {"compile": compiling, "run": time.perf_counter() - begun + recording.earlier - compiling}
+    return log_end(with_remark(replace(result, seconds=seconds), recording))
 
 
 def _by_other_method(
