@@ -18,12 +18,13 @@ pytest.importorskip("matplotlib")
 from blocc import History, Result, Status
 from blocc.methods.compare import Comparison, MethodRow, title_of
 from blocc.report.comparison import comparison_markdown, describe_comparison, plot_comparison, write_comparison
-from blocc.report.figure import PlotError
+from blocc.report.comparison_page import comparison_page
+from blocc.report.figure import PlotError, figure_image
 from blocc.report.storage import StorageError
 from blocc.result import Certificate, HistoryRow
 
 ZERO = "_exactly zero"  # the label of their marks
-FILES = ["comparison.csv", "comparison.json", "comparison.md", "comparison.png"]
+FILES = ["comparison.csv", "comparison.html", "comparison.json", "comparison.md", "comparison.png"]
 
 
 def result(values: list[float], status: Status = Status.CONVERGED) -> Result:
@@ -86,9 +87,21 @@ def comparison() -> Comparison:
 # --- files ---------------------------------------------------------------------------------------------------------
 def test_files(comparison: Comparison, tmp_path: Path) -> None:
     written = comparison.save(tmp_path / "deep" / "er")
-    assert [path.name for path in written] == FILES
+    assert sorted(path.name for path in written) == FILES
     assert sorted(path.name for path in (tmp_path / "deep" / "er").iterdir()) == FILES
     assert written[3].read_bytes()[:4] == b"\x89PNG"
+
+
+def test_page(comparison: Comparison) -> None:
+    page = comparison_page(comparison, figure_image(plot_comparison(comparison)))
+    assert "<title>a | problem: comparison of methods</title>" in page
+    assert '<td data-v="2.0">2 *</td>' in page  # the best value, to be sorted as a number
+    assert "needs patience" in page
+    assert 'src="data:image/png;base64,' in page
+    assert "Ends: blocc" in page  # the words for those who do not see the picture
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    odd = replace(comparison, name="<script>alert(1)</script>")
+    assert "<script>alert(1)" not in comparison_page(odd, figure_image(plot_comparison(odd)))
 
 
 def test_csv(comparison: Comparison, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def compare_command(
     time_limit: Annotated[float, typer.Option(help="Seconds for each method, without compilation.")] = 30.0,
     max_iterations: Annotated[int | None, typer.Option(help="Most iterations of each method.")] = None,
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for the table (.csv, .json, .md) and the picture.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for page, picture and table (.csv, .json, .md).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
     quiet: Quiet = False,
 ) -> None:

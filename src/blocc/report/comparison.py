@@ -1,4 +1,4 @@
-"""A comparison of methods as a picture and as files: a table for people (Markdown), for spreadsheets and for programs.
+"""A comparison of methods as a picture and as files: a page and a table for people, for spreadsheets and for programs.
 
 In JSON what is not finite is null, in CSV an empty cell.
 """
@@ -16,6 +16,7 @@ from blocc._lib.files import json_bytes, plain
 from blocc._lib.tables import csv_bytes
 from blocc.methods.compare import CLOCK, Comparison, MethodRow, cells, legend_of
 from blocc.methods.registry import NAMES
+from blocc.report.comparison_page import comparison_page
 from blocc.report.figure import (
     INK,
     MUTED,
@@ -234,15 +235,17 @@ def comparison_markdown(comparison: Comparison) -> str:
 
 
 def write_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
-    """Write ``comparison.csv``, ``.json``, ``.md`` and ``.png`` (needs ``blocc[plot]``) into ``folder``.
+    """Write ``comparison.csv``, ``.json``, ``.md``, ``.png`` and ``.html`` (needs ``blocc[plot]``) into ``folder``.
 
     The folder is created where it is missing. Each file appears complete or not at all. Returns the paths.
     """
     # Everything is made before anything is written: a failure leaves the old files of a folder together.
+    picture = figure_image(plot_comparison(comparison))
     files = {
         "comparison.csv": csv_bytes(comparison.rows()),
         "comparison.json": json_bytes(describe_comparison(comparison)),
         "comparison.md": comparison_markdown(comparison).encode(errors="replace"),
-        "comparison.png": figure_image(plot_comparison(comparison)),
+        "comparison.png": picture,
+        "comparison.html": comparison_page(comparison, picture).encode(errors="replace"),
     }
     return write_files(folder, files, "the comparison")

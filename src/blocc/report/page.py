@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blocc._lib.files import write_file
 from blocc._lib.version import __version__
-from blocc.report.figure import PlotError
+from blocc.report.figure import DPI, PlotError
 from blocc.report.format import number, percent, value_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+_INCH = 96  #: pixels of a page
 
 
 class Cell(NamedTuple):
@@ -69,6 +72,15 @@ def plotly_script() -> str:
     except ModuleNotFoundError as error:
         raise PlotError("pages with charts need plotly: pip install 'blocc[plot]'") from error
     return base64.b64encode(gzip.compress(text, mtime=0)).decode()
+
+
+def embedded_picture(kind: str, image: bytes) -> dict[str, Any]:
+    """A picture as data, with its width on the page where it is made of pixels."""
+    across = int.from_bytes(image[16:20])  # from the header of a PNG file
+    return {
+        "source": f"data:image/{kind};base64,{base64.b64encode(image).decode()}",
+        "width": round(across * _INCH / DPI) if kind == "png" else None,
+    }
 
 
 def flat_facts(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ The picture of a study shows its columns against a parameter, mean and deviation
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import time
@@ -13,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blocc.report.figure import DPI, add_legend, add_note, figure_image, line_style, new_figure, style_axes
+from blocc.report.figure import add_legend, add_note, figure_image, line_style, new_figure, style_axes
 from blocc.report.format import Spread, duration, is_numeric, number_of, shortened, sort_key, value_text
-from blocc.report.page import Cell, PageTable, flat_facts, render, write_html
+from blocc.report.page import Cell, PageTable, embedded_picture, flat_facts, render, write_html
 from blocc.report.study.study_tables import VERDICTS, failure
 from blocc.report.study.study_views import (
     Group,
@@ -149,7 +148,6 @@ MOST_ROWS = 2000
 #: Errors of so many failed cells are shown in full.
 _MOST_ERRORS = 50
 _LONG = 80  #: characters of a text that needs a wide column
-_INCH = 96  #: pixels of a page
 
 
 def write_page(report: Report, path: str | Path) -> Path:
@@ -203,7 +201,7 @@ def _item(view: ItemView, name: str) -> dict[str, Any]:
     tables = view.findings.tables if view.findings else ()
     return {
         "view": view,
-        "pictures": {title: _picture("png", image) for title, image in view.pictures.items()},
+        "pictures": {title: embedded_picture("png", image) for title, image in view.pictures.items()},
         "tables": [_table(table.rows, f"{name}-table-{k}") for k, table in enumerate(tables)],
     }
 
@@ -222,7 +220,7 @@ def _study(view: StudyView, name: str) -> dict[str, Any]:
             (kind, f"{100 * len(rows) / view.total:.4g}" if rows else "")
             for kind, rows in (("done", view.done), ("failed", view.failed))
         ],
-        "picture": None if figure is None else _picture("svg+xml", figure_image(figure, "svg")),
+        "picture": None if figure is None else embedded_picture("svg+xml", figure_image(figure, "svg")),
         "means": _table(summary_rows(view), f"{name}-means") if averaged else None,
         "rows": _table(view.done, f"{name}-rows", [*view.parameters, *view.columns]),
         "failed": _table(short, f"{name}-failed"),
@@ -233,15 +231,6 @@ def _study(view: StudyView, name: str) -> dict[str, Any]:
 def _seeds(seeds: Sequence[int]) -> str:
     together = len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds)))
     return f"{seeds[0]} to {seeds[-1]}" if together else ", ".join(map(str, seeds))
-
-
-def _picture(kind: str, image: bytes) -> dict[str, Any]:
-    """A picture as data, with its width on the page where it is made of pixels."""
-    across = int.from_bytes(image[16:20])  # from the header of a PNG file
-    return {
-        "source": f"data:image/{kind};base64,{base64.b64encode(image).decode()}",
-        "width": round(across * _INCH / DPI) if kind == "png" else None,
-    }
 
 
 # --- tables --------------------------------------------------------------------------------------------------------
