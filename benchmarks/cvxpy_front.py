@@ -197,7 +197,8 @@ def large(n: int) -> Any:
 
 
 def growth(sizes: list[int]) -> None:
-    from blocc.cvxpy.run import ConicRun, RunOptions
+    from blocc.cvxpy.run import ConicRun
+    from blocc.cvxpy.run_options import RunOptions
 
     heads = ("canonical s", "evaluation s", "two solves s", "overhead", "solve s")
     print(f"\n{'variables':>9} " + " ".join(f"{head:>12}" for head in heads) + "  status")

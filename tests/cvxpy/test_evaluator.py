@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from blocc.cvxpy import BilevelProblem, dual
-from blocc.cvxpy.run import ConicRun, RunOptions
+from blocc.cvxpy.run import ConicRun
+from blocc.cvxpy.run_options import RunOptions
 from blocc.errors import ProblemError
 
 #: Clarabel is asked for more digits than it can be sure of.
@@ -112,6 +113,17 @@ def test_the_nearest_member_of_a_leaders_set() -> None:
         cp.Problem(cp.Minimize(far), [*same, other >= -1, other <= 2]).solve(**TIGHT)
         np.testing.assert_allclose(model.project_x(point), [other.value, *free.value.ravel()], atol=1e-5)
     assert not model.x_set.is_box
+
+
+def test_members_of_a_leaders_set_stay_where_they_are() -> None:
+    x, y = cp.Parameter(3, name="x", nonneg=True), cp.Variable(3)
+    follower = cp.Problem(cp.Minimize(cp.sum_squares(y - x)))
+    model = BilevelProblem(cp.Minimize(cp.sum(y)), follower, x, [cp.sum(x) <= 2, cp.norm2(x) <= 1.5]).model
+    for inside in ([0.3, 0.2, 0.1], [0.0, 0.5, 0.25], [2.0 / 3, 2.0 / 3, 2.0 / 3], [0.0, 0.0, 1.5]):
+        np.testing.assert_allclose(model.project_x(np.array(inside)), inside, atol=1e-10)
+    # By hand: the simplex of sum 2, then the ball.
+    np.testing.assert_allclose(model.project_x(np.array([1.5, 1.2, -0.4])), [1.15, 0.85, 0.0], atol=1e-10)
+    np.testing.assert_allclose(model.project_x(np.array([3.0, -1.0, 0.0])), [1.5, 0.0, 0.0], atol=1e-10)
 
 
 def test_bounds_are_a_box_and_an_empty_set_is_told() -> None:

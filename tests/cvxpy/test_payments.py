@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from blocc.cvxpy import BilevelProblem, dual, payment
-from blocc.cvxpy.run import ConicRun, RunOptions
+from blocc.cvxpy.run import ConicRun
+from blocc.cvxpy.run_options import RunOptions
 from blocc.errors import ProblemError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
@@ -115,8 +116,6 @@ def test_payments_in_wrong_places_are_refused_by_name() -> None:
         payment(market.balance, cp.square(market.output[0]))
     with pytest.raises(ProblemError, match="has prices in it"):
         payment(market.balance, dual(market.balance))
-    with pytest.raises(ProblemError, match="no single price"):
-        dual(cp.SOC(market.output[0], market.output))
 
 
 @pytest.mark.slow

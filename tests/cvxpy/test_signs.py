@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from blocc.cvxpy import BilevelProblem, dual
-from blocc.cvxpy.run import ConicRun, RunOptions
+from blocc.cvxpy.run import ConicRun
+from blocc.cvxpy.run_options import RunOptions
 
 
 def _sense(kind: str, expression: cp.Expression) -> cp.Minimize | cp.Maximize:

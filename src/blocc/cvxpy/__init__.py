@@ -8,6 +8,6 @@ its prices.
 from blocc.cvxpy.expressions import dual
 from blocc.cvxpy.payments import payment
 from blocc.cvxpy.problem import BilevelProblem
-from blocc.cvxpy.run import RunOptions
+from blocc.cvxpy.run_options import RunOptions
 
 __all__ = ["BilevelProblem", "RunOptions", "dual", "payment"]

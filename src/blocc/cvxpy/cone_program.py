@@ -136,6 +136,7 @@ class ConeProgram:
     variables: dict[int, Block]  #: by the identity of the user's variable; what CVXPY added has none
     parameters: dict[int, Block]
     constraints: dict[int, Block]  #: rows of the user's constraints, for linear cones
+    cone_rows: dict[int, Block]  #: the same for second-order, semidefinite and exponential ones
     _known: dict[bytes, Numbers] = field(default_factory=dict, repr=False, compare=False)  #: at the last theta
 
     @property
@@ -229,7 +230,7 @@ def _converted(program: Any, problem: cp.Problem, inverse: Any) -> ConeProgram:
         cones,
         variables,
         parameters,
-        _linear_rows(program, problem),
+        *_rows(program, problem, inverse),
     )
 
 
@@ -238,11 +239,23 @@ def _lowers(step: Any) -> bool:
     return isinstance(step, tuple) and len(step) == 3 and isinstance(step[0], dict)
 
 
-def _linear_rows(program: Any, problem: cp.Problem) -> dict[int, Block]:
-    """The rows of the user's own equalities and inequalities; constraints of other kinds have none."""
-    rows, at = {}, 0
-    ordered = [*program.constr_map[cp.Zero], *program.constr_map[cp.NonNeg]]
-    for constraint in ordered:
-        rows[constraint.id] = Block(at, constraint.size)
-        at += constraint.size
-    return {one.id: rows[one.id] for one in problem.constraints if one.id in rows}
+def _rows(program: Any, problem: cp.Problem, inverse: Any) -> tuple[dict[int, Block], dict[int, Block]]:
+    """The rows of the user's own constraints: equalities and inequalities, and cones; other kinds have none."""
+    found: tuple[dict[int, Block], dict[int, Block]] = ({}, {})
+    mine = {_renamed(one.id, inverse): one.id for one in problem.constraints}
+    known, at = {kind.__name__: constraints for kind, constraints in program.constr_map.items()}, 0
+    for place, kind in enumerate(("Zero", "NonNeg", "SOC", "SvecPSD", "ExpCone")):
+        for constraint in known.get(kind, ()):
+            if constraint.id in mine:
+                found[int(place > 1)][mine[constraint.id]] = Block(at, constraint.size)
+            at += constraint.size
+    return found
+
+
+def _renamed(identity: int, inverse: Any) -> int:
+    """The number of a constraint at the end of CVXPY's reductions."""
+    for step in inverse:
+        names = step[2] if _lowers(step) else getattr(step, "cons_id_map", step if isinstance(step, dict) else {})
+        after = names.get(identity, identity)
+        identity = after if isinstance(after, int) else identity
+    return identity

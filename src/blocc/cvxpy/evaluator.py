@@ -1,7 +1,7 @@
 """F_gamma for a follower written in CVXPY: two calls of a cone solver, and Danskin's rule along CVXPY's own maps.
 
-The outer methods see the same interface as elsewhere. An infinite gamma asks for f(x, y(x)) itself; its value and
-derivative are extrapolated from F_gamma at two gammas, whose error is of first order in 1 / gamma.
+The outer methods see the same interface as elsewhere. An infinite gamma asks for f(x, y(x)) itself, whose derivative
+comes from the conditions of the followers' optima (``exact.py``).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from blocc._lib.arrays import AnyArray, Float
 from blocc._lib.threads import thread_count
 from blocc.cvxpy.cone_program import ConeProgram, Numbers
 from blocc.cvxpy.elastic import least_violation
+from blocc.cvxpy.exact import ExactPoint, exact_point, slopes_of_known
 from blocc.cvxpy.joint import solve_joint
 from blocc.cvxpy.model import Model, Vector
 from blocc.cvxpy.penalised import Weighted
@@ -30,8 +31,6 @@ from blocc.outer.monitor import Monitor
 from blocc.outer.recovery import Question
 from blocc.penalty import Evaluation
 
-#: Gammas from which the derivative of f(x, y(x)) is extrapolated, in units in which f and g are of order one.
-_LIMIT = (1e3, 2e3)
 _FINEST = 1e-11
 _CODES = {
     Outcome.SOLVED: InnerCode.CONVERGED,
@@ -49,12 +48,23 @@ class Units(NamedTuple):
     lower: float = 1.0
 
 
+class Linearised(NamedTuple):
+    """The leader's view at one x, to first order."""
+
+    known: Vector  #: columns of the followers' that she looks at
+    slopes: Float[AnyArray, "known n_x"]  #: their derivative in x
+    columns: Vector  #: of her own program
+    own_slope: Vector  #: derivative of her terms in x alone
+    plain: Vector  #: derivative of a plain function in the known columns
+
+
 class ConicEvaluator(Evaluator):
     """Evaluates F_gamma at one x by a cone solver."""
 
     def __init__(self, model: Model, monitor: Monitor, solver: SolverName, units: Units, seed: int = 0) -> None:
         super().__init__(model, (), monitor, seed)  # type: ignore[arg-type]
         self.model, self.solver, self.units = model, solver, units
+        self._last: tuple[bytes, ExactPoint | None] | None = None
 
     @property
     def state(self) -> list[float]:
@@ -81,7 +91,7 @@ class ConicEvaluator(Evaluator):
         if not all(one.is_usable for one in followers):
             return self._unusable(x, question.gamma, followers)
         if np.isinf(question.gamma):
-            return self._limit(x, followers)
+            return self._exactly(x, followers)
         return self._penalised(x, float(question.gamma), followers, tolerance)
 
     def _penalised(self, x: Vector, gamma: float, followers: list[ConeAnswer], tolerance: float) -> Evaluation:
@@ -156,27 +166,55 @@ class ConicEvaluator(Evaluator):
             warm=(),
         )
 
-    def _limit(self, x: Vector, followers: list[ConeAnswer]) -> Evaluation:
-        """f(x, y(x)), with the derivative extrapolated."""
-        near, far = (self._penalised(x, gamma, followers, _FINEST) for gamma in _LIMIT)
-        if not (near.usable and far.usable):
-            return near if not near.usable else far
-        ratio = _LIMIT[1] / _LIMIT[0]
-        gradient, value = (
-            (ratio * np.asarray(getattr(far, name)) - np.asarray(getattr(near, name))) / (ratio - 1.0)
-            for name in ("gradient", "value")
-        )
-        infinite = np.asarray(np.inf)
-        return far._replace(
+    def _exactly(self, x: Vector, followers: list[ConeAnswer]) -> Evaluation:
+        """f(x, y(x)), with what violations of the leader's constraints cost, and its derivative."""
+        point = self._point(x, followers)
+        if point is None:
+            return self._unusable(x, np.inf, followers)
+        model, units, infinite = self.model, self.units, np.asarray(np.inf)
+        own = [one.answer for one in point.answers]
+        prices = [one.prices for one in own]
+        upper, violation = model.upper(x, [one.z for one in own], prices)
+        lower = np.asarray(sum(one.value for one in own) / units.lower)
+        self.inner_iterations += sum(one.iterations for one in own)
+        residuals = _residuals(own)
+        solution = _solution(model.seen([one.z for one in own], prices), own, residuals, float(lower))
+        return self.blank(x)._replace(
             gamma=infinite,
-            value=value,  # f(x, y) itself is as wrong as y is; this has the derivative that comes with it
-            gradient=gradient,
-            penalised=far.follower,
-            upper_penalised=far.upper_follower,
-            lower_penalised=far.lower_follower,
-            violation_penalised=far.violation_follower,
-            excess=infinite,
+            value=np.asarray(point.value / units.upper),
+            gradient=point.gradient / units.upper,
+            follower=solution,
+            penalised=solution,
+            upper_follower=np.asarray(upper / units.upper),
+            upper_penalised=np.asarray(upper / units.upper),
+            lower_follower=lower,
+            lower_penalised=lower,
+            violation_follower=np.asarray(violation),
+            violation_penalised=np.asarray(violation),
+            cross=residuals,
+            usable=np.asarray(True),
         )
+
+    def _point(self, x: Vector, followers: list[ConeAnswer] | None = None) -> ExactPoint | None:
+        """Both levels at x; that of the last x is kept."""
+        key = x.tobytes() + np.asarray(self.state).tobytes()
+        if self._last is None or self._last[0] != key:
+            found = self.below(x, _FINEST) if followers is None else followers
+            usable = all(one.is_usable for one in found)
+            self._last = key, exact_point(self.model, x, found) if usable else None
+        return self._last[1]
+
+    def linearised(self, x: Vector) -> Linearised | None:
+        """What the leader looks at, to first order around x; None where y(x) has no derivative."""
+        point = self._point(x)
+        slopes = None if point is None else slopes_of_known(self.model, point)
+        if point is None or slopes is None:
+            return None
+        plain = np.zeros(len(point.known))
+        if point.plain is not None:
+            places = np.searchsorted(self.model.leader_program.places, self.model.penalised.seen_columns)
+            plain[places] = point.plain.y
+        return Linearised(point.known, slopes, point.leader.columns, point.own_slope, plain)
 
     def _unusable(
         self, x: Vector, gamma: float, followers: list[ConeAnswer], penalised: ConeAnswer | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -22,20 +23,95 @@ class PriceVariable(cp.Variable):  # type: ignore[misc]
         self.constraint = constraint
         super().__init__(constraint.shape, name=f"dual({shown(constraint)})")
 
+    def take(self) -> None:
+        """Take the value that the constraint's multipliers have."""
+        self.save_value(self.constraint.dual_value)
 
-def dual(constraint: cp.Constraint) -> cp.Variable:
-    """The multipliers of a follower's equality or inequality, for the leader's objective and constraints.
+    def told(self, rows: Float[NDArray, " rows"]) -> tuple[Any, ...]:
+        """Multipliers of the rows of a cone program in the parts that CVXPY gives them."""
+        return (np.reshape(rows, self.shape, order="F"),)
 
-    They have CVXPY's signs: at an answer they are ``constraint.dual_value``.
+
+class ConePriceVariable(PriceVariable):
+    """The same for a cone: a number for each row of the cone program, of which CVXPY's parts are linear functions."""
+
+    def __init__(self, constraint: cp.Constraint) -> None:
+        self.constraint, self.map = constraint, _parts_of_rows(constraint)
+        self.shapes = [one.shape for one in constraint.dual_variables]
+        cp.Variable.__init__(self, self.map.shape[1], name=f"dual({shown(constraint)})")
+
+    @property
+    def parts(self) -> list[cp.Expression]:
+        """CVXPY's parts as expressions."""
+        cuts = np.cumsum([0, *(int(np.prod(shape)) for shape in self.shapes)])
+        pieces = [self.map[a:b] @ self for a, b in pairwise(cuts)]
+        return [cp.reshape(one, shape, order="F") for one, shape in zip(pieces, self.shapes, strict=True)]
+
+    def take(self) -> None:
+        """Take the value that the constraint's multipliers have."""
+        told = [np.ravel(one.value, order="F") for one in self.constraint.dual_variables]
+        self.save_value(np.linalg.lstsq(self.map, np.concatenate(told), rcond=None)[0])
+
+    def told(self, rows: Float[NDArray, " rows"]) -> tuple[Any, ...]:
+        """Multipliers of the rows of a cone program in the parts that CVXPY gives them."""
+        pieces = np.split(self.map @ rows, np.cumsum([int(np.prod(shape)) for shape in self.shapes])[:-1])
+        return tuple(np.reshape(one, shape, order="F") for one, shape in zip(pieces, self.shapes, strict=True))
+
+
+class Told(NamedTuple):
+    """What CVXPY reads out of an answer of Clarabel's."""
+
+    x: Float[NDArray, " n"]
+    z: Float[NDArray, " m"]
+    status: str = "Solved"
+    obj_val: float = 0.0
+    solve_time: float = 0.0
+    iterations: int = 0
+
+
+def _parts_of_rows(constraint: cp.Constraint) -> Float[NDArray, "entries rows"]:
+    """The map from the rows of a cone program to CVXPY's multipliers: CVXPY itself, asked about every row."""
+    alone = cp.Problem(cp.Minimize(0.0), [constraint])
+    unset = [one for one in alone.parameters() if one.value is None]
+    for one in unset:
+        one.value = one.project(np.ones(one.shape))
+    try:
+        data, chain, inverse = alone.get_problem_data(cp.CLARABEL, solver_opts={"verbose": False})
+    finally:
+        for one in unset:
+            one.value = None
+    rows, skipped = len(data["b"]), data["dims"].zero + data["dims"].nonneg
+    columns = []
+    for index in range(skipped, rows):
+        told = Told(np.zeros(len(data["c"])), np.eye(1, rows, index)[0])
+        found = chain.invert(told, inverse).dual_vars[constraint.id]
+        parts = found if isinstance(found, list) else [found]
+        columns.append(np.concatenate([np.ravel(part, order="F") for part in parts]))
+    return np.stack(columns, axis=1)
+
+
+_LINEAR = (cp.constraints.Equality, cp.constraints.Inequality, cp.Zero, cp.NonNeg, cp.NonPos)
+_CONES = (cp.SOC, cp.PSD, cp.ExpCone)
+
+
+def dual(constraint: cp.Constraint) -> Any:
+    """The multipliers of a follower's constraint, for the leader's objective and constraints.
+
+    They have CVXPY's signs and shapes: at an answer they are ``constraint.dual_value``. Those of a second-order or an
+    exponential cone are a list of expressions, as there.
     """
-    if not isinstance(constraint, (cp.constraints.Equality, cp.constraints.Inequality, cp.Zero, cp.NonNeg, cp.NonPos)):
+    if not isinstance(constraint, (*_LINEAR, *_CONES)):
         raise ProblemError(
-            f"dual: {type(constraint).__name__} has no single price; give an equality or an inequality of the follower"
+            f"dual: {type(constraint).__name__} is not known; give an equality, an inequality, cp.SOC, cp.ExpCone or a "
+            "semidefinite constraint of the follower"
         )
     if not hasattr(constraint, "_blocc_price"):
-        constraint._blocc_price = PriceVariable(constraint)
+        kind = PriceVariable if isinstance(constraint, _LINEAR) else ConePriceVariable
+        constraint._blocc_price = kind(constraint)
     price: cp.Variable = constraint._blocc_price
-    return price
+    if not isinstance(price, ConePriceVariable):
+        return price
+    return price.parts if len(price.shapes) > 1 else price.parts[0]
 
 
 def shown(expression: Any) -> str:
@@ -134,11 +210,15 @@ class OwnTerms:
         self._parameters = list(parameters)
         self._copied = expression.tree_copy(self._copies)
         self.is_constant = not self._copied.variables()
+        self._seen: list[Float[NDArray, "..."]] | None = None  #: values of the other parameters
         self._quadratic: tuple[float, Float[NDArray, " n_x"], Float[NDArray, "n_x n_x"]] | None = None
 
     def renew(self) -> None:
-        """Forget what was derived from the values of parameters that are no decisions."""
-        self._quadratic = None
+        """Take over the values of parameters that are no decisions."""
+        values = [np.array(one.value, dtype=np.float64) for one in self._copied.parameters()]
+        if self._seen is not None and all(map(np.array_equal, values, self._seen)):
+            return
+        self._seen, self._quadratic = values, None
         n = sum(one.size for one in self._parameters)
         if self.is_constant or n > _LARGEST_QUADRATIC or not self._copied.is_quadratic():
             return
@@ -159,6 +239,13 @@ class OwnTerms:
         curved = matrix @ x
         return constant + float(slope @ x + 0.5 * x @ curved), slope + curved
 
+    def bend(self) -> Float[NDArray, "n_x n_x"]:
+        """The second derivative without its negative curvatures, where it is known and constant; zeros elsewhere."""
+        n = sum(one.size for one in self._parameters)
+        if self._quadratic is None:
+            return np.zeros((n, n))
+        return without_negative(self._quadratic[2])
+
     def _by_cvxpy(self, values: Sequence[Any]) -> tuple[float, Float[NDArray, " n_x"]]:
         for one, value in zip(self._parameters, values, strict=True):
             self._copies[id(one)].value = value
@@ -175,3 +262,9 @@ class OwnTerms:
             dense = np.asarray(found.todense() if hasattr(found, "todense") else found, dtype=np.float64)
             slopes.append(dense.reshape(one.shape, order="F").ravel())
         return value, np.concatenate(slopes)
+
+
+def without_negative(matrix: Float[NDArray, "n n"]) -> Float[NDArray, "n n"]:
+    """A symmetric matrix without its negative eigenvalues."""
+    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    return (vectors * np.maximum(values, 0.0)) @ vectors.T

@@ -8,9 +8,10 @@ import cvxpy as cp
 import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import AnyArray, Array, Float, NDArray
-from blocc.cvxpy.cone_program import Block, ConeProgram, canonical
+from blocc._lib.arrays import AnyArray, Array, Float, Int, NDArray
+from blocc.cvxpy.cone_program import Block, ConeProgram, Numbers, canonical
 from blocc.cvxpy.elastic import least_violation
+from blocc.cvxpy.implicit import sharpened
 from blocc.cvxpy.solvers import solve
 from blocc.errors import ProblemError
 from blocc.sets import Box, ConvexSet
@@ -105,11 +106,18 @@ class LeaderSet(ConvexSet):
         if self.is_box:
             return np.clip(point, *self.bounds_flat())
         theta = self.program.theta({self._point.id: np.asarray(point)})
-        found = solve(self.program.at(theta), self.program.cones, 1e-11)
+        numbers = self.program.at(theta)
+        found = solve(numbers, self.program.cones, 1e-11)
         if not found.is_usable:
             raise ProblemError(f"constraints: the leader's set has no member ({found.outcome.value})")
+        found = sharpened(numbers, self.program.cones, found)
         low, high = self.bounds_flat()
         return np.clip(found.z[self._columns], low, high)
+
+    def described(self) -> tuple[Numbers, Int[NDArray, " size"]]:
+        """The set as a cone program (whose objective is of no use here), and its columns that are x."""
+        numbers = self.program.at(self.program.theta({self._point.id: np.zeros(self.size)}))
+        return numbers, np.arange(self.program.n)[self._columns]
 
     def project_flat(self, point: Float[AnyArray, " size"]) -> Float[Array, " size"]:
         if self.is_box:

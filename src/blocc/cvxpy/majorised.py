@@ -18,6 +18,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.precision import double_precision
+from blocc.cvxpy.expressions import without_negative
 from blocc.errors import ProblemError
 
 Vector = Float[NDArray, " n"]
@@ -95,5 +96,4 @@ class PlainObjective:
             return np.zeros((0, 0))
         with double_precision():
             found = np.asarray(self._bends(x, y))
-        values, vectors = np.linalg.eigh(np.where(np.isfinite(found), found, 0.0))
-        return (vectors * np.maximum(values, 0.0)) @ vectors.T
+        return without_negative(np.where(np.isfinite(found), found, 0.0))

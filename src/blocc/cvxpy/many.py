@@ -17,7 +17,8 @@ from cvxpy.lin_ops import lin_utils
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.compiled import clock
 from blocc._lib.version import __version__
-from blocc.cvxpy.run import ConicRun, RunOptions, make_run_options
+from blocc.cvxpy.run import ConicRun
+from blocc.cvxpy.run_options import RunOptions, make_run_options
 from blocc.errors import OptionError
 from blocc.executors.choice import choose_executor
 from blocc.executors.work import Call, ExecutorError, Outcome, explain, worker_name

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
 from cvxpy.reductions.cvx_attr2constr import recover_value_for_leaf
 
 from blocc._lib.arrays import Float, Int, NDArray
@@ -14,6 +15,7 @@ from blocc._lib.precision import double_precision
 from blocc.cvxpy.cone_program import ConeProgram, canonical
 from blocc.cvxpy.expressions import OwnTerms, PriceVariable, check_leader, shown, split
 from blocc.cvxpy.leader_set import LeaderSet
+from blocc.cvxpy.leader_value import LeaderProgram
 from blocc.cvxpy.majorised import PlainObjective, Seen
 from blocc.cvxpy.payments import PaymentVariable, place, tie
 from blocc.cvxpy.penalised import Penalised, PricePlace
@@ -49,6 +51,12 @@ class Where(NamedTuple):
         found = np.zeros(n_x)
         np.add.at(found, self.x, slope[self.theta])
         return found
+
+    def columns(self, slopes: sp.csr_array, n_x: int) -> sp.csr_array:
+        """Columns of derivatives in theta as columns of derivatives in x."""
+        count = len(self.x)
+        into = sp.csr_array((np.ones(count), (np.arange(count), self.x)), shape=(count, n_x))
+        return sp.csr_array(slopes[:, self.theta] @ into)
 
 
 class Softened(NamedTuple):
@@ -98,6 +106,8 @@ class Model:
         programs = [one.program for one in self.followers]
         payments = tuple(place(one, self.leader, programs) for one in self.tied)
         self.penalised = Penalised(self.leader, tuple(programs), self.priced, payments)
+        also = None if self.plain is None else self.penalised.seen_columns
+        self.leader_program = LeaderProgram(self.penalised, also)
         self.n_y = sum(one.program.n for one in self.followers)
         self.n_seen = sum(
             one.program.variables[variable.id].size for one in self.followers for variable in one.variables
@@ -127,8 +137,9 @@ class Model:
         self.price_variables = [one for one in (used | paid).values() if isinstance(one, PriceVariable)]
         for one in self.price_variables:
             for index, follower in enumerate(self.followers):
-                if one.constraint.id in follower.program.constraints:
-                    found[one.id] = PricePlace(index, follower.program.constraints[one.constraint.id])
+                rows = follower.program.constraints | follower.program.cone_rows
+                if one.constraint.id in rows:
+                    found[one.id] = PricePlace(index, rows[one.constraint.id])
                     break
             else:
                 raise ProblemError(f"dual: no follower has the constraint {shown(one.constraint)}")
@@ -205,6 +216,14 @@ class Model:
                 found += where.slope(slope, self.n_x)
         return found
 
+    def columns_in_x(self, follower: int, slopes: sp.csr_array) -> sp.csr_array:
+        """Derivatives in a follower's parameters, column by column, in x."""
+        return self._where_followers[follower].columns(slopes, self.n_x)
+
+    def leader_columns_in_x(self, slopes: sp.csr_array) -> sp.csr_array:
+        """Derivatives in the parameters of the leader's program, in x."""
+        return self._leader_where.columns(slopes, self.n_x)
+
     def values(self, x: Vector) -> list[Any]:
         """x in the shapes of the leader's parameters."""
         found, at = [], 0
@@ -231,7 +250,7 @@ class Model:
         for one in self.tied:
             one.total.settle()
         if self.plain is None:
-            return float(np.asarray(self.objective.value))
+            return float(np.ravel(self.objective.value)[0])
         x = {one.name(): np.asarray(one.value) for one in self.parameters}
         y = dict(zip(self.variable_names, (np.asarray(one.value) for one in self._own_variables()), strict=True))
         with double_precision():

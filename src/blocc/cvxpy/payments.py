@@ -50,6 +50,11 @@ def payment(constraint: cp.Constraint, quantity: cp.Expression | float) -> cp.Va
     product as a linear one; otherwise it is majorised by convex functions, again and again.
     """
     price = dual(constraint)
+    if not isinstance(price, cp.Variable):
+        raise ProblemError(
+            f"payment: {shown(constraint)} is a cone, whose prices have several parts; write the product of "
+            "blocc.cvxpy.dual and a number, or give an equality or an inequality"
+        )
     found = cp.Constant(quantity) if not isinstance(quantity, cp.Expression) else quantity
     if found.shape != price.shape:
         if found.size != 1:

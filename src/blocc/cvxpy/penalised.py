@@ -11,6 +11,7 @@ linear functions, and squares that a large gamma makes up for; other products ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -19,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc.cvxpy.assembly import SortedRows, Triplets
 from blocc.cvxpy.cone_program import Block, ConeProgram, ConeSizes, Numbers
 from blocc.cvxpy.payments import PaymentPlace, linear_part
 
@@ -66,20 +68,6 @@ class Anchor(NamedTuple):
     quantity: Vector
 
 
-class _Rows:
-    """Rows of several programs, sorted by the kind of their cones."""
-
-    def __init__(self, parts: list[ConeSizes]) -> None:
-        self.cones = ConeSizes.joined(parts)
-        begins = np.concatenate([[0], np.cumsum(self.cones.kinds)])[:-1]
-        self.rows = []
-        for part in parts:
-            self.rows.append(
-                np.concatenate([start + np.arange(size) for start, size in zip(begins, part.kinds, strict=True)])
-            )
-            begins = begins + np.asarray(part.kinds)
-
-
 def _dual_map(cones: ConeSizes) -> sp.csr_array:
     """The matrix D for which lambda is in the dual cone exactly where ``D lambda`` is in K, without the rows of zeros.
 
@@ -110,7 +98,7 @@ class Penalised:
             sizes.append(program.cones)
             dual = program.cones._replace(zero=program.n) if index in priced else ConeSizes(0, 0)
             sizes.append(dual)
-        rows = _Rows([*sizes, ConeSizes(len(self.payments), 0)])
+        rows = SortedRows([*sizes, ConeSizes(len(self.payments), 0)])
         self._payment_rows = rows.rows[-1]
         self.cones, self._leader_rows = rows.cones, rows.rows[0]
         self.parts, at = [], 0
@@ -120,7 +108,8 @@ class Penalised:
             prices = Block(at, program.m) if index in priced else None
             at += program.m if prices is not None else 0
             self.parts.append(Part(answer, prices, rows.rows[1 + 2 * index], rows.rows[2 + 2 * index]))
-        self._leader_columns, self.n = self._share(at)
+        self.n_below = at  #: columns of the followers' answers and prices, which come first
+        self.leader_columns, self.n = self._share(at)
         self._dual_maps = [_dual_map(program.cones) for program in self.followers]
 
     @cached_property
@@ -156,13 +145,13 @@ class Penalised:
     def numbers(self, at: Weighted, *, squares: bool = True) -> Numbers:
         """The cone program at given weights and parameters, with or without what payments have of squares."""
         linear, offset, constant = np.zeros(self.n), np.zeros(sum(self.cones.kinds)), 0.0
-        quadratic, matrix = _Triplets(), _Triplets()
+        quadratic, matrix = Triplets(), Triplets()
         own = self.leader.at(at.leader)
-        linear[self._leader_columns] += at.upper * own.linear
+        linear[self.leader_columns] += at.upper * own.linear
         offset[self._leader_rows] = own.offset
         constant += at.upper * own.constant
-        quadratic.add(at.upper * own.quadratic, self._leader_columns, self._leader_columns)
-        matrix.add(own.matrix, self._leader_rows, self._leader_columns)
+        quadratic.add(at.upper * own.quadratic, self.leader_columns, self.leader_columns)
+        matrix.add(own.matrix, self._leader_rows, self.leader_columns)
         for part, program, theta, dual_map in zip(
             self.parts, self.followers, at.followers, self._dual_maps, strict=True
         ):
@@ -185,17 +174,17 @@ class Penalised:
             linear[self.seen_columns] += at.upper * at.bend.slope
             quadratic.add(at.upper * at.bend.matrix, self.seen_columns, self.seen_columns)
         for index in range(len(self.payments)):
-            self._settle(index, at, own, linear, quadratic if squares else _Triplets(), matrix)
+            self._settle(index, at, own, linear, quadratic if squares else Triplets(), matrix)
         m = len(offset)
         return Numbers(quadratic.matrix(self.n, self.n), linear, constant, matrix.matrix(m, self.n), offset)
 
     def _settle(
-        self, index: int, at: Weighted, own: Numbers, linear: Vector, quadratic: _Triplets, matrix: _Triplets
+        self, index: int, at: Weighted, own: Numbers, linear: Vector, quadratic: Triplets, matrix: Triplets
     ) -> None:
         """Add a payment: a row that says what it is, and what is left of it to the objective."""
         payment = self.payments[index]
         prices, answer, quantity = self._columns_of(payment)
-        here, total = self._payment_rows[[index]], self._leader_columns[[payment.total]]
+        here, total = self._payment_rows[[index]], self.leader_columns[[payment.total]]
         matrix.add(sp.csr_array([[1.0]]), here, total)
         weight = at.upper * payment.weight
         if payment.shares is None:
@@ -220,7 +209,20 @@ class Penalised:
         assert part.prices is not None
         prices = np.arange(part.prices.start, part.prices.start + part.prices.size)
         answer = np.arange(part.answer.start, part.answer.start + part.answer.size)
-        return prices, answer, self._leader_columns[payment.quantity.slice]
+        return prices, answer, self.leader_columns[payment.quantity.slice]
+
+    def paid_prices(self, payment: PaymentPlace) -> Int[NDArray, " k"]:
+        """Columns of the prices at which a payment is made."""
+        return self._columns_of(payment)[0][payment.rows.slice]
+
+    def below(self, answers: Sequence[Vector], prices: Sequence[Vector]) -> Vector:
+        """The followers' columns out of their answers and prices."""
+        found = np.zeros(self.n_below)
+        for part, z, own in zip(self.parts, answers, prices, strict=True):
+            found[part.answer.slice] = z
+            if part.prices is not None:
+                found[part.prices.slice] = own
+        return found
 
     @property
     def has_products(self) -> bool:
@@ -251,7 +253,7 @@ class Penalised:
 
     def slopes(self, at: Weighted, z: Vector, prices: Vector) -> tuple[Vector, tuple[Vector, ...]]:
         """Derivatives of the optimal value in the leader's parameters and in each follower's."""
-        upper = self.leader.slope(z[self._leader_columns], prices[self._leader_rows], at.upper)
+        upper = self.leader.slope(z[self.leader_columns], prices[self._leader_rows], at.upper)
         below = []
         for part, program in zip(self.parts, self.followers, strict=True):
             answer, own = z[part.answer.slice], prices[part.rows]
@@ -301,30 +303,3 @@ def _size_ratio(anchor: Anchor) -> float:
     """Size of prices by size of quantities, to balance the squares that majorise their products."""
     prices, quantity = (1e-3 + float(np.max(np.abs(part), initial=0.0)) for part in anchor)
     return prices / quantity
-
-
-class _Triplets:
-    """A sparse matrix that is put together from blocks."""
-
-    def __init__(self) -> None:
-        self.data: list[Vector] = []
-        self.rows: list[Int[NDArray, " n"]] = []
-        self.columns: list[Int[NDArray, " n"]] = []
-
-    def add(self, block: sp.sparray, rows: Int[NDArray, " m"], columns: Int[NDArray, " n"]) -> None:
-        """A block at given rows and columns."""
-        if isinstance(block, (sp.csc_array, sp.csr_array)):  # as coo_array does it, with fewer checks
-            along = np.repeat(np.arange(len(block.indptr) - 1), np.diff(block.indptr))
-            places = (block.indices, along) if isinstance(block, sp.csc_array) else (along, block.indices)
-            self.data.append(block.data)
-        else:
-            one = sp.coo_array(block)
-            places = one.coords
-            self.data.append(one.data)
-        self.rows.append(rows[places[0]])
-        self.columns.append(columns[places[1]])
-
-    def matrix(self, n_rows: int, n_columns: int) -> sp.csc_array:
-        """The matrix."""
-        entries = (np.concatenate(self.rows), np.concatenate(self.columns))
-        return sp.csc_array((np.concatenate(self.data), entries), shape=(n_rows, n_columns))

@@ -16,7 +16,8 @@ from blocc.cvxpy.expressions import check_follower, minimised
 from blocc.cvxpy.leader_set import LeaderSet
 from blocc.cvxpy.model import Model, Vector
 from blocc.cvxpy.recorded import model_fingerprint
-from blocc.cvxpy.run import ConicRun, make_run_options
+from blocc.cvxpy.run import ConicRun
+from blocc.cvxpy.run_options import make_run_options
 from blocc.errors import OptionError, ProblemError
 from blocc.outer.monitor import StopRequest
 from blocc.result import Result
@@ -129,7 +130,7 @@ class BilevelProblem(Shown):
         :param checkpoint: a file that the run keeps itself in
         :param resume: such a file, to continue from: same problem, start and options (``time_limit`` may differ)
         :param checkpoint_seconds: how often, at most
-        :param options: fields of :class:`~blocc.cvxpy.run.RunOptions`
+        :param options: fields of :class:`~blocc.cvxpy.run_options.RunOptions`
         """
         request = StopRequest()  # what the user waits for begins here
         settings = make_run_options(options)

@@ -12,7 +12,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.cvxpy.cone_program import ConeProgram
-from blocc.cvxpy.evaluator import ConicEvaluator
+from blocc.cvxpy.evaluator import ConicEvaluator, Linearised
 from blocc.cvxpy.model import Model
 from blocc.outer.recovery import Question
 from blocc.penalty import Evaluation
@@ -58,6 +58,17 @@ class RecordedConicEvaluator(ConicEvaluator):
             self.recording.note(self._name, inputs, np.concatenate([[self.inner_iterations], *leaves]))
         return found
 
+    def linearised(self, x: Float[NDArray, " n_x"]) -> Linearised | None:
+        """The same for what is known to first order."""
+        inputs = np.append(x, [-1.0, 0.0, *self.units, *self.state])
+        if (answer := self.recording.recall(self._name, inputs)) is not None:
+            return _rebuilt(answer, self.model)
+        found = super().linearised(x)
+        if self.recording.active:
+            parts = [] if found is None else [np.ravel(part) for part in found]
+            self.recording.note(self._name, inputs, np.concatenate([[self.inner_iterations], *parts]))
+        return found
+
     def warm_leaves(self) -> list[np.ndarray] | None:
         """No warm starts: every cone program is solved from nothing."""
         return []
@@ -72,6 +83,18 @@ class RecordedConicEvaluator(ConicEvaluator):
             start += leaf.size
         restored: Evaluation = jax.tree.unflatten(structure, found)
         return restored
+
+
+def _rebuilt(answer: Float[NDArray, " numbers"], model: Model) -> Linearised | None:
+    """What was written down of a linearisation."""
+    if answer.size == 1:
+        return None
+    n, known = model.n_x, model.leader_program.n
+    sizes = [known, known * n, model.leader.n, n, known]
+    if answer.size != 1 + sum(sizes):
+        raise CheckpointError("the checkpoint does not fit this version of blocc: a linearisation has another form")
+    parts = np.split(answer[1:], np.cumsum(sizes)[:-1])
+    return Linearised(parts[0], parts[1].reshape(known, n), *parts[2:])
 
 
 def model_fingerprint(model: Model) -> Fingerprint:

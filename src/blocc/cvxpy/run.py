@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.cvxpy.conclude import assemble
+from blocc.cvxpy.descents import Descents
 from blocc.cvxpy.evaluator import Units
 from blocc.cvxpy.judge import Around, Exact, Judge, is_exact, probe
 from blocc.cvxpy.model import Vector
 from blocc.cvxpy.recorded import ConicMonitor, RecordedConicEvaluator
-from blocc.cvxpy.solvers import SolverName
+from blocc.cvxpy.run_options import RunOptions
 from blocc.errors import OptionError
-from blocc.inner.protocol import InnerCode
-from blocc.outer import continuation
-from blocc.outer.descent import follow_gradients
-from blocc.outer.monitor import State, Stop, StopReason, StopRequest, interruptible
+from blocc.outer.monitor import Stop, StopReason, StopRequest, interruptible
 from blocc.outer.nonsmooth.restoration import FEASIBLE, restore
-from blocc.outer.tolerances import Endpoint, Stage, Tolerances, runs_away
-from blocc.penalty import Evaluation, Leader
-from blocc.result import HistoryRow, Result, Status
+from blocc.outer.tolerances import Endpoint, Tolerances, runs_away
+from blocc.penalty import Leader
+from blocc.result import Result, Status
 from blocc.resume.recording import Recording
 from blocc.run.conclude import stopped
 from blocc.run.progress import closing_report, make_report
@@ -36,52 +32,6 @@ if TYPE_CHECKING:
 
 #: Rounds of descending and judging.
 _ROUNDS = 4
-#: Rounds in which the leader's constraints are tightened.
-_TIGHTENED = 8
-_FINEST = 1e-11
-#: How slack a constraint of the leader's that was tightened may end.
-_SLACK = 1e-4
-#: Tolerance of the descent of F_gamma before the last digits are left to f(x, y(x)).
-_LOOSE = 2e-2
-#: Steps for these.
-_LAST_STEPS = 60
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """What can be set by hand."""
-
-    tolerance: float = 1e-5
-    gamma: float | Literal["auto"] = "auto"
-    solver: SolverName = "auto"  #: of the followers' own problems
-    max_iterations: int = 200  #: of each stage
-    time_limit: float | None = None  #: seconds
-    seed: int = 0
-    callback: Callable[[State], Any] | None = None  #: called after every iteration; True stops the run
-    progress: bool | Callable[[int, HistoryRow], None] | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.tolerance, (int, float)) or not 1e-10 <= self.tolerance < 0.1:
-            raise OptionError(f"tolerance must be a number between 1e-10 and 0.1, got {self.tolerance!r}")
-        if self.gamma != "auto" and not (isinstance(self.gamma, (int, float)) and self.gamma > 0.0):
-            raise OptionError(f"gamma must be 'auto' or a positive number, got {self.gamma!r}")
-        if self.solver not in ("auto", "clarabel", "highs"):
-            raise OptionError(f"solver must be 'auto', 'clarabel' or 'highs', got {self.solver!r}")
-        if self.time_limit is not None and not self.time_limit > 0.0:
-            raise OptionError(f"time_limit must be a positive number of seconds, got {self.time_limit!r}")
-
-    def described(self) -> dict[str, Any]:
-        """The settings as plain values, for checkpoints and results."""
-        names = ("tolerance", "gamma", "solver", "max_iterations", "time_limit", "seed")
-        return {"front": "cvxpy", **{name: getattr(self, name) for name in names}}
-
-
-def make_run_options(given: dict[str, Any]) -> RunOptions:
-    """Options out of what was given by name."""
-    known = [one.name for one in fields(RunOptions)]
-    if unknown := [name for name in given if name not in known]:
-        raise OptionError(f"{unknown[0]} is no option of a problem in CVXPY; those are {', '.join(known)}")
-    return RunOptions(**given)
 
 
 class ConicRun:
@@ -111,12 +61,11 @@ class ConicRun:
             started=self.request.started,
             request=self.request,
         )
-        self.leader = Leader(np.zeros(0), np.asarray(10.0))
         self.units = Units()
         self.evaluator = RecordedConicEvaluator(
             self.recording, self.model, self.monitor, options.solver, self.units, options.seed
         )
-        self.tolerances = Tolerances(tolerance=options.tolerance, max_iterations=options.max_iterations, finest=_FINEST)
+        self.descents = Descents(self.evaluator, options, self.judge)
         self.began = perf_counter()
 
     # --- the way ------------------------------------------------------------------------------------------------
@@ -158,20 +107,24 @@ class ConicRun:
         """Measure both objectives by their size at the start."""
         size = lambda number: abs(number) if abs(number) > 1e-6 else 1.0  # noqa: E731
         self.units = Units(size(exact.upper), size(sum(exact.lower)))
-        self.evaluator.units = self.units
+        self.descents.set_units(self.units)
         lower_sign = self.problem.lower_signs[0] if len(set(self.problem.lower_signs)) == 1 else 1.0
         self.monitor.factors = (self.problem.sign * self.units.upper, lower_sign * self.units.lower)
-        self._set_price(10.0)
 
-    def _set_price(self, price: float) -> None:
-        self._price = price
-        self.model.soft.price.value = price * self.units.upper
-        self.model.refresh()
+    @property
+    def leader(self) -> Leader:
+        """Multipliers of the leader's constraints: none, they have a price here."""
+        return self.descents.leader
+
+    @property
+    def tolerances(self) -> Tolerances:
+        """What counts as done."""
+        return self.descents.tolerances
 
     def _descend_and_judge(self, x: Vector) -> Result:
         last: Endpoint | None = None
         for turn in range(_ROUNDS):
-            last, trouble = self._admissible_descent(x, turn > 0)
+            last, trouble = self.descents.descend(x, again=turn > 0)
             if trouble is not None:
                 return self._failed(np.asarray(last.evaluation.x), *trouble)
             x = np.asarray(last.evaluation.x)
@@ -191,76 +144,6 @@ class ConicRun:
     def _scale(self, here: Exact) -> float:
         return max(abs(here.upper), self.units.upper)
 
-    def _admissible_descent(self, x: Vector, tight: bool) -> tuple[Endpoint, tuple[Status, str] | None]:
-        """Descend, and tighten the leader's constraints until they hold at the follower's answer."""
-        end, trouble = self._descend(x, tight)
-        for _ in range(_TIGHTENED if self.model.soft.constraints else 0):
-            if trouble is not None:
-                break
-            at, soft = np.asarray(end.evaluation.x), self.model.soft
-            answers = self.evaluator.below(at, _FINEST)
-            self.model.upper(at, [one.z for one in answers], [one.prices for one in answers])
-            sides = [np.asarray(side.value) for side in soft.sides]
-            violated = end.evaluation.violation > self.tolerances.leader_allowance(end.evaluation)
-            # A side that was tightened must not be slack by more than that leaves to gain.
-            slack = max(
-                (
-                    float(-np.max(v[s.value > 0.0], initial=-np.inf))
-                    for v, s in zip(sides, soft.shifts, strict=True)
-                    if np.any(s.value > 0.0)
-                ),
-                default=0.0,
-            )
-            if not violated and slack <= _SLACK * (1.0 + max(float(np.max(np.abs(v), initial=0.0)) for v in sides)):
-                break
-            for value, shift in zip(sides, soft.shifts, strict=True):
-                aim = 0.3 * _SLACK * (1.0 + np.abs(value))  # inside by as much as solvers may be off
-                shift.value = np.where(shift.value + value > 0.0, shift.value + value + aim, 0.0)
-            self._set_price(3.0 * self._price if violated else self._price)
-            end, trouble = self._descend(at, True)
-        return end, trouble
-
-    def _descend(self, x: Vector, tight: bool) -> tuple[Endpoint, tuple[Status, str] | None]:
-        evaluator, tolerances = self.evaluator, self.tolerances
-        if self.options.gamma != "auto":
-            first = evaluator(x, float(self.options.gamma), self.leader, tolerances.inner(float(self.options.gamma)))
-        else:
-            first = continuation.first_gamma(evaluator, x, self.leader, tolerances)
-        if not first.usable:
-            return Endpoint(first, np.inf, 0.0), self._why(first)
-        self.tolerances = tolerances = replace(tolerances, origin=first.upper_value)
-        if self.options.gamma != "auto":
-            end, _ = continuation.minimise(evaluator, first, self.leader, tolerances, fixed_gamma=True)
-            return end, None
-        if not tight and not self.model.soft.constraints:
-            loose = replace(tolerances, tolerance=max(_LOOSE, tolerances.tolerance))
-            end, _ = continuation.minimise_from_both(evaluator, first, self.leader, loose)
-        else:
-            end, _ = continuation.minimise_from_both(evaluator, first, self.leader, tolerances)
-        return self._polished(end) or end, None
-
-    def _polished(self, end: Endpoint) -> Endpoint | None:
-        """The last digits by f(x, y(x)) itself; None where that has no derivative, or leads nowhere better."""
-        if end.evaluation.optimistic or self.model.soft.constraints or runs_away(self.evaluator, end.evaluation):
-            return None
-        exact = self.evaluator(end.evaluation.x, np.inf, self.leader, _FINEST)
-        if not exact.usable:
-            return None
-        slope = self.tolerances.slope(exact, self.tolerances.tolerance)
-        found = follow_gradients(self.evaluator, exact, Stage(self.leader, _FINEST, slope, _LAST_STEPS, 0.1))
-        return found if float(found.evaluation.value) <= float(exact.value) else None
-
-    def _why(self, failed: Evaluation) -> tuple[Status, str]:
-        code = int(failed.penalised.code)
-        if code == InnerCode.UNBOUNDED:
-            return Status.UNBOUNDED, (
-                "The penalised problem falls without limit however large gamma is: the leader's objective does, over "
-                "the follower's best answers."
-            )
-        if code == InnerCode.INFEASIBLE:
-            return Status.INFEASIBLE, "The penalised problem has no feasible point."
-        return Status.STALLED, "The cone solver finds no answer to the penalised problem."
-
     # --- the judgement ------------------------------------------------------------------------------------------
     def _exact(self, x: Vector) -> tuple[Exact | None, float | None]:
         """The answer that counts at x, and the spread between the leader's best and worst among the follower's best."""
@@ -274,6 +157,8 @@ class ConicRun:
         noise = max(10.0 * self.options.tolerance, 1e-4) * self._scale(here)
         worst = self.judge.among_best(x, here, worst=True)
         spread = None if worst is None else max(worst[0] - value, 0.0)
+        if here.upper - value > noise:  # the solver's own answer is one of them
+            spread = max(spread or 0.0, here.upper - value)
         chosen = answer._replace(lower=here.lower) if here.upper - value > noise or here.violation > 1e-6 else here
         return chosen, spread
 

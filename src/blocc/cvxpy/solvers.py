@@ -169,7 +169,7 @@ def outside(point: Float[NDArray, " m"], cones: ConeSizes, *, dual: bool = False
         at += size
     for order in cones.semidefinite:
         size = order * (order + 1) // 2
-        worst = max(worst, -float(np.linalg.eigvalsh(_matrix(point[at : at + size], order))[0]))
+        worst = max(worst, -float(np.linalg.eigvalsh(triangle_matrix(point[at : at + size], order))[0]))
         at += size
     for _ in range(cones.exponential):
         worst = max(worst, _outside_exponential(point[at : at + 3], dual))
@@ -180,7 +180,7 @@ def outside(point: Float[NDArray, " m"], cones: ConeSizes, *, dual: bool = False
     return worst
 
 
-def _matrix(triangle: Float[NDArray, " size"], order: int) -> Float[NDArray, " order order"]:
+def triangle_matrix(triangle: Float[NDArray, " size"], order: int) -> Float[NDArray, " order order"]:
     """The symmetric matrix whose upper triangle, column by column, has its entries off the diagonal times sqrt(2)."""
     columns, rows = np.tril_indices(order)
     entries = np.where(rows == columns, triangle, triangle / np.sqrt(2.0))

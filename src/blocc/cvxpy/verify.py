@@ -109,7 +109,8 @@ class _Checks:
                 price = kinds.get(f"{place}" if len(self.model.followers) == 1 else f"{index}.{place}")
                 for variable in self.model.price_variables:
                     if variable.constraint is constraint and price is not None:
-                        variable.save_value(np.reshape(price, variable.shape))
+                        _give(constraint, price)
+                        variable.take()
 
     def _around(self) -> None:
         """Values of the leader at answers of another solver around x: none may be better."""
@@ -122,7 +123,7 @@ class _Checks:
             if any(_other_solver(one) is None for one in self.problem.followers):
                 return np.inf
             for variable in model.price_variables:
-                variable.save_value(variable.constraint.dual_value)
+                variable.take()
             value = model.leader_value()
             return value if _violation(model.soft.constraints) <= 1e-6 * self.unit else np.inf
 
@@ -130,6 +131,13 @@ class _Checks:
         found = probe(value_at, model.project_x, self.x, here, seed=1, most=8)
         gain = found.improvement
         self._add("no better x nearby", "none", f"gain {gain:.2g}" if gain > noise else "none", gain <= noise, "probes")
+
+
+def _give(constraint: cp.Constraint, price: Any) -> None:
+    """Give a constraint the multipliers that a result tells, part after part."""
+    sizes = [one.size for one in constraint.dual_variables]
+    for one, part in zip(constraint.dual_variables, np.split(np.ravel(price), np.cumsum(sizes)[:-1]), strict=True):
+        one.save_value(np.reshape(part, one.shape))
 
 
 def _solver_of(problem: cp.Problem) -> str:

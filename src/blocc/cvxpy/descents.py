@@ -1,0 +1,177 @@
+"""From a start to an end: the penalty function loosely, then f(x, y(x)) itself; all of the former where that fails.
+
+Small gammas lead to a good valley, and derivatives of f(x, y(x)) to its bottom. Where y(x) jumps or bends, the latter
+end short of it, and the penalty function is followed to large gammas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from blocc.cvxpy.composite import LARGEST, settle
+from blocc.cvxpy.evaluator import ConicEvaluator, Units
+from blocc.cvxpy.judge import Judge
+from blocc.cvxpy.model import Vector
+from blocc.cvxpy.run_options import RunOptions
+from blocc.inner.protocol import InnerCode
+from blocc.outer import continuation
+from blocc.outer.descent import follow_gradients
+from blocc.outer.tolerances import Endpoint, Stage, Tolerances, runs_away
+from blocc.penalty import Evaluation, Leader
+from blocc.result import Status
+
+_FINEST = 1e-11
+#: Rounds in which the leader's constraints are tightened; and how slack one that was may end, relative to its size.
+_TIGHTENED, _SLACK = 8, 1e-4
+#: Tolerance of the descent of F_gamma before the last digits are left to f(x, y(x)).
+_LOOSE = 2e-2
+#: Steps for these; and by how much worse, relative to the size of f, they may end.
+_LAST_STEPS, _WORSE = 60, 1e-3
+#: Violation of the leader's constraints at the follower's answer, relative to their size, that is corrected; how often.
+_VIOLATED, _CORRECTIONS = 1e-8, 3
+
+Trouble = tuple[Status, str] | None
+
+
+class Descents:
+    """The descents of one run."""
+
+    def __init__(self, evaluator: ConicEvaluator, options: RunOptions, judge: Judge) -> None:
+        self.evaluator, self.model, self.options, self.judge = evaluator, evaluator.model, options, judge
+        self.leader = Leader(np.zeros(0), np.asarray(10.0))
+        self.tolerances = Tolerances(tolerance=options.tolerance, max_iterations=options.max_iterations, finest=_FINEST)
+        self._price = 10.0
+
+    def set_units(self, units: Units) -> None:
+        """Measure both objectives by their sizes."""
+        self.evaluator.units = units
+        self._set_price(10.0)
+
+    def _set_price(self, price: float) -> None:
+        """Of a violation of the leader's constraints."""
+        self._price = price
+        self.model.soft.price.value = price * self.evaluator.units.upper
+        self.model.refresh()
+
+    def descend(self, x: Vector, *, again: bool) -> tuple[Endpoint, Trouble]:
+        """From x, or from a point beside an earlier end."""
+        if self.options.gamma != "auto":
+            return self._admissible(x, float(self.options.gamma))
+        starts, bar = [x], np.inf
+        if not again:
+            first = continuation.first_gamma(self.evaluator, x, self.leader, self.tolerances)
+            if not first.usable:
+                return Endpoint(first, np.inf, 0.0), _why(first)
+            self.tolerances = replace(self.tolerances, origin=first.upper_value)
+            loose = replace(self.tolerances, tolerance=max(_LOOSE, self.tolerances.tolerance))
+            end, _ = continuation.minimise(self.evaluator, first, self.leader, loose, fixed_gamma=False)
+            if runs_away(self.evaluator, end.evaluation):
+                return end, None
+            starts, e = [np.asarray(end.evaluation.x), x], end.evaluation
+            if self.tolerances.admissible(e):
+                bar = e.upper_value + _WORSE * self.tolerances.scale(e)
+        ends = [one for start in starts if (one := self._settled(start)) is not None]
+        best = min(ends, key=lambda one: float(one.evaluation.value), default=None)
+        # An end that is worse than where the penalty function led to is another valley's.
+        return self._admissible(x, None) if best is None or float(best.evaluation.value) > bar else (best, None)
+
+    # --- f(x, y(x)) itself ----------------------------------------------------------------------------------------
+    def _settled(self, x: Vector) -> Endpoint | None:
+        """A stationary point of f(x, y(x)) at which the leader's constraints hold; None where none is reached."""
+        self._untighten()
+        end = self._followed(x)
+        for _ in range(_CORRECTIONS if self.model.soft.constraints else 0):
+            if end is None or self.judge.at(np.asarray(end.evaluation.x)) is None:
+                return None
+            sides = [np.asarray(side.value) for side in self.model.soft.sides]
+            worst = max(float(np.max(value, initial=0.0)) for value in sides)
+            if worst <= _VIOLATED:
+                break
+            if worst > self.tolerances.leader_tolerance:  # worth its price
+                self._set_price(10.0 * self._price)
+            else:  # what two solvers differ by
+                for value, shift in zip(sides, self.model.soft.shifts, strict=True):
+                    shift.value = shift.value + 2.0 * np.maximum(value, 0.0)
+                self.model.refresh()
+            end = self._followed(np.asarray(end.evaluation.x))
+        return end if end is not None and self.tolerances.admissible(end.evaluation) else None
+
+    def _followed(self, x: Vector) -> Endpoint | None:
+        """The same without regard to constraints."""
+        first = self.evaluator(x, np.inf, self.leader, _FINEST)
+        if not first.usable or first.optimistic:
+            return None
+        slope = self.tolerances.slope(first, self.tolerances.tolerance)
+        if self.model.n_x <= LARGEST:
+            end = settle(self.evaluator, first, self.leader, 0.1 * slope, _LAST_STEPS)
+        else:
+            end = follow_gradients(self.evaluator, first, Stage(self.leader, _FINEST, slope, _LAST_STEPS, 0.1))
+        return end if self.tolerances.stationary(end) else None
+
+    def _untighten(self) -> None:
+        if any(np.any(shift.value) for shift in self.model.soft.shifts):
+            for shift in self.model.soft.shifts:
+                shift.value = np.zeros(shift.shape)
+            self.model.refresh()
+
+    # --- the penalty function ---------------------------------------------------------------------------------------
+    def _admissible(self, x: Vector, gamma: float | None) -> tuple[Endpoint, Trouble]:
+        """Descend F_gamma, and tighten the leader's constraints until they hold at the follower's answer."""
+        self._untighten()
+        end, trouble = self._penalised(x, gamma)
+        for _ in range(_TIGHTENED if self.model.soft.constraints else 0):
+            if trouble is not None:
+                break
+            at, soft = np.asarray(end.evaluation.x), self.model.soft
+            answers = self.evaluator.below(at, _FINEST)
+            self.model.upper(at, [one.z for one in answers], [one.prices for one in answers])
+            sides = [np.asarray(side.value) for side in soft.sides]
+            violated = end.evaluation.violation > self.tolerances.leader_allowance(end.evaluation)
+            # A side that was tightened must not be slack by more than that leaves to gain.
+            slack = max(
+                (
+                    float(-np.max(v[s.value > 0.0], initial=-np.inf))
+                    for v, s in zip(sides, soft.shifts, strict=True)
+                    if np.any(s.value > 0.0)
+                ),
+                default=0.0,
+            )
+            if not violated and slack <= _SLACK * (1.0 + max(float(np.max(np.abs(v), initial=0.0)) for v in sides)):
+                break
+            for value, shift in zip(sides, soft.shifts, strict=True):
+                aim = 0.3 * _SLACK * (1.0 + np.abs(value))  # inside by as much as solvers may be off
+                shift.value = np.where(shift.value + value > 0.0, shift.value + value + aim, 0.0)
+            self._set_price(3.0 * self._price if violated else self._price)
+            end, trouble = self._penalised(at, gamma)
+        return end, trouble
+
+    def _penalised(self, x: Vector, gamma: float | None) -> tuple[Endpoint, Trouble]:
+        evaluator, tolerances = self.evaluator, self.tolerances
+        if gamma is not None:
+            first = evaluator(x, gamma, self.leader, tolerances.inner(gamma))
+        else:
+            first = continuation.first_gamma(evaluator, x, self.leader, tolerances)
+        if not first.usable:
+            return Endpoint(first, np.inf, 0.0), _why(first)
+        self.tolerances = tolerances = replace(tolerances, origin=first.upper_value)
+        if gamma is not None:
+            return continuation.minimise(evaluator, first, self.leader, tolerances, fixed_gamma=True)[0], None
+        end, _ = continuation.minimise_from_both(evaluator, first, self.leader, tolerances)
+        if end.evaluation.optimistic or self.model.soft.constraints or runs_away(evaluator, end.evaluation):
+            return end, None
+        return self._followed(np.asarray(end.evaluation.x)) or end, None
+
+
+def _why(failed: Evaluation) -> tuple[Status, str]:
+    """Why there is no penalised problem to descend."""
+    code = int(failed.penalised.code)
+    if code == InnerCode.UNBOUNDED:
+        return Status.UNBOUNDED, (
+            "The penalised problem falls without limit however large gamma is: the leader's objective does, over "
+            "the follower's best answers."
+        )
+    if code == InnerCode.INFEASIBLE:
+        return Status.INFEASIBLE, "The penalised problem has no feasible point."
+    return Status.STALLED, "The cone solver finds no answer to the penalised problem."
