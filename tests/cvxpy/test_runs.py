@@ -279,6 +279,24 @@ def _parts(constraint: cp.Constraint) -> list[Any]:
     return [one.value for one in constraint.dual_variables]
 
 
+def test_constraints_of_the_leaders_are_met_to_the_last_digits_and_not_overdone() -> None:
+    x, y = cp.Parameter(2, name="x", bounds=[-3, 3]), cp.Variable(2, name="y")
+    follower = cp.Problem(cp.Minimize(cp.sum_squares(y - x) + cp.sum(cp.exp(y))))
+    limits = [cp.sum_squares(y) <= 1, y[0] >= 0.2]
+    result = BilevelProblem(cp.Maximize(y[0] + 3 * y[1] - 0.1 * x[0]), follower, x, limits).solve(
+        [0.5, 0.0], progress=False
+    )
+    assert result.success, result
+    assert result.certificate.leader_violation <= 2e-8
+    answer = result.y["y"]
+    assert float(answer @ answer) >= 1 - 1e-6
+    # By hand: any y can be had, with x = y + exp(y) / 2.
+    angle = np.linspace(0, 2 * np.pi, 200_001)
+    own, other = np.cos(angle), np.sin(angle)
+    values = np.where(own >= 0.2, own + 3 * other - 0.1 * (own + np.exp(own) / 2), -np.inf)
+    np.testing.assert_allclose(result.upper_value, values.max(), atol=1e-6)
+
+
 @pytest.mark.slow
 def test_edges_of_feasibility_and_constraints_of_the_leaders_against_grids() -> None:
     x, y = cp.Parameter(name="x", nonneg=True), cp.Variable(name="y")
