@@ -139,11 +139,11 @@ def checked(make: Make, x: Any) -> float:
         return float(cp.Problem(cp.Minimize(one.upper), best).solve(solver=cp.CLARABEL))
 
 
-def by_big_m() -> tuple[float, float]:
+def by_big_m(levels: int = 6) -> tuple[float, float]:
     """The linear one by its KKT conditions, with products of price and slack by binaries, and x on a grid of values."""
     begun, best = time.perf_counter(), np.inf
-    for a in np.linspace(0, 1, 6):
-        for b in np.linspace(0, 1, 6):
+    for a in np.linspace(0, 1, levels):
+        for b in np.linspace(0, 1, levels):
             one = ties(as_parameter)
             y = one.lower.variables()[0]
             cost = np.array([1 + a, 2 - b, 1.5])

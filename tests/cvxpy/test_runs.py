@@ -142,6 +142,27 @@ def test_a_run_that_was_stopped_is_continued_to_the_same_end(tmp_path: Path) -> 
         other.solve([2.0, -1.0], resume=file, progress=False)
 
 
+def test_many_starts_that_were_stopped_are_continued(tmp_path: Path) -> None:
+    x, y = cp.Parameter(name="x", bounds=[-2, 2]), cp.Variable(name="y")
+    problem = BilevelProblem(
+        cp.Minimize(cp.square(y - 0.5) - 0.7 * cp.abs(x)), cp.Problem(cp.Minimize(cp.square(y - x))), x
+    )
+    whole = problem.solve_many(x0s=[-1.0, 0.3, 1.5], progress=False)
+    file, seen = tmp_path / "run.npz", []
+
+    def stop(state: Any) -> bool:
+        seen.append(state)
+        return len(seen) > whole.results[0].history.evaluations.size + 2  # in the second start
+
+    part = problem.solve_many(x0s=[-1.0, 0.3, 1.5], progress=False, checkpoint=file, callback=stop)
+    assert part.results[0].success
+    assert not part.results[1].success
+    again = problem.solve_many(x0s=[-1.0, 0.3, 1.5], progress=False, resume=file)
+    np.testing.assert_array_equal(again.upper_values, whole.upper_values)
+    with pytest.raises(OptionError, match="in this process"):
+        problem.solve_many(starts=2, executor="processes", checkpoint=file)
+
+
 def test_limits_end_a_run_with_the_best_point_so_far() -> None:
     x, y, follower = _tracking()
     problem = BilevelProblem(cp.Minimize(cp.sum_squares(y - 1)), follower, x)

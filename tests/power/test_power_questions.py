@@ -6,6 +6,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -15,7 +16,7 @@ from power_reference import THREE, clear, needs_pglib, profit_at, written
 
 pytest.importorskip("matpowercaseframes", reason="matpowercaseframes is not installed")
 
-from blocc.errors import InputError, OptionError
+from blocc.errors import BloccError, InputError, OptionError
 from blocc.power import PowerDesign, bid_generators, expand_lines, read_case, set_tariff, solve_opf
 from blocc.power.bidding import producer_revenue
 from blocc.power.market import Additions, Market, Offers
@@ -108,6 +109,36 @@ def test_revenue_by_strong_duality_is_price_times_quantity(tmp_path: Path, cost:
         if hasattr(variable, "constraint"):
             variable.value = variable.constraint.dual_value
     np.testing.assert_allclose(revenue.value, dispatch.price[2] * dispatch.output[1], rtol=1e-6)
+
+
+def test_a_search_that_was_stopped_is_continued_without_clearing_a_market_twice(three: object, tmp_path: Path) -> None:
+    case: Any = three
+    whole = bid_generators(case, [2], offer_cap=70.0)
+    file, seen = tmp_path / "run.npz", []
+
+    def stop(step: Any) -> None:
+        seen.append(step)
+        if len(seen) == 8:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    part = bid_generators(case, [2], offer_cap=70.0, checkpoint=file, checkpoint_seconds=0.0, report=stop)
+    assert part.status is Status.INTERRUPTED
+    assert part.objective >= part.objective_before - 1e-9
+    cleared: list[Any] = []
+    real = SecondMarket.clear
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SecondMarket, "clear", lambda self, terms: cleared.append(terms) or real(self, terms))
+        again = bid_generators(case, [2], offer_cap=70.0, resume=file)
+        fresh, cleared[:] = len(cleared), []
+        bid_generators(case, [2], offer_cap=70.0)
+    assert fresh < len(cleared)
+    assert again.status is whole.status
+    np.testing.assert_allclose(again.objective, whole.objective, rtol=1e-9)
+    assert again.evaluations == whole.evaluations
+    with pytest.raises(BloccError, match="offer_cap"):
+        bid_generators(case, [2], offer_cap=69.0, resume=file)
+    with pytest.raises(BloccError, match="another problem"):
+        bid_generators(case.scaled(1.01), [2], offer_cap=70.0, resume=file)
 
 
 def test_offers_that_make_no_sense_are_refused(three: object) -> None:

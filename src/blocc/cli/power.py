@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import numpy as np
 import typer
 
-from blocc.cli.common import OutputArguments, check_folder, make_app, parse_numbers
+from blocc.cli.common import Checkpoint, OutputArguments, Resume, check_folder, make_app, parse_numbers
 from blocc.errors import InputError
 from blocc.report.progress import PowerProgress
 
@@ -25,7 +25,7 @@ CASE is a MATPOWER file (.m), or the name of a case of PGLib, such as case14, wh
   blocc power bid case5 --generators 3,5 --offer-cap 100 --out runs/bids
   blocc power expand case118 --cost 2 --goal payments --out runs/lines
   blocc power expand grid.m --lines 4,7,9 --cost '[3, 5, 5]' --budget 200
-  blocc power tariff case14 --elasticity -0.3
+  blocc power tariff case14 --elasticity -0.3 --checkpoint run.npz
   blocc power tariff case24 --goal welfare --required-revenue 5000 --zones '{"north": [1, 2, 3], "south": [13, 14]}'
   blocc power validate grid.m
   blocc verify runs/bids/design.json case5"""
@@ -66,6 +66,8 @@ class PowerSearch:
         float | None, typer.Option(help="What decisions around the answer may gain, relative to 1 + |objective|.")
     ] = None
     time_limit: Annotated[float | None, typer.Option(help="Seconds; the best answer so far is kept.")] = None
+    checkpoint: Checkpoint = None
+    resume: Resume = None
 
     @property
     def options(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from cvxpy.lin_ops import lin_utils
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.compiled import clock
 from blocc._lib.version import __version__
+from blocc.cvxpy.recorded import model_fingerprint
 from blocc.cvxpy.run import ConicRun
 from blocc.cvxpy.run_options import RunOptions, make_run_options
 from blocc.errors import OptionError
@@ -25,6 +26,9 @@ from blocc.executors.work import Call, ExecutorError, Outcome, explain, worker_n
 from blocc.multi_result import MultiResult
 from blocc.outer.monitor import StopReason, StopRequest, interruptible
 from blocc.result import Result, Status
+from blocc.resume.file import open_recording
+from blocc.resume.recording import Recording
+from blocc.run.progress import Files, with_remark
 from blocc.solve_many import starting_points
 
 if TYPE_CHECKING:
@@ -34,7 +38,7 @@ Points = Float[NDArray, "starts n_x"]
 
 
 def solve_many(
-    problem: BilevelProblem, x0s: Any, starts: int | None, executor: Any, given: dict[str, Any]
+    problem: BilevelProblem, x0s: Any, starts: int | None, executor: Any, files: Files, given: dict[str, Any]
 ) -> MultiResult:
     """See :meth:`BilevelProblem.solve_many`."""
     request, options = StopRequest(), make_run_options(given)
@@ -42,15 +46,20 @@ def solve_many(
     computing = None if executor is None or executor == "serial" else choose_executor(executor)
     if computing is not None and options.callback is not None:
         raise OptionError("callback needs starts that run in this process: leave out executor")
+    if computing is not None and files.wanted:
+        raise OptionError("checkpoint and resume need starts that run in this process: leave out executor")
     if x0s is not None and starts is None:
         if not hasattr(x0s, "__len__") or isinstance(x0s, (str, dict)) or len(x0s) == 0:
             raise OptionError("x0s must be a sequence of starts, at least one")
         points = np.stack([problem.start(x0, f"x0s[{index}]") for index, x0 in enumerate(x0s)])
     else:
         points = starting_points(problem, x0s, starts, options.seed)
-    begun, work = time.perf_counter(), _Work(problem, options, request, points)
+    recording = Recording()
+    if files.wanted:
+        recording = open_recording(model_fingerprint(problem.model), options.described(), points, *files)
+    begun, work = time.perf_counter(), _Work(problem, options, request, points, recording)
     if computing is None:
-        with interruptible(request):
+        with interruptible(request), closing(recording):
             results = [work.here(index) for index in range(len(points))]
     else:
         outcomes: dict[int, Outcome] = {}
@@ -93,8 +102,16 @@ class _Work:
 
     name = "start"
 
-    def __init__(self, problem: BilevelProblem, options: RunOptions, request: StopRequest, points: Points) -> None:
+    def __init__(
+        self,
+        problem: BilevelProblem,
+        options: RunOptions,
+        request: StopRequest,
+        points: Points,
+        recording: Recording,
+    ) -> None:
         self.problem, self.options, self.request, self.points = problem, options, request, points
+        self.recording = recording  #: of the starts in this process
         parts = (problem.objective, problem.followers, problem.x, problem.constraints, problem.name)
         silent = replace(options, progress=False, callback=None)
         self._sent = _Sent(uuid.uuid4().hex, __version__, parts, int(lin_utils.get_id()), silent)
@@ -114,7 +131,9 @@ class _Work:
             return self._never_begun(index)
         request = self.request if index == 0 else StopRequest()
         options = replace(self.options, time_limit=None if left is None else max(left, 1e-9))
-        result = ConicRun(self.problem, options, request).solve(self.points[index])
+        result = with_remark(
+            ConicRun(self.problem, options, request, self.recording).solve(self.points[index]), self.recording
+        )
         if result.status is Status.INTERRUPTED:
             self.request.reason = StopReason.INTERRUPTED
         return result

@@ -150,6 +150,9 @@ class BilevelProblem(Shown):
         *,
         starts: int | None = None,
         executor: Any = None,
+        checkpoint: str | Path | None = None,
+        resume: str | Path | None = None,
+        checkpoint_seconds: float = 5.0,
         **options: Any,
     ) -> MultiResult:
         """Solve from many starts: those in ``x0s``, or ``starts`` random points of X drawn with ``seed``.
@@ -159,10 +162,13 @@ class BilevelProblem(Shown):
 
         :param executor: who computes them: None (this process, one after the other), ``"processes"``, ``"dask"``, or
             an executor of :mod:`blocc.executors`
+        :param checkpoint: a file that all starts keep themselves in, where they are computed in this process
+        :param resume: such a file, to continue from: same problem, starts and options (``time_limit`` may differ)
+        :param checkpoint_seconds: how often, at most
         """
         from blocc.cvxpy.many import solve_many  # a worker builds this class out of what that file sends
 
-        return solve_many(self, x0s, starts, executor, options)
+        return solve_many(self, x0s, starts, executor, Files(checkpoint, resume, checkpoint_seconds), options)
 
     def verify(self, result: Result, *, tolerance: float = 1e-4) -> Verification:
         """Recompute everything that a result claims, by another solver than the one that found it."""

@@ -123,7 +123,7 @@ class _Bidding:
         question = Question(
             problem, self.low, self.high, self.value, self.lower, project, self._beside, self.share, self.agrees
         )
-        search = Search(question, self.options, self.case.n_buses)
+        search = Search(question, self.options, self.case, self._settings())
         found = search.run(self._candidates())
         offers = self._plain(found.x) if found.stopped is None else found.x
         return conclude(self.case, found, offers, self._answer(offers), search.began, self._settings())

@@ -162,7 +162,7 @@ class _Expansion:
         question = Question(
             problem, self.low, self.high, exact, lower, self.project, lambda *_: [], self.share, self.agrees
         )
-        search = Search(question, self.options, self.case.n_buses)
+        search = Search(question, self.options, self.case, self._settings())
         found = search.run(self._candidates())
         return conclude(self.case, found, found.x, self._answer(found.x), search.began, self._settings())
 

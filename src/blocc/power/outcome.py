@@ -127,7 +127,7 @@ def conclude(
     )
     status, message = _judged(design, found)
     object.__setattr__(design, "status", status)
-    object.__setattr__(design, "message", message)
+    object.__setattr__(design, "message", message + found.remark)
     return design
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from blocc._lib.checks import as_number
 from blocc.errors import OptionError
+from blocc.power.case import PowerCase
+from blocc.resume.file import open_recording
+from blocc.resume.fingerprint import fingerprint_of_arrays
+from blocc.resume.recording import Recording
 
 _LARGE = 150  #: buses
 
@@ -33,6 +38,9 @@ class PowerOptions:
     max_iterations: int = 30  #: of each descent
     time_limit: float | None = None  #: seconds; the best decision so far is kept
     report: Callable[[Step], Any] | None = None  #: called with every value on the way
+    checkpoint: str | Path | None = None  #: a file that the run keeps itself in
+    resume: str | Path | None = None  #: such a file to go on from; the run keeps itself in it as well
+    checkpoint_seconds: float = 5.0  #: between two times that it is written, at least
 
     def __post_init__(self) -> None:
         for name, least in (("starts", 1), ("seed", 0), ("max_iterations", 1)):
@@ -54,6 +62,15 @@ class PowerOptions:
             if name not in known:
                 raise OptionError(f"{name} is no option of a question about electricity; those are {', '.join(known)}")
         return cls(**given)
+
+    def recording(self, case: PowerCase, settings: dict[str, Any]) -> Recording:
+        """What a run is kept in: recognised by the figures of its case and by its settings."""
+        names = [one.name for one in fields(case) if isinstance(getattr(case, one.name), np.ndarray)]
+        figures = {name: getattr(case, name) for name in names}
+        for place, one in case.segments.items():
+            figures[f"cost of generator {place}"] = np.concatenate(one.lines)
+        by = fingerprint_of_arrays({name: np.asarray(value, dtype=np.float64) for name, value in figures.items()})
+        return open_recording(by, settings, np.zeros(0), self.checkpoint, self.resume, self.checkpoint_seconds)
 
     def starts_for(self, n_buses: int) -> int:
         """How many descents there are."""

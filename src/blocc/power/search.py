@@ -7,8 +7,10 @@ around tell which side of the tie is meant.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,8 +20,10 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc.cvxpy import BilevelProblem
 from blocc.outer.monitor import State, Stop, StopReason, StopRequest, interruptible
+from blocc.power.case import PowerCase
 from blocc.power.power_options import PowerOptions, Step
 from blocc.result import Result, Status
+from blocc.resume.recording import CheckpointError
 
 Vector = Float[NDArray, " n"]
 #: Steps to points around, relative to the range of a decision, smallest first.
@@ -50,8 +54,17 @@ class Found:
     history: list[Step] = field(default_factory=list)
     evaluations: int = 0  #: of the penalty function
     cleared: int = 0  #: markets cleared for exact values
-    best: Result | None = None
     stopped: StopReason | None = None
+    remark: str = ""  #: about a checkpoint that is not as it should be
+
+
+class _Descended(NamedTuple):
+    """Where one descent ended."""
+
+    x: Vector
+    beside: list[Vector]  #: points to look at as well
+    evaluations: int
+    status: Status
 
 
 class Question(NamedTuple):
@@ -82,8 +95,9 @@ def shares(low: Vector, high: Vector) -> tuple[cp.Parameter, cp.Expression]:
 class Search:
     """One search."""
 
-    def __init__(self, question: Question, options: PowerOptions, n_buses: int) -> None:
-        self.question, self.options, self.starts = question, options, options.starts_for(n_buses)
+    def __init__(self, question: Question, options: PowerOptions, case: PowerCase, settings: dict[str, Any]) -> None:
+        self.question, self.options, self.starts = question, options, options.starts_for(case.n_buses)
+        self.recording = options.recording(case, settings)
         self.began = time.perf_counter()
         self.request = StopRequest()
         self.found = Found(question.low, np.inf)
@@ -92,7 +106,7 @@ class Search:
 
     def run(self, candidates: Sequence[Vector]) -> Found:
         """From exact values at candidates to a settled decision."""
-        with interruptible(self.request):
+        with interruptible(self.request, signal.SIGTERM), closing(self.recording):
             try:
                 ranked = self._ranked(candidates)
                 for start in ranked[: self.starts]:
@@ -101,6 +115,7 @@ class Search:
                 self._keep_apart()
             except (Stop, KeyboardInterrupt) as stop:
                 self.found.stopped = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
+        self.found.remark = self.recording.remark()
         return self.found
 
     # --- exact values ---------------------------------------------------------------------------------------------
@@ -109,7 +124,12 @@ class Search:
         self._check_time()
         key = x.tobytes()
         if key not in self._known:
-            self._known[key] = self.question.exact(x)
+            recalled = self.recording.recall("value", x)
+            if recalled is None:
+                self._known[key] = self.question.exact(x)
+                self.recording.note("value", x, np.array([self._known[key]]))
+            else:
+                self._known[key] = float(recalled[0])
             self.found.cleared += 1
         value = self._known[key]
         if value < self.found.value:
@@ -140,7 +160,30 @@ class Search:
 
     # --- descents -------------------------------------------------------------------------------------------------
     def _descend(self, start: Vector) -> None:
-        question, options, began = self.question, self.options, self._seconds
+        began = self._seconds
+        self.value(start)
+        ended = self._kept_descent(start)
+        value = min(self.value(one) for one in [start, ended.x, *ended.beside])
+        self.found.evaluations += ended.evaluations
+        self.found.starts.append(Start(value, ended.evaluations, self._seconds - began, ended.status.value))
+
+    def _kept_descent(self, start: Vector) -> _Descended:
+        """A descent out of the recording, or a new one, which is written down."""
+        n, statuses = len(start), list(Status)
+        if (known := self.recording.recall("descent", start)) is not None:
+            if len(known) < n + 2 or (len(known) - 2) % n or not 0 <= known[1] < len(statuses):
+                raise CheckpointError("the checkpoint does not fit this version of blocc: a descent has another form")
+            points = known[2:].reshape(-1, n)
+            return _Descended(points[0], list(points[1:]), int(known[0]), statuses[int(known[1])])
+        found = self._descended(start)
+        if found.status in (Status.TIME_LIMIT, Status.INTERRUPTED):
+            raise Stop(StopReason.TIME_LIMIT if found.status is Status.TIME_LIMIT else StopReason.INTERRUPTED)
+        numbers = [[found.evaluations, statuses.index(found.status)], found.x, *found.beside]
+        self.recording.note("descent", start, np.concatenate(numbers))
+        return found
+
+    def _descended(self, start: Vector) -> _Descended:
+        question, options = self.question, self.options
         upper, lower = self.value(start), question.lower(start)
         gamma: Any = "auto" if question.smooth else _WEIGHT * max(abs(lower), 1e-6) / max(abs(upper), 1e-6)
         x, evaluations = start, 0
@@ -169,13 +212,7 @@ class Search:
                 break
             gamma *= _MORE
         assert result is not None
-        value = min(self.value(one) for one in [start, x, *self._both_sides(x, result)])
-        self.found.evaluations += evaluations
-        self.found.starts.append(Start(value, evaluations, self._seconds - began, result.status.value))
-        if value <= self.found.value or self.found.best is None:
-            self.found.best = result
-        if result.status in (Status.TIME_LIMIT, Status.INTERRUPTED):
-            raise Stop(StopReason.TIME_LIMIT if result.status is Status.TIME_LIMIT else StopReason.INTERRUPTED)
+        return _Descended(x, self._both_sides(x, result), evaluations, result.status)
 
     def _both_sides(self, x: Vector, result: Result) -> list[Vector]:
         """Points beside x, where a market that jumps at x has its other answers."""

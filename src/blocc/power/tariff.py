@@ -181,7 +181,7 @@ class _Tariff:
         )
         candidates = self._candidates()
         self._check_required(candidates)
-        search = Search(question, self.options, self.case.n_buses)
+        search = Search(question, self.options, self.case, self._settings())
         found = search.run(candidates)
         if not np.isfinite(found.value) and found.stopped is None:
             raise OptionError(
