@@ -60,6 +60,7 @@ class Descents:
         if self.options.gamma != "auto":
             return self._admissible(x, float(self.options.gamma))
         starts, bar = [x], np.inf
+        begun: Evaluation | None = None
         if not again:
             first = continuation.first_gamma(self.evaluator, x, self.leader, self.tolerances)
             if not first.usable:
@@ -69,13 +70,16 @@ class Descents:
             end, _ = continuation.minimise(self.evaluator, first, self.leader, loose, fixed_gamma=False)
             if runs_away(self.evaluator, end.evaluation):
                 return end, None
-            starts, e = [np.asarray(end.evaluation.x), x], end.evaluation
+            e = end.evaluation
+            begun = None if self.model.soft.constraints else e  # violations may have another price by then
+            starts = [np.asarray(e.x), x]
             if self.tolerances.admissible(e):
                 bar = e.upper_value + _WORSE * self.tolerances.scale(e)
         ends = [one for start in starts if (one := self._settled(start)) is not None]
         best = min(ends, key=lambda one: float(one.evaluation.value), default=None)
         # An end that is worse than where the penalty function led to is another valley's.
-        return self._admissible(x, None) if best is None or float(best.evaluation.value) > bar else (best, None)
+        worse = best is None or float(best.evaluation.value) > bar
+        return self._admissible(x, None, begun) if best is None or worse else (best, None)
 
     # --- f(x, y(x)) itself ----------------------------------------------------------------------------------------
     def _settled(self, x: Vector) -> Endpoint | None:
@@ -117,10 +121,10 @@ class Descents:
             self.model.refresh()
 
     # --- the penalty function ---------------------------------------------------------------------------------------
-    def _admissible(self, x: Vector, gamma: float | None) -> tuple[Endpoint, Trouble]:
+    def _admissible(self, x: Vector, gamma: float | None, begun: Evaluation | None = None) -> tuple[Endpoint, Trouble]:
         """Descend F_gamma, and tighten the leader's constraints until they hold at the follower's answer."""
         self._untighten()
-        end, trouble = self._penalised(x, gamma)
+        end, trouble = self._penalised(x, gamma, begun)
         for _ in range(_TIGHTENED if self.model.soft.constraints else 0):
             if trouble is not None:
                 break
@@ -147,7 +151,7 @@ class Descents:
             end, trouble = self._penalised(at, gamma)
         return end, trouble
 
-    def _penalised(self, x: Vector, gamma: float | None) -> tuple[Endpoint, Trouble]:
+    def _penalised(self, x: Vector, gamma: float | None, begun: Evaluation | None = None) -> tuple[Endpoint, Trouble]:
         evaluator, tolerances = self.evaluator, self.tolerances
         if gamma is not None:
             first = evaluator(x, gamma, self.leader, tolerances.inner(gamma))
@@ -158,7 +162,7 @@ class Descents:
         self.tolerances = tolerances = replace(tolerances, origin=first.upper_value)
         if gamma is not None:
             return continuation.minimise(evaluator, first, self.leader, tolerances, fixed_gamma=True)[0], None
-        end, _ = continuation.minimise_from_both(evaluator, first, self.leader, tolerances)
+        end, _ = continuation.minimise_from_both(evaluator, first, self.leader, tolerances, begun)
         if end.evaluation.optimistic or self.model.soft.constraints or runs_away(evaluator, end.evaluation):
             return end, None
         return self._followed(np.asarray(end.evaluation.x)) or end, None

@@ -122,15 +122,21 @@ def minimise_exactly(
 
 
 def minimise_from_both(
-    evaluator: Evaluator, first: Evaluation, leader: Leader, tolerances: Tolerances
+    evaluator: Evaluator,
+    first: Evaluation,
+    leader: Leader,
+    tolerances: Tolerances,
+    begun: Evaluation | None = None,
 ) -> tuple[Endpoint, Leader]:
     """The better of two tracks: gamma from small to large, and at once so large that the penalty is nearly closed.
 
     A small gamma may lead to a better valley than the start's own, or to a worse one. The monitor keeps the history of
     the track that is returned.
+
+    :param begun: where the first of the two already is
     """
     monitor = evaluator.monitor
-    slow, slow_leader = minimise(evaluator, first, leader, tolerances, fixed_gamma=False)
+    slow, slow_leader = minimise(evaluator, begun or first, leader, tolerances, fixed_gamma=False)
     direct = direct_gamma(evaluator, first, leader, tolerances)
     if direct is None:
         return slow, slow_leader
