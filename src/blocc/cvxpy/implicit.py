@@ -106,7 +106,7 @@ def _newton(numbers: Numbers, cones: ConeSizes, found: ConeAnswer) -> tuple[Cone
             break
         best = error
         z, prices = z - step[:n], prices - step[n:]
-    if not error <= _MET:
+    if system is None or not error <= _MET:
         return None
     return measured(numbers, cones, found.outcome, z, prices, found.iterations), system, factors
 

@@ -178,8 +178,8 @@ class Search:
         found = self._descended(start)
         if found.status in (Status.TIME_LIMIT, Status.INTERRUPTED):
             raise Stop(StopReason.TIME_LIMIT if found.status is Status.TIME_LIMIT else StopReason.INTERRUPTED)
-        numbers = [[found.evaluations, statuses.index(found.status)], found.x, *found.beside]
-        self.recording.note("descent", start, np.concatenate(numbers))
+        counts = np.array([found.evaluations, statuses.index(found.status)], dtype=np.float64)
+        self.recording.note("descent", start, np.concatenate([counts, found.x, *found.beside]))
         return found
 
     def _descended(self, start: Vector) -> _Descended:
