@@ -19,13 +19,15 @@ from blocc.transport.design.search_state import SearchState
 
 #: Capacities that differ by less than this part of the utility in what they cost are not judged once more: the second
 #: number on networks of more links than the third, where that takes seconds.
-SAVING, LARGE_SAVING, LARGE = 1e-8, 1e-6, 150
+SAVING, LARGE_SAVING, LARGE = 1e-8, 1e-4, 150
 #: Links with less than these parts of the mean capacity are taken away where that costs no more than so much of the
 #: utility.
 DUST, WORTHLESS, _HOPELESS = (1e-2, 1e-3, 1e-4, 1e-5), 1e-6, 10.0
 #: Of the seconds that a stopped run may take to its answer, so many may pass before the certificate is begun: this part
 #: of the time limit, and no fewer than the second number.
 CLOSING, LEAST_CLOSING = 0.04, 4.0
+#: Flows below this part of a market's mean demand are none: capacities as small are taken for closed.
+_NOTHING = 1e-9
 #: At most so many halvings until what a stopped run had in hand fits the budget.
 _HALVINGS = 14
 
@@ -126,11 +128,13 @@ class Incumbent:
         """
         is_open, cost = met.is_open | (self.limits.least > 0.0), self.limits.cost
         lowest = self.model.lowest_temperature if self.limits.is_simple else FINEST[-1] * self.model.time_unit
+        nothing = _NOTHING * float(np.mean(self.model.network.demand))
 
         def at(part: float) -> tuple[float, float, Float[NDArray, "links"], Float[NDArray, "links"]]:
             prices = met.prices + (part / met.gamma) * cost
             found = self.model.prices(prices, self.gamma, is_open, lowest, cost)
-            flow = np.where(is_open, np.asarray(found.follower.flow), 0.0)
+            flow = np.asarray(found.follower.flow)
+            flow = np.where(is_open & (flow > nothing), flow, 0.0)
             return self._earned(found)[0] - float(cost @ flow), float(cost @ flow), prices, flow
 
         tried = [at(0.0), at(1.0)]
