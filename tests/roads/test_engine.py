@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from blocc.errors import OptionError
-from blocc.roads import RoadNetwork, assign, read_road_network
+from blocc.roads import RoadNetwork, assign, leader, read_road_network
 from blocc.roads.equilibrium import assign_paths, cost_answer
+from blocc.roads.expansion import Expansion
 from blocc.roads.generators import city_roads
+from blocc.transport.travellers import kernels
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +79,39 @@ def test_answers_of_volumes_and_costs_agree_with_differences(town: RoadNetwork) 
     more = assign_paths(town.streets, town.pairs._replace(demand=demand), costs, gap=1e-14, warm=found.paths)
     change = float(values @ (more.volume - found.volume)) / (demand - town.pairs.demand)[7]
     assert to_trips[7] == pytest.approx(change, rel=1e-3)
+
+
+def test_a_steep_way_round_a_crowded_link_is_taken_at_once() -> None:
+    """A Newton step would fill the way round far beyond its capacity; a chord from there is next to nothing."""
+    figures = [(1.3, 1.5, 5.0, 2.0), (1.0, 3.0, 0.5, 8.0)]
+    network = RoadNetwork.from_tables(
+        [{"id": "a"}, {"id": "b"}],
+        [
+            {"from": "a", "to": "b", "link_id": k, "capacity": c, "free_flow_time": t, "b": b, "power": p}
+            for k, (c, t, b, p) in enumerate(figures)
+        ],
+        [{"origin": "a", "destination": "b", "demand": 10.0}],
+    )
+    found = assign(network, principle="system optimum")
+    assert found.success, found.message
+    assert found.iterations < 20
+    marginal = [t * (1.0 + b * (1.0 + p) * (v / c) ** p) for (c, t, b, p), v in zip(figures, found.flow, strict=True)]
+    assert marginal[0] == pytest.approx(marginal[1], rel=1e-8)
+
+
+def test_two_assignments_at_once_are_those_of_one_after_the_other(
+    town: RoadNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streets = np.flatnonzero(town.b > 0.0)[:2]
+    question = Expansion(town, streets, np.zeros(2), np.full(2, 100.0), cost=np.ones(2), exponent=np.ones(2))
+    monkeypatch.setattr(kernels, "thread_count", lambda: 2)
+    found = []
+    for least in (0, town.n_pairs + 1):
+        monkeypatch.setattr(leader, "MANY_PAIRS", least)
+        asked = leader.Leader(question)
+        found.append([asked.penalty(x, 100.0) for x in (np.zeros(2), np.array([10.0, 20.0]))])
+    for (value, slope), (again, same) in zip(*found, strict=True):
+        assert value == again
+        np.testing.assert_array_equal(slope, same)
+    with pytest.raises(ZeroDivisionError):
+        kernels.both(lambda: 1, lambda: 1 // 0)

@@ -34,6 +34,14 @@ class Budget(NamedTuple):
         return (self.spent(x)[0] - self.limit) / max(self.limit, 1e-300)
 
 
+class Descended(NamedTuple):
+    """Where a descent ended."""
+
+    x: Float[NDArray, "n"]
+    lowest: float  #: value that was met
+    bend: float  #: how much slopes were taken to change with one unit of a decision
+
+
 def descend(
     function: Function,
     x: Float[NDArray, "n"],
@@ -41,22 +49,26 @@ def descend(
     budget: Budget | None,
     accuracy: float,
     size: float = 1.0,
-) -> Float[NDArray, "n"]:
+    bend: float = 0.0,
+) -> Descended:
     """Minimise a smooth function within the bounds and the budget.
 
     :param size: of its values; ``accuracy`` is relative to it. The methods see values and decisions without units
+    :param bend: of a descent of a similar function before, which tells how far first steps should go
     """
     units, first = question.units, function(x)
     movable = np.where(first[1] < 0.0, x < question.upper, x > question.lower)
-    # A first step along the slopes goes a part of a unit.
-    steep = float(np.max(np.abs(units * first[1])[movable], initial=0.0)) / FIRST_STEP
+    steep = float(np.max(np.abs(units * first[1])[movable], initial=0.0))
     if not 0.0 < steep < np.inf:
-        return x
-    start = x / units
+        return Descended(x, first[0], bend)
+    bend = max(bend, steep / FIRST_STEP)
+    start, lowest = x / units, first[0]
 
     def scaled(at: Float[NDArray, "n"]) -> tuple[float, Float[NDArray, "n"]]:
+        nonlocal lowest
         value, slope = first if np.array_equal(at, start) else function(units * at)
-        return value / steep, units * slope / steep
+        lowest = min(lowest, value)
+        return value / bend, units * slope / bend
 
     spending = None
     if budget is not None:
@@ -68,7 +80,8 @@ def descend(
 
     bounds = list(zip(question.lower / units, question.upper / units, strict=True))
     method = _descend_few if len(x) <= MOST_DENSE else _descend_many
-    return within(units * method(scaled, start, bounds, spending, accuracy, size / steep), question, budget)
+    found = within(units * method(scaled, start, bounds, spending, accuracy, size / bend), question, budget)
+    return Descended(found, lowest, bend)
 
 
 def _descend_few(

@@ -239,7 +239,7 @@ def _most(
 
 
 def _starts(question: Question, told: RoadOptions) -> list[Float[NDArray, "n"]]:
-    """Nothing at first, then random decisions, more of them small than large: limits may be far away."""
+    """Nothing, all that is allowed, then random decisions, more of them small than large: limits may be far away."""
     random, width = np.random.default_rng(told.seed), question.upper - question.lower
-    further = [question.lower + width * random.random(len(width)) ** 3 for _ in range(told.starts - 1)]
-    return [question.lower, *further]
+    further = [question.lower + width * random.random(len(width)) ** 3 for _ in range(told.starts - 2)]
+    return [question.lower, question.upper, *further][: told.starts]

@@ -20,9 +20,12 @@ from blocc._lib.arrays import Float, NDArray
 from blocc.roads.descents import Budget, convex_bound, highest, largest_price
 from blocc.roads.equilibrium import Equilibrium, PathFlows, assign_paths, cost_answer
 from blocc.roads.question import Question
+from blocc.transport.travellers.kernels import both
 
 #: Relative gap of the assignments on the way, and of the last one.
 GAP, LAST_GAP = 1e-12, 1e-13
+#: From so many pairs on the two assignments of an evaluation are made at once.
+MANY_PAIRS = 2000
 
 
 class Reached(NamedTuple):
@@ -68,13 +71,19 @@ class Leader:
         """The same, told to nobody."""
         question, network = self.question, self.question.network
         costs = question.penalised_costs(x, gamma)
-        found = assign_paths(network.streets, question.pairs(x), costs, gap=GAP, warm=self.penalised)
+
+        def penalised() -> Equilibrium:
+            return assign_paths(network.streets, question.pairs(x), costs, gap=GAP, warm=self.penalised)
+
+        if gamma > 0.0:
+            found, answer = both(penalised, lambda: self.answer(x), at_once=network.n_pairs >= MANY_PAIRS)
+        else:
+            found = penalised()
         self.penalised = found.paths
         own, slope = question.own(x)
         value = own + float(costs.integral(found.volume).sum())
         slope = slope + question.integral_slope(x, gamma, found.volume) + question.demand_slope(x, found.path_cost)
         if gamma > 0.0:
-            answer = self.answer(x)
             value -= gamma * float(question.follower_costs(x).integral(answer.volume).sum())
             slope = slope - gamma * question.integral_slope(x, np.inf, answer.volume)
             slope = slope - gamma * question.demand_slope(x, answer.path_cost)
@@ -92,7 +101,7 @@ class Leader:
         own, slope = question.own(x)
         value = own + float(costs.integral(found.volume).sum()) - found.excess
         slope = slope + question.integral_slope(x, 0.0, found.volume)
-        plain = convex_bound(value, slope, x, question)
+        plain = max(convex_bound(value, slope, x, question), network.least_time * (1.0 - 1e-12))
         if budget is None:
             return plain
         spent, rate = budget.spent(x)

@@ -186,6 +186,13 @@ class RoadNetwork:
         return costs[row, self.destination]
 
     @cached_property
+    def least_time(self) -> float:
+        """What all trips take together on empty roads: no assignment takes less, whatever is widened or tolled."""
+        origins, row = np.unique(self.origin, return_inverse=True)
+        times = cheapest_costs(self.tail, self.head, self.free_flow_time, self.through, origins)
+        return float(self.demand @ times[row, self.destination])
+
+    @cached_property
     def streets(self) -> Streets:
         """The links for compiled code."""
         return streets_from(self.tail, self.head, self.through, np.unique(self.origin))

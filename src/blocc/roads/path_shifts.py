@@ -86,16 +86,22 @@ def sweep(of_market, first, links, flow, costs, volume, cost, slope, room, targe
                 moved = flow[path]
                 if stiffness * moved > difference:
                     moved = difference / stiffness
-                # Costs that bend make a Newton step too long: it is shortened while the order of the two turns around.
+                # Costs that bend make a Newton step too long: it is shortened while the order of the two turns around,
+                # and lengthened again where a chord makes too little of it.
+                low, high = 0.0, 0.0
                 for _ in range(40):
                     after = 0.0
                     for i in range(own):
                         after += cost_of(costs, room[i], max(volume[room[i]] - moved, 0.0))
                     for i in range(others):
                         after -= cost_of(costs, room[last - i], volume[room[last - i]] + moved)
-                    if after >= -0.5 * difference:
+                    if after < -0.5 * difference:
+                        high = moved
+                    elif after > 0.5 * difference and high > 0.0:
+                        low = moved
+                    else:
                         break
-                    moved *= difference / (difference - after)
+                    moved = np.sqrt(low * high) if low > 0.0 else moved * difference / (difference - after)
                 if moved > (1.0 - 1e-14) * flow[path]:
                     moved = flow[path]
                 flow[path] -= moved

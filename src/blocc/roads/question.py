@@ -70,7 +70,7 @@ class Question(ABC):
 
     def accuracy(self, gamma: float) -> float:
         """A descent ends when a step gains less than this, relatively; large gammas make assignments' errors large."""
-        return max(1e-10, 1e-12 * gamma) if gamma > 0.0 else 1e-12
+        return max(1e-9, 1e-12 * gamma) if gamma > 0.0 else 1e-12
 
     def own(self, x: Float[NDArray, "n"]) -> tuple[float, Float[NDArray, "n"]]:
         """The part of f that has no flows in it, with its gradient."""

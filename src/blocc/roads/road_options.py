@@ -26,7 +26,7 @@ from blocc.roads.search import Search, Step, search
 class RoadOptions:
     """Options of every search about roads."""
 
-    starts: int = 3  #: how many; the first begins with nothing, the others at random
+    starts: int = 3  #: how many; the first begins with nothing, the next with all that is allowed, others at random
     seed: int = 0  #: of the random ones
     tolerance: float = 1e-6  #: relative to the objective, what decisions around the answer may still gain
     time_limit: float | None = None  #: seconds, after which the best answer so far comes back, assigned exactly

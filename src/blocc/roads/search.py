@@ -24,6 +24,8 @@ from blocc.roads.rounding import round_to_sizes, sizes_below
 
 #: Probes around the answer: how many directions, and how far relative to the range of a decision.
 PROBES, DISTANCES = 20, (1e-2, 1e-3)
+#: What a penalised value may hide for gamma to stop growing, relative to the tolerance.
+HIDDEN = 0.1
 
 
 class Step(NamedTuple):
@@ -97,9 +99,9 @@ def search(
     leader, last = RecordedLeader(question, look, recording=recording), deque([question.present], maxlen=1)
 
     def all_starts() -> None:
-        leader.exact(question.present)  # to leave everything as it is
+        leader.exact(question.present, sloped=False)  # to leave everything as it is
         for start in starts:
-            _from(leader, found, start, budget, is_convex, elapsed)
+            _from(leader, found, start, budget, is_convex, tolerance, elapsed)
 
     def closing() -> None:
         leader.on_step = lambda gamma, x, value: None
@@ -140,19 +142,23 @@ def _from(
     start: Float[NDArray, "n"],
     budget: Budget | None,
     is_convex: bool,
+    tolerance: float,
     elapsed: Callable[[], float],
 ) -> None:
     """One start: gamma upwards. The first gammas lead every start to one place, so only the first start has them."""
     question, before, began = leader.question, leader.evaluations, elapsed()
     x = within(start, question, budget)
     assert leader.best is not None
-    size, least = question.size(leader.best.value) or 1.0, np.inf
+    size, least, bend = question.size(leader.best.value) or 1.0, np.inf, 0.0
     for gamma in question.gammas[2 if found.starts else 0 :] or question.gammas[-1:]:
         value = partial(leader.penalty, gamma=gamma)
-        x = descend(value, x, question, budget, question.accuracy(gamma), size)
+        x, lowest, bend = descend(value, x, question, budget, question.accuracy(gamma), size, bend)
         if gamma == 0.0 and is_convex:
             found.bound, found.bound_at = leader.bound(x, budget), x
-        least = min(least, leader.exact(x).value)
+        exact = leader.exact(x, sloped=False).value
+        least = min(least, exact)
+        if exact - lowest <= HIDDEN * tolerance * size:
+            break  # nearby no value is below the penalised one: larger gammas have nothing to add
     found.starts.append(Start(least, leader.evaluations - before, elapsed() - began))
 
 

@@ -144,7 +144,7 @@ class _Verifier(Claims):
             slope = self.exponent * self.cost * x ** (self.exponent - 1.0)
             slope -= network.free_flow_time[at] * network.b[at] * network.power[at] * filled
             value += float(self.cost @ x**self.exponent)
-        lowest = self._least(value, slope, x)
+        lowest = max(self._least(value, slope, x), self.network.least_time)
         right = design.bound <= lowest + SAME * abs(lowest)
         self.add("bound", design.bound, lowest, right, "by convexity, proven anew")
 

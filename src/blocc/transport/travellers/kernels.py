@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -38,6 +38,24 @@ def in_threads(function: Callable[[int], R], count: int) -> list[R]:
         return [function(i) for i in range(count)]
     shares = list(_pool(os.getpid()).map(lambda own: [function(i) for i in range(own, count, workers)], range(workers)))
     return [shares[i % workers][i // workers] for i in range(count)]
+
+
+@cache
+def _helper(process: int) -> ThreadPoolExecutor:
+    """One more thread, whose work may hand out work to the others."""
+    return ThreadPoolExecutor(1, thread_name_prefix="blocc-helper")
+
+
+def both(first: Callable[[], R], second: Callable[[], R], *, at_once: bool = True) -> tuple[R, R]:
+    """Two independent pieces of work, at once where there is more than one thread; each may use :func:`in_threads`."""
+    if not at_once or thread_count() == 1:
+        return first(), second()
+    other = _helper(os.getpid()).submit(second)
+    try:
+        own = first()
+    finally:
+        wait([other])  # whatever happens, nothing goes on in the background
+    return own, other.result()
 
 
 def cuts(work: Float[NDArray, "items"] | int, parts: int) -> Int[NDArray, "bounds"]:
