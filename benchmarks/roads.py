@@ -11,7 +11,8 @@ cities are generated: 30 % of the links of one of Anaheim's size, 50 links of on
 are kept on disk; the first run after an installation compiles them, and what that takes is told apart.
 
 Assignments are compared with AequilibraE (bi-conjugate Frank-Wolfe) where it is installed (pip install aequilibrae):
-the same network, the same relative gap, judged here by SciPy's cheapest paths at the volumes of each.
+the same network, the same relative gap, judged here by SciPy's cheapest paths at the volumes of each. ``--parts
+halves`` shows why flow is shifted in one thread: in two halves of the pairs at once it takes more sweeps and paths.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from importlib.metadata import version
 import numpy as np
 
 from blocc._lib.threads import thread_count
-from blocc.roads import RoadNetwork, assign, expand_network, read_road_network
+from blocc.roads import RoadNetwork, assign, equilibrium, expand_network, read_road_network
 from blocc.roads.generators import city_roads
+from blocc.roads.link_costs import evaluate
 from blocc.transport.network.paths import cheapest_costs
+from blocc.transport.travellers.kernels import cuts, in_threads
 
 LINKS = [16, 17, 19, 20, 25, 26, 29, 39, 48, 74]
 COSTS = [0.026, 0.040, 0.026, 0.040, 0.025, 0.025, 0.048, 0.034, 0.048, 0.034]
@@ -141,6 +144,60 @@ def assignments(peer_gap: float, most: int) -> None:
         )
 
 
+# --- threads -------------------------------------------------------------------------------------------------------
+class Halves:
+    """Sweeps over two halves of the pairs at once, each with the other's volumes as they were, then a common step."""
+
+    def __init__(self, parts: int) -> None:
+        self.parts, self.one, self.sweeps, self.seconds = parts, equilibrium.sweep, 0, 0.0
+
+    def __call__(self, of_market, first, links, flow, costs, volume, cost, slope, room, target, most):  # type: ignore[no-untyped-def]
+        began, paths = time.perf_counter(), np.diff(of_market)
+        bounds = cuts(np.where(paths > 1, paths, 0).astype(float), self.parts)
+        left = np.inf
+
+        def part(i: int) -> tuple[float, np.ndarray]:
+            own = [figures.copy() for figures in (volume, cost, slope)]
+            pairs = of_market[bounds[i] : bounds[i + 1] + 1]
+            return self.one(pairs, first, links, flow, costs, *own, np.empty_like(room), 0.0, 1), own[0]
+
+        for _ in range(most):
+            self.sweeps += 1
+            if self.parts == 1:
+                left = self.one(of_market, first, links, flow, costs, volume, cost, slope, room, target, 1)
+            else:
+                before = flow.copy()
+                found = in_threads(part, self.parts)
+                left, change = sum(one[0] for one in found), sum(one[1] - volume for one in found)
+                step, downhill = 1.0, abs(float(change @ cost))
+                while step > 0.1 and float(change @ costs.at(np.maximum(volume + step * change, 0.0))) > 0.1 * downhill:
+                    step *= 0.7
+                flow[:] = before + step * (flow - before)
+                volume[:] = np.maximum(volume + step * change, 0.0)
+                evaluate(costs, volume, cost, slope)
+            if left <= target:
+                break
+        self.seconds += time.perf_counter() - began
+        return left
+
+
+def halves() -> None:
+    """What sweeps in parallel would cost and gain."""
+    network = chicago()
+    assign(network, relative_gap=1e-2)
+    plain = equilibrium.sweep
+    for parts in (1, 2):
+        made = Halves(parts)
+        equilibrium.sweep = made
+        found = assign(network, relative_gap=1e-10)
+        equilibrium.sweep = plain
+        print(
+            f"sweeps in {parts} part{'s' if parts > 1 else ''}, {network.name}, to 1e-10: {found.seconds:.2f} s, of it "
+            f"sweeps {made.seconds:.2f} s; {made.sweeps} sweeps, {found.iterations} iterations, {found.n_paths} paths",
+            flush=True,
+        )
+
+
 # --- designs -------------------------------------------------------------------------------------------------------
 def design(network: RoadNetwork, label: str, **options: object) -> None:
     """One line about one design."""
@@ -183,7 +240,7 @@ def city(network: RoadNetwork, count: int, starts: int, time_limit: float) -> No
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="sioux,assign,anaheim", help="sioux, assign, anaheim, chicago")
+    parser.add_argument("--parts", default="sioux,assign,anaheim", help="sioux, assign, halves, anaheim, chicago")
     parser.add_argument("--variant", action="append", default=[], help="another *_net.tntp file of Sioux Falls")
     parser.add_argument("--starts", type=int, default=1)
     parser.add_argument("--time-limit", type=float, default=600.0, help="seconds for each design of a city")
@@ -195,6 +252,7 @@ def main() -> None:
     expand_network(read_road_network("sioux-falls"), candidates=[16], starts=1, time_limit=1.0)
     print(f"kernels compiled or read: {time.perf_counter() - began:.1f} s", flush=True)
     parts: dict[str, Callable[[], None]] = {
+        "halves": halves,
         "sioux": lambda: sioux(given.variant, given.starts),
         "assign": lambda: assignments(given.peer_gap, given.peer_iterations),
         "anaheim": lambda: city(anaheim(), round(0.3 * 914), given.starts, given.time_limit),

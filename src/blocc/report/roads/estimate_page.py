@@ -79,7 +79,8 @@ def fit_figure(estimate: DemandEstimate) -> Figure:
                 "hovertemplate": "link %{customdata}: %{x:.6g} counted, %{y:.6g} modelled<extra></extra>",
             }
         )
-    axes = {"xaxis": {"title": {"text": "counted volume"}}, "yaxis": {"title": {"text": "modelled volume"}}}
+    across = {"title": {"text": "counted volume"}, "exponentformat": "none", "separatethousands": True}
+    axes = {"xaxis": across, "yaxis": {"title": {"text": "modelled volume"}}}
     return make_figure("convergence", data, {**axes, "hovermode": "closest"})
 
 
@@ -87,13 +88,18 @@ def _key_figures(estimate: DemandEstimate) -> list[tuple[str, str, str]]:
     """Each with its title, its value and a detail."""
     before, after = float(estimate.prior.demand.sum()), float(estimate.demand.sum())
     was, now = geh(estimate.fitted_before, estimate.count), estimate.geh
+    changed = "more" if after >= before else "fewer"
     good = [int((values < GOOD_GEH).sum()) for values in (was, now)]
     return [
         ("Objective", number(estimate.objective, 6), "distance from prior and counts"),
         ("Distance from the prior", number(estimate.prior_distance, 5), "part of the objective"),
         ("Distance from the counts", number(estimate.count_distance, 5), "part of the objective"),
         ("Trips before", number(before, 6), "the prior"),
-        ("Trips estimated", number(after, 6), f"{percent(after / before - 1.0, 1)} more" if before else ""),
+        (
+            "Trips estimated",
+            number(after, 6),
+            f"{percent(abs(after / before - 1.0), 1)} {changed}",
+        ),
         ("Largest GEH", number(now.max(), 3), f"before {number(was.max(), 3)}"),
         (f"Counts with GEH below {GOOD_GEH:g}", number(good[1]), f"before {good[0]}, of {len(estimate.count):,}"),
         ("Bound", "none", "none is known for estimates"),
