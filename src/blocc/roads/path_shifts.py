@@ -97,9 +97,12 @@ def sweep(of_market, first, links, flow, costs, volume, cost, slope, room, targe
                         after -= cost_of(costs, room[last - i], volume[room[last - i]] + moved)
                     if after < -0.5 * difference:
                         high = moved
-                    elif after > 0.5 * difference and high > 0.0:
+                    elif after > 0.5 * difference and high > 2.0 * moved:
                         low = moved
                     else:
+                        break
+                    if low > 0.0 and high <= 2.0 * low:
+                        moved = low
                         break
                     moved = np.sqrt(low * high) if low > 0.0 else moved * difference / (difference - after)
                 if moved > (1.0 - 1e-14) * flow[path]:
