@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,20 @@ def test_a_stopped_design_is_certified_and_not_empty(city: DesignModel, iteratio
     # At capacities without any slack another engine is less exact, and gamma magnifies what it leaves over in the gap.
     verification = verify_design(city.network, design)
     assert {check.name for check in verification.failed} <= {"penalty gap"}, str(verification)
+
+
+def test_a_stopped_design_leaves_out_links_for_next_to_nobody(city: DesignModel) -> None:
+    """Capacities so small that they count as closed must not be built: nobody would know their prices."""
+    network = city.network
+    first = np.where(network.origin == network.origin[0], 1e-11, 1.0)
+    design = design_network(
+        replace(network, demand=first * network.demand),
+        starts=1,
+        engine="paths",
+        callback=lambda state: state.iteration >= 60,
+    )
+    assert design.built.any()
+    assert design.lower_level_error < 1e-6
 
 
 def test_a_limit_is_kept_while_an_answer_is_computed(city: DesignModel, monkeypatch: pytest.MonkeyPatch) -> None:
