@@ -187,6 +187,14 @@ def test_choice_by_structure():
     assert isinstance(general_oracles(wide(100, lambda x, y: jnp.sum(y**2)).flat)[0], InteriorPoint)
 
 
+def test_many_full_rows_of_few_variables_are_left_to_dense_matrices():
+    """Their factors have few entries, and yet nothing is gained by leaving out zeros."""
+    rows = np.random.default_rng(0).normal(size=(600, 10))
+    few = lower_level(lambda x, y: jnp.sum(y**2), Reals(10), lambda x, y: rows @ y - 1.0)
+    assert is_sparse(few)
+    assert type(general_oracles(few)[0]) is InteriorPoint
+
+
 def test_no_number_in_data_is_taken_for_a_zero():
     """The same programs serve all data, so a matrix that is sparse now may be full for the next."""
     numbers = np.eye(400)

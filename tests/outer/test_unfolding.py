@@ -73,23 +73,29 @@ def test_rows_become_two_and_prices_add_up() -> None:
     with double_precision():
         told = figures(kinked.flat, result.x, result.y, Multipliers(prices, np.zeros(0)))
     assert float(told.residuals.stationarity) < 1e-6
-    assert verify(kinked, result).ok, str(verify(kinked, result))
+
+
+WEIGHED = made(variation, data={"weight": np.asarray(1.0)}, x_set=Box([0.1, 0.8], [2.0, 2.0]))
 
 
 def test_kinks_of_the_objective_get_heights() -> None:
-    """Values agree at every point; the answer holds y at kinks, where only a subgradient proves it."""
-    kinked = made(variation, data={"weight": np.asarray(1.0)}, x_set=Box([0.1, 0.8], [2.0, 2.0]))
+    """Values agree at every point, for all data, and heights are the smallest that serve."""
     for weight in (1.0, 1.5):
-        target = kinked.with_data({"weight": weight})
+        target = WEIGHED.with_data({"weight": weight})
         found = unfolded(target)
         assert found is not None
         generator = np.random.default_rng(0)
         with double_precision():
-            for _ in range(5):
+            for _ in range(3):
                 x, y = generator.uniform(0.1, 2.0, 2), generator.normal(size=N)
                 raised = found.raised(x, y)
                 assert float(found.problem.flat.lower(x, raised)) == pytest.approx(float(target.flat.lower(x, y)))
                 assert float(np.max(found.problem.flat.inequality(x, raised))) == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.slow
+def test_an_answer_at_kinks_is_proven_by_the_best_subgradient() -> None:
+    target = WEIGHED.with_data({"weight": 1.5})
     result = solve(target, [1.0, 1.0])
     assert result.success, result.message
     assert "rounded" not in result.message

@@ -18,6 +18,8 @@ from blocc.problem import BilevelProblem
 #: Up to this many variables and constraints dense Newton systems are the first choice, up to the second the last.
 DENSE_FIRST = 500
 DENSE_LAST = 2500
+#: Products in one dense Newton step up to which larger followers whose matrices are full are left to it, too.
+DENSE_WORK = 3e7
 #: From this many variables on, a follower without coupled constraints is solved without matrices.
 MATRIX_FREE = 200
 
@@ -54,7 +56,11 @@ def general_oracles(flat: FlatProblem) -> tuple[InnerOracle, ...]:
         return (PrimalDualHybridGradient(), InteriorPoint()) if size <= DENSE_LAST else (PrimalDualHybridGradient(),)
     if size <= DENSE_FIRST:
         return (InteriorPoint(), PrimalDualHybridGradient())
-    if _sparse().is_sparse(flat):
+    is_sparse = _sparse().is_sparse(flat)
+    step = (flat.n_y + flat.n_equality) ** 2 * size
+    if step <= DENSE_WORK and not (is_sparse and _sparse().is_thin(flat)):  # many rows of few variables
+        return (InteriorPoint(), PrimalDualHybridGradient())
+    if is_sparse:
         return (_sparse().SparseInteriorPoint(), PrimalDualHybridGradient())
     return (PrimalDualHybridGradient(), InteriorPoint()) if size <= DENSE_LAST else (PrimalDualHybridGradient(),)
 

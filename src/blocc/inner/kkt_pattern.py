@@ -46,6 +46,13 @@ class SparseKKT:
         """Variables, inequalities and equalities."""
         return self.hessian.shape[0], self.inequality.shape[0], self.equality.shape[0]
 
+    @property
+    def density(self) -> float:
+        """The share of entries of the Hessian and both Jacobians that can differ from zero."""
+        return sum(part.rows.size for part in (self.hessian, self.inequality, self.equality)) / (
+            self.sizes[0] * sum(self.sizes)
+        )
+
     @cached_property
     def mirror(self) -> Int[NDArray, " entries"]:
         """For each entry of the Hessian the number of the one across the diagonal."""

@@ -34,6 +34,8 @@ from blocc.lagrangian import Weights, leader_value, weights
 #: Entries of the factor for each variable and row, and sweeps for all matrices at one point, up to which a follower
 #: counts as sparse.
 _SPARSE_FILL, _SPARSE_SWEEPS = 100, 150
+#: Share of all entries up to which matrices are better held by their entries, whatever their size.
+_THIN = 0.25
 #: Entries for each variable and row, and in all, beyond which the method is refused.
 _MOST_FOR_EACH, _MOST = 200, 1_000_000
 
@@ -85,6 +87,12 @@ def is_sparse(flat: FlatProblem) -> bool:
     return (
         pattern is not None and pattern.sweeps <= _SPARSE_SWEEPS and pattern.fill <= _SPARSE_FILL * sum(pattern.sizes)
     )
+
+
+def is_thin(flat: FlatProblem) -> bool:
+    """Whether most entries of the follower's matrices are zero."""
+    pattern = sparse_pattern(flat)
+    return pattern is not None and pattern.density <= _THIN
 
 
 def sparse_pattern(flat: FlatProblem) -> SparseKKT | None:
