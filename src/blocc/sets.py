@@ -10,6 +10,7 @@ the tests compare them with optax's.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -188,6 +189,10 @@ class Box(ConvexSet):
         return jnp.clip(point, low, high)
 
     def interior_flat(self) -> Float[NDArray, " size"]:
+        return self._middle.copy()
+
+    @cached_property
+    def _middle(self) -> Float[NDArray, " size"]:
         low, high = self.bounds_flat()
         below, above = np.isfinite(low), np.isfinite(high)
         with np.errstate(invalid="ignore"):  # infinite ends are not chosen

@@ -125,10 +125,11 @@ def starting_points(
 
 def _random_start(x_set: ConvexSet, generator: np.random.Generator, index: int) -> Float[NDArray, "n_x"]:
     """A random member of X; where X has no bounds, from one of several scales in turn."""
-    point, middle = x_set.sample_flat(generator), x_set.interior_flat()
+    point = x_set.sample_flat(generator)
     low, high = x_set.bounds_flat()
     open_ended = ~(np.isfinite(low) & np.isfinite(high))
     if not open_ended.any():
         return point
+    middle = x_set.interior_flat()
     scale = np.where(open_ended, _SCALES[index % len(_SCALES)], 1.0)
     return np.asarray(x_set.project_flat(jnp.asarray(middle + scale * (point - middle))))

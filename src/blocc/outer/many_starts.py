@@ -24,8 +24,8 @@ from blocc.outer.tolerances import Endpoint, Tolerances
 from blocc.penalty import Evaluation, cold_pair, evaluate, evaluation_shapes, no_leader
 
 _ROUNDS = 30
-#: Evaluations of every start before the first look at the clock.
-_PACE = 64
+#: Evaluations of every start before the first look at the clock, and seconds to the next one.
+_PACE, _LOOK = 16, 0.5
 
 
 class BatchOutcome(NamedTuple):
@@ -134,7 +134,7 @@ def minimise(
 def _descend(
     flat: FlatProblem, oracle: InnerOracle, tolerances: Tolerances, monitor: Monitor, now: _Progress
 ) -> tuple[_Lane, StopReason | None]:
-    """All unfinished starts at their gamma, with a look at the clock about every second."""
+    """All unfinished starts at their gamma, with a look at the clock about twice a second."""
     wanted = np.where(
         now.final, tolerances.tolerance, np.maximum(tolerances.tolerance, 0.01 / np.maximum(now.gamma, 1.0))
     )
@@ -156,7 +156,7 @@ def _descend(
             return lanes, stop.reason
         fresh = np.zeros_like(fresh)
         took = time.perf_counter() - begun
-        pace = 2 * pace if took < 0.25 else max(1, pace // 2) if took > 1.0 else pace
+        pace = max(1, min(4 * pace, int(pace * _LOOK / took)))
 
 
 def _spent(now: _Progress, moved: _Lane) -> Int[NDArray, " starts"]:
