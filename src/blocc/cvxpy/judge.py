@@ -30,8 +30,8 @@ _NEAR = (1e-5, 1e-7)
 EXACT = 1e-5
 #: Distances of probes, relative to the size of x.
 DISTANCES = (1e-2, 1e-3, 1e-4)
-#: Directions that are probed at most.
-MOST_DIRECTIONS = 24
+#: Directions that are probed at most; the same where followers have more than so many columns.
+MOST_DIRECTIONS, FEW_DIRECTIONS, LARGE = 24, 8, 5000
 #: Residuals of an answer to the last digit.
 _SHARP = 1e-9
 _TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10, "max_iter": 200}
@@ -216,25 +216,25 @@ def _prices_of(constraint: cp.Constraint) -> tuple[Any, ...]:
     return tuple(None if value is None else np.array(value) for value in values)
 
 
-def _raw(problem: cp.Problem) -> tuple[Any, ConeAnswer]:
-    """Clarabel's answer as CVXPY calls it, and the same to the last digit with residuals from the same numbers.
+def _raw(problem: cp.Problem) -> tuple[Any, ConeAnswer, tuple[Any, Any]]:
+    """Clarabel's answer as CVXPY calls it, the same to the last digit, and CVXPY's way back to the user's variables.
 
     A value within 1e-10 of the best leaves answers off by as much as 1e-5. Where the conditions of an optimum are
     regular, Newton's method meets them to rounding; residuals tell whether it did.
     """
-    data, chain, _ = problem.get_problem_data(cp.CLARABEL, solver_opts=_TIGHT)
+    data, chain, inverse = problem.get_problem_data(cp.CLARABEL, solver_opts=_TIGHT)
     raw = chain.solve_via_data(problem, data, solver_opts=_TIGHT)
     numbers, cones = _numbers(data), _sizes(data["dims"])
     if str(raw.status) not in ("Solved", "AlmostSolved"):
-        return raw, without_answer(numbers, Outcome.FAILED)
+        return raw, without_answer(numbers, Outcome.FAILED), (chain, inverse)
     found = measured(numbers, cones, Outcome.SOLVED, np.asarray(raw.x), np.asarray(raw.z))
-    return raw, sharpened(numbers, cones, found)
+    return raw, sharpened(numbers, cones, found), (chain, inverse)
 
 
 def _sharply_solved(problem: cp.Problem) -> bool:
     """Solve, with the answer to the last digit; False where that cannot be had."""
     try:
-        raw, found = _raw(problem)
+        raw, found, way_back = _raw(problem)
     except cp.error.SolverError:
         return False
     if (
@@ -243,8 +243,7 @@ def _sharply_solved(problem: cp.Problem) -> bool:
     ):
         return False
     told = Told(found.z, found.prices, "Solved", found.value, raw.solve_time, raw.iterations)
-    _, chain, inverse = problem.get_problem_data(cp.CLARABEL, solver_opts=_TIGHT)
-    problem.unpack_results(told, chain, inverse)
+    problem.unpack_results(told, *way_back)
     return bool(problem.status == cp.OPTIMAL)
 
 
@@ -284,8 +283,12 @@ def probe(
     seed: int,
     most: int = MOST_DIRECTIONS,
     downhill: Vector | None = None,
+    enough: float = np.inf,
 ) -> Around:
-    """Values at points of X around x, in all directions of few variables, in random ones of many, and downhill."""
+    """Values at points of X around x, in all directions of few variables, in random ones of many, and downhill.
+
+    :param enough: an improvement that ends the search for others
+    """
     generator = np.random.default_rng(seed)
     n = len(x)
     few = 2 * n <= most
@@ -308,4 +311,6 @@ def probe(
                 steepest = max(steepest, gained / length)
             if gained > improvement:
                 best, improvement = point, gained
+                if improvement > enough:
+                    return Around(best, improvement, steepest)
     return Around(best, improvement, steepest)

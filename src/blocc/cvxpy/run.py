@@ -12,7 +12,7 @@ from blocc._lib.threads import single_blas_thread
 from blocc.cvxpy.conclude import assemble
 from blocc.cvxpy.descents import Descents
 from blocc.cvxpy.evaluator import Units
-from blocc.cvxpy.judge import Around, Exact, Judge, is_exact, probe
+from blocc.cvxpy.judge import FEW_DIRECTIONS, LARGE, MOST_DIRECTIONS, Around, Exact, Judge, is_exact, probe
 from blocc.cvxpy.model import Vector
 from blocc.cvxpy.recorded import ConicMonitor, RecordedConicEvaluator
 from blocc.cvxpy.run_options import RunOptions
@@ -134,9 +134,11 @@ class ConicRun:
             if runs_away(self.evaluator, last.evaluation):
                 message = "The leader's objective falls without limit: x leaves the start a millionfold."
                 return self._conclude(last, here, spread, None, Status.UNBOUNDED, message)
-            around = self._probe(x, here, spread, -np.asarray(last.evaluation.gradient))
-            allowed = 0.1 * self.options.tolerance * self._scale(here)
-            if around.best is None or around.improvement <= allowed or turn == _ROUNDS - 1:
+            final = turn == _ROUNDS - 1
+            allowed = (1.0 if turn else 0.1) * self.options.tolerance * self._scale(here)  # once more for a tenth
+            enough = np.inf if final else 10.0 * allowed
+            around = self._probe(x, here, spread, -np.asarray(last.evaluation.gradient), enough)
+            if around.best is None or around.improvement <= allowed or final:
                 return self._conclude(last, here, spread, around, *self._status(last, here, spread, around, allowed))
             x = around.best
         raise AssertionError
@@ -170,7 +172,7 @@ class ConicRun:
             return best[1].upper
         return np.inf if here.violation > 1e-6 else here.upper
 
-    def _probe(self, x: Vector, here: Exact, spread: float | None, downhill: Vector) -> Around:
+    def _probe(self, x: Vector, here: Exact, spread: float | None, downhill: Vector, enough: float) -> Around:
         optimistic = spread is not None and spread > 1e-4 * self._scale(here)
 
         def value_at(point: Vector) -> float:
@@ -178,7 +180,8 @@ class ConicRun:
             return self._value(point, optimistic)
 
         value = self._value(x, optimistic) if optimistic else here.upper
-        return probe(value_at, self.evaluator.project, x, value, self.options.seed, downhill=downhill)
+        most = MOST_DIRECTIONS if self.model.n_y <= LARGE else FEW_DIRECTIONS
+        return probe(value_at, self.evaluator.project, x, value, self.options.seed, most, downhill, enough)
 
     def _status(
         self, end: Endpoint, here: Exact, spread: float | None, around: Around, allowed: float
