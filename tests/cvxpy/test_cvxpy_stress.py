@@ -54,7 +54,7 @@ def value_at(one: Drawn, point: np.ndarray) -> float:
     try:
         one.follower.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
     except cp.error.SolverError:  # more digits than can be had
-        one.follower.solve(solver=cp.CLARABEL)
+        one.follower.solve(solver=cp.HIGHS if one.follower.is_qp() else cp.SCS)
     if one.follower.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
         return np.inf
     if any(float(np.max(rule.violation())) > 1e-6 for rule in one.rules):
@@ -95,7 +95,11 @@ def faults(seed: int, samples: int) -> tuple[Result, list[str]]:
     return result, found
 
 
-@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(k, marks=pytest.mark.slow) for k in range(6, 100))])
+#: Those of every day: one of each kind and sense, and one on which the judge's solver gives up.
+_DAILY = (0, 1, 2, 3, 7, 11, 40)
+
+
+@pytest.mark.parametrize("seed", [k if k in _DAILY else pytest.param(k, marks=pytest.mark.slow) for k in range(100)])
 def test_what_is_called_converged_is_a_local_optimum(seed: int) -> None:
     result, found = faults(seed, samples=15)
     assert not found, (found, result)

@@ -203,7 +203,7 @@ def test_answers_that_jump_and_ties_are_settled_for_the_leader_and_the_spread_to
     result = BilevelProblem(cp.Minimize(leader), follower, x).solve(0.5, progress=False)
     assert result.success, result
     np.testing.assert_allclose(result.upper_value, -1.0 if sense == "best" else 0.0, atol=1e-4)
-    if abs(float(result.x["x"])) < 1e-6:
+    if abs(float(result.x["x"])) < 1e-9:  # further away there is no tie
         assert result.settings["spread"] > 0.9
         assert "other answers as good" in result.message
 

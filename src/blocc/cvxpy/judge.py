@@ -69,7 +69,7 @@ class Judge:
         self.optimistic: cp.Problem | None = None
         self.pessimistic: cp.Problem | None = None
         if not self.has_prices and model.plain is None:
-            objective = model.objective
+            objective = model.joint  # the rest is a number at every x
             self.optimistic = cp.Problem(cp.Minimize(objective), best + self.leader_rules)
             if objective.is_concave() and cp.Maximize(objective).is_dcp(dpp=True):
                 self.pessimistic = cp.Problem(cp.Maximize(objective), best)
@@ -255,15 +255,14 @@ def _solved(problem: cp.Problem) -> bool:
 
 
 def _solved_noisily(problem: cp.Problem) -> bool:
-    try:
-        problem.solve(solver=cp.CLARABEL, **_TIGHT)
-    except cp.error.SolverError:
-        return False
-    if problem.status == cp.OPTIMAL:
-        return True
-    if problem.status not in cp.settings.SOLUTION_PRESENT:
-        return False
-    problem.solve(solver=cp.CLARABEL)  # the accuracy asked for cannot be had
+    settings: tuple[dict[str, Any], ...] = (_TIGHT, {})  # the accuracy asked for cannot always be had
+    for one in settings:
+        try:
+            problem.solve(solver=cp.CLARABEL, **one)
+        except cp.error.SolverError:
+            return False
+        if problem.status == cp.OPTIMAL or problem.status not in cp.settings.SOLUTION_PRESENT:
+            break
     return bool(problem.status == cp.OPTIMAL)
 
 

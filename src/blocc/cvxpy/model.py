@@ -92,6 +92,7 @@ class Model:
             self.plain = PlainObjective(objective, parameters, self._seen())
             objective = cp.Constant(0.0)
         self.objective, parts = objective, split(objective)
+        self.joint = parts.joint  #: the terms with variables of the followers
         check_leader(parts.joint, "objective")
         self.own, self.is_affine = OwnTerms(parts.alone, parameters), bool(parts.joint.is_affine())
         self.soft = _softened(coupled)

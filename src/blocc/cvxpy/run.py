@@ -161,6 +161,8 @@ class ConicRun:
         spread = None if worst is None else max(worst[0] - value, 0.0)
         if here.upper - value > noise:  # the solver's own answer is one of them
             spread = max(spread or 0.0, here.upper - value)
+        if here.violation > 1e-6 >= answer.violation:
+            spread = np.inf
         chosen = answer._replace(lower=here.lower) if here.upper - value > noise or here.violation > 1e-6 else here
         return chosen, spread
 
@@ -204,9 +206,9 @@ class ConicRun:
         message = "No point around x is better, and y is the follower's answer."
         if spread is not None and spread > 1e-3 * self._scale(here):
             what = "prices or answers" if self.judge.has_prices else "answers"
-            message += (
-                f" The follower has other {what} as good, at which the leader's value is up to {spread:.3g} worse."
-            )
+            worse = f"the leader's value is up to {spread:.3g} worse"
+            worse = worse if np.isfinite(spread) else "the leader's constraints do not hold"
+            message += f" The follower has other {what} as good, at which {worse}."
         return Status.CONVERGED, message
 
     # --- results ------------------------------------------------------------------------------------------------
