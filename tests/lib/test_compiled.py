@@ -72,3 +72,15 @@ def test_other_work_is_done_while_xla_compiles() -> None:
     assert compile_seconds() > before
     with double_precision():
         np.testing.assert_array_equal(program(np.ones(3)), np.full(3, 2.0))
+
+
+def test_what_is_done_meanwhile_is_done_on_the_callers_device() -> None:
+    """Contexts of JAX belong to a thread; the device that the caller has chosen must not be lost."""
+    seen: list[object] = []
+    over = threading.Event()
+    program = Program(lambda x: x + 2.0)
+    device = jax.devices("cpu")[-1]
+    with jax.default_device(device):
+        program.prepare(np.ones(2), meanwhile=(lambda: seen.append(jax.config.jax_default_device), over.set))
+    assert over.wait(30.0)
+    assert seen == [device]

@@ -52,7 +52,8 @@ def _compiled(
     """Compiled with those of the options above that fit and that XLA knows; it names the ones that it does not."""
     lowered, wanted = traced.lower(), {}
     if meanwhile:  # until here Python was busy, now XLA is; at its end the program waits for both
-        threading.Thread(target=_do, args=(meanwhile,), name="blocc-meanwhile").start()
+        device = jax.config.jax_default_device  # that of this thread, which another does not inherit
+        threading.Thread(target=_do, args=(meanwhile, device), name="blocc-meanwhile").start()
     if jax.default_backend() == "cpu":
         quickly = _largest_array(traced.jaxpr) <= _SMALL if quickly is None else quickly
         wanted = {**_OPTIONS, **(_FOR_SMALL if quickly else {})}
@@ -67,10 +68,10 @@ def _compiled(
             _unknown.update(refused)
 
 
-def _do(work: Sequence[Callable[[], Any]]) -> None:
+def _do(work: Sequence[Callable[[], Any]], device: jax.Device | str | None) -> None:
     """Do what can be done early; whoever needs it will do what has failed, and see why."""
     for each in work:
-        with suppress(Exception), double_precision(), np.errstate(all="ignore"):
+        with suppress(Exception), jax.default_device(device), double_precision(), np.errstate(all="ignore"):
             each()
 
 
