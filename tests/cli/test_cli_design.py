@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from blocc.cli import commands as cli
 from blocc.cli import design as cli_design
+from blocc.report.storage import StorageError
 from blocc.report.transport.design_tables import read_design_json
 from blocc.transport import Design, DesignModel, DesignOptions, design_network, read_network, write_network
 from browser import needs_browser, visit
@@ -80,6 +83,27 @@ def test_writes_the_design(folder: tuple[Result, Path]) -> None:
     assert {f"written: {target / name}" for name in made} <= set(outcome.output.splitlines())
     for words in ("converged", "1.7615", "links built  2 of 6"):
         assert words in outcome.output
+
+
+def test_a_signal_while_files_are_written_costs_neither_answer_nor_files(
+    tmp_path: Path, quick: list[Design], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    if before is not signal.SIG_DFL:
+        pytest.skip("this process has a handler of its own for SIGTERM")
+
+    def write(design: Design, target: Path) -> list[Path]:
+        os.kill(os.getpid(), signal.SIGTERM)  # would end the process
+        (target / "design.json").write_text("whole", encoding="utf-8")
+        raise StorageError("no space left")
+
+    monkeypatch.setattr(cli_design, "write_design", write)
+    run = blocc("design", "three", "--starts", 1, "--out", tmp_path)
+    assert (tmp_path / "design.json").read_text() == "whole"
+    assert "utility" in run.stdout  # printed before anything is written
+    assert run.exit_code == 2
+    assert "no space left" in run.stderr
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_files_agree(folder: tuple[Result, Path]) -> None:

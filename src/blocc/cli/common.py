@@ -6,8 +6,9 @@ import functools
 import inspect
 import json
 import re
+import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -19,6 +20,7 @@ from typer.models import ArgumentInfo
 
 from blocc._lib.files import plain
 from blocc.errors import BloccError, InputError
+from blocc.outer.monitor import StopRequest, interruptible
 from blocc.report.figure import new_figure
 from blocc.result import Status
 
@@ -135,7 +137,8 @@ def present(
 ) -> None:
     """Print an answer: the document as JSON, or the text with its first line green or red, and the files written.
 
-    Lines that begin with one of ``ALARMS`` are red too.
+    Lines that begin with one of ``ALARMS`` are red too. ``written`` may write its files while it is gone through: what
+    was computed is on the screen by then.
     """
     if as_json:
         print_json(document())
@@ -145,8 +148,21 @@ def present(
         console.print(first, style="bold green" if success else "bold red", markup=False)
         for line in rest.splitlines():
             console.print(line, style="bold red" if line.lstrip().startswith(ALARMS) else None, markup=False)
-        for path in written:
+    sys.stdout.flush()
+    for path in written:
+        if not (as_json or quiet):
             print(f"written: {path}")
+
+
+def writing(write: Callable[[], list[Path]]) -> Iterator[Path]:
+    """The files of an answer, written when the first of them is asked for.
+
+    Pages and pictures take seconds. One signal in that time is not heeded, so that whoever has stopped a search twice
+    still has its answer on the disk; a second one interrupts as usual.
+    """
+    with interruptible(StopRequest(), signal.SIGTERM):
+        written = write()
+    yield from written
 
 
 @dataclass(frozen=True)
@@ -160,15 +176,15 @@ class OutputArguments:
     def conclude(
         self, answer: Any, document: Callable[[Any], Any], write: Callable[[Any, Path], list[Path]]
     ) -> NoReturn:
-        """Write and print an answer, and end with the exit code of its status."""
-        written = [] if self.out is None else write(answer, self.out)
+        """Print and write an answer, and end with the exit code of its status."""
+        out = self.out
         present(
             functools.partial(document, answer),
             repr(answer),
             answer.success,
             as_json=self.as_json,
             quiet=self.quiet,
-            written=written,
+            written=() if out is None else writing(lambda: write(answer, out)),
         )
         raise typer.Exit(EXIT_CODES[answer.status])
 

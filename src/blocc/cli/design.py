@@ -10,7 +10,17 @@ from typing import Annotated, Any
 
 import typer
 
-from blocc.cli.common import EXIT_CODES, Checkpoint, Quiet, Resume, check_folder, parse_number, parse_numbers, present
+from blocc.cli.common import (
+    EXIT_CODES,
+    Checkpoint,
+    Quiet,
+    Resume,
+    check_folder,
+    parse_number,
+    parse_numbers,
+    present,
+    writing,
+)
 from blocc.cli.network import NetworkSource
 from blocc.cli.scenarios import Scenarios, run_scenarios
 from blocc.errors import OptionError
@@ -87,7 +97,7 @@ def design_command(
         report = None if quiet else line if computing.name == "serial" else _tell_start
         files: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
         design = design_network(network, report=report, executor=computing, **files, **options)
-    written = [] if out is None else write_design(design, out)
+    written = () if out is None else writing(lambda: write_design(design, out))
     document = partial(design_document, design)
     present(document, repr(design), design.success, as_json=as_json, quiet=quiet, written=written)
     raise typer.Exit(EXIT_CODES[design.status])

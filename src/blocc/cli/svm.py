@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import typer
 
-from blocc.cli.common import EXIT_CODES, Quiet, check_folder, check_options, flag, parse_number, present
+from blocc.cli.common import EXIT_CODES, Quiet, check_folder, check_options, flag, parse_number, present, writing
 from blocc.errors import InputError
 from blocc.report.progress import ProgressLine
 from blocc.report.svm.svm_parts import SplitData
@@ -135,7 +135,8 @@ def svm_command(samples: SampleOptions, model: ModelOptions, output: OutputOptio
     fitted, parts, document = fits[0]
     if rows:
         document["splits"] = splits_summary(rows)
-    written = [] if output.out is None else write_fit(output.out, fitted, parts, document, rows)
+    out = output.out
+    written = () if out is None else writing(lambda: write_fit(out, fitted, parts, document, rows))
     text, success = splits_text(document) if rows else fit_text(document), {*statuses} == {Status.CONVERGED}
     present(lambda: document, text, success, as_json=output.as_json, quiet=output.quiet, written=written)
     raise typer.Exit(max(EXIT_CODES[status] for status in statuses))
