@@ -20,8 +20,7 @@ import numpy as np
 
 from blocc import Result, solve
 from blocc.problems.textbook import KnownProblem, known_problems
-
-TOLERANCE = 1e-4
+from blocc.problems.textbook.entry import TOLERANCE
 
 
 def error_of(known: KnownProblem, result: Result) -> float:
@@ -34,12 +33,12 @@ def error_of(known: KnownProblem, result: Result) -> float:
 
 def is_solved(known: KnownProblem, result: Result) -> bool:
     """Whether a run has reached the known value, with a certificate."""
-    return result.success and error_of(known, result) <= TOLERANCE
+    return result.success and error_of(known, result) <= known.tolerance
 
 
 def claims_elsewhere(known: KnownProblem, result: Result) -> bool:
     """Whether a run claims success at another value."""
-    return result.success and not error_of(known, result) <= TOLERANCE
+    return result.success and not error_of(known, result) <= known.tolerance
 
 
 class Listed(NamedTuple):
@@ -133,6 +132,7 @@ def main(words: Sequence[str] | None = None) -> int:
     print(
         f"{solved} of {total} listed starts of {len(chosen)} problems reach the known value to {TOLERANCE:g} with a "
         f"certificate; {sum(found.false_claims for found in all_listed)} claim success elsewhere"
+        + "".join(f"; {known.name} counts to {known.tolerance:g}" for known in chosen if known.tolerance != TOLERANCE)
     )
     if all_drawn:
         few = sum(drawn.runs < given.starts for drawn in all_drawn)

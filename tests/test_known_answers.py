@@ -52,9 +52,7 @@ def test_reaches_the_known_value(name: str) -> None:
     error = result.upper_value - known.upper_value
     if "local" in known.tags:  # a better value than a local minimum is welcome
         error = max(error, 0.0)
-    # Where f falls ever more steeply towards its answer, 1e-7 in x is 1e-3 in f.
-    allowed = 1e-3 if name == "tangent_discs" else 1e-4
-    assert abs(error) <= allowed * (1.0 + abs(known.upper_value))
+    assert abs(error) <= known.tolerance * (1.0 + abs(known.upper_value))
     assert result.certificate.feasibility <= 1e-5
 
 

@@ -45,6 +45,7 @@ class Probed(NamedTuple):
     steepest: float  #: largest gain per distance among all probes, in the user's units; 0 where nothing gains
     flat: tuple[int, ...]  #: coordinates of x along which neither the value nor the follower's answer changes
     asked: int
+    unanswered: tuple[np.ndarray, ...] = ()  #: the farthest points of directions in which no probe had an answer
 
 
 def directions(
@@ -90,10 +91,12 @@ def probe(ask: Ask, project: Callable[[np.ndarray], np.ndarray], here: Value, pr
     better: Value | None = None
     best_gain, steepest, count = 0.0, 0.0, 0
     still: dict[int, bool] = {}  # by coordinate
+    unanswered: list[np.ndarray] = []
     usual = directions(here.x.size, sizes, downhill, generator, most)
     for direction in [sizes * way for way in ways] if ways else usual:
         along = np.flatnonzero(direction)
         axis = int(along[0]) if len(along) == 1 else -1
+        without, answered = [], False
         for distance in distances:
             point = project(here.x + distance * direction)
             moved = float(np.max(np.abs(point - here.x) / sizes, initial=0.0))
@@ -101,6 +104,9 @@ def probe(ask: Ask, project: Callable[[np.ndarray], np.ndarray], here: Value, pr
                 continue
             found = ask(point)
             count += 1
+            if found is None and moved >= FINE[-1]:  # nearer points are not told from x
+                without.append(point)
+            answered = answered or found is not None
             if found is None or found.violation > max(allowed_violation, here.violation):
                 still[axis] = False
                 continue
@@ -113,8 +119,9 @@ def probe(ask: Ask, project: Callable[[np.ndarray], np.ndarray], here: Value, pr
                 if distance == distances[0] and not _same_valley(ask, here, point, floor):
                     continue
                 better, best_gain = found, gain
+        unanswered += [] if answered else without[:1]
     flat = tuple(sorted(index for index, kept in still.items() if kept and index >= 0))
-    return Probed(better, best_gain, steepest, flat, count)
+    return Probed(better, best_gain, steepest, flat, count, tuple(unanswered))
 
 
 def _same_valley(ask: Ask, here: Value, point: np.ndarray, floor: float) -> bool:

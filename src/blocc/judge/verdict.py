@@ -60,6 +60,7 @@ class Verdict(NamedTuple):
     first_order: bool | None  #: x is stationary by the derivative of phi; None where that says nothing
     unbounded: bool
     scale: float  #: what f changes by when x moves by its sizes
+    unseen: bool = False  #: without a derivative, and the follower, though feasible, did not answer in some direction
 
     @property
     def unit(self) -> float:
@@ -75,7 +76,7 @@ class Verdict(NamedTuple):
     def holds(self) -> bool:
         """Whether nothing speaks against the answer."""
         at_rest = self.first_order is not False and self.probed.better is None and not self.unbounded
-        return self.below and self.admissible and at_rest
+        return self.below and self.admissible and at_rest and not self.unseen
 
     def objection(self) -> str:
         """What speaks against the answer, in words."""
@@ -95,6 +96,8 @@ class Verdict(NamedTuple):
             return f"f(x, y(x)) is lower by {self.probed.gain:.3g} right next to x"
         if self.first_order is False and self.slope is not None:
             return f"the derivative of f(x, y(x)) is {self.slope.stationarity:.1e} of its terms"
+        if self.unseen:
+            return "the follower's answers around x, which alone can tell, could not be found accurately"
         return ""
 
 
@@ -219,6 +222,9 @@ class Judge:
             probed = probe(self.ask, self.project, here, plan)
             if first_order is None and judged is not None and probed.better is None:
                 probed = self._probe_along_kinks(here, plan, probed)
+        # Where phi has no derivative probes alone can tell, and silence is no evidence.
+        blind = first_order is None and judged is not None and probed.better is None
+        unseen = blind and any(self._outward(point, _FEASIBLE) is None for point in probed.unanswered)
         unbounded = False
         moved = None if start is None else x - start
         suspicious = first_order is False or probed.better is not None
@@ -230,7 +236,7 @@ class Judge:
                 continue
             floor = max(self.tolerance * scale, 1e-9 * abs(here.upper) * 1e-6)
             unbounded = falls_for_ever(self.ask, self.project, here, ray, sizes, floor)
-        return Verdict(here, judged, slope, probed, below, admissible, first_order, unbounded, scale)
+        return Verdict(here, judged, slope, probed, below, admissible, first_order, unbounded, scale, unseen)
 
     def _probe_along_kinks(self, here: Value, plan: Probing, probed: Probed) -> Probed:
         """Probes along a kink or a boundary, for an x where phi has no derivative; what was known where none gains."""
@@ -244,7 +250,7 @@ class Judge:
             clear = plan._replace(ways=ways, distances=FINE, tolerance=10.0 * plan.tolerance)
             found = probe(self.ask, self.project, here, clear) if ways else probed
             if found.better is not None:
-                return found._replace(flat=(), asked=probed.asked + found.asked)
+                return found._replace(flat=(), asked=probed.asked + found.asked, unanswered=probed.unanswered)
         return probed
 
     def _sides(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -256,14 +262,14 @@ class Judge:
         rows = self.values(value.x, value.y)[1]
         return gradient, jacobian[rows >= -1e-6 * (1.0 + np.abs(jacobian) @ np.abs(x))]
 
-    def _outward(self, x: np.ndarray) -> np.ndarray | None:
-        """The direction in which the follower's violation grows, where it has no feasible point."""
+    def _outward(self, x: np.ndarray, least: float = 0.0) -> np.ndarray | None:
+        """The direction in which the follower's violation grows, where that is more than ``least``."""
         if self.flat.n_inequality + self.flat.n_equality == 0:
             return None
         solve = self.flat.program(violation, general_oracles(self.flat)[0])
         middle = self.flat.y_set.interior_flat()
         found = solve(np.asarray(x), np.asarray(1e-9), middle, np.asarray(False))
-        return np.asarray(found.gradient) if found.solved and found.value > 0.0 else None
+        return np.asarray(found.gradient) if found.solved and found.value > least else None
 
     def _kink(self, here: Value, slope: Slope) -> bool:
         """Whether f does not fall as the derivative at x says: then x is at a kink, and the derivative says nothing.

@@ -12,6 +12,9 @@ from blocc._lib.arrays import AnyArray, Array, Float, PyTree
 from blocc.problem import BilevelProblem
 from blocc.sets import ConvexSet
 
+#: Relative error of an upper value, against 1 + its size, that a solver is expected to stay within.
+TOLERANCE = 1e-4
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KnownProblem:
@@ -37,6 +40,8 @@ class KnownProblem:
     tags: frozenset[str]
     #: What is special about the problem: why it is hard, or where this answer differs from the published one.
     note: str = ""
+    #: :data:`TOLERANCE`, or more where its functions leave no other choice, and ``note`` says why.
+    tolerance: float = TOLERANCE
 
 
 def known(
@@ -48,6 +53,7 @@ def known(
     starts: Sequence[PyTree],
     tags: str,
     note: str = "",
+    tolerance: float = TOLERANCE,
     **functions: Any,
 ) -> KnownProblem:
     """An entry from plain numbers and lists.
@@ -67,6 +73,7 @@ def known(
         starts=tuple(map(_as_arrays, starts)),
         tags=frozenset((origin, *tags.split())),
         note=note,
+        tolerance=tolerance,
     )
 
 
