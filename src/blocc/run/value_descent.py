@@ -9,10 +9,12 @@ barrier for points that have no answer or violate the leader's constraints).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import scipy
 
+from blocc.judge.lower_level import TOUCHED
 from blocc.judge.probe import Ask, Value
 
 #: Polling asks for two values for each variable and mesh size: beyond this many variables it no longer pays.
@@ -24,11 +26,13 @@ _MOST = 150  #: values for each variable that polling may ask for
 
 #: f, its derivative and the Jacobian of G(x, y(x)) at x; None where they cannot be had.
 Differentiate = Callable[[np.ndarray], tuple[Value, np.ndarray, np.ndarray] | None]
+#: The inequalities and equalities of X beyond its bounds at x, each with its Jacobian.
+Rows = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
 
 
 def refine(
     differentiate: Differentiate,
-    rows: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]],
+    rows: Rows,
     constraint: Callable[[Value], np.ndarray],
     bounds: tuple[np.ndarray, np.ndarray],
     first: Value,
@@ -37,10 +41,11 @@ def refine(
 ) -> Value:
     """A few steps of SLSQP on the derivative of f(x, y(x)), from a point close to stationary; the best point met.
 
-    ``rows(x)`` are the inequalities and equalities of X beyond its bounds, with their Jacobians; ``constraint`` is G.
+    ``constraint`` is G. Where that becomes active at a kink of y(x) there is no derivative on it: steps along it, from
+    where x is, remain.
     """
     low, high = bounds
-    best, seen = first, {}
+    seen: dict[bytes, tuple[Value, np.ndarray, np.ndarray]] = {}
 
     def at(z: np.ndarray) -> tuple[Value, np.ndarray, np.ndarray]:
         x = np.clip(first.x + sizes * z, low, high)
@@ -56,34 +61,51 @@ def refine(
         found, slope, _ = at(z)
         return (found.upper - first.upper) / scale, slope * sizes / scale
 
+    start, leader = np.zeros(first.x.size), constraint(first)
+    try:
+        touched = leader >= -TOUCHED * np.maximum(1.0, np.abs(at(start)[2]) @ sizes)
+    except _Unusable:
+        return first
+    for held in [np.zeros(len(leader), bool), touched][: 1 + int(touched.any())]:
+        try:
+            ended = scipy.optimize.minimize(
+                value_and_gradient,
+                start,
+                jac=True,
+                method="SLSQP",
+                bounds=list(zip((low - first.x) / sizes, (high - first.x) / sizes, strict=True)),
+                constraints=_within(at, rows, constraint, sizes, held),
+                options={"maxiter": 20, "ftol": 1e-16},
+            )
+            return at(ended.x)[0]
+        except (_Unusable, ValueError):
+            continue
+    candidates = [found[0] for found in seen.values() if found[0].violation <= first.violation]
+    return min(candidates, key=lambda value: value.upper, default=first)
+
+
+def _within(
+    at: Callable[[np.ndarray], tuple[Value, np.ndarray, np.ndarray]],
+    rows: Rows,
+    constraint: Callable[[Value], np.ndarray],
+    sizes: np.ndarray,
+    held: np.ndarray,
+) -> list[dict[str, Any]]:
+    """What SLSQP keeps to: the rows of X, those of G, and of those that are ``held`` the tangents at the start."""
+    first, _, jacobian = at(np.zeros(sizes.size))
+    tangents, here = jacobian[held] * sizes, rows(first.x)
     inequality = {
         "type": "ineq",
-        "fun": lambda z: -np.concatenate([constraint(at(z)[0]), rows(at(z)[0].x)[0]]),
-        "jac": lambda z: -np.concatenate([at(z)[2], rows(at(z)[0].x)[1]]) * sizes,
+        "fun": lambda z: -np.concatenate([constraint(at(z)[0])[~held], rows(at(z)[0].x)[0]]),
+        "jac": lambda z: -np.concatenate([at(z)[2][~held], rows(at(z)[0].x)[1]]) * sizes,
     }
     equality = {
         "type": "eq",
-        "fun": lambda z: rows(at(z)[0].x)[2],
-        "jac": lambda z: rows(at(z)[0].x)[3] * sizes,
+        "fun": lambda z: np.concatenate([tangents @ z, rows(at(z)[0].x)[2]]),
+        "jac": lambda z: np.concatenate([tangents, rows(at(z)[0].x)[3] * sizes]),
     }
-    try:
-        here = rows(first.x)
-        used = [inequality] if len(constraint(first)) + len(here[0]) else []
-        used += [equality] if len(here[2]) else []
-        ended = scipy.optimize.minimize(
-            value_and_gradient,
-            np.zeros(first.x.size),
-            jac=True,
-            method="SLSQP",
-            bounds=list(zip((low - first.x) / sizes, (high - first.x) / sizes, strict=True)),
-            constraints=used,
-            options={"maxiter": 20, "ftol": 1e-16},
-        )
-        best = at(ended.x)[0]
-    except (_Unusable, ValueError):
-        candidates = [found[0] for found in seen.values() if found[0].violation <= first.violation]
-        best = min(candidates, key=lambda value: value.upper, default=first)
-    return best
+    used = [inequality] if len(here[0]) or not held.all() else []
+    return used + ([equality] if len(tangents) or len(here[2]) else [])
 
 
 class _Unusable(Exception):
