@@ -20,6 +20,7 @@ from blocc.report.transport.design_tables import read_design_json
 from blocc.result import Status
 from blocc.transport import Design, DesignModel, TransportNetwork, design_network, verify_design, write_network
 from blocc.transport.design import incumbent
+from blocc.transport.design import verify_design as verifying
 from blocc.transport.network.generators import city_network
 
 pytest.importorskip("numba")
@@ -102,6 +103,19 @@ def test_a_stopped_design_is_certified_and_not_empty(city: DesignModel, iteratio
     # At capacities without any slack another engine is less exact, and gamma magnifies what it leaves over in the gap.
     verification = verify_design(city.network, design)
     assert {check.name for check in verification.failed} <= {"penalty gap"}, str(verification)
+
+
+def test_stated_prices_prove_a_design_and_forged_ones_do_not(
+    city: DesignModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an engine on paths verifies, the stated prices are the proof; others lead to the travellers' own."""
+    design = stopped(city, 60, budget=15.0)
+    monkeypatch.setattr(verifying, "DesignModel", lambda network, engine="paths": DesignModel(network, "paths"))
+    verification = verify_design(city.network, design)
+    assert verification.ok, str(verification)
+    assert "from the stated prices" in {check.note for check in verification.checks}
+    forged = replace(design, follower=design.follower._replace(price=1.5 * design.follower.price + 0.1))
+    assert "prices of built links" in {check.name for check in verify_design(city.network, forged).failed}
 
 
 def test_a_stopped_design_leaves_out_links_for_next_to_nobody(city: DesignModel) -> None:

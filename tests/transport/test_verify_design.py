@@ -75,6 +75,16 @@ def test_forged_designs_are_noticed(network: TransportNetwork, honest: Design, c
     assert {expected, "status"} <= names(verify_design(network, forge(honest)))
 
 
+def test_residuals_are_judged_relative_to_the_passengers(network: TransportNetwork) -> None:
+    """Millions of them leave larger residuals; what is too large for so many is still noticed."""
+    many = replace(network, demand=1e8 * network.demand)
+    design = design_network(many, starts=1)
+    residual = 1e-6 * float(np.max(design.follower.flow))
+    assert verify_design(many, of_certificate(feasibility=residual)(design)).ok
+    forged = of_certificate(feasibility=100.0 * residual)(design)
+    assert names(verify_design(many, forged)) == {"lower level: feasibility", "status"}
+
+
 def test_capacities_that_are_not_stationary(network: TransportNetwork, honest: Design) -> None:
     """An honest design of half the budget, which says that it is the best of all."""
     half = design_network(network, starts=1, budget=0.5 * honest.follower.construction_cost)

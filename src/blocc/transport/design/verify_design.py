@@ -1,8 +1,9 @@
 """Is a design true? What it claims is recomputed from the network and the capacities alone, and compared.
 
-The travellers' answers are solved again from a cold start, residuals are those of the problem's own functions, and a
-descent of the penalty function looks for better capacities. Nothing else in the design is believed; its limits (budget,
-symmetry, most capacity) are those that it names.
+The travellers' answers are solved again, from a cold start or from the prices that are stated. Residuals are those of
+the problem's own functions: they prove an answer wherever its solution began. A descent of the penalty function looks
+for better capacities. Nothing else in the design is believed; its limits (budget, symmetry, most capacity) are those
+that it names.
 """
 
 from __future__ import annotations
@@ -133,6 +134,7 @@ class _Verifier:
         self.network, self.claims, self.tolerance = network, claims, tolerance
         self.converged = claims.status is Status.CONVERGED
         self.checks: list[Check] = []
+        self.way = "from a cold start"  #: how the travellers' answers were found
 
     def run(self) -> Verification:
         if self._fits() and self._admissible():
@@ -191,10 +193,12 @@ class _Verifier:
             self._add(label, c.money[name], value, is_right or (name == "utility_penalised" and self._is_unmeasured()))
         self._flows(follower, float(found.follower.value))
         told, relative = certify(model, c.capacity, found, 0.0)
-        self._add("lower level solved", f"within {_SOLVED:.0e}", relative, relative <= _SOLVED, "from a cold start")
+        self._add("lower level solved", f"within {_SOLVED:.0e}", relative, relative <= _SOLVED, self.way)
+        # Relative to the flows, as what the design itself was judged by: they may be millions of passengers.
+        most = 10.0 * _SOLVED * (1.0 + float(np.max(follower.flow, initial=0.0))) if self.converged else np.inf
         for name in _RESIDUALS:
             value = c.certificate[name]
-            sound = np.isfinite(value) and 0.0 <= value <= (10.0 * _SOLVED if self.converged else np.inf)
+            sound = np.isfinite(value) and 0.0 <= value <= most
             self._add(f"lower level: {name}", value, getattr(told, name), bool(sound))
         scale = 1.0 + abs(follower.utility)
         # gamma magnifies what both answers leave over.
@@ -215,13 +219,29 @@ class _Verifier:
         return not self.converged and bool(np.isnan(claimed).all())
 
     def _answered(self) -> tuple[DesignModel, CapacityPenalty]:
-        """The answers to the capacities; where one engine does not solve them, by the other."""
+        """The answers to the capacities; where one engine does not solve them, by the other.
+
+        On paths the stated prices are tried first. Where they are the travellers' own, the flows on cheapest paths at
+        them leave no residual, which is a proof whoever names them. Otherwise the answers are solved from a cold start.
+        """
         c, model = self.claims, DesignModel(self.network)
-        found = evaluate(model, self.limits, c.capacity, c.gamma)
-        if certify(model, c.capacity, found, 0.0)[1] > _SOLVED and model.engine == "dense" and find_spec("numba"):
-            model = DesignModel(self.network, "paths")
+        if model.engine == "dense":
             found = evaluate(model, self.limits, c.capacity, c.gamma)
-        return model, found
+            if self._is_solved(model, found) or not find_spec("numba"):
+                return model, found
+            model = DesignModel(self.network, "paths")
+        built = c.capacity > 0
+        if np.isfinite(c.price[built]).all() and (c.price[built] >= 0.0).all():
+            near = model.near(np.where(built, c.price, 0.0), c.gamma)
+            found = evaluate(model, self.limits, c.capacity, c.gamma, near)
+            if self._is_solved(model, found):
+                self.way = "from the stated prices"
+                return model, found
+        return model, evaluate(model, self.limits, c.capacity, c.gamma)
+
+    def _is_solved(self, model: DesignModel, found: CapacityPenalty) -> bool:
+        told, relative = certify(model, self.claims.capacity, found, 0.0)
+        return relative <= _SOLVED and (np.isfinite(told.penalty_gap) or self._is_unmeasured())
 
     def _share_accuracy(self, scale: float) -> float:
         """How far shares may be apart whose objectives agree: the entropy of w passengers curves by at least 4 w."""
