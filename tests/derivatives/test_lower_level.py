@@ -315,3 +315,29 @@ def test_misuse_is_explained() -> None:
         lower_level(problem, {"a": 1.0})
     with pytest.raises(ProblemError, match="built with data"):
         lower_level(problem, 1.0, {"a": 1.0})
+
+
+@pytest.mark.parametrize(("x", "y", "slope"), [(1.0, 1.0, 2.0), (0.2, 0.0, 0.0)], ids=["beside", "at"])
+def test_convex_kinks_of_the_follower(x: float, y: float, slope: float) -> None:
+    """Soft thresholding: y = sign(2x) max(|2x| - 1, 0)."""
+    problem = simple(lower=lambda x, y: 0.5 * (y - 2.0 * x) ** 2 + jnp.abs(y))
+    found = lower_level(problem, x)
+    assert found.code == 0
+    assert found.regular
+    assert float(found.y) == pytest.approx(y, abs=1e-6)
+    with jax.enable_x64(True):
+        of_y, of_value = jax.jacrev(lambda x: lower_level(problem, x)[::2][:2])(x)
+    assert float(of_y) == pytest.approx(slope, abs=1e-8)
+    assert float(of_value) == pytest.approx(-2.0 * (y - 2.0 * x), abs=1e-5)
+
+
+def test_an_answer_that_leaves_a_kink_has_no_derivative() -> None:
+    problem = simple(lower=lambda x, y: 0.5 * (y - 2.0 * x) ** 2 + jnp.abs(y))
+    assert not lower_level(problem, 0.5).regular
+    with jax.enable_x64(True):
+        assert np.isnan(jax.grad(lambda x: lower_level(problem, x).y)(0.5))
+
+
+def test_kinks_that_bend_down_are_refused() -> None:
+    with pytest.raises(ProblemError, match=r"kinks.*lower \(abs\)"):
+        lower_level(simple(lower=lambda x, y: (y - x) ** 2 - 0.1 * jnp.abs(y)), 0.0)

@@ -52,7 +52,7 @@ def _compiled(
     """Compiled with those of the options above that fit and that XLA knows; it names the ones that it does not."""
     lowered, wanted = traced.lower(), {}
     if meanwhile:  # until here Python was busy, now XLA is; at its end the program waits for both
-        device = jax.config.jax_default_device  # that of this thread, which another does not inherit
+        device = getattr(jax.config, "jax_default_device", None)  # of this thread; another does not inherit it
         threading.Thread(target=_do, args=(meanwhile, device), name="blocc-meanwhile").start()
     if jax.default_backend() == "cpu":
         quickly = _largest_array(traced.jaxpr) <= _SMALL if quickly is None else quickly

@@ -26,10 +26,13 @@ from blocc.derivatives.implicit import (
     newton_step,
     spoil,
 )
+from blocc.errors import ProblemError
 from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import choose_oracles
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution
 from blocc.lagrangian import Multipliers, Residuals, residuals, weights
+from blocc.outer.nonsmooth.corners import kinks_of, named
+from blocc.outer.nonsmooth.unfolding import Unfolded, unfolded
 from blocc.problem import BilevelProblem
 
 _TOLERANCE = 1e-11  #: asked of the oracle; a few Newton steps do the rest
@@ -62,24 +65,41 @@ def lower_level(problem: BilevelProblem, x: PyTree, data: PyTree | None = None) 
     """
     problem.renew()
     problem = problem.lifted
+    exact = _without_kinks(problem)
+    target = problem if exact is None else exact.problem
     traced = is_traced(x, data)
     if traced:
         need_double_precision("lower_level")
     with nullcontext() if traced else double_precision():
-        flat, point, numbers = problem.flat, flat_point(problem, x), data_of(problem, data)
-        oracle = choose_oracles(problem, "auto")[0]
+        flat, point, numbers = target.flat, flat_point(problem, x), data_of(problem, data)
+        oracle = choose_oracles(target, "auto")[0]
         if traced:
             found = flat.once(_traceable, oracle)(numbers, point)
         else:
             found = flat.bind(numbers).program(_answer, oracle)(point)
+        prices = found.multipliers.inequality
         return LowerLevel(
-            problem.y_set.unravel(found.y),
+            problem.y_set.unravel(found.y[: problem.flat.n_y]),
             Multipliers(
-                problem.unravel_multipliers("inequality", found.multipliers.inequality),
+                problem.unravel_multipliers("inequality", prices if exact is None else exact.merged(prices)),
                 problem.unravel_multipliers("equality", found.multipliers.equality),
             ),
             *found[2:],
         )
+
+
+def _without_kinks(problem: BilevelProblem) -> Unfolded | None:
+    """The follower with its kinks unfolded; None where it has none. Only then do its derivatives tell the truth."""
+    kinks = {name: kinds for name, kinds in kinks_of(problem).items() if name in ("lower", "inequality", "equality")}
+    if not kinks:
+        return None
+    found = unfolded(problem)
+    if found is None:
+        raise ProblemError(
+            f"lower_level needs a follower without kinks, or with convex ones that can be unfolded: {named(kinks)}."
+            " Write them as further variables and constraints of the follower's, or as lower_terms"
+        )
+    return found
 
 
 def _traceable(flat: FlatProblem, oracle: InnerOracle) -> Callable[[PyTree, Array], LowerLevel]:
@@ -147,7 +167,10 @@ def _differentiable(flat: FlatProblem, x: Float[Array, "n_x"], reply: Reply) -> 
     multipliers = Multipliers(point.inequality[:n_c], point.equality[:n_e])
     found = lax.stop_gradient(residuals(flat, x, point.z, multipliers, weights(flat)))
     solved = regular | (solution.code == InnerCode.CONVERGED)
-    y, multipliers = spoil((point.z, multipliers), regular)
-    y, multipliers, value = jax.tree.map(lambda part: jnp.where(solved, part, jnp.nan), (y, multipliers, value))
+    # Added, because a constant in their place would have the derivative zero.
+    nothing = jnp.where(solved, 0.0, jnp.nan)
+    told = jax.tree.map(lambda part: part + nothing, (point.z, multipliers, value))
+    y, multipliers = spoil(told[:2], regular)
+    value = spoil(told[2], solved)
     code = jnp.where(solved, int(InnerCode.CONVERGED), solution.code)
     return LowerLevel(y, multipliers, value, regular, found, code)

@@ -49,12 +49,15 @@ class Unfolded:
             return y
         return np.concatenate([y, np.asarray(self.original.flat.program(_heights, self.find)(x, y))])
 
-    def merged(self, inequality: Float[NDArray, " rows"]) -> Float[NDArray, "n_inequality"]:
+    def merged(self, inequality: Float[AnyArray, " rows"]) -> Float[AnyArray, "n_inequality"]:
         """Multipliers of the user's rows out of those of the unfolded ones."""
         count = self.original.flat.n_inequality
-        merged = inequality[:count].copy()
-        merged[self.folded] += inequality[count : count + len(self.folded)]
-        return merged
+        own, second = inequality[:count], inequality[count : count + len(self.folded)]
+        if not isinstance(own, np.ndarray):  # JAX may be tracing it
+            return own.at[self.folded].add(second)
+        own = own.copy()
+        own[self.folded] += second
+        return own
 
     def priced(self, x: NDArray, raised: NDArray, prices: Multipliers) -> Multipliers:
         """Multipliers of the unfolded rows that add up to those of the user's rows: of all such the best ones.
