@@ -105,6 +105,20 @@ def test_a_stopped_design_is_certified_and_not_empty(city: DesignModel, iteratio
     assert {check.name for check in verification.failed} <= {"penalty gap"}, str(verification)
 
 
+@pytest.mark.parametrize("limits", [{}, {"budget": 15.0}, {"budget": 15.0, "max_capacity": 3.0}])
+def test_a_design_stopped_before_its_first_evaluation_is_not_empty(city: DesignModel, limits: dict[str, Any]) -> None:
+    design = design_network(city.network, starts=1, model=city, time_limit=1e-6, **limits)
+    assert design.status is Status.TIME_LIMIT
+    assert sum(start.evaluations for start in design.starts) == 0
+    assert design.starts[0].links_built == design.built.sum() > 0
+    assert design.utility > 0.0
+    assert design.lower_level_error < 1e-6
+    assert design.follower.construction_cost <= limits.get("budget", np.inf) * (1.0 + 1e-9)
+    assert design.capacity.max() <= limits.get("max_capacity", np.inf)
+    assert design.capacity[design.built].min() >= 1e-6 * design.capacity.max()
+    assert "the best design so far" in design.message
+
+
 def test_stated_prices_prove_a_design_and_forged_ones_do_not(
     city: DesignModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,10 @@ CLOSING, LEAST_CLOSING = 0.04, 4.0
 _NOTHING = 1e-9
 #: At most so many halvings until what a stopped run had in hand fits the budget.
 _HALVINGS = 14
+#: Where a run was stopped before it met any prices, these multiples of the links' costs are tried.
+MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+#: Of the flows that a stopped run ends with, those below this part of the largest are left out, where none misses them.
+_DUSTY = 1e-6
 
 
 class Met(NamedTuple):
@@ -38,6 +42,16 @@ class Met(NamedTuple):
     prices: Float[NDArray, "links"]
     is_open: Bool[NDArray, "links"]
     gamma: float
+
+
+class Load(NamedTuple):
+    """Flows on cheapest paths at some prices, and the capacities for them."""
+
+    part: float  #: of the costs, in the prices
+    utility: float  #: without what existing capacity would cost
+    spent: float
+    prices: Float[NDArray, "links"]
+    capacity: Float[NDArray, "links"]
 
 
 class Incumbent:
@@ -107,52 +121,97 @@ class Incumbent:
         def is_late() -> bool:
             return clock() > end
 
+        if self.state.score == -np.inf:  # to build no more than must be is always possible
+            found = evaluate(self.model, self.limits, self.limits.least, self.gamma, None, is_late)
+            self._adopt(self.limits.least, found, found)
         if self.state.provisional_utility > self.state.score:
-            met = self._met or Met(self.state.prices, self.state.is_open, self.gamma)
-            prices, capacity = met.prices, self.state.provisional
-            if self.model.near(prices, self.gamma) is not None:  # an engine that begins with prices
-                prices, capacity = self._sharp(met)
-            near = self.model.near(prices, self.gamma)
-            found = evaluate(self.model, self.limits, capacity, self.gamma, near, is_late)
-            self._adopt(capacity, found, found)
+            self._answer_met(is_late)
+        if self.is_idle and self.model.near(self.state.prices, self.gamma) is not None and not is_late():
+            unpriced = Met(np.zeros(self.limits.size), self.limits.limit > 0.0, 1.0)
+            self._try(*self._sharp(unpriced, is_late, MULTIPLES), is_late)
         self.trim(is_late)
         if (cut := self.answer()).error > 1e-9:  # the end came before both answers were exact
             found = evaluate(self.model, self.limits, self.state.best, self.gamma, cut.warm, is_late)
             if found.error < cut.error and self._score(found) > -np.inf:
                 self.state.score, self.state.solution = self._score(found), found
 
-    def _sharp(self, met: Met) -> tuple[Float[NDArray, "links"], Float[NDArray, "links"]]:
+    def _answer_met(self, is_late: Callable[[], bool]) -> None:
+        """Judge the best that was met, from its prices."""
+        met = self._met or Met(self.state.prices, self.state.is_open, self.gamma)
+        prices, capacity = met.prices, self.state.provisional
+        if self.model.near(prices, self.gamma) is not None:  # an engine that begins with prices
+            prices, capacity = self._sharp(met, is_late)
+        self._try(prices, capacity, is_late)
+
+    def _try(
+        self, prices: Float[NDArray, "links"], capacity: Float[NDArray, "links"], is_late: Callable[[], bool]
+    ) -> None:
+        near = self.model.near(prices, self.gamma)
+        found = evaluate(self.model, self.limits, capacity, self.gamma, near, is_late)
+        self._adopt(capacity, found, found)
+
+    def _sharp(
+        self, met: Met, is_late: Callable[[], bool], parts: tuple[float, ...] = (0.0, 1.0)
+    ) -> tuple[Float[NDArray, "links"], Float[NDArray, "links"]]:
         """Prices, and the flows at them on cheapest paths alone: the best ones between what both sides pay.
 
         Higher prices keep flows within a budget, and are the travellers' own as well. Other limits cut the flows.
+
+        :param parts: of the links' costs over gamma that are added to the prices, the smallest first
         """
-        is_open, cost = met.is_open | (self.limits.least > 0.0), self.limits.cost
-        lowest = self.model.lowest_temperature if self.limits.is_simple else FINEST[-1] * self.model.time_unit
-        nothing = _NOTHING * float(np.mean(self.model.network.demand))
-
-        def at(part: float) -> tuple[float, float, Float[NDArray, "links"], Float[NDArray, "links"]]:
-            prices = met.prices + (part / met.gamma) * cost
-            found = self.model.prices(prices, self.gamma, is_open, lowest, cost)
-            flow = np.asarray(found.follower.flow)
-            flow = np.where(is_open & (flow > nothing), flow, 0.0)
-            return self._earned(found)[0] - float(cost @ flow), float(cost @ flow), prices, flow
-
-        tried = [at(0.0), at(1.0)]
-        affordable = [trial for trial in tried if trial[1] <= self.limits.allowance]
-        if not affordable and self.limits.is_simple:
-            low, high = 1.0, 4.0
-            while (trial := at(high))[1] > self.limits.allowance and high < 1e9:
+        tried = [self._load(met, parts[0])]
+        for part in parts[1:]:
+            if not is_late():
+                tried.append(self._load(met, part))
+        affordable = [trial for trial in tried if trial.spent <= self.limits.allowance]
+        if self.limits.is_simple and (not affordable or (len(parts) > 2 and len(affordable) < len(tried))):
+            low = max(trial.part for trial in tried if trial.spent > self.limits.allowance)
+            high = max(4.0 * low, 1.0)
+            while (trial := self._load(met, high)).spent > self.limits.allowance and high < 1e9:
                 low, high = high, 4.0 * high
-            affordable = [trial]
+            affordable.append(trial)
             for _ in range(_HALVINGS):
-                middle = 0.5 * (low + high)
-                trial = at(middle)
-                if trial[1] <= self.limits.allowance:
-                    high, affordable = middle, [*affordable, trial]
+                if is_late():
+                    break
+                trial = self._load(met, 0.5 * (low + high))
+                if trial.spent <= self.limits.allowance:
+                    high, affordable = trial.part, [*affordable, trial]
                 else:
-                    low = middle
-        _, _, prices, flow = max(affordable or tried, key=lambda trial: trial[0])
-        return prices, flow if self.limits.is_simple else self.carrying(flow)
+                    low = trial.part
+        best = max(affordable or tried, key=lambda trial: trial.utility)
+        if self.limits.is_simple:
+            best = self._without_dust(met, best)
+        return best.prices, best.capacity
+
+    def _load(self, met: Met, part: float, closed: Bool[NDArray, "links"] | None = None) -> Load:
+        """Everybody on cheapest paths, at the prices met and so much of the costs."""
+        is_open, cost = met.is_open | (self.limits.least > 0.0), self.limits.cost
+        is_open = is_open if closed is None else is_open & ~closed
+        lowest = self.model.lowest_temperature if self.limits.is_simple else FINEST[-1] * self.model.time_unit
+        prices = met.prices + (part / met.gamma) * cost
+        found = self.model.prices(prices, self.gamma, is_open, lowest, cost)
+        flow = np.asarray(found.follower.flow)
+        flow = np.where(is_open & (flow > _NOTHING * float(np.mean(self.model.network.demand))), flow, 0.0)
+        capacity = flow if self.limits.is_simple else self.carrying(flow)
+        # Where limits cut the flows down, income falls with them.
+        left = float(np.minimum(capacity, flow).sum()) / max(float(flow.sum()), 1e-300)
+        spent = float(cost @ capacity)
+        return Load(part, left * self._earned(found)[0] - spent, spent, prices, capacity)
+
+    def _without_dust(self, met: Met, best: Load) -> Load:
+        """The same prices without links for next to nobody, whose few passengers find other ways, or none."""
+        closed = np.zeros(self.limits.size, dtype=bool)
+        for _ in range(3):
+            is_dust = (best.capacity > 0.0) & (best.capacity < _DUSTY * float(np.max(best.capacity, initial=0.0)))
+            if not is_dust.any():
+                break
+            closed = closed | is_dust
+            trial = self._load(met, best.part, closed)
+            worse = trial.utility < best.utility - WORTHLESS * (1.0 + abs(best.utility))
+            if worse or trial.spent > self.limits.allowance:
+                break
+            best = trial
+        return best
 
     def trim(self, stop: Callable[[], bool] = never) -> None:
         """Take links away that have next to no capacity, where their absence costs next to nothing."""
@@ -178,9 +237,8 @@ class Incumbent:
 
     @property
     def is_idle(self) -> bool:
-        """Whether something was met on the way that seemed to earn more than nothing, but nothing is certified to."""
-        nothing = np.array_equal(self.state.best, self.limits.least)
-        return nothing and self.state.provisional_utility > self.state.score
+        """Whether nothing is certified to earn more than no new capacity at all."""
+        return bool(np.array_equal(self.state.best, self.limits.least))
 
     def answer(self) -> CapacityPenalty:
         """Both answers at the best capacities, solved once more only where they were judged at another gamma."""
