@@ -206,7 +206,7 @@ class ConicRun:
         message = "No point around x is better, and y is the follower's answer."
         if spread is not None and spread > 1e-3 * self._scale(here):
             what = "prices or answers" if self.judge.has_prices else "answers"
-            worse = f"the leader's value is up to {spread:.3g} worse"
+            worse = f"the leader's value is {spread:.3g} worse, or more"
             worse = worse if np.isfinite(spread) else "the leader's constraints do not hold"
             message += f" The follower has other {what} as good, at which {worse}."
         return Status.CONVERGED, message
