@@ -269,6 +269,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["spawn", pytest.param("loky", marks=pytest.mark.slow)])
 def test_processes_of_the_users_own(way: str, tmp_path: Path) -> None:
     """The two ways that the pages recommend, after JAX was used in the program that starts the processes."""

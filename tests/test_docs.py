@@ -220,6 +220,7 @@ def test_reference_names_every_field_of_a_design() -> None:
         assert f"`{name}`" in TRANSPORT, f"docs/reference.md does not explain {name}"
 
 
+@pytest.mark.slow
 def test_the_transport_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["transport.py"])

@@ -160,6 +160,7 @@ def test_derivatives_of_the_answer(name):
         assert np.abs(slopes[:, index] - np.ravel(differences)).max() < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["l1", pytest.param("groups", marks=pytest.mark.slow)])
 def test_the_leader_tunes_the_weight(name):
     target = case(name)

@@ -32,6 +32,7 @@ def made_up(powers: dict[str, dict[str, float]], sizes: tuple[int, ...] = (10, 1
 PROPER = {"blocc": 0.8, PUBLISHED: 1.0, "lv-hba": 3.5, "gam": 3.0}
 
 
+@pytest.mark.slow
 def test_every_paper_method_is_measured() -> None:
     for method, axis in ((PUBLISHED, "d_y"), ("sflcb", "d_c"), ("bvfsm", "d_c"), ("aipod", "d_y")):
         row = complexity.run_sweep(method, axis, [10], seed=0)

@@ -208,6 +208,7 @@ def test_quiet(tmp_path: Path) -> None:
     assert (outcome.exit_code, outcome.output) == (0, "")
 
 
+@pytest.mark.slow
 def test_pricing_example() -> None:
     start = '{"price": [1, 1, 1], "capacity": 3}'
     outcome = blocc("solve", EXAMPLES / "pricing.py", "--x0", start, "--json")

@@ -121,6 +121,7 @@ def test_files_agree(folder: tuple[Result, Path]) -> None:
     strict((target / "design.json").read_text())
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.timeout(90)
 def test_report_opens_in_a_browser(folder: tuple[Result, Path], tmp_path: Path) -> None:

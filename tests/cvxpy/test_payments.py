@@ -71,6 +71,7 @@ def test_the_gradient_with_payments(curved: bool, kind: str) -> None:
         np.testing.assert_allclose(-float(at.value), true - point**2 / 50, atol=2e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curved", [False, True])
 def test_a_producer_bids_as_a_grid_would(curved: bool) -> None:
     market = _market(curved)

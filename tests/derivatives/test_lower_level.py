@@ -80,6 +80,7 @@ def assert_close(found: Any, expected: Any, tolerance: float = 2e-7) -> None:
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_both_modes_agree_with_finite_differences(problem: BilevelProblem) -> None:
     x, real = np.array([1.0, 1.2]), {name: problem.data[name] for name in ("target", "rate")}
     found = lower_level(problem, x)

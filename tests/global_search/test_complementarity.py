@@ -345,6 +345,7 @@ def hard_problem() -> BilevelProblem:
     )
 
 
+@pytest.mark.slow
 def test_the_time_limit_is_kept_with_a_valid_bound() -> None:
     problem = hard_problem()
     solve_global(problem, starts=0, time_limit=1e-3)  # compiles, which no limit cuts short

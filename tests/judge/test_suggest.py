@@ -68,6 +68,7 @@ def test_what_the_theorems_do_not_cover_is_refused() -> None:
         suggest("toy", epsilon=0.1)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_steps_longer_than_the_theory_allows_are_told() -> None:
     options = {"outer": "pgd", "inner": "interior-point", "gamma": 5.0, "max_iterations": 20}
     with pytest.warns(RuntimeWarning, match="step=1 exceeds 1 / l_F"):

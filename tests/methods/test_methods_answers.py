@@ -43,6 +43,7 @@ SOLVED: dict[str, tuple[str, ...]] = {
 
 
 # The two between them have every method.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(SOLVED, "equality_projection"))
 def test_reaches_the_known_value(name: str) -> None:
     known = known_problem(name)

@@ -25,6 +25,7 @@ def bounded(dimension, boundary, target, pull=0.0):
     )
 
 
+@pytest.mark.slow
 def test_plane_is_reached_in_few_evaluations():
     problem = bounded(3, lambda x: x[0] + 2.0 * x[1] - 2.0 * x[2] - 3.0, [3.0, 2.0, -1.0])
     result = solve(problem, np.array([-1.0, 0.5, 0.5]))
@@ -35,6 +36,7 @@ def test_plane_is_reached_in_few_evaluations():
     assert result.counts["evaluations"] < 250  # gradient sampling alone takes a thousand
 
 
+@pytest.mark.slow
 def test_edge_of_two_planes_and_a_bound():
     problem = bounded(3, lambda x: jnp.maximum(x[0] + x[1] - 2.0, x[0] - x[1] - 1.0), [6.0, 0.5, 7.0])
     result = solve(problem, np.array([-2.0, 1.0, 0.0]))

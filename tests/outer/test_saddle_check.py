@@ -71,6 +71,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(CASES, "hole, from its edge"))
 def test_what_is_no_minimum_is_left(name: str) -> None:
     make, start, value = CASES[name]

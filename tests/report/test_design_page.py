@@ -419,6 +419,7 @@ def test_browser_shows_ways_and_users_and_filters(design: Design, tmp_path: Path
     assert said[10:] == [f"{kept} of {design.built.sum()} built links", str(kept), str(kept)]
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.timeout(90)
 def test_browser_test_notices_a_missing_map(text: str, tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ def test_cells_of_a_network(folder: Path) -> None:
         assert len(row["x"]) == read_network("three").n_links
 
 
+@pytest.mark.slow
 def test_rules_and_factors_of_a_network(folder: Path) -> None:
     """Twice the demand earns twice as much; and a rule fills in what the files leave out, in every cell."""
     document = json.loads(write_network(read_network("three"), folder / "net.json").read_text())

@@ -40,6 +40,7 @@ def loss(X: np.ndarray, labels: np.ndarray, v: np.ndarray) -> float:
     return float(np.sum(np.where(terms > 0.0, terms, 0.01 * terms)))
 
 
+@pytest.mark.slow
 def test_follower_loss_and_gradient() -> None:
     (X, labels), validation = samples(0, 12), samples(1, 9)
     problem = slack_weight_problem(X, labels, *validation)

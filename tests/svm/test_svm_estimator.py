@@ -35,6 +35,7 @@ def fitted() -> BilevelSVC:
     return BilevelSVC().fit(*overlapping())
 
 
+@pytest.mark.slow
 def test_scikit_learn_accepts_it() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -114,6 +114,7 @@ def compare_with_reference(network, capacity, solution, alternative_time=None):
 
 
 # --- against Clarabel ------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(seed=st.integers(0, 10**6), kind=st.sampled_from(KINDS))
 def test_random_networks(seed, kind):

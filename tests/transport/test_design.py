@@ -211,6 +211,7 @@ def test_no_small_change_earns_more(nine_design: Design, nine_model: DesignModel
 
 
 # --- a city --------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_seville(seville: Designer, record_property: Callable[[str, object], None]) -> None:
     design = seville()
     record_property("seconds", design.seconds)
@@ -233,6 +234,7 @@ def test_time_limit_keeps_the_best_so_far(seville: Designer) -> None:
     assert design.utility >= 0
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_early_answers_with_what_it_had_shown() -> None:
     shown: list[float] = []
 

@@ -142,6 +142,7 @@ def check_budgets(network: TransportNetwork, parts: tuple[float, ...], starts: i
         before = design.utility
 
 
+@pytest.mark.slow
 def test_more_money_earns_more_on_three_nodes() -> None:
     check_budgets(three_nodes(), (0.3, 0.9, 1.1), starts=1)
 

@@ -80,6 +80,7 @@ def test_nothing_built() -> None:
     assert max(float(part) for part in found.residuals) <= 1e-7
 
 
+@pytest.mark.slow
 def test_solve_designs_with_it() -> None:
     problem = structured_problem(THREE, x_set=Box(1e-6, np.inf, shape=6))
     result = blocc.solve(problem, np.full(6, 0.6), gamma=30.0, progress=False)

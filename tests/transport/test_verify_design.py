@@ -85,6 +85,7 @@ def test_residuals_are_judged_relative_to_the_passengers(network: TransportNetwo
     assert names(verify_design(many, forged)) == {"lower level: feasibility", "status"}
 
 
+@pytest.mark.slow
 def test_capacities_that_are_not_stationary(network: TransportNetwork, honest: Design) -> None:
     """An honest design of half the budget, which says that it is the best of all."""
     half = design_network(network, starts=1, budget=0.5 * honest.follower.construction_cost)

@@ -150,7 +150,6 @@ class _Run:
         self.model, self.problem, self.limits = model, problem, limits
         self.options, self.monitor = options, monitor
         self.gamma, self.compiled_before = options.penalty, compile_seconds()
-        self.chosen = 0  #: which of the starts done is the best
         self.followed: dict[int, FollowedStart] = {}  #: starts that an executor has followed
 
     def all(self, x0: Float[NDArray, "links"] | None) -> Design:
@@ -166,7 +165,7 @@ class _Run:
             built = int((state.best > 0).sum())
             done.append(Start(float(found.utility), status, built, state.evaluations, state.seconds))
             if best is None or search.state.score > best[0].state.score:
-                best, self.chosen = (search, list(self.monitor.rows)), len(done) - 1
+                best = (search, list(self.monitor.rows))
             stopped = stopped or reason
         assert best is not None
         try:
@@ -297,8 +296,6 @@ class _Run:
                 stopped = stop.reason
         self.monitor.close()
         capacity, found = search.state.best, search.answer()
-        row = done[self.chosen]._replace(utility=float(found.utility), links_built=int((capacity > 0).sum()))
-        done[self.chosen] = row  # of the design as it is told: trimmed, and with what was still gained
         certificate, relative = certify(self.model, capacity, found, gain)
         if relative > 1e-6 and stopped is not None and self.model.engine == "dense":  # warm starts may end short of it
             again = evaluate(self.model, self.limits, capacity, self.gamma)
