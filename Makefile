@@ -36,9 +36,9 @@ test suite test-slow test-types: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.
 test suite test-slow test-types: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.1
 test suite test-slow test-types: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := 0
 # Most of the tests' time is compilation of small programs: less optimisation, one thread each and no fusion emitters,
-# which the package's own programs do without anyway, need half of it.
+# which the package's own programs do without anyway, need a third of it.
 test suite test-types: export XLA_FLAGS := --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 \
-    --xla_cpu_use_fusion_emitters=false
+    --xla_cpu_use_fusion_emitters=false --xla_disable_hlo_passes=while-loop-invariant-code-motion,while-loop-constant-sinking,simplify-while-loops,simplify-conditional,constant_folding,reshape-mover
 # Types and style are looked at beside the tests.
 test: install
 	$(MAKE) --no-print-directory -j2 lint suite
