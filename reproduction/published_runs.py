@@ -14,7 +14,14 @@ from blocc.transport.design.model import DesignModel
 from blocc.transport.network.files import read_network
 from blocc.transport.network.network import TransportNetwork
 from reproduction.published_lv_hba import reported_utility, run_published_lv_hba
-from reproduction.published_scheme import COUNTED_CAPACITY, RULES, RunState, counted_utility, run_published
+from reproduction.published_scheme import (
+    COUNTED_CAPACITY,
+    RULES,
+    RunState,
+    counted_utility,
+    is_large,
+    run_published,
+)
 
 #: The authors call a run converged where its utility no longer changes by more than this.
 SETTLED = 1e-3
@@ -30,12 +37,14 @@ def shared_model(network: str) -> DesignModel:
 def run_cells(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
     """All cells in one batch; each has ``gamma``, ``eta``, ``seed``, and ``steps`` by eta, as JSON names it.
 
-    ``network`` is that of three nodes where a cell names none. A cell with ``with_curves`` true also returns
-    its way, for pictures.
+    ``network`` is that of three nodes where a cell names none. On a large one the cells run one after the other. A cell
+    with ``with_curves`` true also returns its way, for pictures.
     """
     name = cells[0].get("network", "three")
     model = shared_model(name)
     network = model.network
+    if is_large(network) and len(cells) > 1:
+        return [row for cell in cells for row in run_cells([cell])]
     steps = max(int(cell["steps"][f"{cell['eta']:g}"]) for cell in cells)
     starts = np.stack([network.random_starts(1, cell["seed"])[0] for cell in cells])
     gammas, etas = (np.array([cell[name] for cell in cells], dtype=np.float64) for name in ("gamma", "eta"))

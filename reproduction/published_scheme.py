@@ -203,7 +203,10 @@ def _chunk(
 def _chunk_alone(
     net: Tables, rules: Rules, states: RunState, gamma: Float[Array, "one"], eta: Float[Array, "one"], limit: Count
 ) -> RunState:
-    """Steps of x of a single run up to ``limit``; each inner loop ends by its rule, or at a limit of iterations."""
+    """Steps of x of a single run up to ``limit``, or to the most inner iterations for so many.
+
+    Each inner loop ends by its rule, or at a limit of iterations.
+    """
 
     def loop(state: RunState, index: int) -> RunState:
         side = jax.tree.map(lambda leaf: leaf[index], state.sides)
@@ -224,7 +227,8 @@ def _chunk_alone(
         return state._replace(capacity=capacity, calm=calm, step=state.step + 1)
 
     alone = jax.tree.map(lambda leaf: leaf[0], states)
-    ended = jax.lax.while_loop(lambda state: state.step < limit, step, alone)
+    most = TICKS_PER_STEP * limit + FIRST_TICKS
+    ended = jax.lax.while_loop(lambda state: (state.step < limit) & (state.inner < most), step, alone)
     return jax.tree.map(lambda leaf: leaf[None], ended)
 
 
@@ -245,6 +249,11 @@ def cold_states(network: TransportNetwork, starts: Float[NDArray, "runs links"])
     return RunState(jnp.asarray(starts), sides, jnp.zeros(count, dtype=bool), zero, zero, zero)
 
 
+def is_large(network: TransportNetwork) -> bool:
+    """Whether runs on this network advance one at a time."""
+    return network.n_links * network.n_markets > LARGE
+
+
 def run_published(
     network: TransportNetwork,
     starts: Float[NDArray, "runs links"],
@@ -263,7 +272,8 @@ def run_published(
         states = cold_states(network, np.asarray(starts, dtype=np.float64))
         net = tables_of(network)
         numbers = (jnp.asarray(gammas, jnp.float64), jnp.asarray(etas, jnp.float64))
-        if network.n_links * network.n_markets > LARGE and len(starts) == 1:
+        advance_alone = is_large(network) and len(starts) == 1
+        if advance_alone:
             advance, compiled = compile_ahead(partial(_chunk_alone, net, rules), states, *numbers, jnp.asarray(0))
             limits = np.unique(np.linspace(0, steps, samples + 1).astype(int)[1:])
             moments: list[Any] = [(*numbers, jnp.asarray(limit)) for limit in limits]
@@ -278,6 +288,8 @@ def run_published(
         for place, arguments in enumerate(moments):
             states = advance(states, *arguments)
             done = bool((states.step >= steps).all())
+            if advance_alone:
+                done |= int(states.step[0]) < int(arguments[-1])  # its inner loops no longer end
             if place < samples or done or place == len(moments) - 1:
                 seen.append(jax.device_get(states))
                 seconds.append(time.perf_counter() - began)

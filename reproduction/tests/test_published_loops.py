@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -263,6 +264,18 @@ def test_a_large_network_advances_alone_in_the_same_way(monkeypatch: pytest.Monk
     assert [int(state.step[0]) for state in alone] == [20, 40, 60]
     assert int(alone[-1].inner[0]) == int(together[-1].inner[0])
     np.testing.assert_allclose(alone[-1].capacity, together[-1].capacity, rtol=1e-12)
+
+
+def test_a_run_whose_inner_loops_no_longer_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From one published start on Seville each inner loop goes on for ever; the run must not."""
+    network = read_network("three")
+    monkeypatch.setattr(published_scheme, "LARGE", 1)
+    monkeypatch.setattr(published_scheme, "FIRST_TICKS", 50)
+    monkeypatch.setattr(published_scheme, "_is_over", lambda *_: jnp.asarray(False))
+    starts, gammas, etas = network.random_starts(1, 0), np.array([3.0]), np.array([1.6e-4])
+    seen, _, _ = published_scheme.run_published(network, starts, gammas, etas, steps=1_000, samples=10)
+    assert len(seen) == 1
+    assert 0 < int(seen[0].step[0]) < 100
 
 
 # --- LV-HBA on three nodes -------------------------------------------------------------------------------------------
