@@ -109,6 +109,8 @@ def test_failure_is_named(changes: dict, options: dict, status: Status, words: s
         ({"outer": "pgd"}, "needs a fixed gamma"),
         ({"tolerance": 0.0}, "tolerance must be positive"),
         ({"tolerance": 2.0}, "tolerance must be below 0.1"),
+        ({"tolerance": 1e-300}, "tolerance must be at least 1e-15"),
+        ({"inner_tolerance": 1e-16}, "inner_tolerance must be at least 1e-15"),
         ({"max_iterations": True}, "max_iterations must be a positive number"),
         ({"time_limit": -3}, "time_limit must be positive"),
         ({"max_iterations": 2.5}, "max_iterations must be a whole number"),

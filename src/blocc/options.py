@@ -11,6 +11,7 @@ from blocc.errors import OptionError
 
 #: Tolerances from here on say nothing.
 _LOOSEST = 0.1
+_FINEST = 1e-15  #: and at least this
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ class Options:
                 raise OptionError(
                     f"{name} must be below {_LOOSEST:g}, got {value!r}: it is relative to the problem's size, and a "
                     "looser one would call any point an answer"
+                )
+            if value is not None and value < _FINEST:
+                raise OptionError(
+                    f"{name} must be at least {_FINEST:g}, got {value!r}: it is relative to the problem's size, and "
+                    "double precision tells nothing finer apart"
                 )
         if self.max_iterations is not None and not isinstance(self.max_iterations, (int, np.integer)):
             raise OptionError(f"max_iterations must be a whole number, got {self.max_iterations!r}")
