@@ -1,13 +1,14 @@
 """Many starts: ``solve_many`` beside a loop of ``solve`` over the same starts, in the same run.
 
-    python benchmarks/many_starts.py [--problem toll pricing toy] [--starts N] [--workers 0]
+    python benchmarks/many_starts.py [--problem toll pricing toy] [--starts N] [--workers 0] [--limits 1 5 20]
 
 Three problems. *toll*: tolls on four arcs of a little network, three groups of travellers who take their cheapest ways
 (a linear program), 16 starts. *pricing*: two prices, four customers who buy what is worth most to
 them, 8 and 30 starts. *toy*: the toy of the paper with gamma on automatic, 40 starts, where ``solve_many`` uses one
 compiled loop (and compiles it). Each line gives CPU seconds, how many starts converged, how many ended at revenue 0,
 and the best value. Two starts are solved before the clock runs, and leave their compiled code to both. With
-``--workers N``, ``solve_many`` runs once more on N worker processes: each of them compiles for itself.
+``--workers N``, ``solve_many`` runs once more on N worker processes: each of them compiles for itself. With
+``--limits``, instead of all that: what ``solve_many`` from 200 starts takes of the clock under each time limit.
 """
 
 from __future__ import annotations
@@ -111,15 +112,32 @@ def compare(problem, count, workers, seed=0):
         print(f"  the same results bit by bit: {same}")
 
 
+def limited(problem, seconds, starts=200):
+    """How long ``solve_many`` takes under a time limit, and what comes of it."""
+    many, _, wall = _measured(lambda: solve_many(problem, starts=starts, time_limit=seconds))
+    begun = sum(result.counts["evaluations"] > 0 for result in many.results)
+    print(
+        f"{problem.name}, {starts} starts, limit {seconds:g} s: ended after {wall:.2f} s "
+        f"({many.seconds['compile']:.2f} s of it compilation), {begun} starts begun, "
+        f"{sum(result.success for result in many.results)} converged, best {many.best.upper_value:.6f}",
+        flush=True,
+    )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--problem", nargs="+", choices=("toll", "pricing", "toy"), default=("toll", "pricing", "toy"))
     parser.add_argument("--starts", type=int, nargs="+", help="how many starts (default: as above)")
     parser.add_argument("--workers", type=int, default=0, help="worker processes of one more run (default none)")
+    parser.add_argument("--limits", type=float, nargs="+", default=(), help="seconds, for 200 starts")
     options = parser.parse_args()
     cases = {"toll": (toll(), (16,)), "pricing": (pricing(), (8, 30)), "toy": (toy_problem(), (40,))}
     for name in options.problem:
         problem, counts = cases[name]
+        for seconds in options.limits:
+            limited(problem, seconds)
+        if options.limits:
+            continue
         for count in options.starts or counts:
             compare(problem, count, options.workers)
 

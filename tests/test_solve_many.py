@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -10,7 +9,9 @@ import numpy as np
 import pytest
 
 from blocc import BilevelProblem, Box, MultiResult, Options, Reals, Simplex, Status, solve, solve_many
+from blocc.outer.monitor import StopRequest
 from blocc.problems.toy import local_minimisers, toy_problem
+from blocc.run.starts import Starts
 from blocc.solve_many import _random_start
 
 
@@ -72,11 +73,22 @@ def test_a_batch_ends_where_single_starts_do() -> None:
 
 
 def test_the_time_limit_is_for_all_starts_together(road: BilevelProblem) -> None:
-    begun = time.perf_counter()
+    solve_many(road, starts=500, time_limit=1.0)  # compiles
     found = solve_many(road, starts=500, time_limit=1.0)
-    assert time.perf_counter() - begun < 15.0
+    assert found.seconds["run"] < 8.0  # the machine may be busy
     assert len(found) == 500
     assert any(result.status.value == "time limit" for result in found.results)
+
+
+def test_starts_of_a_large_follower_do_not_wait_for_each_other() -> None:
+    problem = BilevelProblem(
+        upper=lambda x, y: -x * jnp.sum(y),
+        lower=lambda x, y: jnp.sum((x - 1.0) * y + 0.01 * y**2),
+        x_set=Box(0.0, 10.0),
+        y_set=Box(np.zeros(20), 1.0),
+    )
+    found = Starts(problem, Options(), StopRequest()).together(np.linspace(0.0, 9.0, 40)[:, None])
+    assert found == [None] * 40
 
 
 def test_random_starts_come_from_several_scales_where_nothing_bounds_them() -> None:

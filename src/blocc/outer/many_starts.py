@@ -25,7 +25,7 @@ from blocc.penalty import Evaluation, cold_pair, evaluate, evaluation_shapes, no
 
 _ROUNDS = 30
 #: Evaluations of every start before the first look at the clock, and seconds to the next one.
-_PACE, _LOOK = 16, 0.5
+_PACE, _LOOK = 1, 0.5
 
 
 class BatchOutcome(NamedTuple):
