@@ -51,6 +51,11 @@ def plain() -> BilevelProblem:
     return problem()
 
 
+@pytest.fixture(scope="module")
+def constrained() -> BilevelProblem:
+    return problem(inequality=lambda x, y: y[0] + y[1] - 1.0)
+
+
 def test_solves_without_any_option(plain: BilevelProblem) -> None:
     result = solve(plain)
     assert result.success
@@ -76,11 +81,23 @@ def test_repr_tells_the_story(plain: BilevelProblem) -> None:
     ("changes", "options", "status", "words"),
     [
         ({"inequality": lambda x, y: jnp.stack([y[0] - 1.0, 2.0 - y[0]])}, {}, Status.INFEASIBLE, "violation"),
-        ({"equality": lambda x, y: y[0] - 5.0, "y_set": Box(0.0, 1.0, 2)}, {}, Status.INFEASIBLE, "y_set"),
+        pytest.param(
+            {"equality": lambda x, y: y[0] - 5.0, "y_set": Box(0.0, 1.0, 2)},
+            {},
+            Status.INFEASIBLE,
+            "y_set",
+            marks=pytest.mark.slow,
+        ),
         ({"lower": lambda x, y: jnp.sum(y) * (1.0 + x**2)}, {}, Status.UNBOUNDED, "lower level is unbounded"),
         ({"upper": lambda x, y: jnp.sum(y), "x_set": Reals()}, {}, Status.UNBOUNDED, "leader's objective"),
         ({"lower": lambda x, y: -jnp.sum((y - x) ** 2), "y_set": Box(-1.0, 1.0, 2)}, {}, Status.NOT_CONVEX, "lower"),
-        ({"lower": lambda x, y: jnp.sum(jnp.sin(3.0 * y) + 0.01 * y**2)}, {}, Status.NOT_CONVEX, "lower"),
+        pytest.param(
+            {"lower": lambda x, y: jnp.sum(jnp.sin(3.0 * y) + 0.01 * y**2)},
+            {},
+            Status.NOT_CONVEX,
+            "lower",
+            marks=pytest.mark.slow,
+        ),
         ({"inequality": lambda x, y: 1.0 - jnp.sum(y**2)}, {}, Status.NOT_CONVEX, "inequality"),
         ({"lower": lambda x, y: jnp.sum(jnp.sqrt(y - 10.0))}, {}, Status.NOT_FINITE, "lower(x, y) returns nan"),
         ({"upper": lambda x, y: jnp.log(x - 10.0) + y[0]}, {}, Status.NOT_FINITE, "upper(x, y) returns nan"),
@@ -258,6 +275,15 @@ def test_a_stopped_batch_keeps_every_start(toy: BilevelProblem) -> None:
     assert Status.STOPPED in {result.status for result in many.results}
 
 
+LED = BilevelProblem(
+    upper=lambda x, y: (x - 2.0) ** 2 + y**2,
+    lower=lambda x, y: (y - x) ** 2,
+    upper_inequality=lambda x, y: x + y - 1.0,
+    x_set=Box(-3.0, 3.0),
+    y_set=Reals(),
+)
+
+
 @pytest.mark.parametrize(
     ("stop", "status"),
     [(lambda: True, Status.STOPPED), (lambda: signal.raise_signal(signal.SIGINT), Status.INTERRUPTED)],
@@ -265,13 +291,6 @@ def test_a_stopped_batch_keeps_every_start(toy: BilevelProblem) -> None:
 )
 def test_a_wish_to_stop_ends_all_starts_that_run_one_by_one(stop: Callable[[], Any], status: Status) -> None:
     """Leaders with constraints of their own take one start after the other; the wish comes during the second."""
-    problem = BilevelProblem(
-        upper=lambda x, y: (x - 2.0) ** 2 + y**2,
-        lower=lambda x, y: (y - x) ** 2,
-        upper_inequality=lambda x, y: x + y - 1.0,
-        x_set=Box(-3.0, 3.0),
-        y_set=Reals(),
-    )
     calls, last = 0, np.inf
 
     def watch(state: Any) -> Any:
@@ -279,9 +298,9 @@ def test_a_wish_to_stop_ends_all_starts_that_run_one_by_one(stop: Callable[[], A
         calls += 1
         return stop() if calls == last else False
 
-    solve(problem, -1.0, callback=watch)
+    solve(LED, -1.0, callback=watch)
     calls, last = 0, calls + 2
-    many = solve_many(problem, [-1.0, 0.0, 2.0, -2.0], callback=watch)
+    many = solve_many(LED, [-1.0, 0.0, 2.0, -2.0], callback=watch)
     assert [result.status for result in many.results] == [Status.CONVERGED, status, status, status]
     assert calls == last
     np.testing.assert_allclose([result.x for result in many.results[2:]], [2.0, -2.0])
@@ -428,9 +447,16 @@ def test_a_problem_brings_its_own_oracle() -> None:
     assert calls
 
 
-@pytest.mark.parametrize("inner", ["interior-point", "pdhg", "maxmin", "single-loop"])
-def test_every_oracle_can_drive_the_outer_loop(inner: str) -> None:
-    constrained = problem(inequality=lambda x, y: y[0] + y[1] - 1.0)
+@pytest.mark.parametrize(
+    "inner",
+    [
+        pytest.param("interior-point", marks=pytest.mark.slow),
+        "pdhg",
+        "maxmin",
+        pytest.param("single-loop", marks=pytest.mark.slow),
+    ],
+)
+def test_every_oracle_can_drive_the_outer_loop(constrained: BilevelProblem, inner: str) -> None:
     result = solve(constrained, 1.5, inner=inner, gamma=20.0, tolerance=1e-4)
     exact = solve(constrained, 1.5, gamma=20.0)
     assert result.status is exact.status is Status.PENALTY_OPEN, result.message
