@@ -80,7 +80,13 @@ def test_repr_tells_the_story(plain: BilevelProblem) -> None:
 @pytest.mark.parametrize(
     ("changes", "options", "status", "words"),
     [
-        ({"inequality": lambda x, y: jnp.stack([y[0] - 1.0, 2.0 - y[0]])}, {}, Status.INFEASIBLE, "violation"),
+        pytest.param(
+            {"inequality": lambda x, y: jnp.stack([y[0] - 1.0, 2.0 - y[0]])},
+            {},
+            Status.INFEASIBLE,
+            "violation",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {"equality": lambda x, y: y[0] - 5.0, "y_set": Box(0.0, 1.0, 2)},
             {},
@@ -90,7 +96,13 @@ def test_repr_tells_the_story(plain: BilevelProblem) -> None:
         ),
         ({"lower": lambda x, y: jnp.sum(y) * (1.0 + x**2)}, {}, Status.UNBOUNDED, "lower level is unbounded"),
         ({"upper": lambda x, y: jnp.sum(y), "x_set": Reals()}, {}, Status.UNBOUNDED, "leader's objective"),
-        ({"lower": lambda x, y: -jnp.sum((y - x) ** 2), "y_set": Box(-1.0, 1.0, 2)}, {}, Status.NOT_CONVEX, "lower"),
+        pytest.param(
+            {"lower": lambda x, y: -jnp.sum((y - x) ** 2), "y_set": Box(-1.0, 1.0, 2)},
+            {},
+            Status.NOT_CONVEX,
+            "lower",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {"lower": lambda x, y: jnp.sum(jnp.sin(3.0 * y) + 0.01 * y**2)},
             {},
@@ -99,7 +111,13 @@ def test_repr_tells_the_story(plain: BilevelProblem) -> None:
             marks=pytest.mark.slow,
         ),
         ({"inequality": lambda x, y: 1.0 - jnp.sum(y**2)}, {}, Status.NOT_CONVEX, "inequality"),
-        ({"lower": lambda x, y: jnp.sum(jnp.sqrt(y - 10.0))}, {}, Status.NOT_FINITE, "lower(x, y) returns nan"),
+        pytest.param(
+            {"lower": lambda x, y: jnp.sum(jnp.sqrt(y - 10.0))},
+            {},
+            Status.NOT_FINITE,
+            "lower(x, y) returns nan",
+            marks=pytest.mark.slow,
+        ),
         ({"upper": lambda x, y: jnp.log(x - 10.0) + y[0]}, {}, Status.NOT_FINITE, "upper(x, y) returns nan"),
         ({"upper": lambda x, y: x**2 - 5.0 * jnp.sum(y**2)}, {"gamma": 0.5}, Status.NOT_CONVEX, "must exceed 5"),
         ({"upper_inequality": lambda x, y: jnp.stack([x - 1.0, 2.0 - x])}, {}, Status.INFEASIBLE, "upper_inequality"),
@@ -176,6 +194,7 @@ def test_infeasible_start_is_left_behind() -> None:
     assert result.x == pytest.approx(1.0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_maximum_is_not_an_answer() -> None:
     """x = 0, the middle of X, is stationary: the top of a hill."""
     result = solve(problem(upper=lambda x, y: -10.0 * jnp.sum(y**2)))
@@ -183,6 +202,7 @@ def test_a_maximum_is_not_an_answer() -> None:
     assert abs(float(result.x)) == pytest.approx(3.0)
 
 
+@pytest.mark.slow
 def test_leader_constraint_is_respected() -> None:
     limited = problem(
         upper=lambda x, y: (x - 5.0) ** 2 + jnp.sum((y - 5.0) ** 2),

@@ -140,6 +140,7 @@ def test_network_from_a_file(tmp_path: Path, quick: list[Design], name: str) -> 
     assert quick[0].success
 
 
+@pytest.mark.slow
 def test_real_run_of_a_file(tmp_path: Path) -> None:
     """Dearer links, so that it is not the built-in network by chance: nothing is worth building."""
     source = write_network(read_network("three"), tmp_path / "study.json")
@@ -201,6 +202,7 @@ def test_max_capacity_as_a_number(quick: list[Design]) -> None:
     np.testing.assert_allclose(quick[0].capacity, [0.3, 0, 0.3, 0, 0, 0], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_max_capacity_as_a_list(quick: list[Design]) -> None:
     assert blocc("design", "three", "--starts", 1, "--max-capacity", "[0.3, 0, 0.2, 0, 0, 0]").exit_code == 0
     np.testing.assert_allclose(quick[0].capacity, [0.3, 0, 0.2, 0, 0, 0], atol=1e-9)

@@ -50,6 +50,7 @@ def test_a_plain_function_of_the_leaders_agrees_with_the_same_expression_and_wit
     assert by_cvxpy.upper_value <= best + 1e-6
 
 
+@pytest.mark.slow
 def test_a_plain_function_that_is_not_convex() -> None:
     x, y = cp.Parameter(name="x", bounds=[-2, 2]), cp.Variable((2, 2), symmetric=True, name="y")
     follower = cp.Problem(cp.Minimize(cp.sum_squares(y - x * np.array([[1.0, 0.5], [0.5, -1.0]]))), [cp.trace(y) <= 1])
@@ -142,6 +143,7 @@ def test_a_run_that_was_stopped_is_continued_to_the_same_end(tmp_path: Path) -> 
         other.solve([2.0, -1.0], resume=file, progress=False)
 
 
+@pytest.mark.slow
 def test_many_starts_that_were_stopped_are_continued(tmp_path: Path) -> None:
     x, y = cp.Parameter(name="x", bounds=[-2, 2]), cp.Variable(name="y")
     problem = BilevelProblem(

@@ -233,6 +233,7 @@ def test_kinks_of_the_value_have_no_derivative(problem: BilevelProblem, x: float
         assert np.isfinite([value(x), jax.grad(value)(x - 0.1), jax.grad(value)(x + 0.1)]).all()
 
 
+@pytest.mark.slow
 def test_the_value_may_have_derivatives_in_some_numbers_only() -> None:
     """v = min(slope, 0) + level + times goal x: a kink in slope at 0, none in the others."""
     problem = simple(

@@ -427,6 +427,7 @@ def test_browser_test_notices_a_missing_map(text: str, tmp_path: Path) -> None:
     assert link_pixels(found.picture) < 100
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.timeout(90)
 def test_browser_test_notices_requests_and_errors(text: str, tmp_path: Path) -> None:
