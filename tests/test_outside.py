@@ -33,7 +33,7 @@ FEW = (
         *(
             name
             for name in FEW
-            if name not in ("flat_power", "falls_2d", "stiff_exp", "shifted_upper", "leader_smooth")
+            if name not in ("flat_power", "falls_2d", "stiff_exp", "shifted_upper", "leader_smooth", "kink_lower")
         ),
     ),
 )

@@ -94,7 +94,13 @@ def test_repr_tells_the_story(plain: BilevelProblem) -> None:
             "y_set",
             marks=pytest.mark.slow,
         ),
-        ({"lower": lambda x, y: jnp.sum(y) * (1.0 + x**2)}, {}, Status.UNBOUNDED, "lower level is unbounded"),
+        pytest.param(
+            {"lower": lambda x, y: jnp.sum(y) * (1.0 + x**2)},
+            {},
+            Status.UNBOUNDED,
+            "lower level is unbounded",
+            marks=pytest.mark.slow,
+        ),
         ({"upper": lambda x, y: jnp.sum(y), "x_set": Reals()}, {}, Status.UNBOUNDED, "leader's objective"),
         pytest.param(
             {"lower": lambda x, y: -jnp.sum((y - x) ** 2), "y_set": Box(-1.0, 1.0, 2)},
@@ -187,6 +193,7 @@ def test_bad_starts_are_named(plain: BilevelProblem) -> None:
         solve(lambda x: x)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_infeasible_start_is_left_behind() -> None:
     """At x = -2 the follower has no answer; x >= 1 is needed, and x = 1 is best."""
     result = solve(problem(inequality=lambda x, y: jnp.stack([y[0] - x, 1.0 - y[0]])), -2.0)

@@ -178,6 +178,7 @@ def test_json_says_where_there_is_no_path(quick: list[Design]) -> None:
     assert any(row.get("path_cost") is None for row in shown["markets"])
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing(quick: list[Design], tmp_path: Path) -> None:
     outcome = blocc("design", "three", "--starts", 1, "--quiet", "--out", tmp_path / "made")
     assert (outcome.exit_code, outcome.output) == (0, "")

@@ -176,6 +176,7 @@ def test_breast_cancer_offline() -> None:
     assert shown["accuracy"]["test"]["exact"] > 0.85
 
 
+@pytest.mark.slow
 def test_splits(samples: dict[str, Path], tmp_path: Path) -> None:
     outcome = blocc(samples["two.libsvm"], "--splits", 3, "--seed", 5, "--out", tmp_path)
     assert outcome.exit_code == 0, outcome.output

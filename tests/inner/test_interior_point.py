@@ -400,6 +400,7 @@ def test_is_an_oracle():
     assert InteriorPoint(proximal=1e-8) != ORACLE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log_radius", [1.5, 2.0])
 def test_a_curved_row_far_from_the_start_does_not_make_it_cycle(log_radius: float) -> None:
     """Logistic regression in a norm ball: every long step violates the ball's row a little."""

@@ -214,6 +214,7 @@ def test_solve_by_the_exact_derivative_and_by_the_penalty(name):
     assert np.abs(exact.x - penalty.x).max() < 1e-3
 
 
+@pytest.mark.slow
 def test_few_entries_of_many_under_an_l1_term():
     """The answer satisfies the conditions of optimality, and the derivative is that of differences."""
     rng = np.random.default_rng(4)

@@ -55,7 +55,6 @@ def names(verification: Verification) -> set[str]:
     few(
         ["blocc_toy", "softmax_matching", "gumus_floudas_2001_example_1", "equality_projection", "absolute_value"],
         "blocc_toy",
-        "gumus_floudas_2001_example_1",
     ),
 )
 def test_textbook_answers_verify(name: str) -> None:

@@ -36,7 +36,7 @@ def three(tmp_path: Path) -> object:
     ("name", "generators", "cap"),
     [
         pytest.param("case5", [3], 100.0, marks=pytest.mark.slow),
-        ("case5", [5], 60.0),
+        pytest.param("case5", [5], 60.0, marks=pytest.mark.slow),
         ("case14", [1], 46.5),
         pytest.param("case14", [2], 46.5, marks=pytest.mark.slow),
     ],

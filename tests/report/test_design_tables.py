@@ -307,6 +307,7 @@ def test_odd_designs(design: Design, tmp_path: Path) -> None:
     assert read_design_json(tmp_path / "design.json")["summary"]["links_built"] == int(design.built.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Glyph")
 def test_odd_names(tmp_path: Path) -> None:
     names = ("日本", "$x_1$", "\ud800", '<b>, "quoted"\n')

@@ -180,6 +180,7 @@ def test_default_method_is_right_or_says_that_it_is_not(c_penalty: str) -> None:
         assert smooth_or_explained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0.05, 0.5])
 def test_gradient_steps_into_infeasible_margins(step: float) -> None:
     result = blocc.solve(

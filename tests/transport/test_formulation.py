@@ -189,6 +189,7 @@ def test_multipliers_of_the_nodes_are_costs_from_the_origin():
     assert np.abs(at_destination - network.demand * expected).max() < 1e-6
 
 
+@pytest.mark.slow
 def test_closed_links():
     """Without capacity a link's price is only known to be large; value, shares and the other prices are exact."""
     problem, solve = solver("three", "aggregated", "pdhg")
