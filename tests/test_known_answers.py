@@ -37,14 +37,12 @@ def selection(times: int) -> list[KnownProblem]:
     return chosen
 
 
-#: Every tag once; and, slowly, every tag twice, and what is large. The benchmark takes all problems.
-#: Those that take long are left to the slow tests.
-LONG = {"dempe_1992b", "aiyoshi_shimizu_1984_example_2_local", "priced_capacity", "bard_falk_1982"}
-FEW = [known.name for known in selection(1) if known.problem.flat.n_y < 500 and known.name not in LONG]
+#: Every tag twice. The benchmark takes all problems.
 NAMES = dict.fromkeys(known.name for known in selection(1) + selection(2))
 
 
-@pytest.mark.parametrize("name", few(NAMES, *FEW))
+#: A follower that jumps, a ball, and two variables of the leader: the others are left to the slow tests.
+@pytest.mark.parametrize("name", few(NAMES, "two_road_toll", "ball_follower", "outrata_1990_example_1a"))
 def test_reaches_the_known_value(name: str) -> None:
     known = known_problem(name)
     result = solve(known.problem, known.starts[0])  # one start each; the benchmark takes them all

@@ -29,6 +29,7 @@ def _wage_by_hand(x: float) -> float:
     return 1.0 + x if x <= 1.0 else 3.0 + (x - 1.0)
 
 
+@pytest.mark.slow
 def test_a_quadratic_followers_price_in_the_objective() -> None:
     problem = with_multipliers(_wage(), lambda x, pair: pair["inequality"][0] + (x - 2.5) ** 2)
     result = solve(problem, 1.7, progress=False)

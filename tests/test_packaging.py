@@ -154,7 +154,9 @@ def test_supported_versions_of_python_are_named_alike() -> None:
     assert PROJECT["tool"]["mypy"]["python_version"] == lowest
 
 
-@pytest.mark.parametrize("minor", [11, 12, 13, 14])
+@pytest.mark.parametrize(
+    "minor", [11, pytest.param(12, marks=pytest.mark.slow), pytest.param(13, marks=pytest.mark.slow), 14]
+)
 def test_source_is_that_of_every_supported_python(minor: int) -> None:
     """The grammar of each version; where an interpreter of it is installed, its compiler, with warnings as errors."""
     files = sorted((ROOT / "src").rglob("*.py"))

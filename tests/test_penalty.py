@@ -146,7 +146,7 @@ def test_the_gradient_of_v_needs_the_multipliers(simple):
 
 # --- the gradient of F -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("gamma", GAMMAS)
-@pytest.mark.parametrize("kind", few(KINDS, "equality", "everything"))
+@pytest.mark.parametrize("kind", few(KINDS, "everything"))
 def test_gradient_agrees_with_finite_differences(kind, gamma):
     call = random_evaluator(kind)
     # F is a difference of values magnified by gamma: rounding grows with gamma, so the step must too.
@@ -167,7 +167,7 @@ def test_gradient_agrees_with_finite_differences(kind, gamma):
         assert np.linalg.norm(found.gradient - difference) <= 1e-5 * np.linalg.norm(difference)
 
 
-@pytest.mark.parametrize("kind", few(KINDS, "equality", "everything"))
+@pytest.mark.parametrize("kind", few(KINDS, "everything"))
 @given(x=st.tuples(*[st.floats(-0.5, 0.5)] * 3), exponent=st.floats(-2.0, 5.0))
 @settings(deadline=None, derandomize=True, max_examples=20)
 def test_F_is_a_lower_bound_that_grows_with_gamma(kind, x, exponent):

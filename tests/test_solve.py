@@ -51,6 +51,11 @@ def plain() -> BilevelProblem:
     return problem()
 
 
+@pytest.fixture(scope="module")
+def constrained() -> BilevelProblem:
+    return problem(inequality=lambda x, y: y[0] + y[1] - 1.0)
+
+
 def test_solves_without_any_option(plain: BilevelProblem) -> None:
     result = solve(plain)
     assert result.success
@@ -75,14 +80,50 @@ def test_repr_tells_the_story(plain: BilevelProblem) -> None:
 @pytest.mark.parametrize(
     ("changes", "options", "status", "words"),
     [
-        ({"inequality": lambda x, y: jnp.stack([y[0] - 1.0, 2.0 - y[0]])}, {}, Status.INFEASIBLE, "violation"),
-        ({"equality": lambda x, y: y[0] - 5.0, "y_set": Box(0.0, 1.0, 2)}, {}, Status.INFEASIBLE, "y_set"),
-        ({"lower": lambda x, y: jnp.sum(y) * (1.0 + x**2)}, {}, Status.UNBOUNDED, "lower level is unbounded"),
+        pytest.param(
+            {"inequality": lambda x, y: jnp.stack([y[0] - 1.0, 2.0 - y[0]])},
+            {},
+            Status.INFEASIBLE,
+            "violation",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"equality": lambda x, y: y[0] - 5.0, "y_set": Box(0.0, 1.0, 2)},
+            {},
+            Status.INFEASIBLE,
+            "y_set",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"lower": lambda x, y: jnp.sum(y) * (1.0 + x**2)},
+            {},
+            Status.UNBOUNDED,
+            "lower level is unbounded",
+            marks=pytest.mark.slow,
+        ),
         ({"upper": lambda x, y: jnp.sum(y), "x_set": Reals()}, {}, Status.UNBOUNDED, "leader's objective"),
-        ({"lower": lambda x, y: -jnp.sum((y - x) ** 2), "y_set": Box(-1.0, 1.0, 2)}, {}, Status.NOT_CONVEX, "lower"),
-        ({"lower": lambda x, y: jnp.sum(jnp.sin(3.0 * y) + 0.01 * y**2)}, {}, Status.NOT_CONVEX, "lower"),
+        pytest.param(
+            {"lower": lambda x, y: -jnp.sum((y - x) ** 2), "y_set": Box(-1.0, 1.0, 2)},
+            {},
+            Status.NOT_CONVEX,
+            "lower",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"lower": lambda x, y: jnp.sum(jnp.sin(3.0 * y) + 0.01 * y**2)},
+            {},
+            Status.NOT_CONVEX,
+            "lower",
+            marks=pytest.mark.slow,
+        ),
         ({"inequality": lambda x, y: 1.0 - jnp.sum(y**2)}, {}, Status.NOT_CONVEX, "inequality"),
-        ({"lower": lambda x, y: jnp.sum(jnp.sqrt(y - 10.0))}, {}, Status.NOT_FINITE, "lower(x, y) returns nan"),
+        pytest.param(
+            {"lower": lambda x, y: jnp.sum(jnp.sqrt(y - 10.0))},
+            {},
+            Status.NOT_FINITE,
+            "lower(x, y) returns nan",
+            marks=pytest.mark.slow,
+        ),
         ({"upper": lambda x, y: jnp.log(x - 10.0) + y[0]}, {}, Status.NOT_FINITE, "upper(x, y) returns nan"),
         ({"upper": lambda x, y: x**2 - 5.0 * jnp.sum(y**2)}, {"gamma": 0.5}, Status.NOT_CONVEX, "must exceed 5"),
         ({"upper_inequality": lambda x, y: jnp.stack([x - 1.0, 2.0 - x])}, {}, Status.INFEASIBLE, "upper_inequality"),
@@ -154,6 +195,7 @@ def test_bad_starts_are_named(plain: BilevelProblem) -> None:
         solve(lambda x: x)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_infeasible_start_is_left_behind() -> None:
     """At x = -2 the follower has no answer; x >= 1 is needed, and x = 1 is best."""
     result = solve(problem(inequality=lambda x, y: jnp.stack([y[0] - x, 1.0 - y[0]])), -2.0)
@@ -161,6 +203,7 @@ def test_infeasible_start_is_left_behind() -> None:
     assert result.x == pytest.approx(1.0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_maximum_is_not_an_answer() -> None:
     """x = 0, the middle of X, is stationary: the top of a hill."""
     result = solve(problem(upper=lambda x, y: -10.0 * jnp.sum(y**2)))
@@ -168,6 +211,7 @@ def test_a_maximum_is_not_an_answer() -> None:
     assert abs(float(result.x)) == pytest.approx(3.0)
 
 
+@pytest.mark.slow
 def test_leader_constraint_is_respected() -> None:
     limited = problem(
         upper=lambda x, y: (x - 5.0) ** 2 + jnp.sum((y - 5.0) ** 2),
@@ -260,6 +304,15 @@ def test_a_stopped_batch_keeps_every_start(toy: BilevelProblem) -> None:
     assert Status.STOPPED in {result.status for result in many.results}
 
 
+LED = BilevelProblem(
+    upper=lambda x, y: (x - 2.0) ** 2 + y**2,
+    lower=lambda x, y: (y - x) ** 2,
+    upper_inequality=lambda x, y: x + y - 1.0,
+    x_set=Box(-3.0, 3.0),
+    y_set=Reals(),
+)
+
+
 @pytest.mark.parametrize(
     ("stop", "status"),
     [(lambda: True, Status.STOPPED), (lambda: signal.raise_signal(signal.SIGINT), Status.INTERRUPTED)],
@@ -267,13 +320,6 @@ def test_a_stopped_batch_keeps_every_start(toy: BilevelProblem) -> None:
 )
 def test_a_wish_to_stop_ends_all_starts_that_run_one_by_one(stop: Callable[[], Any], status: Status) -> None:
     """Leaders with constraints of their own take one start after the other; the wish comes during the second."""
-    problem = BilevelProblem(
-        upper=lambda x, y: (x - 2.0) ** 2 + y**2,
-        lower=lambda x, y: (y - x) ** 2,
-        upper_inequality=lambda x, y: x + y - 1.0,
-        x_set=Box(-3.0, 3.0),
-        y_set=Reals(),
-    )
     calls, last = 0, np.inf
 
     def watch(state: Any) -> Any:
@@ -281,9 +327,9 @@ def test_a_wish_to_stop_ends_all_starts_that_run_one_by_one(stop: Callable[[], A
         calls += 1
         return stop() if calls == last else False
 
-    solve(problem, -1.0, callback=watch)
+    solve(LED, -1.0, callback=watch)
     calls, last = 0, calls + 2
-    many = solve_many(problem, [-1.0, 0.0, 2.0, -2.0], callback=watch)
+    many = solve_many(LED, [-1.0, 0.0, 2.0, -2.0], callback=watch)
     assert [result.status for result in many.results] == [Status.CONVERGED, status, status, status]
     assert calls == last
     np.testing.assert_allclose([result.x for result in many.results[2:]], [2.0, -2.0])
@@ -430,9 +476,16 @@ def test_a_problem_brings_its_own_oracle() -> None:
     assert calls
 
 
-@pytest.mark.parametrize("inner", ["interior-point", "pdhg", "maxmin", "single-loop"])
-def test_every_oracle_can_drive_the_outer_loop(inner: str) -> None:
-    constrained = problem(inequality=lambda x, y: y[0] + y[1] - 1.0)
+@pytest.mark.parametrize(
+    "inner",
+    [
+        pytest.param("interior-point", marks=pytest.mark.slow),
+        "pdhg",
+        "maxmin",
+        pytest.param("single-loop", marks=pytest.mark.slow),
+    ],
+)
+def test_every_oracle_can_drive_the_outer_loop(constrained: BilevelProblem, inner: str) -> None:
     result = solve(constrained, 1.5, inner=inner, gamma=20.0, tolerance=1e-4)
     exact = solve(constrained, 1.5, gamma=20.0)
     assert result.status is exact.status is Status.PENALTY_OPEN, result.message

@@ -17,6 +17,7 @@ from blocc.inner.protocol import InnerCode
 from blocc.penalty import cold_pair, evaluate_exactly, no_leader
 from blocc.simple_sets import Ball
 from inner_random_problems import solver
+from selections import few
 
 N, ROWS = 24, 16
 _generator = np.random.default_rng(0)
@@ -76,7 +77,7 @@ def by_cvxpy(name, x):
     return y.value, value
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", few(CASES, "nonnegative lasso", "sparse groups"))
 def test_the_answer_is_that_of_a_conic_solver(name):
     x = np.array([-2.5, -3.0])
     exact, value = by_cvxpy(name, x)
@@ -89,7 +90,7 @@ def test_the_answer_is_that_of_a_conic_solver(name):
     assert (found.y[zeros] == 0.0).all()  # exactly
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", few(CASES, "nonnegative lasso", "sparse groups"))
 def test_derivatives_of_the_value_by_both_weights(name):
     flat = case(name).flat
     with double_precision():
@@ -105,6 +106,7 @@ def test_derivatives_of_the_value_by_both_weights(name):
     assert middle.usable
 
 
+@pytest.mark.slow
 def test_the_leader_tunes_an_elastic_net():
     target = case("elastic net")
     found = solve(target, np.array([-1.0, -1.0]))

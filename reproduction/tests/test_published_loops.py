@@ -242,7 +242,9 @@ def network_in_numpy(network: TransportNetwork, start: Array, gamma: float, eta:
     return a[network.tail, network.head], share, inner
 
 
-@pytest.mark.parametrize(("name", "steps", "gamma"), [("three", 40, 4.0), ("nine", 4, 3.0)])
+@pytest.mark.parametrize(
+    ("name", "steps", "gamma"), [("three", 40, 4.0), pytest.param("nine", 4, 3.0, marks=pytest.mark.slow)]
+)
 def test_the_loops_of_the_networks(name: str, steps: int, gamma: float) -> None:
     network, rules = read_network(name), published_scheme.RULES[name]
     starts = network.random_starts(2, seed=1)

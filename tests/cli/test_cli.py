@@ -53,7 +53,7 @@ def problem_text(variable: str = "problem", **changes: str) -> str:
     ("code", "changes", "options"),
     [
         (0, {}, []),
-        (3, {}, ["--outer", "pgd", "--gamma", "5", "--step", "1e-6", "--max-iterations", "3"]),
+        (3, {}, ["--max-iterations", "1"]),
         pytest.param(4, {"inequality": "lambda x, y: jnp.stack([y - x, x + 1 - y])"}, [], marks=pytest.mark.slow),
         pytest.param(5, {"lower": "lambda x, y: -y"}, [], marks=pytest.mark.slow),
         pytest.param(6, {"lower": "lambda x, y: x * y - y ** 2", "y_set": "Box(-1, 1)"}, [], marks=pytest.mark.slow),

@@ -140,6 +140,7 @@ def test_network_from_a_file(tmp_path: Path, quick: list[Design], name: str) -> 
     assert quick[0].success
 
 
+@pytest.mark.slow
 def test_real_run_of_a_file(tmp_path: Path) -> None:
     """Dearer links, so that it is not the built-in network by chance: nothing is worth building."""
     source = write_network(read_network("three"), tmp_path / "study.json")
@@ -177,6 +178,7 @@ def test_json_says_where_there_is_no_path(quick: list[Design]) -> None:
     assert any(row.get("path_cost") is None for row in shown["markets"])
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing(quick: list[Design], tmp_path: Path) -> None:
     outcome = blocc("design", "three", "--starts", 1, "--quiet", "--out", tmp_path / "made")
     assert (outcome.exit_code, outcome.output) == (0, "")
@@ -201,6 +203,7 @@ def test_max_capacity_as_a_number(quick: list[Design]) -> None:
     np.testing.assert_allclose(quick[0].capacity, [0.3, 0, 0.3, 0, 0, 0], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_max_capacity_as_a_list(quick: list[Design]) -> None:
     assert blocc("design", "three", "--starts", 1, "--max-capacity", "[0.3, 0, 0.2, 0, 0, 0]").exit_code == 0
     np.testing.assert_allclose(quick[0].capacity, [0.3, 0, 0.2, 0, 0, 0], atol=1e-9)

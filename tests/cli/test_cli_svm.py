@@ -118,6 +118,7 @@ def test_coefficients_classify_the_file(run: tuple[Outcome, Path], samples: dict
     np.testing.assert_allclose(decisions, written, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_coefficients_only_where_it_is_linear(samples: dict[str, Path], tmp_path: Path) -> None:
     outcome = blocc(
         samples["two.csv"], "--label", 0, "--kernel", "poly", "--degree", 2, "--coef0", 1, "--out", tmp_path
@@ -165,6 +166,7 @@ def test_quiet_prints_nothing(samples: dict[str, Path]) -> None:
     assert (outcome.exit_code, outcome.output) == (0, "")
 
 
+@pytest.mark.slow
 def test_breast_cancer_offline() -> None:
     outcome = blocc("breast_cancer", "--train", 60, "--validation", 16, "--json")
     assert outcome.exit_code == 0, outcome.output
@@ -174,6 +176,7 @@ def test_breast_cancer_offline() -> None:
     assert shown["accuracy"]["test"]["exact"] > 0.85
 
 
+@pytest.mark.slow
 def test_splits(samples: dict[str, Path], tmp_path: Path) -> None:
     outcome = blocc(samples["two.libsvm"], "--splits", 3, "--seed", 5, "--out", tmp_path)
     assert outcome.exit_code == 0, outcome.output

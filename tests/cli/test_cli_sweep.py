@@ -53,6 +53,7 @@ def cells(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     return computed
 
 
+@pytest.mark.slow
 def test_the_example(tmp_path: Path) -> None:
     outcome = blocc("sweep", ROOT / "examples" / "study.toml", "--out", tmp_path / "run")
     assert outcome.exit_code == 0, outcome.output

@@ -39,7 +39,7 @@ def _cones() -> BilevelProblem:
     return BilevelProblem(cp.Minimize(cp.square(x - 1) + y[0]), follower, x)
 
 
-@pytest.mark.parametrize("make", [_priced, _cones])
+@pytest.mark.parametrize("make", [pytest.param(_priced, marks=pytest.mark.slow), _cones])
 def test_true_results_are_verified_and_forged_ones_are_not(make: object, tmp_path: Path) -> None:
     problem: BilevelProblem = make()  # type: ignore[operator]
     result = problem.solve(0.7, progress=False)

@@ -38,7 +38,7 @@ def _value(problem: BilevelProblem, x: cp.Parameter, follower: cp.Problem, upper
     return float(upper.value)
 
 
-@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(k, marks=pytest.mark.slow) for k in range(6, 20))])
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(k, marks=pytest.mark.slow) for k in range(3, 20))])
 def test_converged_is_a_local_minimum(seed: int) -> None:
     problem, x, follower, upper = _random(seed)
     result = problem.solve(float(np.random.default_rng(seed).uniform(-1, 2)), progress=False)

@@ -50,6 +50,7 @@ def test_a_plain_function_of_the_leaders_agrees_with_the_same_expression_and_wit
     assert by_cvxpy.upper_value <= best + 1e-6
 
 
+@pytest.mark.slow
 def test_a_plain_function_that_is_not_convex() -> None:
     x, y = cp.Parameter(name="x", bounds=[-2, 2]), cp.Variable((2, 2), symmetric=True, name="y")
     follower = cp.Problem(cp.Minimize(cp.sum_squares(y - x * np.array([[1.0, 0.5], [0.5, -1.0]]))), [cp.trace(y) <= 1])
@@ -105,16 +106,18 @@ def test_names_and_values_of_several_parameters_stay_together() -> None:
     np.testing.assert_allclose(y.value, a.value + z.value, atol=1e-6)
 
 
-def test_many_starts_here_and_in_processes_find_the_same() -> None:
-    pytest.importorskip("loky")
+@pytest.mark.parametrize("executor", [None, pytest.param("processes", marks=pytest.mark.slow)])
+def test_many_starts_here_and_in_processes_find_the_same(executor: str | None) -> None:
     x, y = cp.Parameter(name="x", bounds=[-4, 4]), cp.Variable(name="y")
     shift = cp.Parameter(name="shift", value=0.3)  # no decision
     follower = cp.Problem(cp.Minimize(cp.square(y - x - shift)), [cp.abs(y) <= 3])
     problem = BilevelProblem(cp.Minimize(cp.abs(y - 2) - 0.5 * x - 0.7 * cp.abs(x + 1)), follower, x)
     here = problem.solve_many(x0s=[-3.0, 0.5, 3.0], progress=False)
-    there = problem.solve_many(x0s=[-3.0, 0.5, 3.0], progress=False, executor="processes")
-    np.testing.assert_allclose(here.upper_values, there.upper_values, atol=1e-12)
-    assert [one.status for one in here.results] == [one.status for one in there.results]
+    if executor is not None:
+        pytest.importorskip("loky")
+        there = problem.solve_many(x0s=[-3.0, 0.5, 3.0], progress=False, executor=executor)
+        np.testing.assert_allclose(here.upper_values, there.upper_values, atol=1e-12)
+        assert [one.status for one in here.results] == [one.status for one in there.results]
     np.testing.assert_allclose(x.value, here.best.x["x"])
     assert len(problem.solve_many(starts=2, seed=3, progress=False)) == 2
     with pytest.raises(OptionError, match="x0s"):
@@ -142,6 +145,7 @@ def test_a_run_that_was_stopped_is_continued_to_the_same_end(tmp_path: Path) -> 
         other.solve([2.0, -1.0], resume=file, progress=False)
 
 
+@pytest.mark.slow
 def test_many_starts_that_were_stopped_are_continued(tmp_path: Path) -> None:
     x, y = cp.Parameter(name="x", bounds=[-2, 2]), cp.Variable(name="y")
     problem = BilevelProblem(

@@ -19,7 +19,7 @@ def _sense(kind: str, expression: cp.Expression) -> cp.Minimize | cp.Maximize:
     return cp.Minimize(expression) if kind == "min" else cp.Maximize(-expression)
 
 
-@pytest.mark.parametrize("upper", ["min", "max"])
+@pytest.mark.parametrize("upper", [pytest.param("min", marks=pytest.mark.slow), "max"])
 @pytest.mark.parametrize("lower", ["min", "max"])
 def test_all_four_senses_find_the_best_point_of_a_grid(upper: str, lower: str) -> None:
     x = cp.Parameter(name="x", bounds=[-2, 3])
@@ -77,7 +77,7 @@ def test_prices_have_cvxpys_signs_and_shapes(kind: str, lower: str) -> None:
     assert np.max(np.abs(pair)) > 0.1
 
 
-@pytest.mark.parametrize("lower", ["min", "max"])
+@pytest.mark.parametrize("lower", [pytest.param("min", marks=pytest.mark.slow), "max"])
 @pytest.mark.parametrize("kind", ["==", "<="])
 def test_a_leader_that_looks_at_a_price_finds_the_best_point_of_a_grid(lower: str, kind: str) -> None:
     d, g = cp.Parameter(name="d", bounds=[0, 3]), cp.Variable(2, nonneg=True, name="g")

@@ -114,6 +114,7 @@ def test_second_derivatives_are_right(problem: BilevelProblem) -> None:
         assert_close(bend, difference(jax.grad(lambda x: lower_level(problem, x).y["a"][1]), x))
 
 
+@pytest.mark.slow
 def test_many_points_at_once(problem: BilevelProblem) -> None:
     points = np.array([[1.0, 1.2], [0.5, 2.0], [2.0, 3.0]])
     with jax.enable_x64(True):
@@ -179,7 +180,12 @@ def simple(**changes: Any) -> BilevelProblem:
             -4.0,
             marks=pytest.mark.slow,
         ),
-        (simple(lower=lambda x, y: (y[0] - x) ** 2, y_set=Reals(2), upper=lambda x, y: x * y[0]), 1.0, 0.0),  # flat
+        pytest.param(
+            simple(lower=lambda x, y: (y[0] - x) ** 2, y_set=Reals(2), upper=lambda x, y: x * y[0]),
+            1.0,
+            0.0,
+            marks=pytest.mark.slow,
+        ),  # flat
     ],
     ids=["no price", "no price at a bound", "dependent rows", "no curvature"],
 )
@@ -203,7 +209,9 @@ def test_where_there_is_no_derivative(problem: BilevelProblem, x: float, slope: 
 @pytest.mark.parametrize(
     ("problem", "x"),
     [
-        (simple(lower=lambda x, y: x * y, y_set=Box(0.0, 1.0)), 0.0),  # min(x, 0): all y are answers
+        pytest.param(
+            simple(lower=lambda x, y: x * y, y_set=Box(0.0, 1.0)), 0.0, marks=pytest.mark.slow
+        ),  # min(x, 0): all y are answers
         (simple(lower=lambda x, y: (y - 2.0) ** 2, inequality=lambda x, y: jnp.stack([y - x, y - 2.0 * x + 1.0])), 1.0),
         pytest.param(
             simple(  # a vertex of the plane held by three rows, one of which stays
@@ -225,6 +233,7 @@ def test_kinks_of_the_value_have_no_derivative(problem: BilevelProblem, x: float
         assert np.isfinite([value(x), jax.grad(value)(x - 0.1), jax.grad(value)(x + 0.1)]).all()
 
 
+@pytest.mark.slow
 def test_the_value_may_have_derivatives_in_some_numbers_only() -> None:
     """v = min(slope, 0) + level + times goal x: a kink in slope at 0, none in the others."""
     problem = simple(
@@ -276,6 +285,7 @@ def test_no_answer_is_not_a_number() -> None:
     assert lower_level(problem, 0.3).regular
 
 
+@pytest.mark.slow
 def test_a_vertex_moves_with_its_rows() -> None:
     """A linear follower has no curvature, and needs none where its rows hold it in every direction."""
     problem = simple(
@@ -318,25 +328,26 @@ def test_misuse_is_explained() -> None:
         lower_level(problem, 1.0, {"a": 1.0})
 
 
+KINKED = simple(lower=lambda x, y: 0.5 * (y - 2.0 * x) ** 2 + jnp.abs(y))
+
+
 @pytest.mark.parametrize(("x", "y", "slope"), [(1.0, 1.0, 2.0), (0.2, 0.0, 0.0)], ids=["beside", "at"])
 def test_convex_kinks_of_the_follower(x: float, y: float, slope: float) -> None:
     """Soft thresholding: y = sign(2x) max(|2x| - 1, 0)."""
-    problem = simple(lower=lambda x, y: 0.5 * (y - 2.0 * x) ** 2 + jnp.abs(y))
-    found = lower_level(problem, x)
+    found = lower_level(KINKED, x)
     assert found.code == 0
     assert found.regular
     assert float(found.y) == pytest.approx(y, abs=1e-6)
     with jax.enable_x64(True):
-        of_y, of_value = jax.jacrev(lambda x: lower_level(problem, x)[::2][:2])(x)
+        of_y, of_value = jax.jacrev(lambda x: lower_level(KINKED, x)[::2][:2])(x)
     assert float(of_y) == pytest.approx(slope, abs=1e-8)
     assert float(of_value) == pytest.approx(-2.0 * (y - 2.0 * x), abs=1e-5)
 
 
 def test_an_answer_that_leaves_a_kink_has_no_derivative() -> None:
-    problem = simple(lower=lambda x, y: 0.5 * (y - 2.0 * x) ** 2 + jnp.abs(y))
-    assert not lower_level(problem, 0.5).regular
+    assert not lower_level(KINKED, 0.5).regular
     with jax.enable_x64(True):
-        assert np.isnan(jax.grad(lambda x: lower_level(problem, x).y)(0.5))
+        assert np.isnan(jax.grad(lambda x: lower_level(KINKED, x).y)(0.5))
 
 
 def test_kinks_that_bend_down_are_refused() -> None:

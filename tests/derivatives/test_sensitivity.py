@@ -141,7 +141,9 @@ def test_a_set_of_x_that_is_no_box() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"data": {"goal": 4.0, "slope": 0.0}}, "leader touches a bound .* without a price"),
+        pytest.param(
+            {"data": {"goal": 4.0, "slope": 0.0}}, "leader touches a bound .* without a price", marks=pytest.mark.slow
+        ),
         pytest.param(
             {"upper": lambda x, y, d: (y - d["goal"]) ** 2, "data": {"goal": 1.0, "slope": 0.0}},
             "flat",

@@ -70,6 +70,7 @@ def test_kinks_of_the_follower_are_followed() -> None:
     assert "Corners were rounded" in result.message
 
 
+@pytest.mark.slow
 def test_jumps_are_found_where_nothing_is_proven() -> None:
     """A toll up to 8 is paid by one traveller; with a quartic leader only boxes are left. Most of X earns nothing."""
     problem = BilevelProblem(

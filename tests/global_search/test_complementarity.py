@@ -44,7 +44,7 @@ def ring() -> BilevelProblem:
     return ring_problem()
 
 
-@pytest.mark.parametrize("name", [*LINEAR, *OTHERS])
+@pytest.mark.parametrize("name", few([*LINEAR, *OTHERS], *LINEAR[::3], *OTHERS[::2]))
 def test_textbook_values_are_proven(name: str) -> None:
     entry = known_problem(name)
     result = solve_global(entry.problem, starts=0)
@@ -121,6 +121,7 @@ def test_interdiction_leaves_what_enumeration_of_cuts_finds() -> None:
         assert result.upper_value == pytest.approx(least_flow(capacity, budget), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_local_answer_stands_beside_the_global_one() -> None:
     """One traveller would pay 8 and three more only 3: the middle of X leads to 8 from one."""
     problem = BilevelProblem(
@@ -193,7 +194,7 @@ def optimistic_value(d: dict[str, np.ndarray], x: np.ndarray, curved: bool) -> f
 def test_bounds_hold_for_every_x(leader: str) -> None:
     problem, generator = random_problem(leader), np.random.default_rng(1)
     proven = 0
-    for number in range(12):
+    for number in range(6):
         data = random_data(generator, quadratic=number % 2 == 0)
         result = solve_global(problem.with_data(data), starts=0)
         values = [optimistic_value(data, np.array([at]), leader == "convex") for at in np.linspace(0.0, 2.0, 21)]
@@ -206,7 +207,7 @@ def test_bounds_hold_for_every_x(leader: str) -> None:
         assert optimistic_value(data, np.asarray(result.x), leader == "convex") == pytest.approx(
             result.upper_value, abs=1e-4
         )
-    assert proven >= 8
+    assert proven >= 4
 
 
 @pytest.mark.parametrize("size", [1e-10, 1e10])

@@ -16,6 +16,7 @@ from blocc.problem import BilevelProblem
 from blocc.sets import Box, Reals
 from blocc.simple_sets import Ball, Simplex
 from inner_random_problems import infeasible_problems, random_problem
+from selections import few
 
 ORACLE = InteriorPoint()
 
@@ -48,7 +49,7 @@ def interval():
 
 
 @given(x=st.tuples(*[st.floats(-3.0, 3.0, allow_subnormal=False)] * 3))
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(deadline=None, derandomize=True, max_examples=20)
 def test_value_of_an_interval(interval, x):
     found = interval(np.array(x))
     exact = max((x[0] - x[1]) / 2.0, (x[0] - x[2]) / 2.0, -1.0)
@@ -103,7 +104,7 @@ def test_sampled_problems_with_a_feasible_point_are_not_called_infeasible():
     assert abs(float(found.value)) < 1e-8
 
 
-@pytest.mark.parametrize("name", infeasible_problems())
+@pytest.mark.parametrize("name", few(infeasible_problems(), "affine", "ball"))
 def test_infeasible_problems_have_a_positive_value(name):
     exact = {"affine": 1.0, "box": 0.5, "equality": 0.5}
     found = compiled(infeasible_problems()[name])(np.zeros(1))

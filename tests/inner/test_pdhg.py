@@ -46,7 +46,7 @@ def test_is_an_accelerated_gradient_method_without_constraints():
     assert found.iterations < 5000
 
 
-@pytest.mark.parametrize("kind", ["inequality", "equality"])
+@pytest.mark.parametrize("kind", [pytest.param("inequality", marks=pytest.mark.slow), "equality"])
 def test_solves_linear_programs(kind):
     rng = np.random.default_rng(0)
     matrix, inside, cost = rng.standard_normal((20, 40)), rng.uniform(0, 1, 40), rng.standard_normal(40)
@@ -61,6 +61,7 @@ def test_solves_linear_programs(kind):
     assert np.abs(np.asarray(found.y) - exact.x).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_steep_objective_and_constraint():
     # From y = 0 a step of the size that suits exp(10 y) at y = -0.2 would overflow.
     flat = lower_level(

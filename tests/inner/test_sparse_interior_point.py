@@ -43,7 +43,7 @@ def family(name):
     return problem, solver(problem.flat, ORACLE)
 
 
-@pytest.mark.parametrize("name", ["everything", "simplex"])
+@pytest.mark.parametrize("name", ["everything", pytest.param("simplex", marks=pytest.mark.slow)])
 def test_agrees_with_clarabel(name):
     problem, solve = family(name)
     for upper, lower in ((0.0, 1.0), (1.0, 0.5)):
@@ -62,6 +62,7 @@ def test_takes_the_steps_of_the_dense_method():
     np.testing.assert_allclose(sparse.multipliers.equality, dense.multipliers.equality, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_sparse_quadratic_program_against_clarabel():
     """Random sparse rows, equalities, bounds on some variables, a tridiagonal Hessian and one row with all of them."""
     size, rng = 60, np.random.default_rng(3)
@@ -114,6 +115,7 @@ def test_transport_problem_against_highs():
     np.testing.assert_allclose(found.objective, reference.fun, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_long_chain_and_its_warm_start():
     """400 variables and 798 rows, many of them active and nearly degenerate, against Clarabel."""
     flat = chain_problem(400)

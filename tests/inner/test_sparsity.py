@@ -15,6 +15,7 @@ from blocc._lib.precision import double_precision
 from blocc.inner.colouring import Coloured, SparseRows, columns_coloured
 from blocc.inner.dependencies import TooDense
 from blocc.inner.sparsity import jacobian_pattern
+from selections import few
 
 SIZE = 12
 _rng = np.random.default_rng(0)
@@ -112,7 +113,7 @@ def test_too_many_entries_are_refused():
             jacobian_pattern(function, 1000, 20_000)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", few(range(4), 0))
 def test_coloured_sweeps_recover_every_entry(seed):
     rng = np.random.default_rng(seed)
     dense = np.where(rng.uniform(size=(15, 10)) < 0.2, rng.normal(size=(15, 10)), 0.0)

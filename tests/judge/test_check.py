@@ -225,6 +225,7 @@ def test_the_configuration_of_jax_stays(good):
     assert jnp.zeros(1).dtype == (jnp.float64 if jax.config.jax_enable_x64 else jnp.float32)
 
 
+@pytest.mark.slow
 def test_a_fourth_power_is_not_strongly_convex() -> None:
     problem = BilevelProblem(
         upper=lambda x, y: x**2 + y**2, lower=lambda x, y: (y - x) ** 4, x_set=Box(-5.0, 5.0), y_set=Reals()
@@ -234,6 +235,7 @@ def test_a_fourth_power_is_not_strongly_convex() -> None:
     assert "vanishes" in finding.words
 
 
+@pytest.mark.slow
 def test_a_missing_slater_point_is_worded_as_such() -> None:
     problem = BilevelProblem(
         upper=lambda x, y: x**2 + y,

@@ -18,6 +18,7 @@ from blocc import BilevelProblem, Box, Reals, solve
 from blocc._lib.precision import double_precision
 from blocc.judge.derivatives import wide
 from blocc.judge.scales import sizes_at
+from selections import few
 
 TOLERANCE = 1e-5
 
@@ -90,7 +91,7 @@ def gradient(function: Callable[[np.ndarray], Any], z: np.ndarray, sizes: np.nda
     return np.stack(columns, axis=1)
 
 
-@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("name", few(CASES, "shifted", "held", "row times a million", "leader's constraint"))
 def test_success_keeps_its_promises(name: str) -> None:
     problem, answer = CASES[name]
     result = solve(problem, 1.7 if name == "shifted" else None, progress=False)

@@ -55,8 +55,6 @@ def names(verification: Verification) -> set[str]:
     few(
         ["blocc_toy", "softmax_matching", "gumus_floudas_2001_example_1", "equality_projection", "absolute_value"],
         "blocc_toy",
-        "gumus_floudas_2001_example_1",
-        "absolute_value",
     ),
 )
 def test_textbook_answers_verify(name: str) -> None:
@@ -87,7 +85,7 @@ OTHER_RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", few(OTHER_RUNS, "Algorithm 1", "sflcb"))
+@pytest.mark.parametrize("name", few(OTHER_RUNS, "sflcb"))
 def test_results_of_other_methods_verify_and_tampering_shows(name: str) -> None:
     problem = toy_problem()
     result = solve(problem, 0.9, **OTHER_RUNS[name])
@@ -115,7 +113,7 @@ TAMPERED: dict[str, tuple[Callable[[Result], Result], str]] = {
 }
 
 
-@pytest.mark.parametrize("field", TAMPERED)
+@pytest.mark.parametrize("field", few(TAMPERED, "x", "y", "multipliers", "upper_value"))
 def test_tampered_fields_are_noticed(problem: BilevelProblem, honest: Result, field: str) -> None:
     change, expected = TAMPERED[field]
     verification = verify(problem, change(honest))
@@ -205,7 +203,13 @@ def test_huge_multipliers_on_redundant_rows_prove_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "value"), [("stationarity_x", 5.0), ("stationarity_x", np.nan), ("radius", np.nan), ("radius", -1.0)]
+    ("number", "value"),
+    [
+        pytest.param("stationarity_x", 5.0, marks=pytest.mark.slow),
+        ("stationarity_x", np.nan),
+        ("radius", np.nan),
+        pytest.param("radius", -1.0, marks=pytest.mark.slow),
+    ],
 )
 def test_nonsense_in_a_certificate_is_noticed(
     problem: BilevelProblem, honest: Result, number: str, value: float

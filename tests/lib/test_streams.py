@@ -33,7 +33,7 @@ def without_reader(command: list[str], *, buffered: bool = True, errors_too: boo
     return done.returncode, done.stderr or ""
 
 
-@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("buffered", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_command_without_reader(buffered: bool) -> None:
     command = [sys.executable, "-m", "blocc.cli.main", "network", "describe", "three"]
     assert without_reader(command, buffered=buffered) == (0, "")

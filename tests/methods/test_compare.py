@@ -225,6 +225,7 @@ def test_options_reach_every_method(problem: BilevelProblem) -> None:
     assert found.settings["preset"] == "paper"
 
 
+@pytest.mark.slow
 def test_equality_constraints_count_as_violation() -> None:
     problem = BilevelProblem(
         upper=lambda x, y: jnp.sum((y - 1.0) ** 2) + x**2,

@@ -39,6 +39,7 @@ def steep() -> BilevelProblem:
     )
 
 
+@pytest.mark.slow
 def test_the_value_function_matters_where_the_leader_is_not_flat() -> None:
     followed = solved(steep(), 1.0, "alt-pbgd", preset="toy", max_iterations=1000)
     np.testing.assert_allclose(followed.x, -5.0, atol=1e-3)
@@ -109,6 +110,7 @@ def test_the_barrier_s_answer_is_interior_and_tends_to_the_follower_s() -> None:
     assert errors[-1] < 1e-3
 
 
+@pytest.mark.slow
 def test_the_barrier_on_the_toy_as_published() -> None:
     known = known_problem("blocc_toy")
     result = solved(known.problem, 2.7, "log-barrier", preset="paper", max_iterations=1000)
@@ -148,7 +150,7 @@ def constrained_ridge(seed: int) -> tuple[BilevelProblem, Any]:
     return problem, value
 
 
-@pytest.mark.parametrize("method", ["vf-idca", "ip-dwca"])
+@pytest.mark.parametrize("method", ["vf-idca", pytest.param("ip-dwca", marks=pytest.mark.slow)])
 def test_ridge_chosen_by_validation(method: str) -> None:
     problem, value = constrained_ridge(2)
     grid = np.linspace(0.01, 5.0, 60)

@@ -48,7 +48,7 @@ def test_alt_pbgd_and_pbgd_free(name: str, method: str) -> None:
 
 
 @pytest.mark.parametrize("p", [0.0, 0.5])
-@pytest.mark.parametrize("name", ["affine, boxed", "curved"])
+@pytest.mark.parametrize("name", ["affine, boxed", pytest.param("curved", marks=pytest.mark.slow)])
 def test_log_barrier(name: str, p: float) -> None:
     plain = NUMPY_PROBLEMS[name]()
     numbers = {"alpha": 0.1, "t": 0.05, "p": p}
@@ -96,7 +96,9 @@ def driven(method: str, problem: BilevelProblem, numbers: dict[str, float], x: A
 
 
 @pytest.mark.parametrize(
-    ("method", "further"), [("vf-idca", {}), ("ip-dwca", {"gamma": 2.0, "weak": 0.8})], ids=["vf-idca", "ip-dwca"]
+    ("method", "further"),
+    [pytest.param("vf-idca", {}, marks=pytest.mark.slow), ("ip-dwca", {"gamma": 2.0, "weak": 0.8})],
+    ids=["vf-idca", "ip-dwca"],
 )
 def test_sequential_convex_programs(method: str, further: dict[str, float]) -> None:
     data = FULLY_CONVEX if method == "vf-idca" else AFFINE

@@ -143,6 +143,7 @@ def test_kinks_on_the_edge_of_x(x_set, exact):
     assert end.stationarity <= 1e-3
 
 
+@pytest.mark.slow
 def test_descends_along_a_boundary():
     """The follower needs y >= x_0 and y <= 1 - x_1: beyond x_0 + x_1 = 1 there is no answer."""
     problem = BilevelProblem(

@@ -34,7 +34,12 @@ def three(tmp_path: Path) -> object:
 @needs_pglib
 @pytest.mark.parametrize(
     ("name", "generators", "cap"),
-    [("case5", [3], 100.0), ("case5", [5], 60.0), ("case14", [1], 46.5), ("case14", [2], 46.5)],
+    [
+        pytest.param("case5", [3], 100.0, marks=pytest.mark.slow),
+        pytest.param("case5", [5], 60.0, marks=pytest.mark.slow),
+        ("case14", [1], 46.5),
+        pytest.param("case14", [2], 46.5, marks=pytest.mark.slow),
+    ],
 )
 def test_one_offer_agrees_with_brute_force(name: str, generators: list[int], cap: float) -> None:
     case = read_case(name)
@@ -52,7 +57,7 @@ def test_one_offer_agrees_with_brute_force(name: str, generators: list[int], cap
 
 
 @needs_pglib
-@pytest.mark.parametrize("generators", [[3, 5], [1, 4]])
+@pytest.mark.parametrize("generators", [pytest.param([3, 5], marks=pytest.mark.slow), [1, 4]])
 def test_two_offers_agree_with_brute_force(generators: list[int]) -> None:
     case, cap = read_case("case5"), 100.0
     bids = bid_generators(case, generators, offer_cap=cap)

@@ -24,6 +24,7 @@ from blocc._lib.precision import double_precision
 from blocc.errors import OptionError
 from blocc.problems import textbook
 from blocc.problems.textbook import TAGS, KnownProblem, known_problem, known_problems
+from selections import few
 
 NAMES = [entry.name for entry in known_problems()]
 LARGE = [entry.name for entry in known_problems() if "large" in entry.tags]
@@ -497,7 +498,7 @@ def test_unknown_name_lists_close_ones():
         known_problem("zzz")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", few(NAMES, *NAMES[::4]))
 def test_upper_value_and_leaders_constraint(name):
     entry = known_problem(name)
     for x in answers(entry):
@@ -512,7 +513,7 @@ def test_upper_value_and_leaders_constraint(name):
         assert entry.problem.x_set.contains(entry.problem.x_set.unravel(x))
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", few(SMALL, *SMALL[::6]))
 def test_answer_is_optimal_below(name):
     entry = known_problem(name)
     value = lower_functions(name)["value"]
@@ -542,7 +543,7 @@ def test_closed_forms_are_optimal_below_elsewhere(name):
         assert float(value(x, y)) == pytest.approx(float(value(x, other)), rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", few(SMALL, *SMALL[::6]))
 def test_lower_level_is_convex_in_y(name):
     # Halfway between two random members of Y no function of the follower may lie above the mean of its ends.
     flat, generator = known_problem(name).problem.flat, np.random.default_rng(9)
@@ -609,7 +610,10 @@ def search_grid(entry: KnownProblem) -> np.ndarray:
     return points[np.abs(nearest - points).max(axis=1) < 1e-9]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if known_problem(name).problem.flat.n_x <= 2])
+FLAT = [name for name in NAMES if known_problem(name).problem.flat.n_x <= 2]
+
+
+@pytest.mark.parametrize("name", few(FLAT, *(name for name in FLAT if name in RESPONSES)))
 def test_nothing_better_on_a_grid(name):
     entry = known_problem(name)
     values = leader_values(entry, search_grid(entry))
@@ -636,7 +640,7 @@ def test_nothing_better_nearby_or_at_random(name):
     assert values.min() >= entry.upper_value - 1e-7 * (1.0 + abs(entry.upper_value))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", few(NAMES, *NAMES[::4]))
 def test_every_start_lies_uphill_of_an_answer(name):
     # Along the segment from the start to the nearest answer the leader's value must fall all the way: enough to show
     # that no other local minimum stands in between (for one variable; for more it is evidence, not proof).

@@ -9,7 +9,7 @@ from blocc.errors import OptionError
 from blocc.problems import toy
 
 
-@pytest.fixture(scope="module", params=["default", "paper"])
+@pytest.fixture(scope="module", params=["default", pytest.param("paper", marks=pytest.mark.slow)])
 def run(request: pytest.FixtureRequest) -> toy.ToyRun:
     return toy.run_starts(200, gamma=5.0, preset=request.param, seed=0)
 

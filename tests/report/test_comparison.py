@@ -260,9 +260,14 @@ def test_unknown_format(comparison: Comparison, tmp_path: Path) -> None:
         (),
         (MethodRow("gam", "", status="error"),),
         (row("blocc", result([])),),
-        (row("blocc", result([1.0])), row("gam", result([1.0]))),
-        (row("blocc", result([-1e6, -2e6])), row("gam", result([math.nan, 1e9], Status.STALLED))),
-        (replace(row("gam", result([3.0, 2.0])), method="newton", title="Newton"),),
+        pytest.param((row("blocc", result([1.0])), row("gam", result([1.0]))), marks=pytest.mark.slow),
+        pytest.param(
+            (row("blocc", result([-1e6, -2e6])), row("gam", result([math.nan, 1e9], Status.STALLED))),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            (replace(row("gam", result([3.0, 2.0])), method="newton", title="Newton"),), marks=pytest.mark.slow
+        ),
         (row("blocc", result([1.0])), row("gam", result([math.nan] * 9, Status.INFEASIBLE))),
     ],
     ids=["nothing", "no result", "no iteration", "equal", "far apart", "unknown method", "no value"],

@@ -391,6 +391,7 @@ drawing.then(function () { setTimeout(function () {
 </script></body>"""
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.timeout(90)
 def test_browser_shows_ways_and_users_and_filters(design: Design, tmp_path: Path) -> None:
@@ -427,6 +428,7 @@ def test_browser_test_notices_a_missing_map(text: str, tmp_path: Path) -> None:
     assert link_pixels(found.picture) < 100
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.timeout(90)
 def test_browser_test_notices_requests_and_errors(text: str, tmp_path: Path) -> None:

@@ -293,9 +293,9 @@ def test_rewriting_replaces(design: Design, tmp_path: Path) -> None:
     "design",
     [
         fake_design(build=False, status=Status.INFEASIBLE),
-        fake_design(one_market()),
+        pytest.param(fake_design(one_market()), marks=pytest.mark.slow),
         fake_design(one_market(demand=0.0), iterations=0, what_if=(), starts=(), settings={}, versions={}),
-        fake_design(iterations=1, seconds={}),
+        pytest.param(fake_design(iterations=1, seconds={}), marks=pytest.mark.slow),
     ],
     ids=["nothing built", "one market", "no demand", "one iteration"],
 )
@@ -307,6 +307,7 @@ def test_odd_designs(design: Design, tmp_path: Path) -> None:
     assert read_design_json(tmp_path / "design.json")["summary"]["links_built"] == int(design.built.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Glyph")
 def test_odd_names(tmp_path: Path) -> None:
     names = ("日本", "$x_1$", "\ud800", '<b>, "quoted"\n')

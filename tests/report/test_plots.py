@@ -48,7 +48,9 @@ def make_run() -> toy.ToyRun:
     return toy.ToyRun(results, minimisers, np.array([0, 4, 0, 0]), np.full(4, 2e-5), 5.0, "default")
 
 
-@pytest.mark.parametrize("iterations", [0, 1, 30, 500])
+@pytest.mark.parametrize(
+    "iterations", [0, pytest.param(1, marks=pytest.mark.slow), 30, pytest.param(500, marks=pytest.mark.slow)]
+)
 def test_panels(tmp_path: Path, iterations: int) -> None:
     figure = plot_result(make_result(iterations), tmp_path / "made" / "picture.png")
     assert (tmp_path / "made" / "picture.png").stat().st_size > 10_000

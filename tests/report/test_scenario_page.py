@@ -112,6 +112,7 @@ drawing.then(function () {
 </script></body>"""
 
 
+@pytest.mark.slow
 @needs_browser
 def test_differences_in_a_browser(result: ScenarioDesigns, text: str, tmp_path: Path) -> None:
     """From the first scenario to the last one every link loses a quarter; from the first to itself nothing changes."""

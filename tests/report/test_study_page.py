@@ -327,6 +327,7 @@ def test_browser_shows_the_page_and_asks_nobody(tmp_path: Path) -> None:
     assert int(blue.sum()) > 100  # lines of a picture
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.timeout(90)
 def test_browser_test_notices_a_broken_script(tmp_path: Path) -> None:

@@ -284,7 +284,7 @@ def test_losses_picture(model: BilevelSVC, parts: SplitData) -> None:
     assert lower.get_yscale() == "log"  # the uniform start lies many decades below
 
 
-@pytest.mark.parametrize("keep", [0, 1, 2])
+@pytest.mark.parametrize("keep", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
 def test_short_histories(model: BilevelSVC, parts: SplitData, keep: int, tmp_path: Path) -> None:
     short = with_history(model, keep)
     for plot in (plot_accuracy, plot_losses):

@@ -18,6 +18,7 @@ from road_designs import OPTIONS, small_roads
 GIVEN = {name: value for name, value in OPTIONS.items() if name != "starts"}
 
 
+@pytest.mark.slow
 def test_the_oracle_agrees_with_a_general_solver() -> None:
     problem = road_problem(small_roads(), **GIVEN)
     flat, x = problem.flat, np.array([0.6, 0.2])

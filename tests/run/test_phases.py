@@ -10,6 +10,7 @@ import pytest
 
 from blocc import Ball, BilevelProblem, Box, Reals, Simplex, Status, solve, solve_many
 from blocc.judge.verify import verify
+from selections import few
 
 
 def problem(**changes: Any) -> BilevelProblem:
@@ -29,7 +30,7 @@ STIFF = {
 }
 
 
-@pytest.mark.parametrize("name", list(STIFF))
+@pytest.mark.parametrize("name", few(STIFF, "fourth"))
 def test_units_of_the_start_certify_nothing(name: str) -> None:
     upper, x_set, start, x, value = STIFF[name]
     stiff = problem(upper=upper, x_set=x_set)
@@ -40,6 +41,7 @@ def test_units_of_the_start_certify_nothing(name: str) -> None:
     assert verify(stiff, result).ok
 
 
+@pytest.mark.slow
 def test_a_follower_beside_a_large_offset() -> None:
     offset = problem(
         upper=lambda x, y: (x - 1.0) ** 2 + y[0],
@@ -59,7 +61,7 @@ FALLING = {
 }
 
 
-@pytest.mark.parametrize("name", list(FALLING))
+@pytest.mark.parametrize("name", few(FALLING, "to an asymptote"))
 def test_what_falls_for_ever_has_no_minimum(name: str) -> None:
     ray = Box(0.0, np.inf)
     result = solve(problem(upper=lambda x, y: FALLING[name](y), x_set=ray, y_set=ray))
@@ -68,6 +70,7 @@ def test_what_falls_for_ever_has_no_minimum(name: str) -> None:
         assert result.status is Status.UNBOUNDED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [1e6, pytest.param(1e8, marks=pytest.mark.slow)])
 def test_a_constant_in_f_or_g_changes_nothing(shift: float) -> None:
     result = solve(problem(upper=lambda x, y: shift + (x - 1.0) ** 2 + (y - 1.0) ** 2), 1.7)
@@ -121,6 +124,7 @@ def test_an_open_penalty_is_no_success() -> None:
     assert not result.success
 
 
+@pytest.mark.slow
 def test_a_plateau_is_left_or_named() -> None:
     """The toll is so high that nobody travels, and nothing changes around it."""
     toll = problem(

@@ -95,6 +95,7 @@ def test_certificates_are_asked_for(
     assert "authentication" not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_cluster_of_ones_own_with_certificates(
     tmp_path: Path, certificate: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -65,8 +65,10 @@ def counts(folder: Path) -> Counter[tuple[int, int]]:
     return Counter((int(a), int(seed)) for a, seed, *_ in (path.name.split("-") for path in folder.glob("*-*-*-*")))
 
 
-STUDIES = [pytest.param(study, id=study.name) for study in (NOISE, TOGETHER, PICKY, GRADIENTS)]
-STUDIES.append(pytest.param(DESIGNS, id=DESIGNS.name, marks=pytest.mark.slow))
+STUDIES = [pytest.param(study, id=study.name) for study in (NOISE,)]
+STUDIES += [
+    pytest.param(study, id=study.name, marks=pytest.mark.slow) for study in (TOGETHER, PICKY, GRADIENTS, DESIGNS)
+]
 
 
 @pytest.mark.parametrize("study", STUDIES)
@@ -143,7 +145,7 @@ def test_fresh_computes_all_again(tmp_path: Path) -> None:
     assert set(counts(tmp_path).values()) == {2}
 
 
-@pytest.mark.parametrize("executor", ["serial", "processes"])
+@pytest.mark.parametrize("executor", ["serial", pytest.param("processes", marks=pytest.mark.slow)])
 def test_an_interrupted_study_goes_on_where_it_stopped(tmp_path: Path, executor: str) -> None:
     study = counted(tmp_path)
 

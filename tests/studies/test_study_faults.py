@@ -122,6 +122,7 @@ def test_a_batch_that_kills_every_process_becomes_a_failed_row(tmp_path: Path) -
     assert "SIGKILL" in rows[1]["error"]
 
 
+@pytest.mark.slow
 def test_a_killed_dask_worker_costs_nothing(tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="Dask is not installed")
     study = mortal(tmp_path, deaths=1)
@@ -146,6 +147,7 @@ def test_a_batch_that_kills_every_dask_worker_becomes_a_failed_row(tmp_path: Pat
     assert "the worker died 2 times" in rows[1]["error"]
 
 
+@pytest.mark.slow
 def test_a_function_may_print_where_nobody_reads(tmp_path: Path) -> None:
     """As in ``blocc sweep ... 2>&1 | head -1``: the rows are no worse for it."""
     study, store = Study("talk", "study_functions:talkative", {"a": [7]}), tmp_path / "store.sqlite"

@@ -125,6 +125,7 @@ def test_the_seed_draws_the_start(folder: Path) -> None:
     assert [row["x"] for row in rows] == [row["x"] for row in again]
 
 
+@pytest.mark.slow
 def test_other_methods(folder: Path) -> None:
     rows = rows_of(plan(folder, 'problem = "toy"\nx0 = 1.4\n[grid]\nmethod = ["blocc", "gam"]'))
     assert rows[0]["upper_value"] == pytest.approx(rows[1]["upper_value"], abs=1e-3)

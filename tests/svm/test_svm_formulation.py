@@ -180,6 +180,7 @@ def test_default_method_is_right_or_says_that_it_is_not(c_penalty: str) -> None:
         assert smooth_or_explained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0.05, 0.5])
 def test_gradient_steps_into_infeasible_margins(step: float) -> None:
     result = blocc.solve(
@@ -191,6 +192,7 @@ def test_gradient_steps_into_infeasible_margins(step: float) -> None:
     assert (np.asarray(result.x) >= 0.0).all()
 
 
+@pytest.mark.slow
 def test_the_published_method_through_fit() -> None:
     options = FitOptions(c_weight=2.0, method="pgd", step=0.01, gamma=12.0, max_iterations=40)
     fit = fit_margins(SAMPLES, options, np.full(12, 1.5))

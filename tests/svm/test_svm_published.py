@@ -12,7 +12,9 @@ from svm_reference import signed_rows, solve_lower_level
 SPLITS = 50
 
 
-@pytest.mark.parametrize(("name", "published"), [("diabetes", 0.767), ("fourclass", 0.761)])
+@pytest.mark.parametrize(
+    ("name", "published"), [pytest.param("diabetes", 0.767, marks=pytest.mark.slow), ("fourclass", 0.761)]
+)
 def test_at_least_as_accurate_as_published(name: str, published: float) -> None:
     data = shared_dataset(name)
     train_size, validation_size = proportional_sizes(data.n_samples)

@@ -221,6 +221,7 @@ def test_many_classes_are_one_against_the_rest_each() -> None:
         model.staged_predict(X)
 
 
+@pytest.mark.slow
 def test_many_classes_as_scikit_learn_wraps_them() -> None:
     X, y = three_clouds()
     model = BilevelSVC(kernel="rbf").fit(X, y)

@@ -126,7 +126,7 @@ def test_random_networks(seed, kind):
         np.testing.assert_allclose(solution.point.price, 0.0, atol=1e-7)
 
 
-@settings(derandomize=True, deadline=None, max_examples=15)
+@settings(derandomize=True, deadline=None, max_examples=6)
 @given(seed=st.integers(0, 10**6), kind=st.sampled_from(("scarce", "closed", "mixed")), scale=st.floats(1e-3, 1e3))
 def test_any_unit_of_passengers(seed, kind, scale):
     network, capacity = one_case(seed, kind)
@@ -147,7 +147,9 @@ def test_any_unit_of_time(scale):
             check_solution(network, capacity, lower_level(network, capacity))
 
 
-@pytest.mark.parametrize("part", [0.1, 0.3, 1.0, 3.0])
+@pytest.mark.parametrize(
+    "part", [pytest.param(0.1, marks=pytest.mark.slow), 0.3, pytest.param(1.0, marks=pytest.mark.slow), 3.0]
+)
 def test_longer_alternative_times(part):
     """The penalised travellers see the revenue over gamma in theirs: nearly everyone wants to travel, few can."""
     for seed in range(4):
@@ -159,6 +161,7 @@ def test_longer_alternative_times(part):
             compare_with_reference(network, capacity, solution, alternative)
 
 
+@pytest.mark.slow
 def test_seville():
     network = read_network("seville")
     for seed in range(2):

@@ -44,7 +44,7 @@ def test_sensitivity_of_closed_links_is_zero() -> None:
     assert (slope[:, ::5] == 0.0).all()
 
 
-@pytest.mark.parametrize("gamma", [2.0, 30.0])
+@pytest.mark.parametrize("gamma", [2.0, pytest.param(30.0, marks=pytest.mark.slow)])
 def test_curvature_of_the_penalty_function(gamma: float) -> None:
     model = DesignModel(read_network("nine"))
     x = model.network.random_starts(1, seed=1)[0]

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocc.transport.network.checked_rows import PLACE, Table, finite, identifier, is_blank, raise_if_any
@@ -54,6 +54,7 @@ def test_blank_cells() -> None:
 
 
 @given(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.integers())))
+@settings(max_examples=40)
 def test_no_cell_raises(value: Any) -> None:
     table = Table("links", [{"time": value}])
     assert math.isfinite(table.number(0, "time"))

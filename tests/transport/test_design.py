@@ -267,6 +267,7 @@ def test_building_nothing_is_always_possible() -> None:
     np.testing.assert_array_equal(design.follower.share, 0.0)
 
 
+@pytest.mark.slow
 def test_same_seed_same_design(nine: Designer, nine_design: Design) -> None:
     again = nine()
     np.testing.assert_array_equal(again.capacity, nine_design.capacity)

@@ -91,7 +91,7 @@ def stopped(city: DesignModel, iteration: int, **options: Any) -> Design:
     )
 
 
-@pytest.mark.parametrize("iteration", [60, 400])
+@pytest.mark.parametrize("iteration", [60, pytest.param(400, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("budget", [None, 15.0])
 def test_a_stopped_design_is_certified_and_not_empty(city: DesignModel, iteration: int, budget: float | None) -> None:
     design = stopped(city, iteration, budget=budget)
@@ -165,7 +165,7 @@ def test_a_limit_is_kept_while_an_answer_is_computed(city: DesignModel, monkeypa
     assert time.monotonic() - began < 5.0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_signals_to_the_command(
     city: DesignModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:

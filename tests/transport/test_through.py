@@ -18,7 +18,7 @@ def with_centroids(seed: int, n_nodes: int = 5) -> TransportNetwork:
     return TransportNetwork.from_tables(nodes, drawn.link_rows(), drawn.market_rows(), drop_unreachable=True)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_travellers_do_not_pass_centroids(seed: int) -> None:
     network = with_centroids(seed)
     model = DesignModel(network)
@@ -34,7 +34,7 @@ def test_travellers_do_not_pass_centroids(seed: int) -> None:
     assert free.value < reference.value - 1e-3  # passing them would help
 
 
-@pytest.mark.parametrize("engine", ["dense", "paths"])
+@pytest.mark.parametrize("engine", [pytest.param("dense", marks=pytest.mark.slow), "paths"])
 def test_a_design_and_its_proof(engine: str) -> None:
     """One express beside a local line; the way through the centroid is shorter than both and may not be taken."""
     nodes = [{"id": k, "x": x, "y": 0, "through": k != "zone"} for x, k in enumerate(("a", "b", "zone"))]

@@ -9,6 +9,7 @@ import pytest
 from scipy.special import expit
 
 from blocc.transport import DesignModel, TransportNetwork, design_network, verify_design
+from selections import few
 from transport_reference import solve_lower_level
 
 
@@ -44,7 +45,7 @@ def few_markets(seed: int) -> TransportNetwork:
     return TransportNetwork.from_tables(nodes, links, markets, drop_unreachable=True)
 
 
-@pytest.mark.parametrize("engine", ["dense", "paths"])
+@pytest.mark.parametrize("engine", [pytest.param("dense", marks=pytest.mark.slow), "paths"])
 def test_a_ring_is_designed_and_verified(engine: str) -> None:
     network = ring(3)
     design = design_network(network, starts=1, engine=engine)
@@ -56,7 +57,7 @@ def test_a_ring_is_designed_and_verified(engine: str) -> None:
     assert verification.ok, str(verification)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", few(range(8), 2))
 def test_travellers_of_few_markets(seed: int) -> None:
     network = few_markets(seed)
     model = DesignModel(network, engine="dense")
