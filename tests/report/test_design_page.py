@@ -391,7 +391,6 @@ drawing.then(function () { setTimeout(function () {
 </script></body>"""
 
 
-@pytest.mark.slow
 @needs_browser
 @pytest.mark.timeout(90)
 def test_browser_shows_ways_and_users_and_filters(design: Design, tmp_path: Path) -> None:
