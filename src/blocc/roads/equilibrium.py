@@ -18,6 +18,8 @@ from blocc.roads.path_shifts import answers, bases, distinct, excess_of, shorten
 from blocc.transport.travellers.columns import Columns, cheapest_columns
 from blocc.transport.travellers.shortest_paths import Streets, shortest_trees
 
+#: From so many pairs on assignments take most of the time of every search.
+MANY_PAIRS = 2000
 #: Sweeps of one iteration.
 SWEEPS = 12
 #: Below this relative gap all paths are moved together.
