@@ -18,6 +18,8 @@ from blocc.roads.path_shifts import answers, bases, distinct, excess_of, shorten
 from blocc.transport.travellers.columns import Columns, cheapest_columns
 from blocc.transport.travellers.shortest_paths import Streets, shortest_trees
 
+#: From so many pairs on assignments take most of the time of every search.
+MANY_PAIRS = 2000
 #: Sweeps of one iteration.
 SWEEPS = 12
 #: Below this relative gap all paths are moved together.
@@ -127,7 +129,7 @@ def _settle(
     for _ in range(4):
         if left <= target:
             return
-        moves = _moves(columns, flow)
+        moves = moves_of(columns, flow)
         shift = np.zeros(len(flow))
         weight = np.sqrt(moves.easing(slope) * _movable(columns, flow, moves))
         shift[moves.path] = answers(
@@ -148,7 +150,7 @@ def _settle(
         left = sweep(*table, flow, costs, volume, cost, slope, room, target, 2)
 
 
-class _Moves(NamedTuple):
+class Moves(NamedTuple):
     """Flow that may move between each pair's base path and its other paths in use."""
 
     base: Int[NDArray, "pairs"]  #: -1 where there is one path only
@@ -168,13 +170,14 @@ class _Moves(NamedTuple):
         return np.divide(1.0, stiffness, out=np.zeros_like(stiffness), where=stiffness > 0.0)
 
 
-def _movable(columns: Columns, flow: Float[NDArray, "paths"], moves: _Moves) -> Float[NDArray, "moves"]:
+def _movable(columns: Columns, flow: Float[NDArray, "paths"], moves: Moves) -> Float[NDArray, "moves"]:
     """What each could move at most, roughly: little where either path has little."""
     own, others = flow[moves.path], flow[moves.base[columns.market[moves.path]]]
     return own * others / (own + others)
 
 
-def _moves(columns: Columns, flow: Float[NDArray, "paths"]) -> _Moves:
+def moves_of(columns: Columns, flow: Float[NDArray, "paths"]) -> Moves:
+    """Between which paths flow may move, and what these do not share."""
     base = bases(columns.of_market, flow)
     path, middle = np.empty(len(flow), dtype=np.int64), np.empty(len(flow), dtype=np.int64)
     begin = np.empty(len(flow) + 1, dtype=np.int64)
@@ -185,7 +188,7 @@ def _moves(columns: Columns, flow: Float[NDArray, "paths"]) -> _Moves:
     links = np.empty(int((lengths + of_base)[moving & (of_base > 0)].sum()), dtype=columns.links.dtype)
     table = columns.of_market, columns.first, columns.links
     count, size = distinct(*table, flow, base, path, begin, middle, links)
-    return _Moves(base, path[:count], begin[: count + 1], middle[:count], links[:size])
+    return Moves(base, path[:count], begin[: count + 1], middle[:count], links[:size])
 
 
 def _start(streets: Streets, pairs: Pairs, costs: LinkCosts) -> tuple[Columns, Float[NDArray, "paths"]]:
@@ -218,7 +221,7 @@ def cost_answer(
     columns, flow = found.paths
     cost, slope, to_costs = (np.empty_like(found.volume) for _ in range(3))
     evaluate(costs, found.volume, cost, slope)
-    moves = _moves(columns, flow)
+    moves = moves_of(columns, flow)
     everywhere = np.full(len(moves.path), np.inf)
     shift = answers(*moves.table, moves.easing(slope), everywhere, slope, values, 1, 1000, 1e-10)
     spread(*moves.table, shift, to_costs)

@@ -17,15 +17,18 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc.roads.curvature import exact_curvature, penalty_curvature
 from blocc.roads.descents import Budget, convex_bound, highest, largest_price
-from blocc.roads.equilibrium import Equilibrium, PathFlows, assign_paths, cost_answer
+from blocc.roads.equilibrium import MANY_PAIRS, Equilibrium, PathFlows, assign_paths, cost_answer
+from blocc.roads.expansion import Expansion
+from blocc.roads.newton_descent import Bent
 from blocc.roads.question import Question
 from blocc.transport.travellers.kernels import both
 
 #: Relative gap of the assignments on the way, and of the last one.
 GAP, LAST_GAP = 1e-12, 1e-13
-#: From so many pairs on the two assignments of an evaluation are made at once.
-MANY_PAIRS = 2000
+#: Relative gap of the assignments that Newton steps begin from: at gamma = 0, above it, and of the exact value.
+NEWTON_GAPS = 1e-9, 1e-10, 1e-11
 
 
 class Reached(NamedTuple):
@@ -69,25 +72,63 @@ class Leader:
 
     def penalty_at(self, x: Float[NDArray, "n"], gamma: float) -> tuple[float, Float[NDArray, "n"]]:
         """The same, told to nobody."""
+        return self._penalty_of(x, gamma, *self._two_answers(x, gamma, GAP))
+
+    def _two_answers(
+        self, x: Float[NDArray, "n"], gamma: float, gap: float
+    ) -> tuple[Equilibrium, Equilibrium | None]:
+        """The penalised assignment and, where gamma counts it, the drivers' own.
+
+        The two are made at once where there are many pairs.
+        """
         question, network = self.question, self.question.network
         costs = question.penalised_costs(x, gamma)
 
         def penalised() -> Equilibrium:
-            return assign_paths(network.streets, question.pairs(x), costs, gap=GAP, warm=self.penalised)
+            return assign_paths(network.streets, question.pairs(x), costs, gap=gap, warm=self.penalised)
 
+        answer = None
         if gamma > 0.0:
-            found, answer = both(penalised, lambda: self.answer(x), at_once=network.n_pairs >= MANY_PAIRS)
+            found, answer = both(penalised, lambda: self.answer(x, gap), at_once=network.n_pairs >= MANY_PAIRS)
         else:
             found = penalised()
         self.penalised = found.paths
+        return found, answer
+
+    def _penalty_of(
+        self, x: Float[NDArray, "n"], gamma: float, found: Equilibrium, answer: Equilibrium | None
+    ) -> tuple[float, Float[NDArray, "n"]]:
+        question = self.question
         own, slope = question.own(x)
-        value = own + float(costs.integral(found.volume).sum())
+        value = own + float(question.penalised_costs(x, gamma).integral(found.volume).sum())
         slope = slope + question.integral_slope(x, gamma, found.volume) + question.demand_slope(x, found.path_cost)
-        if gamma > 0.0:
+        if answer is not None:
             value -= gamma * float(question.follower_costs(x).integral(answer.volume).sum())
             slope = slope - gamma * question.integral_slope(x, np.inf, answer.volume)
             slope = slope - gamma * question.demand_slope(x, answer.path_cost)
         return value, slope
+
+    def bent(self, x: Float[NDArray, "n"], gamma: float) -> Bent:
+        """F_gamma, or the exact value where gamma is infinite, with slope and second derivatives."""
+        self.evaluations += 1
+        reached, curvature = self.bent_at(x, gamma)
+        if np.isinf(gamma) and (self.best is None or reached.value < self.best.value):
+            self.best = reached
+        self.on_step(gamma, x, reached.value)
+        return Bent(reached.value, reached.slope, curvature)
+
+    def bent_at(self, x: Float[NDArray, "n"], gamma: float) -> tuple[Reached, Float[NDArray, "n n"]]:
+        """The same, told to nobody; the answer is that of drivers where gamma is infinite."""
+        question = self.question
+        assert isinstance(question, Expansion)
+        if np.isinf(gamma):
+            answer = self.answer(x, NEWTON_GAPS[2])
+            value = question.own(x)[0] + question.worth(x, answer.volume)
+            slope, curvature = exact_curvature(question, x, answer)
+            return Reached(x.copy(), value, slope, answer), curvature
+        found, follower = self._two_answers(x, gamma, NEWTON_GAPS[1 if gamma > 0.0 else 0])
+        value, slope = self._penalty_of(x, gamma, found, follower)
+        return Reached(x.copy(), value, slope, found), penalty_curvature(question, x, gamma, found, follower)
 
     def bound(self, x: Float[NDArray, "n"], budget: Budget | None) -> float:
         """A value that no decision has less than, where F_0 is convex in decision and flows together.

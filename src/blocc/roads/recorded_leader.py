@@ -90,6 +90,19 @@ class RecordedLeader(Leader):
             return sloped
         return reached._replace(slope=found[1:])
 
+    def bent_at(self, x: Float[NDArray, "n"], gamma: float) -> tuple[Reached, Float[NDArray, "n n"]]:
+        """A value with slope and second derivatives, of which one half is kept."""
+        found, n = self._recall("bent", x, gamma), len(x)
+        half = np.tril_indices(n)
+        if found is None:
+            reached, curvature = self._compute(super().bent_at, x, gamma)
+            self._note("bent", x, gamma, reached.value, np.append(reached.slope, curvature[half]))
+            return reached, curvature
+        curvature = np.zeros((n, n))
+        curvature[half] = found[1 + n :]
+        curvature.T[half] = found[1 + n :]
+        return Reached(x.copy(), float(found[0]), found[1 : 1 + n], _NOT_KEPT), curvature
+
     def bound(self, x: Float[NDArray, "n"], budget: Budget | None) -> float:
         """A value that no decision has less than."""
         found = self._recall("bound", x, 0.0)
@@ -110,7 +123,9 @@ class RecordedLeader(Leader):
         if self.is_closing:
             return None
         found = self.recording.recall(label, np.append(x, number))
-        if found is not None and found.size != 1 + (0 if label in ("bound", "value") else len(x)):
+        n = len(x)
+        size = 1 + {"bound": 0, "value": 0, "bent": n + n * (n + 1) // 2}.get(label, n)
+        if found is not None and found.size != size:
             raise CheckpointError("the checkpoint does not fit this version of blocc: an evaluation has another form")
         return found
 

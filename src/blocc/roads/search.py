@@ -16,14 +16,22 @@ from blocc._lib.arrays import Float, NDArray
 from blocc.outer.monitor import Stop, StopReason, StopRequest, interruptible
 from blocc.result import Status
 from blocc.resume.recording import Recording
+from blocc.roads.curvature import NEWTON_STAGES, goes_by_newton
 from blocc.roads.descents import Budget, descend, within
+from blocc.roads.equilibrium import MANY_PAIRS
 from blocc.roads.leader import LAST_GAP, Leader, Reached
+from blocc.roads.newton_descent import newton_descend
 from blocc.roads.question import Question
 from blocc.roads.recorded_leader import RecordedLeader
 from blocc.roads.rounding import round_to_sizes, sizes_below
 
 #: Probes around the answer: how many directions, and how far relative to the range of a decision.
 PROBES, DISTANCES = 20, (1e-2, 1e-3)
+#: With many pairs there are fewer; and a range counts up to so many units of a decision, so that they are nearby.
+FEW_PROBES, NEARBY = 10, 10.0
+#: With many pairs a probe is assigned to this relative gap first, and exactly where it is not worse by so much
+#: relatively: many times what the rest of the gap changes.
+ROUGH_GAP, WORSE = 1e-8, 1e-5
 #: What a penalised value may hide for gamma to stop growing, relative to the tolerance.
 HIDDEN = 0.1
 
@@ -150,12 +158,18 @@ def _from(
     x = within(start, question, budget)
     assert leader.best is not None
     size, least, bend = question.size(leader.best.value) or 1.0, np.inf, 0.0
-    for gamma in question.gammas[2 if found.starts else 0 :] or question.gammas[-1:]:
-        value = partial(leader.penalty, gamma=gamma)
-        x, lowest, bend = descend(value, x, question, budget, question.accuracy(gamma), size, bend)
+    by_newton = goes_by_newton(question)
+    stages = NEWTON_STAGES if by_newton else tuple((gamma, question.accuracy(gamma)) for gamma in question.gammas)
+    for gamma, accuracy in stages[2 if found.starts else 0 :] or stages[-1:]:
+        if by_newton:
+            function = partial(leader.bent, gamma=gamma)
+            x, lowest, _ = newton_descend(function, x, question, budget, accuracy, size)
+        else:
+            value = partial(leader.penalty, gamma=gamma)
+            x, lowest, bend = descend(value, x, question, budget, accuracy, size, bend)
         if gamma == 0.0 and is_convex:
             found.bound, found.bound_at = leader.bound(x, budget), x
-        exact = leader.exact(x, sloped=False).value
+        exact = lowest if np.isinf(gamma) and by_newton else leader.exact(x, sloped=False).value
         least = min(least, exact)
         if exact - lowest <= HIDDEN * tolerance * size:
             break  # nearby no value is below the penalised one: larger gammas have nothing to add
@@ -166,22 +180,37 @@ def _probe(leader: Leader, found: Search, budget: Budget | None, tolerance: floa
     """Exact values around the answer; where one is better, it is adopted and the look goes on from there."""
     question, random = leader.question, np.random.default_rng(0)
     width = np.where(np.isfinite(question.upper), question.upper - question.lower, 1.0)
+    width = np.minimum(width, NEARBY * question.units)
+    count = (PROBES if question.network.n_pairs < MANY_PAIRS else FEW_PROBES) // 2
     for _ in range(3):
         assert leader.best is not None
         here = leader.best
         directions = (
-            np.eye(len(here.x)) if len(here.x) <= PROBES // 2 else random.normal(size=(PROBES // 2, len(here.x)))
+            np.eye(len(here.x)) if len(here.x) <= count else random.normal(size=(count, len(here.x)))
         )
         for direction in (*directions, *-directions):
             for distance in DISTANCES:
-                leader.exact(within(here.x + distance * width * direction, question, budget), sloped=False)
+                _look_at(leader, within(here.x + distance * width * direction, question, budget))
         downhill = -here.slope / (1e-300 + float(np.abs(here.slope).max()))
         for distance in 10.0 ** -np.arange(1.0, 7.0):
-            leader.exact(within(here.x + distance * width * downhill, question, budget), sloped=False)
+            _look_at(leader, within(here.x + distance * width * downhill, question, budget))
         leader.best = leader.with_slope(leader.best)
         found.improvement = max(0.0, here.value - leader.best.value)
         if found.improvement <= tolerance * question.size(here.value):
             return
+
+
+def _look_at(leader: Leader, x: Float[NDArray, "n"]) -> None:
+    """The exact value of one probe, unless less than that tells that it is worse."""
+    question, best = leader.question, leader.best
+    assert best is not None
+    if question.network.n_pairs >= MANY_PAIRS:
+        rough = leader.value_at(x, ROUGH_GAP).value
+        if rough > best.value + WORSE * question.size(best.value):
+            leader.evaluations += 1
+            leader.on_step(np.inf, x, rough)
+            return
+    leader.exact(x, sloped=False)
 
 
 def judged(found: Search, question: Question, tolerance: float) -> tuple[Status, str]:
