@@ -291,3 +291,32 @@ def test_unknown_network(name: str, words: str) -> None:
     outcome = blocc("design", name)
     assert outcome.exit_code == 2
     assert words in outcome.stderr
+
+
+def _changed_file(tmp_path: Path, **of_document: Any) -> Path:
+    """The three nodes as a file, with entries of the document put in place of its own."""
+    path = write_network(read_network("three"), tmp_path / "three.json")
+    document = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps(document | of_document), "utf-8")
+    return path
+
+
+def test_contradictions_in_a_file_are_not_blamed_on_options(tmp_path: Path) -> None:
+    document = json.loads(write_network(read_network("three"), tmp_path / "three.json").read_text("utf-8"))
+    links = [dict(row) for row in document["links"]]
+    links[0] |= {"existing_capacity": 5, "max_capacity": 2}
+    result = blocc("design", _changed_file(tmp_path, links=links))
+    assert result.exit_code == 2
+    assert "three.json links row 1: existing_capacity 5 is above max_capacity 2" in result.stderr
+    del links[0]["max_capacity"]
+    result = blocc("design", _changed_file(tmp_path, links=links), "--max-capacity", 2)
+    assert (
+        '--max-capacity of link 1 -> 2 is 2, less than the 5 that it must have (the column "existing_' in result.stderr
+    )
+    assert "--existing-capacity" not in result.stderr
+
+
+def test_entries_of_a_file_that_nothing_reads_are_told_aloud(tmp_path: Path, quick: list[Design]) -> None:
+    result = blocc("design", _changed_file(tmp_path, bugdet=5), "--starts", 1)
+    assert "blocc: NOT USED: bugdet of three.json." in result.stderr
+    assert len(quick) == 1

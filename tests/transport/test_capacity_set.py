@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -178,3 +180,35 @@ def test_ties_hold_only_where_both_directions_exist() -> None:
 def test_bad_options(options: dict, words: str) -> None:
     with pytest.raises(OptionError, match=words):
         CapacitySet(THREE, **options)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "sentence"),
+    [
+        (
+            {"existing_capacity": 5.0},
+            {"limit": 2.0},
+            'max_capacity of link 1 -> 2 is 2, less than the 5 that it must have (the column "existing_capacity")',
+        ),
+        (
+            {"max_capacity": 2.0},
+            {"existing": [5.0, 0.0, 0.0, 0.0, 0.0, 0.0]},
+            'the column "max_capacity" of link 1 -> 2 is 2, less than the 5 that it must have (existing_capacity)',
+        ),
+        (
+            {"max_capacity": 2.0},
+            {"minimum": [0.0, 0.0, 5.0, 0.0, 0.0, 0.0], "symmetric": True},
+            'the column "max_capacity" of link 1 -> 2 is 2, less than the 5 that its other direction, link 2 -> 1, '
+            "must have (min_capacity)",
+        ),
+        ({"min_capacity": 3.0}, {"budget": 1.0}, 'budget must be at least 3, which the column "min_capacity" costs'),
+    ],
+)
+def test_contradictions_name_the_column_or_the_option(
+    columns: dict[str, float], options: dict[str, Any], sentence: str
+) -> None:
+    """Only the first link has figures of its own in the network."""
+    network = three_nodes()
+    first = {name: np.where(np.arange(6) == 0, value, getattr(network, name)) for name, value in columns.items()}
+    with pytest.raises(OptionError, match=re.escape(sentence)):
+        CapacitySet(replace(network, **first), **options)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from blocc._lib.precision import double_precision
-from blocc.outer.monitor import Monitor
-from blocc.transport import CapacitySet, DesignModel, TransportNetwork, design_network, verify_design
+from blocc.outer.monitor import Monitor, State
+from blocc.transport import CapacitySet, DesignModel, DesignOptions, TransportNetwork, design_network, verify_design
 from blocc.transport.design.incumbent import Incumbent
 from transport_reference import random_network, three_nodes
 
@@ -41,6 +42,40 @@ def test_a_small_link_that_earns_much_stays() -> None:
     )
     small = np.array([0.88, 0.0, 0.88, 7e-4, 0.0, 0.0])
     np.testing.assert_array_equal(trimmed(DesignModel(network), small).state.best > 0.0, small > 0.0)
+
+
+@pytest.mark.parametrize(
+    "limits", [{}, {"budget": 0.7}, {"symmetric": True}, {"symmetric": True, "budget": 0.9, "max_capacity": 0.6}]
+)
+def test_more_evaluations_never_earn_less(limits: dict[str, Any]) -> None:
+    """A run that is stopped after one evaluation more has met everything that it had met before."""
+    model = DesignModel(three_nodes())
+    members = DesignOptions.from_names(limits).capacity_set(model.network)
+    before = design_network(model.network, starts=1, model=model, time_limit=1e-9, **limits).utility
+    assert before > 0.0
+    for count in (1, 2, 3, 5, 8, 13, 21, 34, 55, 89):
+
+        def enough(state: State, count: int = count) -> bool:
+            return state.iteration >= count
+
+        design = design_network(model.network, starts=1, model=model, callback=enough, **limits)
+        assert design.utility >= before - 1e-6 * (1.0 + before)
+        assert design.lower_level_error < 1e-6
+        assert (design.capacity >= members.least).all()
+        assert (design.capacity <= members.limit).all()
+        assert design.follower.construction_cost <= members.budget * (1.0 + 1e-9)
+        np.testing.assert_array_equal(design.capacity, design.capacity[members.partner])
+        before = design.utility
+
+
+def test_what_is_reported_keeps_the_budget() -> None:
+    """Also while the search still looks at designs without limits, which would earn 1.76."""
+    model, utilities = DesignModel(three_nodes()), list[float]()
+    design = design_network(
+        model.network, starts=1, model=model, budget=0.5, report=lambda _, row: utilities.append(-row.upper_value)
+    )
+    assert max(utilities) <= design.utility * 1.02
+    assert int(design.built.sum()) == design.starts[0].links_built
 
 
 def within(network: TransportNetwork, seed: int) -> dict[str, np.ndarray]:

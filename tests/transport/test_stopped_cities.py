@@ -105,7 +105,16 @@ def test_a_stopped_design_is_certified_and_not_empty(city: DesignModel, iteratio
     assert {check.name for check in verification.failed} <= {"penalty gap"}, str(verification)
 
 
-@pytest.mark.parametrize("limits", [{}, {"budget": 15.0}, {"budget": 15.0, "max_capacity": 3.0}])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        {"budget": 15.0},
+        {"budget": 15.0, "max_capacity": 3.0},
+        {"symmetric": True},
+        {"symmetric": True, "min_capacity": 0.01, "max_capacity": 3.0, "budget": 20.0},
+    ],
+)
 def test_a_design_stopped_before_its_first_evaluation_is_not_empty(city: DesignModel, limits: dict[str, Any]) -> None:
     design = design_network(city.network, starts=1, model=city, time_limit=1e-6, **limits)
     assert design.status is Status.TIME_LIMIT
@@ -115,6 +124,10 @@ def test_a_design_stopped_before_its_first_evaluation_is_not_empty(city: DesignM
     assert design.lower_level_error < 1e-6
     assert design.follower.construction_cost <= limits.get("budget", np.inf) * (1.0 + 1e-9)
     assert design.capacity.max() <= limits.get("max_capacity", np.inf)
+    assert design.capacity.min() >= limits.get("min_capacity", 0.0)
+    both = city.network.reverse >= 0
+    if limits.get("symmetric"):
+        np.testing.assert_array_equal(design.capacity[both], design.capacity[city.network.reverse[both]])
     assert design.capacity[design.built].min() >= 1e-6 * design.capacity.max()
     assert "the best design so far" in design.message
 

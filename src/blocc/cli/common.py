@@ -65,11 +65,12 @@ def flag(name: str) -> str:
 def with_flags(sentence: str, names: Iterable[str]) -> str:
     """A sentence about Python's arguments with the options of a command in their place.
 
-    An argument is one where it has an underscore, is given a value (``name=``) or begins the sentence.
+    An argument is one where it has an underscore, is given a value (``name=``) or begins the sentence. What stands in
+    double quotes is a name in a file.
     """
     for name in sorted(names, key=len, reverse=True):
         sentence = re.sub(rf"(?<![\w-]){name}=", f"{flag(name)} ", sentence)
-        anywhere = rf"(?<![\w-]){name}(?![\w-])" if "_" in name else rf"^{name}(?= )"
+        anywhere = rf'(?<![\w"-]){name}(?![\w"-])' if "_" in name else rf"^{name}(?= )"
         sentence = re.sub(anywhere, flag(name), sentence)
     return sentence
 
@@ -223,7 +224,8 @@ def as_command(command: Callable[..., None]) -> Callable[..., None]:
                 given[name] = group(**{field: given.pop(field) for field in inspect.signature(group).parameters})
             command(**given)
         except BloccError as error:
-            print(f"blocc: {with_flags(str(error), names)}", file=sys.stderr)
+            columns = getattr(error, "columns", ())  # an error about tables names these, and not options
+            print(f"blocc: {with_flags(str(error), set(names).difference(columns))}", file=sys.stderr)
             raise typer.Exit(BAD_INPUT) from None
         except (MemoryError, RuntimeError) as error:  # XLA reports a lack of memory by an error of its own
             if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):

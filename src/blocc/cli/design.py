@@ -31,6 +31,7 @@ from blocc.result import HistoryRow
 from blocc.transport import DesignOptions, design_network
 from blocc.transport.design.forecast import forecast
 from blocc.transport.network.plausibility import doubts
+from blocc.transport.network.readers.raw import NOT_USED
 
 _CAPACITIES = ("max_capacity", "min_capacity", "existing_capacity")
 _STARTS = "Random starts; the best design is kept. Default: 5, or 1 with --preset paper."
@@ -84,6 +85,10 @@ def design_command(
     """
     check_folder(out)
     network, options = source.read(), arguments.options
+    if not quiet:
+        for line in network.assumptions:
+            if line.startswith(NOT_USED):
+                print(f"blocc: {line.replace(NOT_USED, NOT_USED.upper(), 1)}", file=sys.stderr)
     if not quiet and arguments.existing_capacity is None:  # what exists need not be paid for
         for doubt in doubts(network):
             print(f"blocc: {doubt}", file=sys.stderr)

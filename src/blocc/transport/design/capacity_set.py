@@ -53,20 +53,43 @@ class CapacitySet(ConvexSet):
         self.limit, self.least = np.minimum(most, most[self.partner]), np.maximum(least, least[self.partner])
         #: What all capacity may cost, were the existing one not free.
         self.allowance = _budget(budget) + self.refund
-        self._check(network)
+        self._check(network, given, has_existing=existing is not None)
         if self.spendable <= 0.0:
             self.limit = np.where(self.cost + self.cost[self.partner] > 0.0, self.least, self.limit)
 
-    def _check(self, network: TransportNetwork) -> None:
+    def _check(
+        self, network: TransportNetwork, given: dict[str, Float[NDArray, "links"]], *, has_existing: bool
+    ) -> None:
+        """Refuse an empty set, and say which figures contradict each other: options, or columns of the network."""
+
+        def least_named(link: int) -> str:
+            options = {"min_capacity": given["min_capacity"][link]}
+            columns = {"min_capacity": network.min_capacity[link]}
+            (options if has_existing else columns)["existing_capacity"] = self.existing[link]
+            named = [(value, name) for name, value in options.items()]
+            named += [(value, _column(name)) for name, value in columns.items()]
+            return max(named, key=lambda pair: pair[0])[1]
+
+        def most_named(link: int) -> str:
+            is_column = network.max_capacity[link] < given["max_capacity"][link]
+            return _column("max_capacity") if is_column else "max_capacity"
+
+        def link_named(link: int) -> str:
+            return f"link {network.nodes[network.tail[link]]} -> {network.nodes[network.head[link]]}"
+
         if len(wrong := np.flatnonzero(self.least > self.limit)):
-            a = int(wrong[0])
-            names = f"{network.nodes[network.tail[a]]} -> {network.nodes[network.head[a]]}"
+            pair = [int(wrong[0]), int(self.partner[wrong[0]])]
+            low = min(pair, key=lambda a: min(given["max_capacity"][a], network.max_capacity[a]))
+            high = max(pair, key=lambda a: max(given["min_capacity"][a], network.min_capacity[a], self.existing[a]))
+            there = "it" if low == high else f"its other direction, {link_named(high)},"
             raise OptionError(
-                f"max_capacity of link {names} is {self.limit[a]:g}, less than the {self.least[a]:g} it must have"
+                f"{most_named(low)} of {link_named(low)} is {self.limit[low]:g}, less than the {self.least[high]:g} "
+                f"that {there} must have ({least_named(high)})"
             )
         if (needed := float(self.cost @ self.least)) > self.allowance * (1.0 + 1e-12):
+            name = "min_capacity" if (given["min_capacity"] > network.min_capacity).any() else _column("min_capacity")
             raise OptionError(
-                f"budget must be at least {needed - self.refund:g}, which min_capacity costs; got {self.budget:g}"
+                f"budget must be at least {needed - self.refund:g}, which {name} costs; got {self.budget:g}"
             )
 
     def __repr__(self) -> str:
@@ -225,6 +248,11 @@ class CapacitySet(ConvexSet):
             middle = 0.5 * (low + high)
             low, high = (middle, high) if float(self.cost @ at(middle)) <= self.allowance else (low, middle)
         return at(low)
+
+
+def _column(name: str) -> str:
+    """What a sentence calls a column of the network, in difference to an option of the same name."""
+    return f'the column "{name}"'
 
 
 def _bounds(name: str, value: Any, usual: float, count: int) -> Float[NDArray, "links"]:

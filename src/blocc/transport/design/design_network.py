@@ -160,6 +160,8 @@ class _Run:
             if stopped is not None and index not in self.followed:
                 continue
             search, reason = self.follow(index, x0)
+            if reason is None:  # the table of starts counts links as the design does
+                search.trim(self.monitor.is_over)
             found, state = search.answer(), search.state
             status = self._own_status(found) if reason is None else _STOPPED[reason]
             built = int((state.best > 0).sum())

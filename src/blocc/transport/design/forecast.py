@@ -7,9 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.memory import available_memory
-from blocc._lib.threads import thread_count
 from blocc.errors import OptionError
-from blocc.transport.design.model import chosen_engine
+from blocc.transport.design.engine_choice import LAUNCHES, chosen_engine, helping_threads, seconds_on_paths
 from blocc.transport.network.network import TransportNetwork
 
 #: Bytes of a process that has read a network and compiled its functions.
@@ -39,11 +38,11 @@ def forecast(network: TransportNetwork, engine: str = "auto") -> Forecast:
         volume = float(origins) * nodes * links
         return Forecast(engine, _BASE + 8.0 * _DENSE_COPIES * volume, 5.0 + 2e-4 * volume)
     numbers = _MATRICES * links**2 + origins * (_FLOWS * links + _TABLES * nodes)
-    evaluation = 1.4e-7 * origins * (links + nodes)
+    evaluation = LAUNCHES if engine == "mixed" else seconds_on_paths(network)
     step = 1.8e-7 * origins * (links + nodes) + links**3 / 5e10 + 2e-3
     lower_levels = _LOWER_LEVELS if links <= 1000 else _FEWER_LOWER_LEVELS
-    work = _EVALUATIONS * evaluation + lower_levels * _STEPS * step
-    return Forecast(engine, _BASE + 8.0 * numbers, 5.0 + work / min(2, thread_count()))
+    work = _EVALUATIONS * evaluation + lower_levels * _STEPS * step / helping_threads()
+    return Forecast(engine, _BASE + 8.0 * numbers, 5.0 + work)
 
 
 def check_memory(network: TransportNetwork, engine: str = "auto") -> None:

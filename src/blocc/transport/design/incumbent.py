@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,44 +14,23 @@ from blocc.result import HistoryRow
 from blocc.transport.design.capacity_descent import evaluate, worth_of_money
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.model import CapacityPenalty, DesignModel, never
-from blocc.transport.design.prices import FINEST, PricePenalty
+from blocc.transport.design.prices import PricePenalty
 from blocc.transport.design.search_state import SearchState
+from blocc.transport.design.sharp_flows import MULTIPLES, WORTHLESS, Load, Met, SharpFlows, incomes
 
 #: Capacities that differ by less than this part of the utility in what they cost are not judged once more: the second
 #: number on networks of more links than the third, where that takes seconds.
 SAVING, LARGE_SAVING, LARGE = 1e-8, 1e-4, 150
-#: Links with less than these parts of the mean capacity are taken away where that costs no more than so much of the
-#: utility.
-DUST, WORTHLESS, _HOPELESS = (1e-2, 1e-3, 1e-4, 1e-5), 1e-6, 10.0
+#: Links with less than these parts of the mean capacity are taken away where that costs next to nothing.
+DUST, _HOPELESS = (1e-2, 1e-3, 1e-4, 1e-5), 10.0
 #: Of the seconds that a stopped run may take to its answer, so many may pass before the certificate is begun: this part
 #: of the time limit, and no fewer than the second number.
 CLOSING, LEAST_CLOSING = 0.04, 4.0
-#: Flows below this part of a market's mean demand are none: capacities as small are taken for closed.
-_NOTHING = 1e-9
-#: At most so many halvings until what a stopped run had in hand fits the budget.
-_HALVINGS = 14
-#: Where a run was stopped before it met any prices, these multiples of the links' costs are tried.
-MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-#: Of the flows that a stopped run ends with, those below this part of the largest are left out, where none misses them.
-_DUSTY = 1e-6
-
-
-class Met(NamedTuple):
-    """Prices that a descent has met."""
-
-    prices: Float[NDArray, "links"]
-    is_open: Bool[NDArray, "links"]
-    gamma: float
-
-
-class Load(NamedTuple):
-    """Flows on cheapest paths at some prices, and the capacities for them."""
-
-    part: float  #: of the costs, in the prices
-    utility: float  #: without what existing capacity would cost
-    spent: float
-    prices: Float[NDArray, "links"]
-    capacity: Float[NDArray, "links"]
+#: Estimated utilities that grow by this part have their sharp flows looked at; at most so many halvings each. The
+#: second number where limits cut flows down, and what is left of them must be judged exactly.
+_STRIDE, _LONG_STRIDE, _FEW_HALVINGS = 0.01, 0.05, 5
+#: Where limits cut flows down, so many of the most promising loads at multiples of the costs are judged exactly.
+_JUDGED = 4
 
 
 class Incumbent:
@@ -63,7 +42,9 @@ class Incumbent:
         self.model, self.limits, self.gamma, self.monitor = model, limits, gamma, monitor
         self.fixed = fixed  #: whether gamma is the user's: then F_gamma is what counts, otherwise the exact utility
         self.state = SearchState.initial(limits)
-        self._met: Met | None = None  #: the prices of ``provisional``
+        self.sharp = SharpFlows(model, limits, gamma)
+        self._known: Load | None = None  #: the best of the sharp flows that were looked at
+        self._looked_at = 0.0, -np.inf  #: gamma, and the largest estimate of a utility, when that was done last
 
     def judge(self, capacity: Float[NDArray, "links"], warm: Any = None, gamma: float | None = None) -> CapacityPenalty:
         """F_gamma and both answers; far from exact where the run is to end, which the next look at the clock says."""
@@ -111,9 +92,8 @@ class Incumbent:
     def settle(self) -> None:
         """Judge what a run that was stopped had in hand, within the seconds that are left for that.
 
-        Smooth flows share many nearly cheapest paths, and their exact answer can take a minute. At the same prices, but
-        the lowest temperature, flows fill their own cheapest paths: with those as capacities the prices are the
-        travellers' own, and the exact answer is known.
+        That is the best of what was judged on the way, and of the sharp flows that were looked at: both only grow
+        better while a run goes on.
         """
         limit = self.monitor.time_limit
         end = clock() + max(LEAST_CLOSING, 0.0 if limit is None else CLOSING * limit)
@@ -124,24 +104,33 @@ class Incumbent:
         if self.state.score == -np.inf:  # to build no more than must be is always possible
             found = evaluate(self.model, self.limits, self.limits.least, self.gamma, None, is_late)
             self._adopt(self.limits.least, found, found)
-        if self.state.provisional_utility > self.state.score:
-            self._answer_met(is_late)
-        if self.is_idle and self.model.near(self.state.prices, self.gamma) is not None and not is_late():
-            unpriced = Met(np.zeros(self.limits.size), self.limits.limit > 0.0, 1.0)
-            self._try(*self._sharp(unpriced, is_late, MULTIPLES), is_late)
+        if not self.fixed:
+            self._judge_known(is_late)
+        if self.is_idle:
+            self._judge_unpriced()
+        if (self.is_idle or self.fixed) and self.state.provisional_utility > self.state.score:
+            self._try(self.state.prices, self.state.provisional, is_late)
         self.trim(is_late)
         if (cut := self.answer()).error > 1e-9:  # the end came before both answers were exact
             found = evaluate(self.model, self.limits, self.state.best, self.gamma, cut.warm, is_late)
             if found.error < cut.error and self._score(found) > -np.inf:
                 self.state.score, self.state.solution = self._score(found), found
 
-    def _answer_met(self, is_late: Callable[[], bool]) -> None:
-        """Judge the best that was met, from its prices."""
-        met = self._met or Met(self.state.prices, self.state.is_open, self.gamma)
-        prices, capacity = met.prices, self.state.provisional
-        if self.model.near(prices, self.gamma) is not None:  # an engine that begins with prices
-            prices, capacity = self._sharp(met, is_late)
-        self._try(prices, capacity, is_late)
+    def _judge_known(self, is_late: Callable[[], bool]) -> None:
+        known = self._known
+        if known is not None and known.utility + self.limits.refund > self.state.score:
+            self._try(known.prices, known.capacity, is_late)
+
+    def _judge_unpriced(self) -> None:
+        """Judge capacities for flows at multiples of the costs, the most promising first, in seconds of their own."""
+        unpriced = self.sharp.unpriced()
+        if self.limits.is_simple:
+            loads = [self.sharp.best(unpriced, parts=MULTIPLES)]
+        else:
+            loads = sorted(self.sharp.tried(unpriced, MULTIPLES), key=lambda load: -load.utility)[:_JUDGED]
+        end = clock() + LEAST_CLOSING
+        for load in loads:
+            self._try(load.prices, load.capacity, lambda: clock() > end)
 
     def _try(
         self, prices: Float[NDArray, "links"], capacity: Float[NDArray, "links"], is_late: Callable[[], bool]
@@ -150,68 +139,26 @@ class Incumbent:
         found = evaluate(self.model, self.limits, capacity, self.gamma, near, is_late)
         self._adopt(capacity, found, found)
 
-    def _sharp(
-        self, met: Met, is_late: Callable[[], bool], parts: tuple[float, ...] = (0.0, 1.0)
-    ) -> tuple[Float[NDArray, "links"], Float[NDArray, "links"]]:
-        """Prices, and the flows at them on cheapest paths alone: the best ones between what both sides pay.
+    def _look_at(self, met: Met, estimate: float) -> None:
+        """Remember the sharp flows at these prices, where they promise more than when that was done last.
 
-        Higher prices keep flows within a budget, and are the travellers' own as well. Other limits cut the flows.
-
-        :param parts: of the links' costs over gamma that are added to the prices, the smallest first
+        Of smooth flows at another gamma more may be promised than is kept: each gamma is looked at by itself.
         """
-        tried = [self._load(met, parts[0])]
-        for part in parts[1:]:
-            if not is_late():
-                tried.append(self._load(met, part))
-        affordable = [trial for trial in tried if trial.spent <= self.limits.allowance]
-        if self.limits.is_simple and (not affordable or (len(parts) > 2 and len(affordable) < len(tried))):
-            low = max(trial.part for trial in tried if trial.spent > self.limits.allowance)
-            high = max(4.0 * low, 1.0)
-            while (trial := self._load(met, high)).spent > self.limits.allowance and high < 1e9:
-                low, high = high, 4.0 * high
-            affordable.append(trial)
-            for _ in range(_HALVINGS):
-                if is_late():
-                    break
-                trial = self._load(met, 0.5 * (low + high))
-                if trial.spent <= self.limits.allowance:
-                    high, affordable = trial.part, [*affordable, trial]
-                else:
-                    low = trial.part
-        best = max(affordable or tried, key=lambda trial: trial.utility)
-        if self.limits.is_simple:
-            best = self._without_dust(met, best)
-        return best.prices, best.capacity
-
-    def _load(self, met: Met, part: float, closed: Bool[NDArray, "links"] | None = None) -> Load:
-        """Everybody on cheapest paths, at the prices met and so much of the costs."""
-        is_open, cost = met.is_open | (self.limits.least > 0.0), self.limits.cost
-        is_open = is_open if closed is None else is_open & ~closed
-        lowest = self.model.lowest_temperature if self.limits.is_simple else FINEST[-1] * self.model.time_unit
-        prices = met.prices + (part / met.gamma) * cost
-        found = self.model.prices(prices, self.gamma, is_open, lowest, cost)
-        flow = np.asarray(found.follower.flow)
-        flow = np.where(is_open & (flow > _NOTHING * float(np.mean(self.model.network.demand))), flow, 0.0)
-        capacity = flow if self.limits.is_simple else self.carrying(flow)
-        # Where limits cut the flows down, income falls with them.
-        left = float(np.minimum(capacity, flow).sum()) / max(float(flow.sum()), 1e-300)
-        spent = float(cost @ capacity)
-        return Load(part, left * self._earned(found)[0] - spent, spent, prices, capacity)
-
-    def _without_dust(self, met: Met, best: Load) -> Load:
-        """The same prices without links for next to nobody, whose few passengers find other ways, or none."""
-        closed = np.zeros(self.limits.size, dtype=bool)
-        for _ in range(3):
-            is_dust = (best.capacity > 0.0) & (best.capacity < _DUSTY * float(np.max(best.capacity, initial=0.0)))
-            if not is_dust.any():
-                break
-            closed = closed | is_dust
-            trial = self._load(met, best.part, closed)
-            worse = trial.utility < best.utility - WORTHLESS * (1.0 + abs(best.utility))
-            if worse or trial.spent > self.limits.allowance:
-                break
-            best = trial
-        return best
+        is_cut = not self.limits.is_simple
+        (gamma, largest), stride = self._looked_at, _LONG_STRIDE if is_cut else _STRIDE
+        if gamma == met.gamma and not estimate > largest + stride * (1.0 + abs(largest)):
+            return
+        self._looked_at = met.gamma, estimate
+        judged = is_cut and self.limits.size <= LARGE
+        if judged and gamma == 0.0:
+            self._judge_unpriced()
+        if self._known is None and not is_cut:
+            self._known = self.sharp.best(self.sharp.unpriced(), parts=MULTIPLES)
+        load = self.sharp.best(met, halvings=_FEW_HALVINGS)
+        if judged:
+            self._try(load.prices, load.capacity, self.monitor.is_over)
+        elif self._known is None or load.utility > self._known.utility:
+            self._known = load
 
     def trim(self, stop: Callable[[], bool] = never) -> None:
         """Take links away that have next to no capacity, where their absence costs next to nothing."""
@@ -247,32 +194,34 @@ class Incumbent:
         return self.state.solution
 
     # --- history ----------------------------------------------------------------------------------------------------
-    def _earned(self, found: PricePenalty) -> list[float]:
-        """Income at both answers."""
-        graph = self.model.graph
-        worth, sides = graph.demand * graph.revenue, (found.follower, found.penalised)
-        return [float(np.sum(worth * np.asarray(side.share))) for side in sides]
+    def _cut_down(self, flow: Float[NDArray, "links"], income: float) -> tuple[Float[NDArray, "links"], float]:
+        """Capacities within the limits for flows that earn so much, and about what those are worth."""
+        capacity = self.carrying(flow)
+        # Where limits cut the flows down, income falls with them.
+        left = float(np.minimum(capacity, flow).sum()) / max(float(flow.sum()), 1e-300)
+        return capacity, left * income - float(self.limits.cost @ capacity) + self.limits.refund
 
     def observe_prices(
         self, gamma: float, prices: Float[NDArray, "links"], is_open: Bool[NDArray, "links"], found: PricePenalty
     ) -> None:
-        """Record one evaluation in the prices, and remember where it seems the best so far."""
-        cost, sides, earned = self.model.network.cost, (found.follower, found.penalised), self._earned(found)
-        losses = [float(cost @ side.flow) - income for side, income in zip(sides, earned, strict=True)]
-        flow = np.asarray(found.follower.flow)
-        capacity = self.carrying(flow)
-        # Where limits cut the flows down, income falls with them.
-        left = float(np.minimum(capacity, flow).sum()) / max(float(flow.sum()), 1e-300)
-        utility = left * earned[0] - float(cost @ capacity) + self.limits.refund
+        """Record one evaluation in the prices, and remember where it seems the best so far.
+
+        What is recorded are utilities of capacities within the limits, also while a descent still goes without them.
+        """
+        sides = (found.follower, found.penalised)
+        flows = [np.asarray(side.flow) for side in sides]
+        within = [self._cut_down(flow, income) for flow, income in zip(flows, incomes(self.model, found), strict=True)]
+        (capacity, utility), (_, penalised) = within
         if utility > self.state.provisional_utility:
             self.state.provisional_utility, self.state.provisional = utility, capacity
-            self._met = Met(prices, is_open, gamma)
+        if not self.fixed:
+            self._look_at(Met(prices, is_open, gamma), utility)
         self._append(
-            flow,
+            flows[0],
             found,
             gamma=gamma,
-            upper_value=losses[0],
-            upper_value_penalty=losses[1],
+            upper_value=-utility,
+            upper_value_penalty=-penalised,
             stationarity=float(np.max(np.abs(found.gradient), initial=0.0)),
             inner_residual=0.0,
             distance=float(np.linalg.norm(np.asarray(found.penalised.share) - np.asarray(found.follower.share))),

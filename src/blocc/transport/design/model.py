@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -22,6 +21,7 @@ from blocc._lib.compiled import Program
 from blocc._lib.precision import double_precision
 from blocc.errors import OptionError
 from blocc.lagrangian import Multipliers, Residuals, residuals, weights
+from blocc.transport.design.engine_choice import chosen_engine, is_large
 from blocc.transport.design.prices import PricePenalty, evaluate_prices
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import AssignmentPoint, LowerLevel, cold, solve_lower_level
@@ -30,9 +30,6 @@ from blocc.transport.travellers.graph import Graph, graph_of, is_on_accelerator,
 
 #: Relative accuracy to which the lower level is solved.
 TOLERANCE = 1e-11
-ENGINES = ("auto", "dense", "paths", "mixed")
-#: Origins times nodes times links from which the engine on paths is the faster one.
-LARGE = 100_000
 
 
 def never() -> bool:
@@ -184,21 +181,6 @@ class MixedEngine:
         self.capacities, self.travellers = answering.capacities, answering.travellers
 
 
-def chosen_engine(network: TransportNetwork, engine: str = "auto") -> str:
-    """The engine that a network is designed with: "dense", "paths" or "mixed"."""
-    if engine not in ENGINES:
-        raise OptionError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-    if engine != "auto":
-        return engine
-    if not _is_large(network) or find_spec("numba") is None:
-        return "dense"
-    return "mixed" if is_on_accelerator() else "paths"
-
-
-def _is_large(network: TransportNetwork) -> bool:
-    return len(np.unique(network.origin)) * network.n_nodes * network.n_links > LARGE
-
-
 def _processor() -> Any:
     """The device of the host, where JAX knows it."""
     try:
@@ -210,7 +192,7 @@ def _processor() -> Any:
 class DesignModel:
     """One network, ready for design; build it once, design many times, also in several threads at once.
 
-    :param engine: "dense", "paths", "mixed", or "auto": by the size of the network
+    :param engine: "dense", "paths", "mixed", or "auto": by the size of the network and the devices that there are
     """
 
     def __init__(self, network: TransportNetwork, engine: str = "auto") -> None:
@@ -218,7 +200,7 @@ class DesignModel:
         self.graph = graph = graph_of(network)
         self.engine = chosen_engine(network, engine)
         #: Small arrays wait for an accelerator longer than a processor computes.
-        self._place = _processor() if engine == "auto" and is_on_accelerator() and not _is_large(network) else None
+        self._place = _processor() if engine == "auto" and is_on_accelerator() and not is_large(network) else None
         with self._placed():
             self._engine = self._made()
         flat = structured_problem(network).flat

@@ -10,7 +10,7 @@ import numpy as np
 
 from blocc.errors import OptionError
 from blocc.transport.design.capacity_set import CapacitySet
-from blocc.transport.design.model import ENGINES
+from blocc.transport.design.engine_choice import ENGINES
 from blocc.transport.network.network import TransportNetwork
 
 #: gamma where the user leaves it open: the penalty then hides about 1e-4 of the utility.

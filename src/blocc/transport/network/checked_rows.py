@@ -22,7 +22,12 @@ TRUE, FALSE = ("1", "true", "yes", "t", "y"), ("0", "false", "no", "f", "n")
 
 
 class NetworkError(ProblemError):
-    """Entries of a network are wrong; ``complaints`` holds one sentence for each, the message the first of them."""
+    """Entries of a network are wrong; ``complaints`` holds one sentence for each, the message the first of them.
+
+    ``columns`` are words in them that mean a column of the table even where an option has the same name.
+    """
+
+    columns = ("existing_capacity", "min_capacity", "max_capacity")
 
     def __init__(self, name: str, complaints: Sequence[str]) -> None:
         more = f"\n  and {len(complaints) - SHOWN} more" if len(complaints) > SHOWN else ""

@@ -154,7 +154,7 @@ class TransportNetwork:
         link_numbers = link_table.numbers(LINK_COLUMNS, least=0.0)
         more = {name: link_table.optional(name, usual, 0.0) for name, usual in OPTIONAL_LINK_COLUMNS.items()}
         for row in np.flatnonzero(more["min_capacity"] > more["max_capacity"]):
-            link_table.complain(int(row), "min_capacity", "is above max_capacity")
+            link_table.complain(int(row), "min_capacity", f"is above max_capacity {more['max_capacity'][row]:g}")
         for row in np.flatnonzero(more["existing_capacity"] > more["max_capacity"]):
             link_table.complain(int(row), "existing_capacity", f"is above max_capacity {more['max_capacity'][row]:g}")
         link_table.named_once("link_id", *ends)
