@@ -100,6 +100,8 @@ class ConicRun:
                     "No x was found at which the follower has an answer: its constraints are violated by "
                     f"{violated:.3g} at least.",
                 )
+        if np.isnan(exact.upper):
+            return x, (Status.STALLED, "The leader's objective is not a number (NaN) at the start.")
         self.set_units(exact)
         return x, None
 

@@ -28,9 +28,11 @@ _WITHOUT_ANSWER = (Status.INFEASIBLE, Status.UNBOUNDED)
 
 def verify(problem: BilevelProblem, result: Result, *, tolerance: float = 1e-4) -> Verification:
     """Compare every claim of a result with what comes out by another solver."""
-    if not 0.0 < tolerance < 1.0:
-        raise OptionError(f"tolerance must be between 0 and 1, got {tolerance!r}")
-    problem.model.refresh()
+    if not isinstance(result, Result):
+        raise OptionError(f"result must be a Result (see Result.load), got {type(result).__name__}")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0.0 < tolerance < 1.0:
+        raise OptionError(f"tolerance must be a number between 0 and 1, got {tolerance!r}")
+    problem.renew()
     return _Checks(problem, result, tolerance).all()
 
 
