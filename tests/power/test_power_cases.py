@@ -25,6 +25,7 @@ PUBLISHED = {
     "case118_ieee": 9.3101e4,
     "case300_ieee": 5.1785e5,
 }
+GENERATORS = "  1 0 0 0 0 1 100 1 200 0;\n  3 0 0 0 0 1 100 1 150 0;\n"
 
 
 @needs_pglib
@@ -85,6 +86,19 @@ def test_a_case_written_by_hand_has_the_prices_of_its_ring(tmp_path: Path) -> No
         ("mpc.baseMVA = 100.0", "mpc.baseMVA = 0.0", "mpc.baseMVA must be a positive number"),
         ("3 1 100.0", "3 1 NaN", "mpc.bus, row 3: PD is not a finite number"),
         ("function mpc = three", "hello", "is no MATPOWER case"),
+        ("  3 1 100.0", "  3.5 1 100.0", r"mpc.bus, row 3: BUS_I must be the number of a bus, .*, got 3\.5"),
+        ("3 0 0 0 0 1 100 1 150", "3.5 0 0 0 0 1 100 1 150", r"mpc.gen, row 2: GEN_BUS must be .* got 3\.5"),
+        ("1 3 0.0 0.1 0 60", "1 2.5 0.0 0.1 0 60", r"mpc.branch, row 3: T_BUS must be .* got 2\.5"),
+        ("  2 1 50.0", "  2 7 50.0", "mpc.bus, row 2: BUS_TYPE must be 1, 2, 3 or 4, got 7"),
+        ("  2 1 50.0", "  2 1 abc", "mpc.bus, row 2: 'abc' is no number"),
+        ("  2 1 50.0", "  2 1", "mpc.bus, row 2 has 12 numbers, and row 1 has 13: all rows of a table must"),
+        ("  2 1 50.0", "  2, 1, 50.0", "mpc.bus, row 2: numbers must have spaces between them, not commas"),
+        (GENERATORS, "", "mpc.gen has no rows; a market needs generators"),
+        ("mpc.branch = [", "mpc.other = [", "there is no table mpc.branch: a market needs lines"),
+        ("];\nmpc.gen ", "\nmpc.gen ", "mpc.bus is not closed: its rows must end with"),
+        ("mpc.baseMVA = 100.0", "mpc.baseMVA = [1 2]", "mpc.baseMVA must be a positive number"),
+        ("80 80 80 0 0 1 -30 30", "80 80 80 0 0 1 30 -30", "mpc.branch, row 1: ANGMIN 30 is above ANGMAX -30"),
+        ("0.1 0 60", "0.1 0 -60", "mpc.branch, row 3: RATE_A must not be negative, got -60"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, old: str, new: str, words: str) -> None:
@@ -148,6 +162,23 @@ def clear_shortage(case: object) -> float:
     """What is not served, by the tests' own program."""
     found = clear(case, case.cost_linear, 500.0)  # type: ignore[arg-type, attr-defined]
     return float(case.demand.sum() - found.output.sum())  # type: ignore[attr-defined]
+
+
+def test_prices_that_are_not_unique_are_told(tmp_path: Path) -> None:
+    usual = solve_opf(read_case(written(tmp_path)))
+    assert usual.price_is_unique.all()
+    assert "not unique" not in repr(usual)
+    idle = THREE.replace("2 1 50.0 ", "2 1 0.0 ").replace("3 1 100.0", "3 1 0.0")
+    nobody = solve_opf(read_case(written(tmp_path, idle)))  # nobody buys, so nobody's cost is a price
+    assert not nobody.price_is_unique.any()
+    assert "prices at any bus: others would do as well" in repr(nobody)
+    assert "dispatch of 0 MW" in repr(nobody)
+    # The line to bus 4 is full of what it may carry, nothing, so its price is anybody's guess; the others' are not.
+    fourth = THREE.replace("0.9;\n];\nmpc.gen", "0.9;\n  4 1 0.0 0 0 0 1 1 0 230 1 1.1 0.9;\n];\nmpc.gen")
+    fourth = fourth.replace("mpc.branch = [", "mpc.branch = [\n  3 4 0.0 0.1 0 1e-9 0 0 0 0 1 -30 30;")
+    behind = solve_opf(read_case(written(tmp_path, fourth)))
+    assert behind.price_is_unique.tolist() == [True, True, True, False]
+    assert "prices at the buses 4: others" in repr(behind)
 
 
 def test_numbers_that_a_case_does_not_have_are_refused(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import AnyArray
-from blocc.cvxpy.judge import DISTANCES, Around, Exact, is_exact
+from blocc.cvxpy.around import DISTANCES, Around
+from blocc.cvxpy.judge import Exact, is_exact
 from blocc.cvxpy.model import Model, Vector, value_of
 from blocc.lagrangian import Multipliers
 from blocc.outer.tolerances import Endpoint

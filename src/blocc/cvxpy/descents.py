@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from blocc.cvxpy.around import LARGE
 from blocc.cvxpy.composite import LARGEST, settle
 from blocc.cvxpy.evaluator import ConicEvaluator, Units
 from blocc.cvxpy.judge import Judge
@@ -75,7 +76,12 @@ class Descents:
             starts = [np.asarray(e.x), x]
             if self.tolerances.admissible(e):
                 bar = e.upper_value + _WORSE * self.tolerances.scale(e)
-        ends = [one for start in starts if (one := self._settled(start)) is not None]
+        ends = []
+        for start in starts:
+            if (one := self._settled(start)) is not None:
+                ends.append(one)
+                if self.model.n_y > LARGE and float(one.evaluation.value) <= bar:
+                    break  # a second descent costs minutes there, and would rarely find another valley
         best = min(ends, key=lambda one: float(one.evaluation.value), default=None)
         # An end that is worse than where the penalty function led to is another valley's.
         worse = best is None or float(best.evaluation.value) > bar

@@ -1,4 +1,4 @@
-"""Is it true? The followers' answers once more, by CVXPY's own way to a solver, and values around x.
+"""Is it true? The followers' answers once more, by CVXPY's own way to a solver.
 
 Nothing here uses the programs, the gradients or the penalty that led to x. Where a follower has several best answers,
 the one that suits the leader counts (the optimistic one), and the spread between that and the worst is measured: the
@@ -8,14 +8,13 @@ answers within eps of the optimum spread like ``c + d sqrt(eps)``, so two values
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
-from blocc._lib.arrays import Float, NDArray
 from blocc.cvxpy import best_pairs
 from blocc.cvxpy.best_pairs import Pairs
 from blocc.cvxpy.cone_program import ConeSizes, Numbers
@@ -28,10 +27,6 @@ from blocc.cvxpy.solvers import ConeAnswer, Outcome, measured, without_answer
 _NEAR = (1e-5, 1e-7)
 #: Residuals of a follower's answer, relative to its size, up to which it counts as one.
 EXACT = 1e-5
-#: Distances of probes, relative to the size of x.
-DISTANCES = (1e-2, 1e-3, 1e-4)
-#: Directions that are probed at most; the same where followers have more than so many columns.
-MOST_DIRECTIONS, FEW_DIRECTIONS, LARGE = 24, 8, 5000
 #: Residuals of an answer to the last digit.
 _SHARP = 1e-9
 _TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10, "max_iter": 200}
@@ -264,52 +259,3 @@ def _solved_noisily(problem: cp.Problem) -> bool:
         if problem.status == cp.OPTIMAL or problem.status not in cp.settings.SOLUTION_PRESENT:
             break
     return bool(problem.status == cp.OPTIMAL)
-
-
-class Around(NamedTuple):
-    """What probes around x found."""
-
-    best: Float[NDArray, " n_x"] | None  #: a better x, if there is one
-    improvement: float
-    steepest: float  #: largest descent by the length of the step, over the longest ones
-
-
-def probe(
-    value_at: Callable[[Vector], float],
-    project: Callable[[Vector], Vector],
-    x: Vector,
-    here: float,
-    seed: int,
-    most: int = MOST_DIRECTIONS,
-    downhill: Vector | None = None,
-    enough: float = np.inf,
-) -> Around:
-    """Values at points of X around x, in all directions of few variables, in random ones of many, and downhill.
-
-    :param enough: an improvement that ends the search for others
-    """
-    generator = np.random.default_rng(seed)
-    n = len(x)
-    few = 2 * n <= most
-    directions = np.eye(n) if few else generator.standard_normal((most // 2, n)) / np.sqrt(n)
-    if few and n > 1:
-        directions = np.concatenate([directions, generator.standard_normal((min(n, 4), n)) / np.sqrt(n)])
-    length = 0.0 if downhill is None else float(np.linalg.norm(downhill))
-    if downhill is not None and 0.0 < length < np.inf:
-        directions = np.concatenate([directions, downhill[None] / length])
-    size = 1.0 + float(np.max(np.abs(x), initial=0.0))
-    best, improvement, steepest = None, 0.0, 0.0
-    for direction in (*directions, *-directions):
-        for distance in DISTANCES:
-            point = project(x + distance * size * direction)
-            length = float(np.linalg.norm(point - x))
-            if length < 1e-9 * size:
-                continue
-            gained = here - value_at(point)
-            if distance == DISTANCES[0]:  # closer, what solvers leave over is larger than any slope
-                steepest = max(steepest, gained / length)
-            if gained > improvement:
-                best, improvement = point, gained
-                if improvement > enough:
-                    return Around(best, improvement, steepest)
-    return Around(best, improvement, steepest)

@@ -39,9 +39,13 @@ def attribute_rules(parameter: cp.Parameter, variable: cp.Variable) -> list[cp.C
     if parameter.attributes.get("nonpos") or parameter.attributes.get("neg"):
         rules.append(variable <= 0)
     if parameter.attributes.get("bounds") is not None:
-        low, high = parameter.attributes["bounds"]
-        rules += [variable >= low] if np.isfinite(low).all() else []
-        rules += [variable <= high] if np.isfinite(high).all() else []
+        for limit, sign in zip(parameter.attributes["bounds"], (1.0, -1.0), strict=True):
+            limits = np.broadcast_to(np.asarray(limit, dtype=np.float64), parameter.shape)
+            finite = np.isfinite(limits)
+            if finite.all():
+                rules.append(sign * variable >= sign * limits)
+            elif finite.any():  # only entries that have a limit
+                rules.append(sign * variable[finite] >= sign * limits[finite])
     return rules
 
 

@@ -42,7 +42,7 @@ def solve_many(
 ) -> MultiResult:
     """See :meth:`BilevelProblem.solve_many`."""
     request, options = StopRequest(), make_run_options(given)
-    problem.model.refresh()
+    problem.renew()
     computing = None if executor is None or executor == "serial" else choose_executor(executor)
     if computing is not None and options.callback is not None:
         raise OptionError("callback needs starts that run in this process: leave out executor")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from blocc._lib.checks import as_float_array, in_words
 from blocc._lib.notebook import Shown
+from blocc.cvxpy.data_checks import check_constants, check_parameters, check_real
 from blocc.cvxpy.expressions import check_follower, minimised
 from blocc.cvxpy.leader_set import LeaderSet
 from blocc.cvxpy.model import Model, Vector
@@ -54,11 +55,11 @@ class BilevelProblem(Shown):
         name: str = "bilevel problem",
     ) -> None:
         self.objective, self.name = objective, name
-        self.followers = [follower] if isinstance(follower, cp.Problem) else list(follower)
-        self.x = [x] if isinstance(x, cp.Parameter) else list(x)
+        self.followers = _listed(follower, cp.Problem)
+        self.x = _listed(x, cp.Parameter)
         if all(isinstance(one, cp.Parameter) for one in self.x):
             self.x.sort(key=lambda one: str(one.name()))  # the order in which dicts by name are flattened
-        self.constraints = list(constraints)
+        self.constraints = _listed(constraints, cp.Constraint)
         self._check()
         expression, self.sign = (objective, 1.0) if _is_plain(objective) else minimised(objective, "objective")
         parts = [minimised(one.objective, "follower") for one in self.followers]
@@ -81,6 +82,7 @@ class BilevelProblem(Shown):
         for index, one in enumerate(self.followers):
             what = "follower" if len(self.followers) == 1 else f"follower {index}"
             check_follower(one, what)
+            check_real([*one.variables(), *one.parameters()], what)
             shared = seen & {variable.id for variable in one.variables()}
             if shared:
                 raise ProblemError(f"{what} shares a variable with another: followers answer on their own")
@@ -88,6 +90,7 @@ class BilevelProblem(Shown):
             called = [variable.name() for variable in one.variables()]
             if len(set(called)) < len(called):
                 raise ProblemError(f"{what}: two variables have one name ({', '.join(called)}); give each its own")
+        check_constants(self._parts())
         used = {one.id for problem in self.followers for one in problem.parameters()}
         if not isinstance(self.objective, (cp.Minimize, cp.Maximize)):
             return
@@ -95,6 +98,23 @@ class BilevelProblem(Shown):
         for one in self.x:
             if one.id not in used:
                 raise ProblemError(f"x: {one.name()} is in neither the objective nor a follower")
+
+    def _parts(self) -> list[tuple[str, Any]]:
+        """Objectives and constraints, with their names in errors."""
+        found: list[tuple[str, Any]] = [("constraints", one) for one in self.constraints]
+        if isinstance(self.objective, (cp.Minimize, cp.Maximize)):
+            found.append(("objective", self.objective))
+        for index, one in enumerate(self.followers):
+            what = "follower" if len(self.followers) == 1 else f"follower {index}"
+            found += [(what, one.objective), *((what, rule) for rule in one.constraints)]
+        return found
+
+    def renew(self) -> None:
+        """Take over the values of parameters that are no decisions, checked."""
+        mine = {one.id for one in self.x}
+        known = {one.id: one for _, part in self._parts() for one in part.parameters() if one.id not in mine}
+        check_parameters(known.values())
+        self.model.refresh()
 
     def __str__(self) -> str:
         """What each level decides and wants, as CVXPY writes it."""
@@ -134,7 +154,7 @@ class BilevelProblem(Shown):
         """
         request = StopRequest()  # what the user waits for begins here
         settings = make_run_options(options)
-        self.model.refresh()
+        self.renew()
         start = self.start(x0)
         files = Files(checkpoint, resume, checkpoint_seconds)
         recording = Recording()
@@ -193,6 +213,11 @@ class BilevelProblem(Shown):
 
 def _dense(value: Any) -> Any:
     return value.toarray() if hasattr(value, "toarray") else value
+
+
+def _listed(given: Any, kind: type) -> list[Any]:
+    """One object or several as a list; what is neither is left to the check that names it."""
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, kind) else [given]
 
 
 def _is_plain(objective: Any) -> bool:

@@ -9,10 +9,11 @@ import numpy as np
 
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
+from blocc.cvxpy.around import FEW_DIRECTIONS, LARGE, MOST_DIRECTIONS, Around, Seen, probe
 from blocc.cvxpy.conclude import assemble
 from blocc.cvxpy.descents import Descents
 from blocc.cvxpy.evaluator import Units
-from blocc.cvxpy.judge import FEW_DIRECTIONS, LARGE, MOST_DIRECTIONS, Around, Exact, Judge, is_exact, probe
+from blocc.cvxpy.judge import Exact, Judge, is_exact
 from blocc.cvxpy.model import Vector
 from blocc.cvxpy.recorded import ConicMonitor, RecordedConicEvaluator
 from blocc.cvxpy.run_options import RunOptions
@@ -100,6 +101,8 @@ class ConicRun:
                     "No x was found at which the follower has an answer: its constraints are violated by "
                     f"{violated:.3g} at least.",
                 )
+        if np.isnan(exact.upper):
+            return x, (Status.STALLED, "The leader's objective is not a number (NaN) at the start.")
         self.set_units(exact)
         return x, None
 
@@ -166,24 +169,24 @@ class ConicRun:
         chosen = answer._replace(lower=here.lower) if here.upper - value > noise or here.violation > 1e-6 else here
         return chosen, spread
 
-    def _value(self, x: Vector, optimistic: bool) -> float:
+    def _seen(self, x: Vector, optimistic: bool) -> Seen:
         here = self.judge.at(x)
         if here is None:
-            return np.inf
+            return Seen(np.inf, 0.0)
         if optimistic and (best := self.judge.among_best(x, here)) is not None:
-            return best[1].upper
-        return np.inf if here.violation > 1e-6 else here.upper
+            return Seen(best[1].upper, best[1].violation)
+        return Seen(here.upper, here.violation)
 
     def _probe(self, x: Vector, here: Exact, spread: float | None, downhill: Vector, enough: float) -> Around:
         optimistic = spread is not None and spread > 1e-4 * self._scale(here)
 
-        def value_at(point: Vector) -> float:
+        def look(point: Vector) -> Seen:
             self.monitor.check_time()
-            return self._value(point, optimistic)
+            return self._seen(point, optimistic)
 
-        value = self._value(x, optimistic) if optimistic else here.upper
+        seen = self._seen(x, optimistic) if optimistic else Seen(here.upper, here.violation)
         most = MOST_DIRECTIONS if self.model.n_y <= LARGE else FEW_DIRECTIONS
-        return probe(value_at, self.evaluator.project, x, value, self.options.seed, most, downhill, enough)
+        return probe(look, self.evaluator.project, x, seen, self.options.seed, most, downhill, enough)
 
     def _status(
         self, end: Endpoint, here: Exact, spread: float | None, around: Around, allowed: float

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 
-from blocc.cvxpy.judge import probe
+from blocc.cvxpy.around import Seen, probe
 from blocc.cvxpy.model import Vector
 from blocc.errors import OptionError
 from blocc.judge.verification import Check, Verification
@@ -28,9 +28,11 @@ _WITHOUT_ANSWER = (Status.INFEASIBLE, Status.UNBOUNDED)
 
 def verify(problem: BilevelProblem, result: Result, *, tolerance: float = 1e-4) -> Verification:
     """Compare every claim of a result with what comes out by another solver."""
-    if not 0.0 < tolerance < 1.0:
-        raise OptionError(f"tolerance must be between 0 and 1, got {tolerance!r}")
-    problem.model.refresh()
+    if not isinstance(result, Result):
+        raise OptionError(f"result must be a Result (see Result.load), got {type(result).__name__}")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0.0 < tolerance < 1.0:
+        raise OptionError(f"tolerance must be a number between 0 and 1, got {tolerance!r}")
+    problem.renew()
     return _Checks(problem, result, tolerance).all()
 
 
@@ -39,6 +41,7 @@ class _Checks:
         self.problem, self.result, self.tolerance = problem, result, tolerance
         self.model, self.checks = problem.model, list[Check]()
         self.x: Vector = problem.x_set.ravel(result.x, "x of the result")
+        self.broken = 0.0  #: how far the leader's constraints are violated at the y that is told
         self.unit = 1.0 + abs(result.upper_value) if np.isfinite(result.upper_value) else 1.0
 
     def _add(self, name: str, claimed: float | str, found: float | str, ok: bool | None, note: str = "") -> None:
@@ -86,7 +89,7 @@ class _Checks:
         self._add("lower value", r.lower_value, total, close, "at the y that is told")
         upper = self.problem.sign * self.model.leader_value()
         self._add("upper value", r.upper_value, upper, abs(upper - r.upper_value) <= self.tolerance * self.unit)
-        broken = _violation(self.model.soft.constraints)
+        broken = self.broken = _violation(self.model.soft.constraints)
         self._add("leader's constraints", r.certificate.leader_violation, broken, broken <= self.tolerance * self.unit)
         if r.success:
             self._around()
@@ -117,18 +120,17 @@ class _Checks:
         model = self.model
         noise = max(self.tolerance, 100.0 * _SCS) * self.unit
 
-        def value_at(point: Vector) -> float:
+        def look(point: Vector) -> Seen:
             for one, value in zip(model.parameters, model.values(point), strict=True):
                 one.save_value(value if one.shape else float(value))
             if any(_other_solver(one) is None for one in self.problem.followers):
-                return np.inf
+                return Seen(np.inf, 0.0)
             for variable in model.price_variables:
                 variable.take()
-            value = model.leader_value()
-            return value if _violation(model.soft.constraints) <= 1e-6 * self.unit else np.inf
+            return Seen(model.leader_value(), _violation(model.soft.constraints))
 
-        here = self.problem.sign * self.result.upper_value
-        found = probe(value_at, model.project_x, self.x, here, seed=1, most=8)
+        told = Seen(self.problem.sign * self.result.upper_value, self.broken)
+        found = probe(look, model.project_x, self.x, told, seed=1, most=8)
         gain = found.improvement
         self._add("no better x nearby", "none", f"gain {gain:.2g}" if gain > noise else "none", gain <= noise, "probes")
 

@@ -130,7 +130,7 @@ class PowerCase:
         chosen = [int(number) for number in given]
         for number in chosen:
             if number not in found:
-                raise OptionError(f"{what}: {self.name} has no {number} in service; it has {_range(known)}")
+                raise OptionError(f"{what}: {self.name} has no {number} in service; it has {number_list(known)}")
         if len(set(chosen)) < len(chosen):
             raise OptionError(f"{what}: a number is given twice in {numbers!r}")
         return np.array([found[number] for number in chosen])
@@ -144,7 +144,8 @@ class PowerCase:
         return "\n".join(lines)
 
 
-def _range(numbers: Int[NDArray, " n"]) -> str:
+def number_list(numbers: Int[NDArray, " n"]) -> str:
+    """The first dozen of some numbers, in words."""
     shown = ", ".join(str(int(one)) for one in numbers[:12])
     return shown if len(numbers) <= 12 else f"{shown}, ... ({len(numbers)} in all)"
 
@@ -156,7 +157,7 @@ def check_connected(case: PowerCase) -> None:
     if count > 1:
         sizes = np.bincount(part)
         small = int(np.argmin(sizes))
-        members = _range(case.bus_number[part == small])
+        members = number_list(case.bus_number[part == small])
         raise InputError(
             f"{case.name}: the lines in service leave {count} islands; the smallest has the buses {members}. "
             "Give every island a file of its own"

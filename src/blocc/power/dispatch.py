@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc._lib.notebook import Shown
-from blocc.power.case import PowerCase
+from blocc.power.case import PowerCase, number_list
+from blocc.power.unique_prices import unique_prices
 
 #: A line is congested where one more MW of capacity is worth this share of the highest price.
 _CONGESTED = 1e-5
@@ -59,6 +60,15 @@ class Dispatch(Shown):
         return each if generators is None else each[generators]
 
     @property
+    def price_is_unique(self) -> Bool[NDArray, " buses"]:
+        """For each bus whether its price is the only one; where nobody generates or buys at the margin, it is not.
+
+        Of elastic consumers nothing is known here, so it is for demand as a case has it.
+        """
+        setting = (self.shed > 1e-6 * (1.0 + self.demand)) & (self.served > 1e-6 * (1.0 + self.demand))
+        return unique_prices(self.case, self.output, self.flow, self.capacity, setting)
+
+    @property
     def imbalance(self) -> float:
         """The largest power that is lost or invented at a bus, MW."""
         case = self.case
@@ -86,6 +96,10 @@ class Dispatch(Shown):
             f"  congested lines     {len(self.congested)} of {self.case.n_lines}, "
             f"rent {self.congestion_rent:.6g} per hour",
         ]
+        loose = self.case.bus_number[~self.price_is_unique]
+        if len(loose):
+            where = "any bus" if len(loose) == self.case.n_buses else f"the buses {number_list(loose)}"
+            lines.insert(3, f"  not unique          prices at {where}: others would do as well")
         if self.shed.sum() > 1e-6:
             lines.append(f"  not served          {self.shed.sum():.6g} MW")
         return "\n".join([*lines, *(f"  assumed: {one}" for one in self.case.assumptions)])

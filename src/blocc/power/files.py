@@ -12,6 +12,7 @@ import numpy as np
 from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.errors import InputError, OptionError
 from blocc.power.case import PowerCase, Segments, check_connected, check_supply
+from blocc.power.matpower_text import check_tables, read_text
 
 if TYPE_CHECKING:
     from matpowercaseframes import CaseFrames
@@ -53,6 +54,8 @@ def read_case(path: str | Path, *, branch_model: BranchModel = "pglib") -> Power
     """
     if branch_model not in ("pglib", "matpower"):
         raise OptionError(f"branch_model must be 'pglib' or 'matpower', got {branch_model!r}")
+    if not isinstance(path, (str, Path)):
+        raise OptionError(f"path must be the path of a MATPOWER file or the name of a case, got {path!r}")
     target = Path(path)
     if not target.is_file():
         target = _by_name(str(path))
@@ -78,17 +81,16 @@ def _load(path: Path) -> CaseFrames:
         from matpowercaseframes import CaseFrames
     except ImportError as error:
         raise InputError("MATPOWER files need matpowercaseframes: pip install 'blocc[power]'") from error
+    check_tables(path, read_text(path))
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-        if "mpc" not in text or "function" not in text:
-            raise InputError(f"{path} is no MATPOWER case: it has no line 'function mpc = ...'")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pandas about the reader, and of the reader about what is checked here
             return CaseFrames(str(path))
-    except InputError:
-        raise
     except Exception as error:  # the reader has no errors of its own
-        raise InputError(f"{path} cannot be read as a MATPOWER case: {error}") from error
+        raise InputError(
+            f"{path} cannot be read as a MATPOWER case: write mpc.NAME = [ on a line, every row of numbers on a line "
+            "of its own that ends with ;, and ]; on the last"
+        ) from error
 
 
 class _Reader:
@@ -101,17 +103,20 @@ class _Reader:
         for table, columns in _COLUMNS.items():
             self._check_table(table, columns)
         self._check_unsupported()
-        self.base = float(getattr(self.frames, "baseMVA", np.nan))
-        if not (np.isfinite(self.base) and self.base > 0.0):
-            raise InputError(f"{path}: mpc.baseMVA must be a positive number")
+        self.base = self._base()
+
+    def _base(self) -> float:
+        try:
+            found = float(getattr(self.frames, "baseMVA", np.nan))
+        except (TypeError, ValueError):
+            found = np.nan
+        if not (np.isfinite(found) and found > 0.0):
+            raise InputError(f"{self.path}: mpc.baseMVA must be a positive number")
+        return found
 
     def _check_table(self, table: str, columns: tuple[str, ...]) -> None:
-        frame = getattr(self.frames, table, None)
-        if frame is None or len(frame) == 0:
-            what = "generators" if table == "gen" else "rows"
-            raise InputError(f"{self.path}: mpc.{table} has no {what}; a market needs it")
         for column in columns:
-            if column not in frame.columns:
+            if column not in getattr(self.frames, table).columns:
                 raise InputError(f"{self.path}: mpc.{table} has no column {column}")
 
     def _check_unsupported(self) -> None:
@@ -125,7 +130,7 @@ class _Reader:
         try:
             found = np.asarray(getattr(self.frames, table)[name], dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise InputError(f"{self.path}: mpc.{table}, column {name}: {error}") from error
+            raise InputError(f"{self.path}: mpc.{table}, column {name}: not all of its rows are numbers") from error
         bad = np.flatnonzero(np.isnan(found) if name == "RATE_A" else ~np.isfinite(found))
         if bad.size:
             raise InputError(f"{self.path}: mpc.{table}, row {bad[0] + 1}: {name} is not a finite number")
@@ -134,6 +139,10 @@ class _Reader:
     def case(self) -> PowerCase:
         """The whole system."""
         number, kind = self.column("bus", "BUS_I"), self.column("bus", "BUS_TYPE")
+        self._check_whole("bus", "BUS_I", number)
+        for row, one in enumerate(kind, start=1):
+            if one not in (1.0, 2.0, 3.0, 4.0):
+                raise InputError(f"{self.path}: mpc.bus, row {row}: BUS_TYPE must be 1, 2, 3 or 4, got {one:g}")
         keep = self._kept_buses(kind)
         number = number[keep].astype(int)
         if len(set(number.tolist())) < len(number):
@@ -166,16 +175,26 @@ class _Reader:
             self.notes.append("no bus is of type 3; the first one has the angle zero")
         return int(found[0]) if found.size else 0
 
-    def _check_buses(self, table: str, numbers: Float[NDArray, " rows"]) -> None:
+    def _check_whole(self, table: str, name: str, numbers: Float[NDArray, " rows"]) -> None:
+        for row, one in enumerate(numbers, start=1):
+            if one != round(one) or one < 1.0:
+                raise InputError(
+                    f"{self.path}: mpc.{table}, row {row}: {name} must be the number of a bus, a positive whole "
+                    f"number, got {one:g}"
+                )
+
+    def _check_buses(self, table: str, name: str) -> Float[NDArray, " rows"]:
+        numbers = self.column(table, name)
+        self._check_whole(table, name, numbers)
         known = {int(one) for one in self.column("bus", "BUS_I")}
         for row, one in enumerate(numbers, start=1):
             if int(one) not in known:
                 raise InputError(f"{self.path}: mpc.{table}, row {row}: there is no bus {int(one)}")
+        return numbers
 
     # --- generators -----------------------------------------------------------------------------------------------
     def _generators(self, place: dict[int, int]) -> dict[str, Any]:
-        bus, on = self.column("gen", "GEN_BUS"), self.column("gen", "GEN_STATUS") > 0
-        self._check_buses("gen", bus)
+        bus, on = self._check_buses("gen", "GEN_BUS"), self.column("gen", "GEN_STATUS") > 0
         on &= np.array([int(one) in place for one in bus])
         self._dropped("generators", on)
         if not on.any():
@@ -205,7 +224,7 @@ class _Reader:
         try:
             numbers = np.asarray(frame, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise InputError(f"{self.path}: mpc.gencost: {error}") from error
+            raise InputError(f"{self.path}: mpc.gencost: not all of its rows are numbers") from error
         if numbers.shape[1] < 5:
             raise InputError(f"{self.path}: mpc.gencost has {numbers.shape[1]} columns; a cost needs 5 or more")
         square, linear, fixed = (np.zeros(len(rows)) for _ in range(3))
@@ -251,15 +270,16 @@ class _Reader:
 
     # --- lines ----------------------------------------------------------------------------------------------------
     def _lines(self, place: dict[int, int]) -> dict[str, Any]:
-        ends = self.column("branch", "F_BUS"), self.column("branch", "T_BUS")
+        ends = self._check_buses("branch", "F_BUS"), self._check_buses("branch", "T_BUS")
         on = self.column("branch", "BR_STATUS") > 0
-        for end in ends:
-            self._check_buses("branch", end)
         on &= np.array([int(a) in place and int(b) in place for a, b in zip(*ends, strict=True)])
         self._dropped("lines", on)
         rows = np.flatnonzero(on) + 1
         susceptance, shift = self._admittance(rows)
         rate = self.column("branch", "RATE_A")[on]
+        for row, one in zip(rows, rate, strict=True):
+            if one < 0.0:
+                raise InputError(f"{self.path}: mpc.branch, row {row}: RATE_A must not be negative, got {one:g}")
         unlimited = int((rate <= 0.0).sum())
         if unlimited:
             self.notes.append(f"{unlimited} lines have RATE_A 0: no limit")
@@ -296,6 +316,9 @@ class _Reader:
             return np.full(int(on.sum()), -np.inf), np.full(int(on.sum()), np.inf)
         low, high = self.column("branch", "ANGMIN")[on], self.column("branch", "ANGMAX")[on]
         both = (low == 0.0) & (high == 0.0)  # MATPOWER's way of saying that there is none
+        for row, least, most in zip(np.flatnonzero(on) + 1, low, high, strict=True):
+            if least > most:
+                raise InputError(f"{self.path}: mpc.branch, row {row}: ANGMIN {least:g} is above ANGMAX {most:g}")
         free_low, free_high = both | (low <= -_NO_LIMIT), both | (high >= _NO_LIMIT)
         return np.where(free_low, -np.inf, np.deg2rad(low)), np.where(free_high, np.inf, np.deg2rad(high))
 

@@ -212,7 +212,7 @@ class Market:
             capacity[self.additions.lines] += self.additions.capacity.value
         demand = self.demand.value if isinstance(self.demand, cp.Expression) else self.demand
         price = np.asarray(self.constraints["balance"].dual_value)
-        total = float(np.abs(demand).sum())
+        total = max(1.0, float(np.abs(demand).sum()))
         return Dispatch(
             case=case,
             output=_without_dust(np.asarray(self.output.value), total),
