@@ -109,3 +109,25 @@ def test_tied_links_share_what_they_pay(model: DesignModel) -> None:
     flow = np.asarray(found.penalised.flow)
     inside = (multipliers.split[first] > 0.01) & (multipliers.split[first] < 0.99)
     np.testing.assert_allclose(flow[first[inside]], flow[limits.partner[first[inside]]], atol=2e-2)
+
+
+def test_a_budget_that_is_met_roughly_is_extrapolated(model: DesignModel) -> None:
+    """Fewer evaluations, with next to the same values and gradients, on a way of small steps."""
+    limits, random = CapacitySet(model.network, budget=6.0), np.random.default_rng(2)
+    prices, way = random.uniform(0.1, 1.0, limits.size), random.normal(size=limits.size)
+    counts, found = {}, dict[bool, list[PricePenalty]]()
+    for roughly in (False, True):
+        limited, calls = LimitedPrices(limits, LimitMultipliers.none(limits.size), roughly=roughly), 0
+
+        def free(p: np.ndarray, cost: np.ndarray) -> PricePenalty:
+            nonlocal calls
+            calls += 1
+            return model.prices(p, GAMMA, limits.limit > 0.0, TEMPERATURE, cost)
+
+        found[roughly] = [limited.evaluate(free, prices + 1e-3 * step * way, GAMMA) for step in range(12)]
+        counts[roughly] = calls
+    assert counts[True] <= 0.7 * counts[False]
+    for exact, about in zip(found[False], found[True], strict=True):
+        assert float(about.value) == pytest.approx(float(exact.value), abs=1e-5 * (1.0 + abs(float(exact.value))))
+        scale = float(np.abs(np.asarray(exact.gradient)).max())
+        np.testing.assert_allclose(np.asarray(about.gradient), np.asarray(exact.gradient), atol=5e-3 * scale)

@@ -86,9 +86,9 @@ def design_command(
     check_folder(out)
     network, options = source.read(), arguments.options
     if not quiet:
-        for line in network.assumptions:
-            if line.startswith(NOT_USED):
-                print(f"blocc: {line.replace(NOT_USED, NOT_USED.upper(), 1)}", file=sys.stderr)
+        for sentence in network.assumptions:
+            if sentence.startswith(NOT_USED):
+                print(f"blocc: {sentence.replace(NOT_USED, NOT_USED.upper(), 1)}", file=sys.stderr)
     if not quiet and arguments.existing_capacity is None:  # what exists need not be paid for
         for doubt in doubts(network):
             print(f"blocc: {doubt}", file=sys.stderr)

@@ -32,6 +32,8 @@ FreePenalty = Callable[[Float[NDArray, "links"], Float[NDArray, "links"]], Price
 
 #: A budget counts as met when what is spent differs by less than this part of it.
 MET = 1e-5
+#: Where that may be rough, what is spent may differ by this part: value and gradient are extrapolated to the budget.
+ROUGHLY_MET = 3e-3
 #: Most evaluations in search of the worth of money.
 MOST_TRIALS = 25
 
@@ -44,18 +46,22 @@ class LimitMultipliers(NamedTuple):
     scarcity: Float[NDArray, "links"]  #: worth of a higher limit
     idle: Float[NDArray, "links"]  #: part of the price that is waived because the least capacity has room left
     split: Float[NDArray, "links"]  #: part of the price of tied links that the first one carries
+    change: Float[NDArray, "links"]  #: how the flows answer to the worth of money, as last measured with ``response``
 
     @classmethod
     def none(cls, count: int) -> LimitMultipliers:
         """Nothing binds."""
-        return cls(0.0, 0.0, np.zeros(count), np.zeros(count), np.full(count, 0.5))
+        return cls(0.0, 0.0, np.zeros(count), np.zeros(count), np.full(count, 0.5), np.zeros(count))
 
 
 class LimitedPrices:
-    """The penalty function in the prices over a set of capacities."""
+    """The penalty function in the prices over a set of capacities.
 
-    def __init__(self, limits: CapacitySet, multipliers: LimitMultipliers) -> None:
-        self.limits, self.multipliers = limits, multipliers
+    :param roughly: whether a budget need only be met about; the error is one of third order
+    """
+
+    def __init__(self, limits: CapacitySet, multipliers: LimitMultipliers, *, roughly: bool = False) -> None:
+        self.limits, self.multipliers, self.roughly = limits, multipliers, roughly
         leads = limits.group == np.arange(limits.size)
         self._limited = np.flatnonzero(leads & np.isfinite(limits.limit) & (limits.limit > 0.0))
         self._least = np.flatnonzero(leads & (limits.least > 0.0))
@@ -78,17 +84,24 @@ class LimitedPrices:
     def _afford(self, at: _At) -> None:
         """Find the worth of money at which what the flows need costs what there is: a safeguarded secant."""
         allowance, near = self.limits.allowance, MET * self.limits.spendable
-        low, high, worth, slope = -1.0, np.inf, self.multipliers.budget, self.multipliers.response
-        before: tuple[float, float] | None = None
+        rough = ROUGHLY_MET * self.limits.spendable if self.roughly else 0.0
+        low, high, worth = -1.0, np.inf, self.multipliers.budget
+        slope, change = self.multipliers.response, self.multipliers.change
+        before: tuple[float, float, Float[NDArray, "links"]] | None = None
         for _ in range(MOST_TRIALS):
-            at(self.multipliers._replace(budget=worth, response=slope))
-            over = at.spent - allowance
+            at(self.multipliers._replace(budget=worth))
+            over, flow = at.spent - allowance, at.flow
             if abs(over) <= near or (over < 0.0 and worth == 0.0) or high - low <= 1e-12 * (1.0 + low):
                 break
             low, high = (worth, high) if over > 0.0 else (low, worth)
             if before is not None and (over - before[1]) * (worth - before[0]) < 0.0:
                 slope = (over - before[1]) / (worth - before[0])
-            before = (worth, over)
+                change = (flow - before[2]) / (worth - before[0])
+            if abs(over) <= rough and slope < 0.0 and worth - over / slope >= 0.0:
+                at.extrapolate(-over / slope, over, change)
+                worth -= over / slope
+                break
+            before = (worth, over, flow)
             guess = worth - over / slope if slope < 0.0 else worth + np.sign(over) * 0.1 * (1.0 + worth)
             if np.isinf(high):
                 worth = min(guess, 2.0 * worth + 1.0)
@@ -97,7 +110,7 @@ class LimitedPrices:
             else:
                 edge = 0.02 * (high - low)
                 worth = guess if low + edge < guess < high - edge else 0.5 * (low + high)
-        self.multipliers = self.multipliers._replace(budget=worth, response=slope)
+        self.multipliers = self.multipliers._replace(budget=worth, response=slope, change=change)
 
     def _ascend(self, at: _At) -> None:
         m, parts = self.multipliers, (self._limited, self._least, self._tied)
@@ -108,7 +121,8 @@ class LimitedPrices:
             pieces, full = np.split(values, cuts[:-1]), [m.scarcity.copy(), m.idle.copy(), m.split.copy()]
             for vector, part, piece in zip(full, parts, pieces[1:], strict=True):
                 vector[part] = piece
-            return LimitMultipliers(float(pieces[0][0]) if with_budget else 0.0, 0.0, *full)
+            budget = float(pieces[0][0]) if with_budget else 0.0
+            return m._replace(budget=budget, response=0.0, scarcity=full[0], idle=full[1], split=full[2])
 
         def objective(values: Float[NDArray, "multipliers"]) -> tuple[float, Float[NDArray, "multipliers"]]:
             slopes = at(spread(values))
@@ -133,6 +147,19 @@ class _At:
         self.limits, self.free, self.prices, self.gamma = limits, free, prices, gamma
         self.found: PricePenalty | None = None  #: at the last multipliers
         self.spent = 0.0  #: what the capacities there cost, were the existing ones not free
+        self.flow = np.zeros(limits.size)  #: the penalised flows there
+
+    def extrapolate(self, step: float, over: float, change: Float[NDArray, "links"]) -> None:
+        """Value and gradient where the worth of money has changed by a small step that spends what there is.
+
+        The value is concave in the worth of money, with the slope ``over``, which the step brings to 0.
+
+        :param change: of the flows, by a unit of the worth of money
+        """
+        assert self.found is not None
+        value = np.asarray(float(self.found.value) + 0.5 * over * step)
+        gradient = np.asarray(self.found.gradient) + self.gamma * step * change
+        self.found = self.found._replace(value=value, gradient=gradient)
 
     def __call__(self, m: LimitMultipliers) -> tuple[NDArray, NDArray, NDArray]:
         """Evaluate; returns the slopes in scarcity, idle and split."""
@@ -143,7 +170,7 @@ class _At:
         base = np.bincount(group, self.gamma * self.prices + (1.0 + m.budget) * limits.cost, count)
         price = (1.0 - m.idle) * base + m.scarcity
         found = self.free(self.prices, part * price[group] - self.gamma * self.prices)
-        flow = np.asarray(found.penalised.flow)
+        self.flow = flow = np.asarray(found.penalised.flow)
         weighted = np.bincount(group, part * flow, count)
         capacity = ((1.0 - m.idle) * weighted + m.idle * limits.least)[group]
         self.spent = float(limits.cost @ capacity)

@@ -15,7 +15,7 @@ import numpy as np
 from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.outer.monitor import Monitor
 from blocc.transport.design.capacity_descent import LEVELS, descend_built
-from blocc.transport.design.capacity_set import CapacitySet
+from blocc.transport.design.capacity_set import SQUEEZED, CapacitySet
 from blocc.transport.design.design_result import WhatIf
 from blocc.transport.design.incumbent import Incumbent
 from blocc.transport.design.limited_prices import LimitedPrices
@@ -46,6 +46,8 @@ HANDED_OVER_AT = 10.0
 FIRST_STEP = 0.03
 #: Budgets between two powers of this part of the unlimited cost also try the lower one of them, but not on more links.
 RUNG, LARGEST_REPEATED = 0.7, 150
+#: A design without limits has its money drawn in to these parts of its cost, and back, where it is built differently.
+SQUEEZED_TO = (0.93, SQUEEZED)
 #: Most steps of one descent in the prices; of those on a large network, and between its first polishing and the last
 #: gamma, where little changes and the next stage goes on anyway.
 MOST_STEPS, FEWER_STEPS = 400, (100, 40)
@@ -64,6 +66,7 @@ class Search(Incumbent):
     ) -> None:
         super().__init__(model, limits, gamma, monitor, fixed=fixed)
         self.wider = limits.without_ceilings()
+        self.released = copy(self.wider)  #: without limits once more, after they were drawn in for a while
         # Ten descents before a polishing gives up suit a metro; on large networks every descent is costly.
         links = model.network.n_links
         self.max_failures, self.max_moves = (10, 100) if links <= 150 else (3, 4) if links <= 1000 else (1, 1)
@@ -86,11 +89,14 @@ class Search(Incumbent):
 
         In between, at a small gamma, the limits are drawn in step by step, so that the design without limits changes
         into one within them: cut down to the limits at once, it would lead to a worse one. Then the search begins once
-        more where it began at first, within the limits from the beginning.
+        more where it began at first, within the limits from the beginning. Without limits money is drawn in for a while
+        and given back, which may lead to a better design.
         """
         unlimited = self._homotopy(self.wider, GAMMAS[0], self.gamma)
         if self.limits.is_orthant:
-            return unlimited
+            if self.fixed or self.model.network.n_links > LARGEST_REPEATED:
+                return unlimited
+            return [*unlimited, self._squeeze, *self._homotopy(self.released, self._early(self.gamma), self.gamma)]
         stages = [*unlimited, self._cut]
         for begin, first in ((self._draw_in, self._early(self.gamma)), (self._return, GAMMAS[0])):
             stages += [begin, *self._within(first)]
@@ -119,11 +125,13 @@ class Search(Incumbent):
 
     def _gammas(self, within: CapacitySet | None, first: float, last: float) -> list[Stage]:
         gammas = [gamma for gamma in GAMMAS if first <= gamma < last] + [last]
-        is_final = within is self.limits or self.limits.is_orthant
+        is_final = within is self.limits or (self.limits.is_orthant and within is self.wider)
         noted = [*WHAT_IF, last] if is_final and self.model.network.n_links <= LARGEST_NOTED else []
         stages: list[Stage] = []
+        # What was squeezed is polished once: the shape of the network is there already.
+        early = POLISHED_AT[1] if within is self.released else self._early(last)
         for gamma in gammas:
-            stages.append(partial(self._follow, gamma, within, noted=gamma in noted, early=self._early(last)))
+            stages.append(partial(self._follow, gamma, within, noted=gamma in noted, early=early))
         return stages
 
     def _early(self, last: float) -> float:
@@ -135,6 +143,7 @@ class Search(Incumbent):
         began, within = self.monitor.elapsed(), given or self._lower_budget()
         temperature = temperature_of(gamma, self.model.time_unit)
         descent = self._descend(gamma, temperature, within)
+        is_brief = within is self.released or not within.is_simple
         if gamma in (early, POLISHED_AT[1]):
             descent, self.state.is_open = polish(
                 self._price_problem(gamma, temperature, within),
@@ -142,7 +151,7 @@ class Search(Incumbent):
                 self.state.is_open,
                 within.limit > within.least,
                 threshold=self.model.threshold,
-                max_failures=self.max_failures if within.is_orthant or within.is_simple else min(self.max_failures, 4),
+                max_failures=min(self.max_failures, 4) if is_brief else self.max_failures,
                 max_moves=self.max_moves,
             )
             self._reach(descent)
@@ -159,6 +168,7 @@ class Search(Incumbent):
 
     def _price_problem(self, gamma: float, temperature: float, within: CapacitySet) -> PriceProblem:
         forced = within.least > 0.0
+        roughly = gamma < self.gamma
 
         def evaluate_limited(prices: Float[NDArray, "links"], is_open: Bool[NDArray, "links"]) -> PricePenalty:
             def free(prices: Float[NDArray, "links"], cost: Float[NDArray, "links"]) -> PricePenalty:
@@ -166,7 +176,7 @@ class Search(Incumbent):
                 self.state.evaluations += 1
                 return self.model.prices(prices, gamma, is_open | forced, temperature, cost)
 
-            limited = LimitedPrices(within.held(forced & ~is_open), self.state.multipliers)
+            limited = LimitedPrices(within.held(forced & ~is_open), self.state.multipliers, roughly=roughly)
             found = limited.evaluate(free, prices, gamma)
             self.state.multipliers = limited.multipliers
             return found
@@ -229,6 +239,22 @@ class Search(Incumbent):
         state.prices, state.is_open, state.is_followed = state.early_prices, state.early_open, True
         for step in within.drawn_in(wide):
             self._descend(gamma, temperature_of(gamma, self.model.time_unit), step)
+
+    def _squeeze(self) -> bool:
+        """Draw a budget in from what the design without limits costs, at a small gamma; True where it costs nothing.
+
+        What a design gives up while money is short is often better spent elsewhere when it is back.
+        """
+        state, gamma = self.state, self._early(self.gamma)
+        spent = float(self.limits.cost @ np.where(state.flow > self.model.threshold, state.flow, 0.0))
+        if spent <= 0.0:
+            return True
+        state.prices, state.is_open, state.is_followed = state.early_prices, state.early_open, True
+        for part in SQUEEZED_TO:
+            tight = copy(self.wider)
+            tight.allowance = part * spent
+            self._descend(gamma, temperature_of(gamma, self.model.time_unit), tight)
+        return False
 
     def _lower_budget(self) -> CapacitySet:
         """The largest budget below this one among 0.7, 0.7^2, ... of what the design without limits costs.
