@@ -341,3 +341,17 @@ def test_edges_of_feasibility_and_constraints_of_the_leaders_against_grids() -> 
         if y.value[1] >= 1.7 - 1e-6:
             best = max(best, float(y.value[0]) - 0.1 * point)
     assert best - 1e-3 <= result.upper_value <= best + 0.01  # the grid is that coarse
+
+
+def test_kinks_of_an_l1_objective_take_no_thousands_of_evaluations() -> None:
+    generator = np.random.default_rng(0)
+    x, y = cp.Parameter(3, name="x", bounds=[-3, 3]), cp.Variable(3, name="y")
+    mixed, rows = generator.normal(size=(3, 3)), generator.normal(size=(2, 3))
+    limit = rows @ generator.normal(size=3) + generator.uniform(0.2, 1, 2)
+    follower = cp.Problem(cp.Minimize(cp.sum_squares(y - mixed @ x)), [rows @ y <= limit, cp.norm(y, "inf") <= 2])
+    wanted = cp.norm1(y - generator.normal(size=3)) + 0.5 * cp.norm1(x - generator.normal(size=3))
+    rule = generator.normal(size=3) @ x + generator.normal(size=3) @ y <= generator.uniform(-0.5, 0.5)
+    result = BilevelProblem(cp.Minimize(wanted), follower, x, [rule]).solve(progress=False)
+    assert result.success, result
+    np.testing.assert_allclose(result.upper_value, 2.524428, atol=1e-5)  # as with 3874 evaluations
+    assert result.counts["evaluations"] < 400

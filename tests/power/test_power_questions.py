@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -327,3 +328,23 @@ def test_a_market_with_too_much_power_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot serve the demand"):
         bid_generators(case, [2], offer_cap=70.0)
     assert solve_opf(read_case(written(tmp_path))).cost > 0.0
+
+
+@needs_pglib
+def test_bids_of_three_generators_are_the_best_of_a_grid_and_no_local_answer() -> None:
+    # Descents alone end 3 % below: another order of merit is better, and far away.
+    generator, case = np.random.default_rng(3), read_case("case5")
+    case = replace(
+        case,
+        cost_linear=case.cost_linear * generator.uniform(0.6, 1.5, 5),
+        capacity=case.capacity * generator.uniform(0.7, 1.3, 6),
+        output_max=case.output_max * generator.uniform(0.8, 1.3, 5),
+        demand=case.demand * generator.uniform(0.85, 1.1, 5),
+    )
+    bids = bid_generators(case, [1, 2, 4], starts=1)
+    own, cap = np.array([0, 1, 3]), bids.settings["offer_cap"]
+    beside = [cost + side for cost in case.cost_linear[[2, 4]] for side in (-1e-3, 1e-3)]
+    levels = np.clip([*beside, cap, 0.3 * cap, 0.6 * cap], 0.0, cap)
+    grid = [profit_at(case, own, np.array(one), bids.settings["price_cap"]) for one in product(levels, repeat=3)]
+    assert bids.success, bids
+    assert bids.objective >= max(grid) - 1e-3 * abs(max(grid))

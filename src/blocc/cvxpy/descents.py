@@ -19,6 +19,7 @@ from blocc.cvxpy.run_options import RunOptions
 from blocc.inner.protocol import InnerCode
 from blocc.outer import continuation
 from blocc.outer.descent import follow_gradients
+from blocc.outer.monitor import Stop, StopReason
 from blocc.outer.tolerances import Endpoint, Stage, Tolerances, runs_away
 from blocc.penalty import Evaluation, Leader
 from blocc.result import Status
@@ -28,6 +29,8 @@ _FINEST = 1e-11
 _TIGHTENED, _SLACK = 8, 1e-4
 #: Tolerance of the descent of F_gamma before the last digits are left to f(x, y(x)).
 _LOOSE = 2e-2
+#: Evaluations of that descent at most, and for every variable.
+_VALLEY, _VALLEY_EACH = 80, 20
 #: Steps for these; and by how much worse, relative to the size of f, they may end.
 _LAST_STEPS, _WORSE = 60, 1e-3
 #: Violation of the leader's constraints at the follower's answer, relative to their size, that is corrected; how often.
@@ -68,7 +71,7 @@ class Descents:
                 return Endpoint(first, np.inf, 0.0), _why(first)
             self.tolerances = replace(self.tolerances, origin=first.upper_value)
             loose = replace(self.tolerances, tolerance=max(_LOOSE, self.tolerances.tolerance))
-            end, _ = continuation.minimise(self.evaluator, first, self.leader, loose, fixed_gamma=False)
+            end = self._loosely(first, loose)
             if runs_away(self.evaluator, end.evaluation):
                 return end, None
             e = end.evaluation
@@ -86,6 +89,19 @@ class Descents:
         # An end that is worse than where the penalty function led to is another valley's.
         worse = best is None or float(best.evaluation.value) > bar
         return self._admissible(x, None, begun) if best is None or worse else (best, None)
+
+    def _loosely(self, first: Evaluation, loose: Tolerances) -> Endpoint:
+        """F_gamma for small gammas; among kinks, where that would take thousands of evaluations, the best of some."""
+        monitor = self.evaluator.monitor
+        monitor.budget = monitor.spent + _VALLEY + _VALLEY_EACH * self.model.n_x
+        try:
+            return continuation.minimise(self.evaluator, first, self.leader, loose, fixed_gamma=False)[0]
+        except Stop as stop:
+            if stop.reason is not StopReason.BUDGET:
+                raise
+            return Endpoint(monitor.best or first, np.inf, 0.0)
+        finally:
+            monitor.budget = np.inf
 
     # --- f(x, y(x)) itself ----------------------------------------------------------------------------------------
     def _settled(self, x: Vector) -> Endpoint | None:

@@ -29,6 +29,8 @@ from blocc.result import Result
 OFFER_FACTOR, CAP_FACTOR = 2.0, 10.0
 _LEVELS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 _RANDOM = 12  #: further candidates
+#: Prices at even distances that are looked at as well; how far beside a price of the market, relative to all offers.
+_SCANNED, _APART = 13, 1e-5
 
 
 def bid_generators(
@@ -121,7 +123,16 @@ class _Bidding:
         problem = BilevelProblem(cp.Maximize(self.profit()), self.market.problem, self.share, name=self.case.name)
         project = lambda x: np.clip(x, self.low, self.high)  # noqa: E731
         question = Question(
-            problem, self.low, self.high, self.value, self.lower, project, self._beside, self.share, self.agrees
+            problem,
+            self.low,
+            self.high,
+            self.value,
+            self.lower,
+            project,
+            self._beside,
+            self.share,
+            self.agrees,
+            self._further,
         )
         search = Search(question, self.options, self.case, self._settings())
         found = search.run(self._candidates())
@@ -149,6 +160,31 @@ class _Bidding:
         moves = np.where(np.abs(more) > 1e-6 * (1.0 + np.abs(wanted)), -np.sign(more), 0.0)
         room = self.high - self.low
         return [offers + step * room * moves for step in STEPS[:3]] if moves.any() else []
+
+    def _further(self, offers: Float[NDArray, " own"]) -> list[Float[NDArray, " own"]]:
+        """One offer, or all, moved beside a price at which the market's order of merit changes.
+
+        Profit jumps there and is monotone or smooth in between, so few prices have to be looked at.
+        """
+        found = self.second.clear(self.terms(offers))
+        if found is None:
+            return []
+        others = np.setdiff1d(np.arange(self.case.n_generators), self.own)
+        costs = [
+            self.case.marginal_cost(at)[others] for at in (found.output, self.case.output_min, self.case.output_max)
+        ]
+        known = np.concatenate([*costs, found.price, offers, self.marginal])
+        room = float(np.max(self.high - self.low))
+        known = np.unique(np.round(known / (_APART * room)).astype(int)) * _APART * room
+        levels = np.concatenate([known - _APART * room, known + _APART * room, np.linspace(0.0, 1.0, _SCANNED) * room])
+        levels = np.unique(np.clip(levels, self.low.min(), self.high.max()))
+        trials = [np.full(len(offers), level) for level in levels] if len(offers) > 1 else []
+        for k in range(len(offers)):
+            for level in levels:
+                trial = offers.copy()
+                trial[k] = level
+                trials.append(trial)
+        return trials
 
     def _plain(self, offers: Float[NDArray, " own"]) -> Float[NDArray, " own"]:
         """The same profit with as many offers at cost as possible: others are then no accident of the search."""

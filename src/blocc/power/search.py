@@ -80,6 +80,9 @@ class Question(NamedTuple):
     beside: Callable[[Vector, Result], list[Vector]]
     share: cp.Parameter  #: of the problem: where each decision lies between its limits, from 0 to 1
     agrees: Callable[[Vector], bool]  #: whether the other solver comes to the same value
+    #: Decisions far from one that may be better, by what the market looks like there: where offers jump, descents see
+    #: only the valley that they began in.
+    further: Callable[[Vector], list[Vector]] | None = None
     smooth: bool = False  #: whether the market's answer is continuous: then gamma is the front's own choice
 
 
@@ -112,6 +115,8 @@ class Search:
                 for start in ranked[: self.starts]:
                     self._descend(start)
                 self._settle()
+                if self._scan():
+                    self._settle()
                 self._keep_apart()
             except (Stop, KeyboardInterrupt) as stop:
                 self.found.stopped = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
@@ -253,6 +258,18 @@ class Search:
             if self.found.gain_left <= 0.01 * allowed:
                 return
             allowed = self.options.tolerance * (1.0 + abs(self.found.value))
+
+    def _scan(self, rounds: int = 6) -> bool:
+        """Look at decisions far away until none is better; whether one was."""
+        question, began = self.question, self.found.value
+        for _ in range(rounds if question.further is not None else 0):
+            before = self.found.value
+            assert question.further is not None
+            for point in question.further(self.found.x):
+                self.value(question.project(point))
+            if before - self.found.value <= 0.01 * self.options.tolerance * (1.0 + abs(before)):
+                break
+        return self.found.value < began
 
     def _keep_apart(self) -> None:
         """Step away from a tie that two solvers break in two ways, as little as will do."""
