@@ -15,21 +15,17 @@ ENGINES = ("auto", "dense", "paths", "mixed")
 #: Origins times nodes times links from which the engine on paths is the faster one.
 LARGE = 100_000
 #: Seconds that an evaluation in the prices takes on an accelerator, whatever the size: it waits for its launches.
-LAUNCHES = 4.5e-3
+#: Designs of 100 nodes were done sooner there than on the processor (19.8 against 23 s), those of 25 nodes were not.
+LAUNCHES = 3e-3
 #: Seconds of one thread on paths, for each origin and each link or node. One number fits grids of 25 nodes (0.4 ms) and
 #: of 100 (7 ms), Anaheim (7 ms) and Chicago (0.2 s); more than two threads hardly help.
 _ON_PATHS, _MOST_THREADS = 1.4e-7, 2
 
 
 def chosen_engine(network: TransportNetwork, engine: str = "auto") -> str:
-    """The engine that a network is designed with: "dense", "paths" or "mixed".
-
-    Where there is an accelerator that would be the slower device, "mixed" is left to the processor too.
-    """
+    """The engine that a network is designed with: "dense", "paths" or "mixed"."""
     if engine not in ENGINES:
         raise OptionError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
-    if engine == "mixed" and is_on_accelerator() and not accelerator_pays(network):
-        return "paths"
     if engine != "auto":
         return engine
     if not is_large(network) or find_spec("numba") is None:
