@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from blocc import BilevelProblem, Box, MultiResult, Options, Reals, Simplex, Status, solve, solve_many
+from blocc.errors import OptionError
 from blocc.outer.monitor import StopRequest
 from blocc.problems.toy import local_minimisers, toy_problem
 from blocc.run.starts import Starts
@@ -78,6 +79,18 @@ def test_the_time_limit_is_for_all_starts_together(road: BilevelProblem) -> None
     assert found.seconds["run"] < 8.0  # the machine may be busy
     assert len(found) == 500
     assert any(result.status.value == "time limit" for result in found.results)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"starts": 10**12}, "starts must be at most 1,000,000"),
+        ({"starts": 2, "executor": 3}, "executor must be one of serial, processes, dask"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_any_work(road: BilevelProblem, options: dict, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        solve_many(road, **options)
 
 
 def test_starts_of_a_large_follower_do_not_wait_for_each_other() -> None:

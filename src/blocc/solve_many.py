@@ -30,6 +30,7 @@ from blocc.solve import HasSet, check_arguments, start_in
 
 #: Sizes of random starts along directions in which X has no end.
 _SCALES = (1.0, 10.0, 3.0, 30.0)
+_MOST_STARTS = 1_000_000
 
 
 def solve_many(
@@ -112,6 +113,8 @@ def starting_points(
     if starts is not None:
         if isinstance(starts, bool) or not isinstance(starts, (int, np.integer)) or starts < 1:
             raise OptionError(f"starts must be a positive integer, got {starts!r}")
+        if starts > _MOST_STARTS:
+            raise OptionError(f"starts must be at most {_MOST_STARTS:,}, got {starts!r}: each has a result of its own")
         generator = np.random.default_rng(seed)
         return np.stack([_random_start(problem.x_set, generator, index) for index in range(starts)])
     assert x0s is not None

@@ -353,3 +353,12 @@ def test_an_answer_that_leaves_a_kink_has_no_derivative() -> None:
 def test_kinks_that_bend_down_are_refused() -> None:
     with pytest.raises(ProblemError, match=r"kinks.*lower \(abs\)"):
         lower_level(simple(lower=lambda x, y: (y - x) ** 2 - 0.1 * jnp.abs(y)), 0.0)
+
+
+def test_what_is_no_problem_and_no_point_is_refused() -> None:
+    with pytest.raises(OptionError, match="problem must be a BilevelProblem, got NoneType"):
+        lower_level(None, 1.0)  # type: ignore[arg-type]
+    goals = {"upper": lambda x, y: y, "lower": lambda x, y: (y - x) ** 2}
+    problem = BilevelProblem(**goals, x_set=Box(0.0, 1.0), y_set=Reals())
+    with pytest.raises(ProblemError, match="x must be finite"):
+        lower_level(problem, np.nan)

@@ -110,15 +110,21 @@ TAMPERED: dict[str, tuple[Callable[[Result], Result], str]] = {
     "upper_value": (lambda r: replace(r, upper_value=r.upper_value - 1e-6), "upper value"),
     "lower_value": (lambda r: replace(r, lower_value=r.lower_value + 1e-6), "lower value"),
     "upper_value_penalty": (lambda r: replace(r, upper_value_penalty=0.0), "upper value at yF"),
+    "bound": (lambda r: replace(r, bound=r.upper_value + 3.0, gap=-3.0), "gap of the bound"),
+    "gap": (lambda r: replace(r, bound=r.upper_value - 10.0, gap=0.0), "gap of the bound"),
 }
 
 
-@pytest.mark.parametrize("field", few(TAMPERED, "x", "y", "multipliers", "upper_value"))
+@pytest.mark.parametrize("field", few(TAMPERED, "x", "y", "multipliers", "upper_value", "bound", "gap"))
 def test_tampered_fields_are_noticed(problem: BilevelProblem, honest: Result, field: str) -> None:
     change, expected = TAMPERED[field]
     verification = verify(problem, change(honest))
     assert not verification.ok
     assert expected in names(verification), str(verification)
+
+
+def test_a_bound_that_fits_its_value_and_gap_is_accepted(problem: BilevelProblem, honest: Result) -> None:
+    assert verify(problem, replace(honest, bound=honest.upper_value - 1.0, gap=1.0)).ok
 
 
 def test_a_flipped_status_is_noticed(problem: BilevelProblem, stalled: Result) -> None:

@@ -23,6 +23,12 @@ def need_double_precision(name: str) -> None:
         )
 
 
+def need_problem(given: Any) -> None:
+    """Refuse what is no problem."""
+    if not isinstance(given, BilevelProblem):
+        raise OptionError(f"problem must be a BilevelProblem, got {type(given).__name__}")
+
+
 def like(template: PyTree, given: PyTree, name: str) -> PyTree:
     """``given`` as arrays of the structure, shapes and dtypes of ``template``; traced leaves stay traced."""
     if isinstance(template, np.ndarray) and isinstance(given, list | tuple):
@@ -49,9 +55,12 @@ def _leaf(expected: np.ndarray, leaf: Any, name: str) -> Array:
 
 
 def flat_point(problem: BilevelProblem, x: PyTree) -> Float[Array, "n_x"]:
-    """x as one vector."""
+    """x as one vector; numbers that are known must be finite."""
     leaves = jax.tree.leaves(like(problem.x_set.template, x, "x"))
-    return jnp.concatenate([jnp.ravel(leaf) for leaf in leaves])
+    point = jnp.concatenate([jnp.ravel(leaf) for leaf in leaves])
+    if not isinstance(point, jax.core.Tracer) and not np.isfinite(point).all():
+        raise ProblemError("x must be finite, got NaN or infinity")
+    return point
 
 
 def data_of(problem: BilevelProblem, data: PyTree | None) -> PyTree:

@@ -13,7 +13,7 @@ from jax import lax
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, PyTree
 from blocc._lib.precision import double_precision
 from blocc._lib.tracing import is_traced
-from blocc.derivatives.arguments import data_of, flat_point, need_double_precision
+from blocc.derivatives.arguments import data_of, flat_point, need_double_precision, need_problem
 from blocc.derivatives.danskin import spoil_unsettled
 from blocc.derivatives.implicit import (
     Examined,
@@ -63,6 +63,7 @@ def lower_level(problem: BilevelProblem, x: PyTree, data: PyTree | None = None) 
     enabled there; called with plain numbers it needs no setting and returns NumPy's arrays. Derivatives of y and of the
     multipliers, in x and in data, come from the implicit function theorem, that of the value is Danskin's.
     """
+    need_problem(problem)
     problem.renew()
     problem = problem.lifted
     exact = _without_kinks(problem)

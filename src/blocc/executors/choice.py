@@ -46,6 +46,10 @@ def choose_executor(executor: Any = None, workers: int | None = None, scheduler:
         return make_executor(executor, workers, scheduler)
     if isinstance(executor, Executor):
         return executor
+    if not hasattr(executor, "scheduler") and not hasattr(executor, "scheduler_address"):
+        raise OptionError(
+            f"executor must be one of {', '.join(NAMES)}, an executor, or a Dask client or cluster, got {executor!r}"
+        )
     from blocc.executors.cluster import DaskExecutor
 
     return DaskExecutor(scheduler=executor)

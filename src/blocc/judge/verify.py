@@ -35,6 +35,7 @@ from blocc.result import Result, Status
 TOLERANCE = 1e-5
 #: Values of the same function at the same point agree to this, relative to their size.
 _SAME = 1e-9
+_BELOW = 1e-6  #: by how much a value may lie below its bound, relative
 _INSIDE = 1e-7
 
 
@@ -145,6 +146,7 @@ class _Verifier:
         for name, claimed, function, y in cases:
             found = float(function(jnp.asarray(self.x), jnp.asarray(y)))
             self._add(name, claimed, found, _same(claimed, found, _SAME * (1.0 + abs(claimed))))
+        self._bound()
         size = _SAME * (1.0 + _largest(self.y) + _largest(self.y_penalty))
         distance = float(np.linalg.norm(self.y_penalty - self.y))
         self._add("||yF - y||", c.distance, distance, _same(c.distance, distance, size))
@@ -156,6 +158,19 @@ class _Verifier:
             violated,
             _same(c.leader_violation, violated, _SAME * (1.0 + violated)),
         )
+
+    def _bound(self) -> None:
+        """A bound and a gap must fit the value; the proof behind the bound is not repeated."""
+        r = self.result
+        if r.bound is None and r.gap is None:
+            return
+        left = np.nan if r.bound is None else r.upper_value - r.bound
+        slack = _BELOW * (1.0 + abs(r.upper_value))
+        fits = r.gap is None or _same(r.gap, left, slack)
+        told = np.nan if r.gap is None else r.gap
+        refuted = bool(left < -slack) and r.certificate.exact
+        note = "the value itself lies below the bound" if refuted else ""
+        self._add("gap of the bound", told, left, r.bound is not None and fits and not refuted, note)
 
     def _residuals(self) -> None:
         """The certificate's residuals, by their definition and with the result's own multipliers."""
