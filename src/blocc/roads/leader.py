@@ -74,9 +74,7 @@ class Leader:
         """The same, told to nobody."""
         return self._penalty_of(x, gamma, *self._two_answers(x, gamma, GAP))
 
-    def _two_answers(
-        self, x: Float[NDArray, "n"], gamma: float, gap: float
-    ) -> tuple[Equilibrium, Equilibrium | None]:
+    def _two_answers(self, x: Float[NDArray, "n"], gamma: float, gap: float) -> tuple[Equilibrium, Equilibrium | None]:
         """The penalised assignment and, where gamma counts it, the drivers' own.
 
         The two are made at once where there are many pairs.

@@ -185,9 +185,7 @@ def _probe(leader: Leader, found: Search, budget: Budget | None, tolerance: floa
     for _ in range(3):
         assert leader.best is not None
         here = leader.best
-        directions = (
-            np.eye(len(here.x)) if len(here.x) <= count else random.normal(size=(count, len(here.x)))
-        )
+        directions = np.eye(len(here.x)) if len(here.x) <= count else random.normal(size=(count, len(here.x)))
         for direction in (*directions, *-directions):
             for distance in DISTANCES:
                 _look_at(leader, within(here.x + distance * width * direction, question, budget))
