@@ -4,8 +4,8 @@ Volumes answer to capacities through the links' costs alone. With V the derivati
 :mod:`~blocc.roads.link_response`), and the paths in use kept,
 
 - the least value of an assignment, sum of I(v, c), has the second derivatives  I_cc + I_cv V  (Danskin's theorem);
-- the exact value, sum of w(v, c) at the drivers' equilibrium, has those of  w + y t  along (V, 1), where y is the answer
-  of the volumes to the marginal values: the multipliers of the drivers' conditions, so that the second derivatives of
+- the exact value, sum of w(v, c) at the drivers' equilibrium, has those of  w + y t  along (V, 1), where y is how the
+  volumes answer to the marginal values: the multipliers of the drivers' conditions, so that the second derivatives of
   the volumes are not needed.
 
 Where paths come into use or fall out of it these derivatives jump; steps that rely on them need a trust region.

@@ -43,62 +43,92 @@ def newton_descend(
 
     :param accuracy: the descent ends when a step promises less than this, relative to ``size``
     """
-    here = function(x)
+    units, here = question.units, function(x)
     for _ in range(MOST_STEPS):
-        ahead = _best_of_model(here, x, question, budget, radius, accuracy * size)
-        step = ahead - x
-        promised = -float(here.slope @ step + 0.5 * step @ here.curvature @ step)
-        if promised <= accuracy * size or radius < LEAST_RADIUS:
-            break
-        length = float(np.max(np.abs(step) / question.units))
-        there = function(ahead)
-        kept = (here.value - there.value) / promised
-        if kept < 0.25:
-            radius = 0.3 * length
-        elif kept > 0.7:
-            radius = max(radius, 3.0 * length)
-        if kept > 0.01:
-            x, here = ahead, there
+        # The model is made without units: decisions in theirs, gains in those that matter.
+        worth = accuracy * size
+        slope, bend = units * here.slope / worth, upwards(units[:, None] * here.curvature * units / worth)
+        while True:
+            ahead = _best_of_model(slope, bend, x, question, budget, radius)
+            step = (ahead - x) / units
+            promised = -float(step @ (slope + 0.5 * bend @ step))
+            if promised <= 1.0 or radius < LEAST_RADIUS:
+                return Descended(x, here.value, 0.0)
+            there = function(ahead)
+            kept = (here.value - there.value) / (promised * worth)
+            length = float(np.max(np.abs(step)))
+            if kept < 0.25:
+                radius = 0.3 * length
+            elif kept > 0.7:
+                radius = max(radius, 3.0 * length)
+            if kept > 0.01:
+                x, here = ahead, there
+                break
     return Descended(x, here.value, 0.0)
 
 
 def _best_of_model(
-    here: Bent,
+    slope: Float[NDArray, "n"],
+    bend: Float[NDArray, "n n"],
     x: Float[NDArray, "n"],
     question: Question,
     budget: Budget | None,
     radius: float,
-    worth: float,
 ) -> Float[NDArray, "n"]:
-    """Where the quadratic model is least; ``worth`` is the gain that matters."""
+    """Where the quadratic model is least."""
     units = question.units
     low = np.maximum((question.lower - x) / units, -radius)
     high = np.minimum((question.upper - x) / units, radius)
-    slope, bend = units * here.slope / worth, units[:, None] * here.curvature * units / worth
-
-    def model(step: Float[NDArray, "n"]) -> tuple[float, Float[NDArray, "n"]]:
-        turned = bend @ step
-        return float(step @ (slope + 0.5 * turned)), slope + turned
-
-    bounds = list(zip(low, np.maximum(low, high), strict=True))
-    nothing = np.zeros(len(x))
     if budget is None:
-        options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-15, "gtol": 1e-3, "maxcor": 30}
-        found = minimize(model, nothing, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    else:
-        limit = {
-            "type": "ineq",
-            "fun": lambda step: -budget.over(x + units * step),
-            "jac": lambda step: -units * budget.spent(x + units * step)[1] / max(budget.limit, 1e-300),
-        }
-        scale = max(1.0, float(np.max(np.abs(slope))))
-        found = minimize(
-            lambda step: tuple(part / scale for part in model(step)),
-            nothing,
-            jac=True,
-            method="SLSQP",
-            bounds=bounds,
-            constraints=[limit],
-            options={"ftol": 0.01 / scale, "maxiter": 500},
-        )
+        return within(x + units * least_in_box(slope, bend, low, high), question, budget)
+    limit = {
+        "type": "ineq",
+        "fun": lambda step: -budget.over(x + units * step),
+        "jac": lambda step: -units * budget.spent(x + units * step)[1] / max(budget.limit, 1e-300),
+    }
+    scale = max(1.0, float(np.max(np.abs(slope))))
+    found = minimize(
+        lambda step: (float(step @ (slope + 0.5 * bend @ step)) / scale, (slope + bend @ step) / scale),
+        np.zeros(len(x)),
+        jac=True,
+        method="SLSQP",
+        bounds=list(zip(low, np.maximum(low, high), strict=True)),
+        constraints=[limit],
+        options={"ftol": 0.01 / scale, "maxiter": 500},
+    )
     return within(x + units * np.clip(found.x, low, high), question, budget)
+
+
+def upwards(bend: Float[NDArray, "n n"]) -> Float[NDArray, "n n"]:
+    """The same with negative eigenvalues turned around: how fast a slope changes tells how far it can be trusted."""
+    values, vectors = np.linalg.eigh(0.5 * (bend + bend.T))
+    values = np.maximum(np.abs(values), 1e-12 * float(np.max(np.abs(values), initial=0.0)) + 1e-300)
+    return (vectors * values) @ vectors.T
+
+
+def least_in_box(
+    slope: Float[NDArray, "n"], bend: Float[NDArray, "n n"], low: Float[NDArray, "n"], high: Float[NDArray, "n"]
+) -> Float[NDArray, "n"]:
+    """The least of ``slope s + s bend s / 2`` between two limits around zero, by projected Newton steps.
+
+    ``bend`` is positive definite. Gains are in units of what matters, so that a thousandth of one ends it.
+    """
+    step = np.zeros(len(slope))
+    for _ in range(200):
+        rate = slope + bend @ step
+        free = ~(((step <= low) & (rate > 0.0)) | ((step >= high) & (rate < 0.0)))
+        ahead = np.zeros(len(slope))
+        if free.any():
+            ahead[free] = -np.linalg.solve(bend[np.ix_(free, free)], rate[free])
+        if -float(rate @ ahead) <= 1e-3:
+            break
+        share = 1.0
+        while share > 1e-12:
+            moved = np.clip(step + share * ahead, low, high) - step
+            if float(moved @ (rate + 0.5 * bend @ moved)) <= 1e-4 * min(float(rate @ moved), 0.0) < 0.0:
+                break
+            share *= 0.5
+        else:
+            break
+        step = step + moved
+    return step
