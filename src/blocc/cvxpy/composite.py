@@ -72,20 +72,32 @@ class Step(NamedTuple):
         return float(np.max(np.abs(self.slope), initial=0.0))
 
 
-def settle(evaluator: ConicEvaluator, first: Evaluation, leader: Leader, wanted: float, steps: int) -> Endpoint:
-    """Descend f(x, y(x)) from an evaluation at an infinite gamma until its slope is ``wanted`` (in the run's units)."""
+def settle(
+    evaluator: ConicEvaluator, first: Evaluation, leader: Leader, wanted: float, steps: int, *, nearer: bool = True
+) -> Endpoint:
+    """Descend f(x, y(x)) from an evaluation at an infinite gamma until its slope is ``wanted`` (in the run's units).
+
+    :param nearer: whether cuts from far away that hold x are replaced by such from nearby
+    """
     here = evaluator.linearised(np.asarray(first.x))
     if here is None:
         return Endpoint(first, np.inf, 0.0)
-    return _Settling(evaluator, first, here, leader, wanted).run(steps)
+    return _Settling(evaluator, first, here, leader, wanted, nearer).run(steps)
 
 
 class _Settling:
     """One descent."""
 
     def __init__(
-        self, evaluator: ConicEvaluator, first: Evaluation, here: Linearised, leader: Leader, wanted: float
+        self,
+        evaluator: ConicEvaluator,
+        first: Evaluation,
+        here: Linearised,
+        leader: Leader,
+        wanted: float,
+        nearer: bool,
     ) -> None:
+        self.nearer = nearer
         self.evaluator, self.model, self.leader = evaluator, evaluator.model, leader
         self.unit, self.wanted = evaluator.units.upper, wanted * evaluator.units.upper
         self.end, self.here = Endpoint(first, np.inf, 0.0), here
@@ -112,7 +124,7 @@ class _Settling:
             if step is None:
                 break
             if step.steepest <= self.wanted:
-                if not self._drawn_nearer(step):
+                if not (self.nearer and self._drawn_nearer(step)):
                     return self._ended(step)
             elif float(np.max(np.abs(step.x - self.x), initial=0.0)) <= _SHORTEST * self.size:
                 break

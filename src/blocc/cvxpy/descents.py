@@ -131,7 +131,10 @@ class Descents:
             return None
         slope = self.tolerances.slope(first, self.tolerances.tolerance)
         if self.model.n_x <= LARGEST:
-            end = settle(self.evaluator, first, self.leader, 0.1 * slope, _LAST_STEPS)
+            # With many constraints kinks are so dense that f looks smooth; its last digits would cost most of a run.
+            large = self.model.n_y > LARGE
+            wanted = (0.5 if large else 0.1) * slope
+            end = settle(self.evaluator, first, self.leader, wanted, _LAST_STEPS, nearer=not large)
         else:
             end = follow_gradients(self.evaluator, first, Stage(self.leader, _FINEST, slope, _LAST_STEPS, 0.1))
         return end if self.tolerances.stationary(end) else None
