@@ -188,17 +188,17 @@ def test_bad_options(options: dict, words: str) -> None:
         (
             {"existing_capacity": 5.0},
             {"limit": 2.0},
-            'max_capacity of link 1 -> 2 is 2, less than the 5 that it must have (the column "existing_capacity")',
+            'max_capacity of link 1 -> 2 is 2, less than the 5 it must have (the column "existing_capacity")',
         ),
         (
             {"max_capacity": 2.0},
             {"existing": [5.0, 0.0, 0.0, 0.0, 0.0, 0.0]},
-            'the column "max_capacity" of link 1 -> 2 is 2, less than the 5 that it must have (existing_capacity)',
+            'the column "max_capacity" of link 1 -> 2 is 2, less than the 5 it must have (existing_capacity)',
         ),
         (
             {"max_capacity": 2.0},
             {"minimum": [0.0, 0.0, 5.0, 0.0, 0.0, 0.0], "symmetric": True},
-            'the column "max_capacity" of link 1 -> 2 is 2, less than the 5 that its other direction, link 2 -> 1, '
+            'the column "max_capacity" of link 1 -> 2 is 2, less than the 5 its other direction, link 2 -> 1, '
             "must have (min_capacity)",
         ),
         ({"min_capacity": 3.0}, {"budget": 1.0}, 'budget must be at least 3, which the column "min_capacity" costs'),

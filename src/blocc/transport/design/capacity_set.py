@@ -84,7 +84,7 @@ class CapacitySet(ConvexSet):
             there = "it" if low == high else f"its other direction, {link_named(high)},"
             raise OptionError(
                 f"{most_named(low)} of {link_named(low)} is {self.limit[low]:g}, less than the {self.least[high]:g} "
-                f"that {there} must have ({least_named(high)})"
+                f"{there} must have ({least_named(high)})"
             )
         if (needed := float(self.cost @ self.least)) > self.allowance * (1.0 + 1e-12):
             name = "min_capacity" if (given["min_capacity"] > network.min_capacity).any() else _column("min_capacity")
