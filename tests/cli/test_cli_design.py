@@ -310,9 +310,7 @@ def test_contradictions_in_a_file_are_not_blamed_on_options(tmp_path: Path) -> N
     assert "three.json links row 1: existing_capacity 5 is above max_capacity 2" in result.stderr
     del links[0]["max_capacity"]
     result = blocc("design", _changed_file(tmp_path, links=links), "--max-capacity", 2)
-    assert (
-        '--max-capacity of link 1 -> 2 is 2, less than the 5 it must have (the column "existing_' in result.stderr
-    )
+    assert '--max-capacity of link 1 -> 2 is 2, less than the 5 it must have (the column "existing_' in result.stderr
     assert "--existing-capacity" not in result.stderr
 
 
