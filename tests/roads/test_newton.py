@@ -94,7 +94,7 @@ def test_newton_steps_keep_to_limits_and_budget(budget: float | None) -> None:
 def town() -> tuple[RoadNetwork, dict[str, object]]:
     """Many links, few trips: seconds by Newton steps."""
     network = city_roads(8, 70, 260, seed=3)
-    return network, {"cost": 2.0, "exponent": 1.5, "starts": 1}
+    return network, {"cost": 0.02, "exponent": 2.0, "starts": 1}
 
 
 def test_many_links_converge_to_a_proven_gap(town: tuple[RoadNetwork, dict[str, object]]) -> None:
@@ -132,3 +132,4 @@ def test_small_questions_go_by_quasi_newton(town: tuple[RoadNetwork, dict[str, o
     growing = np.flatnonzero(network.b > 0.0)
     ones = np.ones(len(growing))
     assert goes_by_newton(Expansion(network, growing, 0.0 * ones, ones, ones, ones))
+    assert not goes_by_newton(Expansion(network, growing, 0.0 * ones, ones, ones, 1.5 * ones))

@@ -24,9 +24,9 @@ from blocc.roads.expansion import Expansion
 from blocc.roads.link_response import MOST_LINKS, LinkResponse, link_response
 from blocc.roads.question import Question
 
-#: The continuation by Newton steps, and what a step must promise at each gamma: the first is the bound, those between
-#: only lead the way, the last is exact.
-NEWTON_STAGES = ((0.0, 1e-9), (10.0, 1e-6), (100.0, 1e-7), (np.inf, 1e-8))
+#: The continuation by Newton steps, and what a step must promise at each gamma, relatively: the first is the bound, the
+#: next leads around the places where paths come into use, the last is exact.
+NEWTON_STAGES = ((0.0, 1e-9), (100.0, 1e-6), (np.inf, 1e-7))
 #: Beyond so many decisions their matrix takes too much of a checkpoint.
 MOST_DECISIONS = 500
 
@@ -35,11 +35,14 @@ def goes_by_newton(question: Question) -> TypeGuard[Expansion]:
     """Whether descents use second derivatives: where they are known, where assignments or decisions are many.
 
     Elsewhere evaluations cost next to nothing, and quasi-Newton methods end nearer to answers at which paths come into
-    use, because they do not see second derivatives jump there.
+    use, because they do not see second derivatives jump there. Costs of exponents between 1 and 2 bend without limit
+    where nothing is built yet, which no quadratic model tells.
     """
     n, network = len(question.candidates), question.network
     is_large = n > MOST_DENSE or network.n_pairs >= MANY_PAIRS
-    return isinstance(question, Expansion) and is_large and n <= MOST_DECISIONS and network.n_links <= MOST_LINKS
+    if not (isinstance(question, Expansion) and is_large and n <= MOST_DECISIONS and network.n_links <= MOST_LINKS):
+        return False
+    return bool(((question.exponent == 1.0) | (question.exponent >= 2.0)).all())
 
 
 class _Bends(NamedTuple):

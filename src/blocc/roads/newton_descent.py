@@ -17,7 +17,7 @@ from blocc.roads.descents import Budget, Descended, within
 from blocc.roads.question import Question
 
 #: How far the first step of a descent may go, in the units of each decision; no step is tried below the least.
-FIRST_RADIUS, LEAST_RADIUS = 1.0, 1e-5
+FIRST_RADIUS, LEAST_RADIUS = 1.0, 1e-4
 #: Steps of one descent, at most.
 MOST_STEPS = 60
 

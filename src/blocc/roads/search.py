@@ -160,10 +160,12 @@ def _from(
     size, least, bend = question.size(leader.best.value) or 1.0, np.inf, 0.0
     by_newton = goes_by_newton(question)
     stages = NEWTON_STAGES if by_newton else tuple((gamma, question.accuracy(gamma)) for gamma in question.gammas)
-    for gamma, accuracy in stages[2 if found.starts else 0 :] or stages[-1:]:
+    led = 1 if by_newton else 2
+    for gamma, accuracy in stages[led if found.starts else 0 :] or stages[-1:]:
         if by_newton:
             function = partial(leader.bent, gamma=gamma)
-            x, lowest, _ = newton_descend(function, x, question, budget, accuracy, size)
+            enough = min(accuracy, HIDDEN * tolerance) if np.isinf(gamma) else accuracy
+            x, lowest, _ = newton_descend(function, x, question, budget, enough, size)
         else:
             value = partial(leader.penalty, gamma=gamma)
             x, lowest, bend = descend(value, x, question, budget, accuracy, size, bend)
