@@ -145,7 +145,7 @@ def test_full_sizes_are_the_papers() -> None:
     counts = {study.name: len(study.cells()) for study in transport.ITEM.studies(False)}
     assert counts["published-three"] == 30
     assert counts["published-nine"] == 30
-    assert counts["published-seville"] == 3
+    assert counts["published-seville"] == 6
     assert counts["algorithm-1-three"] == 9
     assert counts["default-nine"] == 40
     assert counts["default-seville"] == 8

