@@ -137,8 +137,8 @@ def test_a_run_in_other_units_goes_on(tmp_path: Path) -> None:
 def test_a_time_limit_counts_anew(toy: BilevelProblem, tmp_path: Path) -> None:
     file = tmp_path / "run.npz"
     slow = lambda state: time.sleep(0.02)  # noqa: E731
-    whole = solve(toy)  # compiles: otherwise the limit would be over before the first evaluation
-    first = solve(toy, callback=slow, time_limit=0.1, checkpoint=file)
+    whole = solve(toy, checkpoint=tmp_path / "whole.npz")  # compiles: otherwise the limit would be over too soon
+    first = solve(toy, callback=slow, time_limit=0.3, checkpoint=file)
     assert first.status is Status.TIME_LIMIT
     for _ in range(20):
         again = solve(toy, callback=slow, time_limit=1.0, resume=file)  # what the judge computes is not kept
