@@ -15,7 +15,7 @@ ENGINES = ("auto", "dense", "paths", "mixed")
 #: Origins times nodes times links from which the engine on paths is the faster one.
 LARGE = 100_000
 #: Seconds that an evaluation in the prices takes on an accelerator, whatever the size: it waits for its launches.
-#: Designs of 100 nodes were done sooner there than on the processor (19.8 against 23 s), those of 25 nodes were not.
+#: Designs of 100 nodes took 19.8 s there and 23 to 37 s on the processor, in other runs; those of 25 were slower.
 LAUNCHES = 3e-3
 #: Seconds of one thread on paths, for each origin and each link or node. One number fits grids of 25 nodes (0.4 ms) and
 #: of 100 (7 ms), Anaheim (7 ms) and Chicago (0.2 s); more than two threads hardly help.

@@ -108,19 +108,19 @@ class SharpFlows:
         flow = np.where(flow > self.model.threshold, flow, 0.0)
         # Where both directions are tied, the larger flow leaves capacity idle, and the smaller one loses passengers.
         other = flow[self.limits.partner]
-        rivals = [self._within(part, prices, wish, flow, income) for wish in (flow, np.minimum(flow, other))]
+        rivals = [self._within(part, prices, wanted, flow, income) for wanted in (flow, np.minimum(flow, other))]
         return max(rivals, key=lambda load: load.utility)
 
     def _within(
         self,
         part: float,
         prices: Float[NDArray, "links"],
-        wish: Float[NDArray, "links"],
+        wanted: Float[NDArray, "links"],
         flow: Float[NDArray, "links"],
         income: float,
     ) -> Load:
         """A load with capacities within the limits; where those cut the flows down, income falls with them."""
-        capacity = self.limits.cover(wish)
+        capacity = self.limits.cover(wanted)
         left = float(np.minimum(capacity, flow).sum()) / max(float(flow.sum()), 1e-300)
         spent = float(self.limits.cost @ capacity)
         return Load(part, left * income - spent, spent, prices, capacity)
