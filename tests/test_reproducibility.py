@@ -54,6 +54,7 @@ if "compare" in wanted:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "wanted",

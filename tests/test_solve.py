@@ -233,6 +233,7 @@ def test_callback_sees_and_stops(toy: BilevelProblem) -> None:
     assert result.upper_value <= max(state.row.upper_value for state in seen) + 1e-12
 
 
+@pytest.mark.slow
 def test_pgd_callback_keeps_its_progress(toy: BilevelProblem) -> None:
     positions: list[float] = []
     result = solve(

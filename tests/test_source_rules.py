@@ -93,6 +93,7 @@ def test_the_rules_notice(text: str) -> None:
     assert len(complaints(text, "some.py")) == 1
 
 
+@pytest.mark.slow
 def test_exceptions_are_still_needed() -> None:
     """An exception that nobody uses would only hide the next one."""
     used = {f"{name_of(path)}:{called}" for path in MODULES for called, _ in calls(ast.parse(path.read_text("utf-8")))}

@@ -341,6 +341,7 @@ def lv_hba_in_numpy(network: TransportNetwork, start: Array, iterations: int) ->
     return a, f, theta
 
 
+@pytest.mark.slow
 def test_the_program_of_lv_hba() -> None:
     network = read_network("three")
     starts = network.random_starts(2, seed=1)

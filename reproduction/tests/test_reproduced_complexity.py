@@ -43,6 +43,7 @@ def test_every_paper_method_is_measured() -> None:
     assert seconds > 0.0
 
 
+@pytest.mark.slow
 def test_lv_hba_is_timed_where_rows_are_active() -> None:
     flat = complexity_costs.family(10, 30, equality=False).flat
     far = complexity_costs.FAR * np.random.default_rng(2).standard_normal(10)

@@ -105,6 +105,7 @@ def test_no_rows_at_all() -> None:
     svm.draw({})
 
 
+@pytest.mark.slow
 def test_algorithm_one_is_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     formula = "published code"
     c_penalty, intercept_weight = svm_runs.FORMULAS[formula]
@@ -117,6 +118,7 @@ def test_algorithm_one_is_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours["iterations"] == theirs.counts["evaluations"]
 
 
+@pytest.mark.slow
 def test_the_problem_of_the_other_methods_is_the_applications() -> None:
     split = small_split(intercept_weight=svm_lv_hba.INTERCEPT_WEIGHT)
     weights: dict[str, Any] = {

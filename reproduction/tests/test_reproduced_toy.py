@@ -35,6 +35,7 @@ def sensitivity() -> Rows:
     return quick_rows(toy_sensitivity.ITEM)
 
 
+@pytest.mark.slow
 def test_the_gradient_without_multiplier_points_the_opposite_way(gradient: Rows) -> None:
     findings = gradient_of_v.ITEM.conclude(gradient)
     assert [one.holds for one in findings.observations] == [True, True]

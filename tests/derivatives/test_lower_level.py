@@ -127,6 +127,7 @@ def test_many_points_at_once(problem: BilevelProblem) -> None:
 QUADRATIC = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, 0.2], [0.0, 0.2, 3.0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "y_set",
     [

@@ -202,6 +202,7 @@ def test_auto_chooses_it_by_size():
     assert choose_oracles(of(3), "newton-cg") == (NewtonCG(),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(["reals", "ball"], "ball"))
 def test_solve_by_the_exact_derivative_and_by_the_penalty(name):
     target = problem(ridge, SETS[name])

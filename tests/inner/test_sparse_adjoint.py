@@ -76,6 +76,7 @@ def test_against_finite_differences(name):
     np.testing.assert_allclose(found.gradient, slopes, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_answers_that_are_not_unique_have_no_derivative():
     """A linear follower that cares for half of its variables: the others may lie anywhere."""
     flat = BilevelProblem(

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from blocc._lib import files
-from blocc._lib.files import json_bytes, remove_leftovers, write_atomically, write_file
+from blocc._lib.files import json_bytes, parse_json, remove_leftovers, write_atomically, write_file
 from blocc.errors import BloccError
 
 LEFTOVER = ".run.npz.0123456789abcdef.part"
@@ -206,3 +206,9 @@ def test_files_that_cannot_be_written_are_named(tmp_path: Path) -> None:
     assert path.read_bytes() == b"data"
     with pytest.raises(BloccError, match="cannot write"):
         write_file(path / "below a file", b"", BloccError)
+
+
+def test_json_with_a_key_twice_is_refused() -> None:
+    with pytest.raises(BloccError, match=r"a\.json is not a JSON file: an object has the key 'x' more than once"):
+        parse_json(b'[{"x": 1, "y": 2, "x": 3}]', "a.json", BloccError)
+    assert parse_json('{"x": 1, "y": {"x": 2}}', "a.json", BloccError) == {"x": 1, "y": {"x": 2}}

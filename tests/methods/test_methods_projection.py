@@ -63,6 +63,7 @@ def test_active_sets_agree_with_a_conic_solver(seed: int, equalities: int) -> No
     assert settled == 5  # else it is the interior point that was tested
 
 
+@pytest.mark.slow
 def test_where_the_active_sets_do_not_settle_the_interior_point_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projection, "CHANGES", 0)
     problem, matrix, limit = affine_problem(0, 0)
@@ -86,6 +87,7 @@ def test_curved_constraints_take_the_general_way() -> None:
         assert projector(problem.flat, jnp.ones(1), jnp.ones(2)) is None
 
 
+@pytest.mark.slow
 def test_a_problem_that_knows_its_projection_is_asked() -> None:
     generator = np.random.default_rng(3)
     features, labels = generator.normal(size=(14, 2)), np.where(np.arange(14) % 2, 1.0, -1.0)

@@ -133,7 +133,6 @@ def drawn(problem: str, draw: Draw, seed: int) -> tuple[NumpyProblem, dict[str, 
     ("problem", "tolerance"),
     few(
         [("affine", 1e-6), ("affine, boxed", 1e-6), ("mixed", 1e-6), ("curved", 1e-6), ("half-space", 1e-9)],
-        ("affine, boxed", 1e-6),
         ("curved", 1e-6),
     ),
 )

@@ -150,6 +150,7 @@ def constrained_ridge(seed: int) -> tuple[BilevelProblem, Any]:
     return problem, value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["vf-idca", pytest.param("ip-dwca", marks=pytest.mark.slow)])
 def test_ridge_chosen_by_validation(method: str) -> None:
     problem, value = constrained_ridge(2)
@@ -183,6 +184,7 @@ def test_refuses_what_it_cannot_do(method: str, parts: dict[str, Any], needs: st
         solved(problem, 0.5, method)
 
 
+@pytest.mark.slow
 def test_a_barrier_without_an_interior_says_so() -> None:
     """Two inequalities that make an equality leave the barrier no room."""
     known = known_problem("pinched")

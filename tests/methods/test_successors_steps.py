@@ -95,6 +95,7 @@ def driven(method: str, problem: BilevelProblem, numbers: dict[str, float], x: A
     return points
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "further"),
     [pytest.param("vf-idca", {}, marks=pytest.mark.slow), ("ip-dwca", {"gamma": 2.0, "weak": 0.8})],

@@ -52,6 +52,7 @@ def test_curved_boundary():
     np.testing.assert_allclose(result.x, target / np.linalg.norm(target), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_wall_that_is_not_convex_is_gone_around():
     # Feasible outside the unit disk; the target lies behind the disk, seen from the start.
     problem = bounded(2, lambda x: 1.0 - jnp.sum(x**2), [3.0, 0.0])

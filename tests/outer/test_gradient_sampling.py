@@ -115,6 +115,7 @@ def descend(problem, x, gamma=10.0, tolerance=1e-5, iterations=60):
         return kinks.minimise(function, first, Stage(leader, 1e-10, tolerance, iterations))
 
 
+@pytest.mark.slow
 def test_minimises_a_sum_of_absolute_values():
     end = descend(absolute_values(PLANE, (1.0, 5.0)), [1.0, 1.0])
     np.testing.assert_allclose(end.evaluation.x, [0.3, -0.2], atol=1e-4)
@@ -130,6 +131,7 @@ def test_a_kink_that_is_a_minimiser_is_stationary():
     np.testing.assert_allclose(end.evaluation.x, [0.3, -0.2], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("x_set", "exact"),
     [
@@ -158,6 +160,7 @@ def test_descends_along_a_boundary():
     np.testing.assert_allclose(end.evaluation.x, [0.8, 0.2], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_wall_normals_point_to_where_the_violation_grows():
     problem = absolute_values(PLANE, (1.0, 5.0))
     infeasible = BilevelProblem(

@@ -22,6 +22,7 @@ def batch(time_limit: float | None = None) -> many_starts.BatchOutcome:
         return many_starts.minimise(TOY.flat, oracle, monitor, STARTS, Tolerances(), gamma=5.0, first_gamma=1.0)
 
 
+@pytest.mark.slow
 def test_looks_at_the_clock_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = batch()
     assert at_once.stopped is None

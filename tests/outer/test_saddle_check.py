@@ -90,6 +90,7 @@ def test_many_starts_leave_it_too() -> None:
     np.testing.assert_allclose(found.upper_values, -1.5, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_an_inflection_is_left() -> None:
     problem = BilevelProblem(
         upper=lambda x, y: y[0] ** 3,
@@ -101,6 +102,7 @@ def test_an_inflection_is_left() -> None:
         assert solve(problem, np.array([start])).upper_value == pytest.approx(-125.0, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_leader_with_a_curved_constraint_leaves_its_saddle() -> None:
     problem = BilevelProblem(
         upper=lambda x, y: y[0] ** 2 + 2.0 * y[1] ** 2,

@@ -30,6 +30,7 @@ KINKED = {
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("maximum", "relu", "minimum", "where")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["abs", *SLOW])
 def test_kinks_are_found_and_followed(name: str) -> None:
     """y = x while |x| stays below ten, whatever the kink is written with."""

@@ -52,6 +52,7 @@ def variation(x, y, *data):
     return distances(x, y) + weight * x[1] * jnp.sum(jnp.abs(neighbours(y))) - 0.1 * jnp.minimum(-floor, y[2])
 
 
+@pytest.mark.slow
 def test_rows_become_two_and_prices_add_up() -> None:
     """The same answer as with both rows written by hand, and multipliers in the structure of the user's rows."""
     kinked, by_hand = made(distances, rows_with_kinks), made(distances, rows_by_hand)

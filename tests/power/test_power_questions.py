@@ -57,6 +57,7 @@ def test_one_offer_agrees_with_brute_force(name: str, generators: list[int], cap
     assert bids.verify().ok
 
 
+@pytest.mark.slow
 @needs_pglib
 @pytest.mark.parametrize("generators", [pytest.param([3, 5], marks=pytest.mark.slow), [1, 4]])
 def test_two_offers_agree_with_brute_force(generators: list[int]) -> None:
@@ -214,6 +215,7 @@ def test_an_expansion_for_cost_is_one_linear_program(three: object, lines: list[
     assert found.verify().ok
 
 
+@pytest.mark.slow
 @needs_pglib
 def test_an_expansion_for_bills_agrees_with_brute_force() -> None:
     case = read_case("case5")
@@ -263,6 +265,7 @@ def test_the_tariff_of_most_revenue_has_a_closed_form() -> None:
     assert found.verify().ok
 
 
+@pytest.mark.slow
 @needs_pglib
 def test_a_tariff_that_must_earn_takes_the_lower_of_two_charges() -> None:
     case = read_case("case14")
@@ -330,6 +333,7 @@ def test_a_market_with_too_much_power_is_refused(tmp_path: Path) -> None:
     assert solve_opf(read_case(written(tmp_path))).cost > 0.0
 
 
+@pytest.mark.slow
 @needs_pglib
 def test_bids_of_three_generators_are_the_best_of_a_grid_and_no_local_answer() -> None:
     # Descents alone end 3 % below: another order of merit is better, and far away.

@@ -32,6 +32,7 @@ def test_minimisers_at_the_ends_are_found(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_array_equal(toy.local_minimisers(), [0.0, 3.0])
 
 
+@pytest.mark.slow
 def test_all_starts_end_at_a_local_minimiser(run: toy.ToyRun) -> None:
     ends = np.array([float(result.x) for result in run.results.results])
     away = np.abs(ends[:, None] - grid_minimisers()).min(axis=1)

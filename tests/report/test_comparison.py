@@ -242,6 +242,7 @@ def test_infeasible_values_are_not_drawn(comparison: Comparison) -> None:
     assert [text.get_text() for text in figure.axes[2].texts][1] == "infeasible"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
 def test_formats(comparison: Comparison, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "new" / f"picture.{suffix}"

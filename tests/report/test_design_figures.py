@@ -148,6 +148,7 @@ def test_names_are_no_formulas(tmp_path: Path) -> None:
         plot(design, tmp_path / "picture.png")
 
 
+@pytest.mark.slow
 def test_missing_packages_are_named() -> None:
     code = (
         "import sys; sys.modules['matplotlib.figure'] = None; sys.modules['jinja2'] = None\n"

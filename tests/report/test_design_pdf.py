@@ -83,6 +83,7 @@ def test_long_lists_go_on_and_large_networks_say_what_is_left_out() -> None:
         assert all(0.0 < text.get_position()[1] < 1.0 for text in page.texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "design",
     [fake_design(build=False), fake_design(one_market(0.0), iterations=0, starts=(), settings={}, seconds={})],

@@ -289,6 +289,7 @@ def test_rewriting_replaces(design: Design, tmp_path: Path) -> None:
     assert (tmp_path / "links.csv").read_text().startswith("link_id,from,to,length,capacity")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "design",
     [
@@ -316,6 +317,7 @@ def test_odd_names(tmp_path: Path) -> None:
     assert tuple(feature["properties"]["name"] for feature in features[:4]) == names
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_no_pictures")
 def test_unwritable_folder(design: Design, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
@@ -331,6 +333,7 @@ def test_folder_without_permission(design: Design, tmp_path: Path) -> None:
         write_design(design, tmp_path / "locked")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_no_pictures")
 def test_a_full_disk_leaves_no_half_files(design: Design, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "design.json").write_text("old")

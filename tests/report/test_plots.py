@@ -48,6 +48,7 @@ def make_run() -> toy.ToyRun:
     return toy.ToyRun(results, minimisers, np.array([0, 4, 0, 0]), np.full(4, 2e-5), 5.0, "default")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "iterations", [0, pytest.param(1, marks=pytest.mark.slow), 30, pytest.param(500, marks=pytest.mark.slow)]
 )
@@ -61,6 +62,7 @@ def test_panels(tmp_path: Path, iterations: int) -> None:
     assert all(np.nanmin(line.get_ydata(), initial=1.0) > 0 for line in errors.lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["pdf", "svg"])
 def test_other_formats(tmp_path: Path, suffix: str) -> None:
     plot_result(make_result(5), tmp_path / f"picture.{suffix}")
@@ -80,6 +82,7 @@ def test_toy_surface(tmp_path: Path) -> None:
     assert line.get_xlabel() == "$x$"
 
 
+@pytest.mark.slow
 def test_no_global_state() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from test_plots import make_result, plot_result;"

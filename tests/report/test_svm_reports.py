@@ -205,6 +205,7 @@ def test_predictions_of_every_sample(model: BilevelSVC, parts: SplitData) -> Non
     assert {row["index"] for row in rows if row["part"] == "test"} == set(parts.test.tolist())
 
 
+@pytest.mark.slow
 def test_without_a_test_set(model: BilevelSVC, parts: SplitData, tmp_path: Path) -> None:
     two = SplitData(parts.data, parts.train, parts.validation, np.empty(0, dtype=np.int64))
     assert set(fit_summary(model, two)["accuracy"]) == {"train", "validation"}
@@ -284,6 +285,7 @@ def test_losses_picture(model: BilevelSVC, parts: SplitData) -> None:
     assert lower.get_yscale() == "log"  # the uniform start lies many decades below
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
 def test_short_histories(model: BilevelSVC, parts: SplitData, keep: int, tmp_path: Path) -> None:
     short = with_history(model, keep)
@@ -297,6 +299,7 @@ def test_short_histories(model: BilevelSVC, parts: SplitData, keep: int, tmp_pat
         assert high - low > 0.01 * model.result_.upper_value  # rounding is not magnified
 
 
+@pytest.mark.slow
 def test_values_that_are_not_finite(model: BilevelSVC, parts: SplitData, tmp_path: Path) -> None:
     rows = [row._replace(upper_value=np.nan, lower_value=np.inf) for row in model.result_.history.rows()]
     broken = with_history(model, len(rows), history=History(rows), upper_value=np.nan, lower_value=np.nan)

@@ -91,6 +91,7 @@ def test_a_stopped_run_goes_on(name: str, stop: int, request: pytest.FixtureRequ
     assert_same(undisturbed, solve(problem, resume=file))  # a finished run, too
 
 
+@pytest.mark.slow
 def test_algorithm_one_goes_on_bit_by_bit(toy: BilevelProblem, tmp_path: Path) -> None:
     options: dict[str, Any] = {"outer": "pgd", "inner": "maxmin", "gamma": 5.0, "step": 0.002, "max_iterations": 400}
     file = tmp_path / "run.npz"
@@ -111,7 +112,11 @@ def test_many_starts_go_on(name: str, request: pytest.FixtureRequest, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("method", "name", "stops"), [("bic-gaffa", "blocc_toy", (2, 25)), ("gam", "moving_lower_bound", (1, 4))]
+    ("method", "name", "stops"),
+    few(
+        [("bic-gaffa", "blocc_toy", (2, 25)), ("gam", "moving_lower_bound", (1, 4))],
+        ("gam", "moving_lower_bound", (1, 4)),
+    ),
 )
 def test_other_methods_go_on(method: str, name: str, stops: tuple[int, ...], tmp_path: Path) -> None:
     problem = known_problem(name).problem
@@ -134,6 +139,7 @@ def test_a_run_in_other_units_goes_on(tmp_path: Path) -> None:
     assert_same(undisturbed, solve(problem, resume=file))
 
 
+@pytest.mark.slow
 def test_a_time_limit_counts_anew(toy: BilevelProblem, tmp_path: Path) -> None:
     file = tmp_path / "run.npz"
     slow = lambda state: time.sleep(0.02)  # noqa: E731
@@ -280,6 +286,7 @@ def test_an_edit_that_a_few_values_do_not_show(kept: bytes, tmp_path: Path, edit
     assert file.read_bytes() == kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [{}, pytest.param({"tracer": "jax 0.0", "upper(x, y)": "0f"}, marks=pytest.mark.slow)],
@@ -301,6 +308,7 @@ def test_programs_of_other_versions_are_not_compared(
     assert_same(solve(toy), solve(toy, resume=file))
 
 
+@pytest.mark.slow
 def test_every_bit_of_the_data_counts(tmp_path: Path) -> None:
     file = tmp_path / "run.npz"
     parts: dict[str, Any] = {"x_set": Box(0.0, 3.0), "y_set": Reals()}

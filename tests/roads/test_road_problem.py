@@ -34,6 +34,7 @@ def test_the_oracle_agrees_with_a_general_solver() -> None:
         np.testing.assert_allclose(own.gradient_x, other.gradient_x, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_solve_finds_what_expand_network_finds() -> None:
     network = small_roads()
     design = expand_network(network, **OPTIONS)

@@ -221,6 +221,7 @@ def test_two_links_against_a_grid(exponent: Any, budget: float | None) -> None:
     assert (design.expansion[[1, 5]] <= most + 1e-12).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("links", [TEN[::2], TEN])
 def test_tolls_on_some_links_of_sioux_falls(sioux: RoadNetwork, links: tuple[int, ...]) -> None:
     optimum = assign(sioux, principle="system optimum", relative_gap=1e-12).total_travel_time

@@ -30,6 +30,7 @@ STIFF = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", few(STIFF, "fourth"))
 def test_units_of_the_start_certify_nothing(name: str) -> None:
     upper, x_set, start, x, value = STIFF[name]
@@ -81,6 +82,7 @@ def test_a_constant_in_f_or_g_changes_nothing(shift: float) -> None:
     assert result.y == pytest.approx(0.5, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1e-8, pytest.param(1e6, marks=pytest.mark.slow)])
 def test_a_number_times_f_or_g_changes_nothing(factor: float) -> None:
     target = np.array([2.0, 1.0])
@@ -103,6 +105,7 @@ def test_a_number_times_f_or_g_changes_nothing(factor: float) -> None:
     np.testing.assert_allclose(result.y, [0.5, 0.5], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_leaders_constraint_is_held_to_its_own_size() -> None:
     """A large x does not loosen it."""
     far = problem(
@@ -117,6 +120,7 @@ def test_the_leaders_constraint_is_held_to_its_own_size() -> None:
     np.testing.assert_allclose(result.x, [1e4, 0.5], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_an_open_penalty_is_no_success() -> None:
     hidden = problem(upper=lambda x, y: (x - 1.0) ** 2 + 1e4 * y**2, lower=lambda x, y: 1e-3 * (y - x) ** 2)
     result = solve(hidden, 0.5, gamma=100.0)
@@ -152,6 +156,7 @@ def test_followers_flatter_than_a_parabola(power: int) -> None:
     assert verify(flat, result).ok, str(verify(flat, result))
 
 
+@pytest.mark.slow
 def test_a_norm_has_no_derivative_in_the_middle() -> None:
     cone = problem(
         upper=lambda x, y: x**2 + jnp.sum((y - jnp.array([1.0, 2.0])) ** 2),

@@ -97,6 +97,7 @@ def elsewhere(problem: BilevelProblem) -> tuple[MultiResult, list[Outcome]]:
     return solve_many(problem, STARTS, executor=executor), executor.outcomes
 
 
+@pytest.mark.slow
 def test_starts_that_know_nothing_of_each_other_end_the_same(
     here: MultiResult, elsewhere: tuple[MultiResult, list[Outcome]]
 ) -> None:

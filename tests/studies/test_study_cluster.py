@@ -72,6 +72,7 @@ def cluster(folder: Path, certificate: dict[str, str]) -> Iterator[str]:
             process.wait(30)
 
 
+@pytest.mark.slow
 def test_certificates_are_asked_for(
     tmp_path: Path, certificate: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_cluster_of_ones_own_with_certificates(
     assert "authentication" not in caplog.text
 
 
+@pytest.mark.slow
 def test_workers_are_spawned_and_open_schedulers_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ STUDIES += [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("study", STUDIES)
 def test_rows_are_the_same_whoever_computes_them(study: Study, tmp_path: Path, scheduler: str) -> None:
     serial = run_study(study, tmp_path / "serial.sqlite")
@@ -89,6 +90,7 @@ def test_rows_are_the_same_whoever_computes_them(study: Study, tmp_path: Path, s
         assert {name: row[name] for name in cell.parameters} == dict(cell.parameters)
 
 
+@pytest.mark.slow
 def test_workers_have_one_thread_and_keep_their_output_apart(tmp_path: Path) -> None:
     study = Study("threads", "study_functions:threads")
     (row,) = run_study(study, tmp_path / "store.sqlite", executor="processes", workers=1)

@@ -160,6 +160,7 @@ def test_a_function_may_print_where_nobody_reads(tmp_path: Path) -> None:
     assert [(row["status"], row["value"]) for row in rows_of(study, store)] == [("done", 7)]
 
 
+@pytest.mark.slow
 def test_scripts_need_no_guard_for_worker_processes(tmp_path: Path) -> None:
     """Workers do not import the program that started them."""
     script = tmp_path / "script.py"
@@ -208,6 +209,7 @@ def test_a_killed_scheduler_ends_the_study_and_keeps_its_cells(tmp_path: Path) -
 
 
 # --- the program ------------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("executor", "kills"),
     [
@@ -248,6 +250,7 @@ def test_a_killed_program_goes_on_when_it_is_run_again(tmp_path: Path, executor:
     assert not later & {(str(row["a"]), str(row["seed"])) for row in kept}
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_cleanly(tmp_path: Path) -> None:
     study, store = slow(tmp_path, cells=100, pause=0.1), tmp_path / "store.sqlite"
     with process(*program(study, store, executor="processes", workers=2)) as running:

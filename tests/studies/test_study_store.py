@@ -192,6 +192,7 @@ def test_folders_that_cannot_be_written(tmp_path: Path) -> None:
     assert issubclass(StudyError, BloccError)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
 def test_a_folder_that_can_only_be_read() -> None:
     program = """

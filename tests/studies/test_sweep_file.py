@@ -118,6 +118,7 @@ def test_cells_of_a_problem(folder: Path) -> None:
     assert {row["outcome"] for row in rows} == {"converged"}
 
 
+@pytest.mark.slow
 def test_the_seed_draws_the_start(folder: Path) -> None:
     rows = rows_of(plan(folder, 'problem = "toy"\nseeds = [0, 1, 2, 3]\n[options]\ntolerance = 1e-4'))
     assert len({round(row["x"][0], 3) for row in rows}) > 1
@@ -159,6 +160,7 @@ def test_rules_and_factors_of_a_network(folder: Path) -> None:
         plan(folder, 'problem = "network:net.json"\n[options]\nstarts = 1')
 
 
+@pytest.mark.slow
 def test_a_network_without_a_budget_builds_nothing(folder: Path) -> None:
     (row,) = rows_of(plan(folder, 'problem = "three"\n[options]\nstarts = 1\nbudget = 0'))
     assert (row["links_built"], row["construction_cost"]) == (0, 0.0)
@@ -191,6 +193,7 @@ def test_cells_of_samples(folder: Path) -> None:
         plan(folder, 'problem = "svm:clouds.libsvm"\n[options]\nc_weight = -1')
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """A solve answers Ctrl-C with its best point so far; the study must stop, not store that."""
     found = sweep_cells.solve(sweep_cells.cached_problem("toy", None), 1.4, progress=False)

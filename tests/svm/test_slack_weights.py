@@ -65,6 +65,7 @@ def test_follower_loss_and_gradient() -> None:
     np.testing.assert_allclose(gradient, differences, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_gam_as_published_lowers_the_loss() -> None:
     (X, labels), validation = samples(3, 12), samples(4, 9)
     problem = slack_weight_problem(X, labels, *validation)

@@ -294,6 +294,7 @@ def test_few_components(circles: tuple[np.ndarray, np.ndarray]) -> None:
     assert model.score(X, y) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", few(["paper", "published"], "published"))
 def test_presets_run_algorithm_1(preset: str) -> None:
     X, y = overlapping()

@@ -126,6 +126,7 @@ def test_random_networks(seed, kind):
         np.testing.assert_allclose(solution.point.price, 0.0, atol=1e-7)
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=6)
 @given(seed=st.integers(0, 10**6), kind=st.sampled_from(("scarce", "closed", "mixed")), scale=st.floats(1e-3, 1e3))
 def test_any_unit_of_passengers(seed, kind, scale):

@@ -44,6 +44,7 @@ def test_sensitivity_of_closed_links_is_zero() -> None:
     assert (slope[:, ::5] == 0.0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [2.0, pytest.param(30.0, marks=pytest.mark.slow)])
 def test_curvature_of_the_penalty_function(gamma: float) -> None:
     model = DesignModel(read_network("nine"))
@@ -55,6 +56,7 @@ def test_curvature_of_the_penalty_function(gamma: float) -> None:
         np.testing.assert_allclose(second @ way, (ahead - behind) / 2e-4, atol=1e-3 * np.abs(second @ way).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_designs(method: str) -> None:
     model = DesignModel(three_nodes())

@@ -223,7 +223,7 @@ def test_seville(seville: Designer, record_property: Callable[[str, object], Non
 @pytest.mark.timeout(600)
 def test_five_starts_reach_the_figures_of_the_readme(nine: Designer, seville: Designer) -> None:
     assert nine(starts=5).utility == pytest.approx(17.285, abs=1e-3)
-    assert seville(starts=5).utility == pytest.approx(225.77, abs=1e-2)
+    assert seville(starts=5).utility == pytest.approx(226.43, abs=1e-2)
 
 
 def test_time_limit_keeps_the_best_so_far(seville: Designer) -> None:
@@ -374,6 +374,7 @@ def test_max_capacity(three: Designer) -> None:
     assert (design.capacity <= 0.3).all()
 
 
+@pytest.mark.slow
 def test_max_capacity_of_zero_closes_a_link(nine: Designer, nine_design: Design) -> None:
     limit = np.full(30, np.inf)
     shut = np.argsort(nine_design.capacity)[-3:]

@@ -72,7 +72,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", few(OPTIONS, "auto", "x0"))
+@pytest.mark.parametrize("case", few(OPTIONS, "x0"))
 def test_a_killed_design_goes_on(model: DesignModel, case: str, tmp_path: Path) -> None:
     options = OPTIONS[case]
     file, seen = tmp_path / "run.npz", []
@@ -101,6 +101,7 @@ def test_a_stopped_design_goes_on(model: DesignModel, tmp_path: Path) -> None:
     assert_same(design(model, resume=file), design(model))
 
 
+@pytest.mark.slow
 def test_more_starts_for_a_finished_design(model: DesignModel, tmp_path: Path) -> None:
     file, calls = tmp_path / "run.npz", []
     design(model, starts=1, checkpoint=file)

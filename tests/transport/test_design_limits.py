@@ -77,6 +77,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", few(CASES, "budget"))
 def test_no_other_design_is_better(model: DesignModel, case: str) -> None:
     options = CASES[case]

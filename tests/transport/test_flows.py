@@ -77,6 +77,7 @@ def test_decomposition_of_random_flows(seed, n_nodes, density):
     check(network, flow, share, market_flows(network, flow, share).toarray())
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), size=st.sampled_from([1e-14, 1e-12, 1e-11]))
 def test_rounding_everywhere_does_no_harm(seed, size):

@@ -23,6 +23,7 @@ def trimmed(model: DesignModel, capacity: np.ndarray) -> Incumbent:
     return incumbent
 
 
+@pytest.mark.slow
 def test_dust_is_taken_away() -> None:
     model = DesignModel(three_nodes())
     good = np.array([0.88, 0.0, 0.88, 0.0, 0.0, 0.0])
@@ -32,6 +33,7 @@ def test_dust_is_taken_away() -> None:
     assert found.answer().error < 1e-7
 
 
+@pytest.mark.slow
 def test_a_small_link_that_earns_much_stays() -> None:
     network = three_nodes()
     of_market = (network.origin == 1) & (network.destination == 2)
@@ -45,7 +47,13 @@ def test_a_small_link_that_earns_much_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [{}, {"budget": 0.7}, {"symmetric": True}, {"symmetric": True, "budget": 0.9, "max_capacity": 0.6}]
+    "limits",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"budget": 0.7}, marks=pytest.mark.slow),
+        {"symmetric": True},
+        pytest.param({"symmetric": True, "budget": 0.9, "max_capacity": 0.6}, marks=pytest.mark.slow),
+    ],
 )
 def test_more_evaluations_never_earn_less(limits: dict[str, Any]) -> None:
     """A run that is stopped after one evaluation more has met everything that it had met before."""
@@ -68,6 +76,7 @@ def test_more_evaluations_never_earn_less(limits: dict[str, Any]) -> None:
         before = design.utility
 
 
+@pytest.mark.slow
 def test_what_is_reported_keeps_the_budget() -> None:
     """Also while the search still looks at designs without limits, which would earn 1.76."""
     model, utilities = DesignModel(three_nodes()), list[float]()

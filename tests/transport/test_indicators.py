@@ -39,6 +39,7 @@ def test_nothing_built_is_worth_nothing() -> None:
     assert math.isnan(found.revenue_cost_ratio)
 
 
+@pytest.mark.slow
 def test_surplus_and_rents_are_what_the_lower_level_saves() -> None:
     """Duality: the travellers' cost without the network less that with it is the surplus and the rent of full links."""
     network = read_network("three")

@@ -61,6 +61,7 @@ def native(**changes: Any) -> str:
         (native(links=[{"from": 2, "to": 1, "time": 1, "cost": 1}]), "net.json markets row 1: destination 2 cannot"),
         ("[" * 100_000, "not JSON"),
         ("9" * 5000, "not JSON"),
+        (native().replace('"time": 1', '"time": 1, "time": 2'), "an object has the key 'time' more than once"),
     ],
 )
 def test_native_complaints(content: str, message: str, tmp_path: Path) -> None:

@@ -248,6 +248,7 @@ def test_tables(tmp_path: Path, computed: list[dict[str, Any]]) -> None:
 
 
 # --- real designs --------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["serial", pytest.param("processes", marks=pytest.mark.slow)])
 def test_designs_are_those_of_design_network(executor: str) -> None:
     network = read_network("three")

@@ -76,6 +76,7 @@ def test_the_design_is_the_same(model: DesignModel, here: Design) -> None:
     assert utilities == [start.utility for start in reversed(here.starts)]
 
 
+@pytest.mark.slow
 def test_a_start_that_fails_elsewhere_is_done_here(model: DesignModel, here: Design) -> None:
     same(designed(model, executor=Backwards(fails=[1])), here)
 
@@ -119,6 +120,7 @@ def test_callbacks_do_not_travel(model: DesignModel) -> None:
         designed(model, executor=Backwards(), callback=lambda state: False)
 
 
+@pytest.mark.slow
 def test_a_start_is_never_worse_than_where_it_began(model: DesignModel, here: Design) -> None:
     """With the design itself as x0, and within limits that hold it."""
     again = designed(model, x0=here.capacity, budget=here.follower.construction_cost * 1.0001)

@@ -22,6 +22,7 @@ from blocc.transport import Design, DesignModel, TransportNetwork, design_networ
 from blocc.transport.design import incumbent
 from blocc.transport.design import verify_design as verifying
 from blocc.transport.network.generators import city_network
+from selections import few
 
 pytest.importorskip("numba")
 
@@ -92,7 +93,7 @@ def stopped(city: DesignModel, iteration: int, **options: Any) -> Design:
 
 
 @pytest.mark.parametrize("iteration", [60, pytest.param(400, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("budget", [None, 15.0])
+@pytest.mark.parametrize("budget", few([None, 15.0], 15.0))
 def test_a_stopped_design_is_certified_and_not_empty(city: DesignModel, iteration: int, budget: float | None) -> None:
     design = stopped(city, iteration, budget=budget)
     assert design.status is Status.STOPPED

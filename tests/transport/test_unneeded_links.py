@@ -45,6 +45,7 @@ def few_markets(seed: int) -> TransportNetwork:
     return TransportNetwork.from_tables(nodes, links, markets, drop_unreachable=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [pytest.param("dense", marks=pytest.mark.slow), "paths"])
 def test_a_ring_is_designed_and_verified(engine: str) -> None:
     network = ring(3)
@@ -57,6 +58,7 @@ def test_a_ring_is_designed_and_verified(engine: str) -> None:
     assert verification.ok, str(verification)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", few(range(8), 2))
 def test_travellers_of_few_markets(seed: int) -> None:
     network = few_markets(seed)
@@ -74,6 +76,7 @@ def test_travellers_of_few_markets(seed: int) -> None:
         assert float(found.follower.value) == pytest.approx(reference.value, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_design_of_few_markets_verifies() -> None:
     network = few_markets(3)
     design = design_network(network, starts=1)

@@ -194,11 +194,21 @@ def stays_inside(path: Path, *folders: Path) -> bool:
 
 
 # --- JSON ----------------------------------------------------------------------------------------------------------
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these entries, for ``json.loads``: a key that is there twice is an error, not its last value."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"an object has the key {shown(next(n for n in names if names.count(n) > 1))} more than once")
+    return found
+
+
 def parse_json(data: bytes | str, what: str, error: type[BloccError]) -> Any:
     """The value that a JSON text holds; raises ``error`` with a sentence otherwise."""
     try:
-        return json.loads(data if isinstance(data, str) else data.decode("utf-8"))
-    # Besides bad JSON and bad UTF-8: an integer of thousands of digits, and brackets without end.
+        text = data if isinstance(data, str) else data.decode("utf-8")
+        return json.loads(text, object_pairs_hook=unique_keys)
+    # Besides bad JSON and bad UTF-8: a key twice, an integer of thousands of digits, and brackets without end.
     except (ValueError, RecursionError) as reason:
         raise error(f"{what} is not a JSON file: {reason}") from reason
 

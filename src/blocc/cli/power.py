@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import numpy as np
 import typer
 
+from blocc._lib.files import unique_keys
 from blocc.cli.common import Checkpoint, OutputArguments, Resume, check_folder, make_app, parse_numbers
 from blocc.errors import InputError
 from blocc.report.progress import PowerProgress
@@ -210,7 +211,7 @@ def _zones(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

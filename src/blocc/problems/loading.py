@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from blocc._lib.arrays import PyTree
-from blocc._lib.files import shown
+from blocc._lib.files import shown, unique_keys
 from blocc.errors import BloccError, InputError
 from blocc.problem import BilevelProblem
 
@@ -169,7 +169,7 @@ def _built(value: Any, name: str, file: Path, arguments: Mapping[str, Any], kind
 def parse_x0(text: str, problem: BilevelProblem | FrontProblem) -> PyTree:
     """A start from JSON, in the structure of the leader's set."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         wanted = "--x0 must be JSON such as 0.5, '[1, 2]' or '{\"price\": 3}'"
         raise InputError(f"{wanted}, got {shown(text)}") from error

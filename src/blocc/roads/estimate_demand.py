@@ -12,6 +12,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.files import plain, shown
+from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.roads.assign import RoadAssignment, assign, check_network, road_assignment
@@ -62,7 +63,7 @@ def estimate_demand(
     random = np.random.default_rng(told.seed)
     starts = [np.exp(0.3 * (n > 1) * random.normal(size=network.n_pairs)) for n in range(told.starts)]
     request = StopRequest()
-    with interruptible(request, signal.SIGTERM):
+    with single_blas_thread(), interruptible(request, signal.SIGTERM):
         before = assign(network)
         found, remark = searched(question, starts, None, told, request, is_convex=False)
     settings = {"prior_weight": of_prior, "count_weight": of_counts, "max_factor": float(max_factor), **told.settings}

@@ -10,6 +10,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.files import plain
+from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.roads.assign import RoadAssignment, assign, check_network, road_assignment
@@ -61,7 +62,7 @@ def expand_network(
     check_positive("budget", budget, optional=True, or_zero=True)
     lists = None if sizes is None else size_lists(sizes, _names(network, chosen))
     request = StopRequest()
-    with interruptible(request, signal.SIGTERM):
+    with single_blas_thread(), interruptible(request, signal.SIGTERM):
         before = assign(network)
         upper, table = expansion_limits(
             network, before.total_travel_time, chosen, figures, max_expansion, lists, budget
@@ -115,7 +116,7 @@ def second_best_tolls(
     chosen = np.arange(network.n_links) if candidates is None else chosen_links(network, candidates)
     most = None if max_toll is None else per_candidate("max_toll", max_toll, len(chosen))
     request = StopRequest()
-    with interruptible(request, signal.SIGTERM):
+    with single_blas_thread(), interruptible(request, signal.SIGTERM):
         before, optimum = assign(network), assign(network, principle="system optimum")
         right = network.bpr(factor=1.0 + network.power).at(optimum.flow) - network.travel_times(optimum.flow)
         upper = np.full(len(chosen), 3.0 * float(right.max()) + 1e-12) if most is None else most

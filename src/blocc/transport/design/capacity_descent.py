@@ -116,7 +116,7 @@ def descend_built(
     capacity = limits.cover(descent.closed(values))
     if descent.worth > 0.0:
         capacity = limits.spend(capacity)
-    ended = evaluate(model, limits, capacity, gamma, descent.warm, stop)
+    ended = descent.known_at(capacity) or evaluate(model, limits, capacity, gamma, descent.warm, stop)
     gain = before - float(ended.value)
     return Descended(capacity, gain) if gain > 0.0 and ended.error <= _UNSOLVED else Descended(start, 0.0)
 
@@ -146,6 +146,7 @@ class _Descent:
         self.warm: Any = None
         self.found: CapacityPenalty | None = None
         self.least, self.best = np.inf, self.start
+        self.best_found: CapacityPenalty | None = None
         self.left = 0  #: evaluations that are still allowed
         self.known: CapacityPenalty | None = None  #: what is known of the start
         self.stop: Callable[[], bool] = never
@@ -154,6 +155,10 @@ class _Descent:
         whole = np.zeros(len(self.leaders))
         whole[self.built] = values
         return whole[self.member]
+
+    def known_at(self, capacity: Float[NDArray, "links"]) -> CapacityPenalty | None:
+        """What was found at these capacities, where they are the best that were tried."""
+        return self.best_found if np.array_equal(self.spread(self.best), capacity) else None
 
     def closed(self, values: Float[NDArray, "built"]) -> Float[NDArray, "links"]:
         stays = (values > 2.0 * self.model.threshold) | (self.limits.least[self.leaders[self.built]] > 0.0)
@@ -185,5 +190,5 @@ class _Descent:
             value += (worth**2 - self.worth**2) / (2.0 * self.parabola)
             slope = slope + worth * limits.cost
         if value < self.least:
-            self.least, self.best = value, values.copy()
+            self.least, self.best, self.best_found = value, values.copy(), found
         return value, np.bincount(self.member, slope, len(self.leaders))[self.built]

@@ -114,6 +114,13 @@ class Engine(Protocol):
         ...
 
 
+def _with_potentials(found: PricePenalty, potentials: tuple[Any, Any]) -> PricePenalty:
+    follower, penalised = (
+        side._replace(potential=own) for side, own in zip((found.follower, found.penalised), potentials, strict=True)
+    )
+    return found._replace(follower=follower, penalised=penalised)
+
+
 class DenseEngine:
     """Origins in rows, nodes and links in columns, one compiled program for each question."""
 
@@ -148,10 +155,9 @@ class DenseEngine:
                 ways = self._usable(is_open)
                 self._known_ways = is_open.tobytes(), ways
             found = self._prices(values, float(gamma), is_open, temperature, cost, ways)
-            flows = found.follower.flow, found.penalised.flow
-            value, gradient, flows = jax.device_get((found.value, found.gradient, flows))
-            follower, penalised = found.follower._replace(flow=flows[0]), found.penalised._replace(flow=flows[1])
-            return PricePenalty(value, gradient, follower, penalised)
+            potentials = found.follower.potential, found.penalised.potential
+            found = jax.device_get(_with_potentials(found, (None, None)))  # one transfer; potentials are seldom used
+            return _with_potentials(found, potentials)
 
     def capacities(
         self, capacity: Float[NDArray, "links"], gamma: float, warm: Any, stop: Callable[[], bool]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from blocc._lib.files import unique_keys
 from blocc.errors import ProblemError
 from blocc.transport.network.checked_rows import PLACE, finite
 from blocc.transport.network.network import (
@@ -42,10 +43,10 @@ KEYS = ("format", "version", "name", "units", "start_range", "notes", "crs", "un
 def parse(text: str, source: str) -> RawNetwork:
     """The raw network that a document describes; ``source`` is what errors call it."""
     try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=unique_keys)
     except json.JSONDecodeError as error:
         raise ProblemError(f"{source} line {error.lineno}: not JSON: {error.msg}") from None
-    except (ValueError, RecursionError) as error:  # an integer of thousands of digits, brackets without end
+    except (ValueError, RecursionError) as error:  # a key twice, endless digits or brackets
         raise ProblemError(f"{source}: not JSON that can be read: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ProblemError(f'{source} is not a network: it must be an object with "format": "{FORMAT}"')
