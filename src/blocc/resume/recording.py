@@ -195,6 +195,10 @@ class Recording:
         self._saved = time.perf_counter()
         self._pause = max(self._interval, (self._saved - begun) / _SHARE)
 
+    def stopped(self) -> None:
+        """The run ends early: it is saved even where nothing is written down yet, so that it can be continued."""
+        self._changed = True
+
     def close(self) -> None:
         """Save what is not saved yet, and write down nothing more."""
         if self.active and (self._changed or self.trouble):

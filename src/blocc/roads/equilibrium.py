@@ -30,6 +30,8 @@ MOST_PRODUCTS, ROUNDS = 80, 4
 NOTHING = 3e-15
 #: Nor is it worth a path when it saves less than this part of the relative gap.
 NEGLECTED = 0.05
+#: Differences of values along paths of less than this part of them are rounding.
+ROUNDING = 1e-14
 
 
 class PathFlows(NamedTuple):
@@ -133,7 +135,7 @@ def _settle(
         shift = np.zeros(len(flow))
         weight = np.sqrt(moves.easing(slope) * _movable(columns, flow, moves))
         shift[moves.path] = answers(
-            *moves.table, weight, flow[moves.path], slope, cost, ROUNDS, MOST_PRODUCTS // ROUNDS, 1e-3
+            *moves.table, weight, flow[moves.path], slope, cost, ROUNDS, MOST_PRODUCTS // ROUNDS, 1e-3, 0.0
         )
         shorten(columns.of_market, moves.base, flow, shift)
         change = columns.loads(shift)
@@ -223,7 +225,7 @@ def cost_answer(
     evaluate(costs, found.volume, cost, slope)
     moves = moves_of(columns, flow)
     everywhere = np.full(len(moves.path), np.inf)
-    shift = answers(*moves.table, moves.easing(slope), everywhere, slope, values, 1, 1000, 1e-10)
+    shift = answers(*moves.table, moves.easing(slope), everywhere, slope, values, 1, 1000, 1e-10, ROUNDING)
     spread(*moves.table, shift, to_costs)
     along = columns.costs(values + slope * to_costs)
     chosen = np.where(moves.base >= 0, moves.base, columns.of_market[:-1])

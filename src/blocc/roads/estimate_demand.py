@@ -65,7 +65,9 @@ def estimate_demand(
     request = StopRequest()
     with single_blas_thread(), interruptible(request, signal.SIGTERM):
         before = assign(network)
-        found, remark = searched(question, starts, None, told, request, is_convex=False)
+        found, remark = searched(
+            question, starts, None, told, request, is_convex=False, known=before.paths, began=began
+        )
     settings = {"prior_weight": of_prior, "count_weight": of_counts, "max_factor": float(max_factor), **told.settings}
     return _estimate(question, found, before, remark, time.perf_counter() - began, settings)
 

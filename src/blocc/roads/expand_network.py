@@ -63,13 +63,15 @@ def expand_network(
     lists = None if sizes is None else size_lists(sizes, _names(network, chosen))
     request = StopRequest()
     with single_blas_thread(), interruptible(request, signal.SIGTERM):
-        before = assign(network)
+        before = assign(network)  # whatever the time limit: what may be decided depends on it
         upper, table = expansion_limits(
             network, before.total_travel_time, chosen, figures, max_expansion, lists, budget
         )
         question = Expansion(network, chosen, np.zeros(len(chosen)), upper, **figures, sizes=table)
         limit = Budget(question.own, float(budget)) if budget else None
-        found, remark = searched(question, _starts(question, told), limit, told, request, is_convex=True)
+        found, remark = searched(
+            question, _starts(question, told), limit, told, request, is_convex=True, known=before.paths, began=began
+        )
     assert found.best is not None
     x = found.best.x
     added = _by_link(network, chosen, x, 0.0)
@@ -122,8 +124,8 @@ def second_best_tolls(
         upper = np.full(len(chosen), 3.0 * float(right.max()) + 1e-12) if most is None else most
         question = Tolling(network, chosen, np.zeros(len(chosen)), upper)
         first = [np.clip((right - network.toll)[chosen], 0.0, upper), *_starts(question, told)][: told.starts]
-        found, remark = searched(question, first, None, told, request, is_convex=False)
-    found.bound = optimum.total_travel_time * (1.0 - optimum.relative_gap)
+        found, remark = searched(question, first, None, told, request, is_convex=False, known=before.paths, began=began)
+    found.bound = optimum.total_travel_time - optimum.certificate.average_excess_cost * float(network.demand.sum())
     assert found.best is not None
     x = found.best.x
     after = road_assignment(network, found.best.answer, question.follower_costs(x), network.capacity, question.toll(x))

@@ -10,6 +10,7 @@ bound wherever it can be minimised globally.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,12 +22,15 @@ from blocc.roads.curvature import exact_curvature, penalty_curvature
 from blocc.roads.descents import Budget, convex_bound, highest, largest_price
 from blocc.roads.equilibrium import MANY_PAIRS, Equilibrium, PathFlows, assign_paths, cost_answer
 from blocc.roads.expansion import Expansion
+from blocc.roads.link_costs import LinkCosts
 from blocc.roads.newton_descent import Bent
 from blocc.roads.question import Question
 from blocc.transport.travellers.kernels import both
 
 #: Relative gap of the assignments on the way, and of the last one.
 GAP, LAST_GAP = 1e-12, 1e-13
+#: A run that was stopped is content with this one, and lets none of a larger one than the second replace its answer.
+STOPPED_GAP, CUT_GAP = 1e-11, 1e-9
 #: Relative gap of the assignments that Newton steps begin from: at gamma = 0, above it, and of the exact value.
 NEWTON_GAPS = 1e-9, 1e-10, 1e-11
 
@@ -50,15 +54,21 @@ class Leader:
     penalised: PathFlows | None = None
     evaluations: int = 0
     best: Reached | None = field(default=None)
+    heed: Callable[[], None] = lambda: None  #: asked within every assignment; what it raises ends the evaluation
+    deadline: float = np.inf  #: of the clock: later assignments end with what they have
 
     def answer(self, x: Float[NDArray, "n"], gap: float = GAP) -> Equilibrium:
         """The drivers' equilibrium."""
-        network = self.question.network
-        found = assign_paths(
-            network.streets, self.question.pairs(x), self.question.follower_costs(x), gap=gap, warm=self.follower
-        )
+        found = self._assigned(x, self.question.follower_costs(x), gap, self.follower)
         self.follower = found.paths
         return found
+
+    def _assigned(self, x: Float[NDArray, "n"], costs: LinkCosts, gap: float, warm: PathFlows | None) -> Equilibrium:
+        def stop(iteration: int, relative: float) -> bool:
+            self.heed()
+            return time.perf_counter() > self.deadline
+
+        return assign_paths(self.question.network.streets, self.question.pairs(x), costs, gap=gap, warm=warm, stop=stop)
 
     def penalty(self, x: Float[NDArray, "n"], gamma: float) -> tuple[float, Float[NDArray, "n"]]:
         """F_gamma and its gradient."""
@@ -83,7 +93,7 @@ class Leader:
         costs = question.penalised_costs(x, gamma)
 
         def penalised() -> Equilibrium:
-            return assign_paths(network.streets, question.pairs(x), costs, gap=gap, warm=self.penalised)
+            return self._assigned(x, costs, gap, self.penalised)
 
         answer = None
         if gamma > 0.0:
@@ -136,7 +146,7 @@ class Leader:
         """
         question, network = self.question, self.question.network
         costs = question.penalised_costs(x, 0.0)
-        found = assign_paths(network.streets, network.pairs, costs, gap=LAST_GAP, warm=self.penalised)
+        found = self._assigned(question.present, costs, LAST_GAP, self.penalised)
         own, slope = question.own(x)
         value = own + float(costs.integral(found.volume).sum()) - found.excess
         slope = slope + question.integral_slope(x, 0.0, found.volume)
@@ -154,7 +164,9 @@ class Leader:
         """f(x, flows(x)) and, unless it is not wanted, its derivative; the best is kept."""
         self.evaluations += 1
         reached = self.exact_at(x, gap) if sloped else self.value_at(x, gap)
-        if self.best is None or reached.value < self.best.value:
+        # Away from the equilibrium values mean nothing.
+        is_cut = time.perf_counter() > self.deadline and reached.answer.relative_gap > CUT_GAP
+        if self.best is None or (reached.value < self.best.value and not is_cut):
             self.best = reached
         self.on_step(np.inf, x, reached.value)
         return reached

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc.roads.equilibrium import Equilibrium, Moves, moves_of
+from blocc.roads.equilibrium import ROUNDING, Equilibrium, Moves, moves_of
 from blocc.roads.link_costs import LinkCosts, evaluate
 from blocc.roads.path_shifts import gather, spread
 from blocc.transport.travellers.kernels import kernel
@@ -50,7 +50,7 @@ class LinkResponse:
             gather(*self.moves.table, left, wanted)
             size = float(np.max(np.abs(wanted), initial=0.0))
             first = first or size
-            if size <= _UNDONE * first:
+            if size <= max(_UNDONE * first, ROUNDING * float(np.max(np.abs(change), initial=0.0))):
                 break
             spread(*self.moves.table, self.easing * wanted, step)
             root = np.sqrt(self.slope[self.rising])

@@ -189,13 +189,17 @@ def bases(of_market, flow):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def answers(begin, middle, links, weight, least, slope, values, rounds, most, accuracy):  # type: ignore[no-untyped-def]
+def answers(begin, middle, links, weight, least, slope, values, rounds, most, accuracy, rounding):  # type: ignore[no-untyped-def]
     """Shifts between the paths in use that answer to changes ``values`` of the links' costs.
 
     With A the links' changes of volume for shifts from the base paths, they solve (A' slope A) shifts = -A' values, by
     conjugate gradients with ``weight`` as preconditioner. What is needed on links is spread over paths in proportion to
     it, because there are more paths than links. After every round of ``most`` products shifts below ``-least`` are set
     to that and stay there, and what they leave undone is spread over the others.
+
+    It ends, too, where what is left undone is less than the part ``rounding`` of the values along the paths. Where
+    paths are tied that may be all there is, and an answer to rounding would grow without limit: there are more paths
+    than links, so that shifts which change nothing have no resistance.
     """
     n_paths, wanted = len(middle), 0.0
     weight, residual, product, shift = weight.copy(), np.zeros(n_paths), np.zeros(n_paths), np.zeros(n_paths)
@@ -207,6 +211,14 @@ def answers(begin, middle, links, weight, least, slope, values, rounds, most, ac
         energy = np.dot(residual, ahead)
         if turn == 0:
             wanted = accuracy**2 * energy
+            if rounding > 0.0:
+                floor = 0.0
+                for i in range(n_paths):
+                    size = 0.0
+                    for position in range(begin[i], begin[i + 1]):
+                        size += abs(values[links[position]])
+                    floor += weight[i] * (rounding * size) ** 2
+                wanted = max(wanted, floor)
         for _ in range(most):
             if energy <= wanted:
                 break

@@ -16,6 +16,7 @@ from blocc.outer.monitor import StopRequest
 from blocc.resume.file import open_recording
 from blocc.resume.recording import Recording
 from blocc.roads.descents import Budget
+from blocc.roads.equilibrium import PathFlows
 from blocc.roads.network import RoadNetwork
 from blocc.roads.question import Question
 from blocc.roads.recorded_leader import question_fingerprint
@@ -72,8 +73,14 @@ def searched(
     request: StopRequest,
     *,
     is_convex: bool,
+    known: PathFlows | None,
+    began: float,
 ) -> tuple[Search, str]:
-    """What a search found, and what the user has to know about its checkpoint."""
+    """What a search found, and what the user has to know about its checkpoint.
+
+    :param known: paths of drivers at the present decision
+    :param began: when the user began to wait, by the clock
+    """
     recording = told.recording(question, budget)
     with closing(recording):
         found = search(
@@ -86,6 +93,8 @@ def searched(
             report=told.report,
             recording=recording,
             request=request,
+            known=known,
+            began=began,
         )
     return found, recording.remark()
 

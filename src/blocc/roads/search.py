@@ -18,8 +18,8 @@ from blocc.result import Status
 from blocc.resume.recording import Recording
 from blocc.roads.curvature import NEWTON_STAGES, goes_by_newton
 from blocc.roads.descents import Budget, descend, within
-from blocc.roads.equilibrium import MANY_PAIRS
-from blocc.roads.leader import LAST_GAP, Leader, Reached
+from blocc.roads.equilibrium import MANY_PAIRS, PathFlows
+from blocc.roads.leader import LAST_GAP, STOPPED_GAP, Leader, Reached
 from blocc.roads.newton_descent import newton_descend
 from blocc.roads.question import Question
 from blocc.roads.recorded_leader import RecordedLeader
@@ -32,6 +32,8 @@ FEW_PROBES, NEARBY = 10, 10.0
 #: With many pairs a probe is assigned to this relative gap first, and exactly where it is not worse by so much
 #: relatively: many times what the rest of the gap changes.
 ROUGH_GAP, WORSE = 1e-8, 1e-5
+#: Seconds, and part of the time limit, within which a run that was stopped makes its last assignments.
+CLOSING = 6.0, 0.06
 #: What a penalised value may hide for gamma to stop growing, relative to the tolerance.
 HIDDEN = 0.1
 
@@ -78,13 +80,18 @@ def search(
     report: Callable[[Step], None] | None,
     recording: Recording | None = None,
     request: StopRequest | None = None,
+    known: PathFlows | None = None,
+    began: float | None = None,
 ) -> Search:
     """Run every start, keep the best, and look around it.
 
     :param recording: of an earlier part of the run, and of this one
     :param request: to stop, by a signal that the caller heeds
+    :param known: paths of drivers at the present decision
+    :param began: when the time limit began, by the clock; None: now
     """
-    found, began = Search(), time.perf_counter()
+    found = Search()
+    began = time.perf_counter() if began is None else began
     request, recording = request or StopRequest(), recording or Recording()
 
     def elapsed() -> float:
@@ -105,6 +112,8 @@ def search(
         heed()
 
     leader, last = RecordedLeader(question, look, recording=recording), deque([question.present], maxlen=1)
+    leader.follower = leader.penalised = known
+    leader.heed = heed
 
     def all_starts() -> None:
         leader.exact(question.present, sloped=False)  # to leave everything as it is
@@ -115,7 +124,9 @@ def search(
         leader.on_step = lambda gamma, x, value: None
         if found.stopped is not None:  # in the middle of a descent, whose last point may be the best so far
             here = within(last[0].copy(), question, budget)
-            leader.exact(here)
+            if leader.best is None:
+                leader.exact(question.present, STOPPED_GAP, sloped=False)
+            leader.exact(here, STOPPED_GAP, sloped=False)
             if is_convex and found.bound_at is None:
                 found.bound, found.bound_at = leader.bound(here, budget), here
         assert leader.best is not None
@@ -126,7 +137,7 @@ def search(
                 leader.on_step = look
                 at = round_to_sizes(leader, leader.best.x, budget).x
                 found.improvement = 0.0
-        leader.best = leader.exact(at, LAST_GAP)
+        leader.best = leader.exact(at, LAST_GAP if found.stopped is None else STOPPED_GAP)
         if found.stopped is None and question.sizes is None:
             leader.on_step = heed
             _probe(leader, found, budget, tolerance)
@@ -137,9 +148,12 @@ def search(
                 part()
             except (Stop, KeyboardInterrupt) as stop:  # Ctrl-C once more, before the first one was heeded, is one too
                 found.stopped = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
-                leader.is_closing = True
+                leader.is_closing, leader.heed = True, lambda: None
+                recording.stopped()
+                leader.deadline = time.perf_counter() + max(CLOSING[0], CLOSING[1] * (time_limit or 0.0))
         if leader.best is not None:
-            found.best = leader.with_slope(leader.answered(leader.best, LAST_GAP))
+            gap = LAST_GAP if found.stopped is None else STOPPED_GAP
+            found.best = leader.with_slope(leader.answered(leader.best, gap))
         found.evaluations = leader.evaluations
     return found
 
