@@ -82,6 +82,7 @@ class BoxSearch:
     closed: float = np.inf
     finished: bool = False
     nodes: int = 0
+    contradiction: str = ""  #: two points that the given Lipschitz constant does not allow
     slope: float = 0.0  #: the steepest seen, of the value
     slope_violation: float = 0.0  #: and of the violation
     waiting: list[tuple[float, int, Part]] = field(default_factory=list)  #: what is looked at first comes first
@@ -89,7 +90,7 @@ class BoxSearch:
     @property
     def proves(self) -> bool:
         """Whether there is anything that bounds are made of."""
-        return self.lipschitz is not None or self.relaxation is not None
+        return not self.contradiction and (self.lipschitz is not None or self.relaxation is not None)
 
     @property
     def value(self) -> float:
@@ -114,7 +115,7 @@ class BoxSearch:
     def _split(self) -> None:
         numbers = count()
         self._push(numbers, Part(self.low, self.high, self._ask(0.5 * (self.low + self.high)), -np.inf, -np.inf))
-        while self.waiting:
+        while self.waiting and not self.contradiction:
             if self.stopped() or (self.lipschitz is None and self.nodes >= MOST_BOXES):
                 return
             part = heapq.heappop(self.waiting)[2]
@@ -133,7 +134,7 @@ class BoxSearch:
                 at = self._ask(0.5 * (low + high))
                 self._learn(at, part.at)
                 self._push(numbers, Part(low, high, at, part.proven, part.estimated))
-        self.finished = True
+        self.finished = not self.contradiction
 
     def _ask(self, x: NDArray) -> Answered | None:
         """The follower's exact answer, and what the leader gets from it."""
@@ -150,7 +151,12 @@ class BoxSearch:
         """Slopes between two midpoints."""
         if one is not None and other is not None:
             distance = float(np.linalg.norm(one.x - other.x))
-            self.slope = max(self.slope, abs(one.value - other.value) / distance)
+            rise = abs(one.value - other.value)
+            self.slope = max(self.slope, rise / distance)
+            rounding = _ACCURATE * (1.0 + abs(one.value))
+            if self.lipschitz is not None and rise > self.lipschitz * distance + rounding:
+                values = " and ".join(f"{found.value:.6g} at x = {np.array2string(found.x)}" for found in (other, one))
+                self.contradiction = f"lipschitz={self.lipschitz:g} is too small: the leader's value is {values}"
             self.slope_violation = max(self.slope_violation, abs(one.violation - other.violation) / distance)
 
     def _push(self, numbers: count[int], part: Part) -> None:

@@ -24,6 +24,8 @@ LARGEST = 400
 _MOST_NUMBERS = 3e7
 #: Eigenvalues above minus this share of the largest one are rounding.
 ROUNDING = 1e-10
+#: Bounds of y between the inverse of this and this are as good as 1.
+_ORDINARY = 1e3
 _FUNCTIONS = ("upper", "lower", "inequality", "equality", "upper_inequality", "x_inequality", "x_equality")
 _KNOWN_SETS = (Box, Ball, Simplex, Halfspace, AffineSubspace)
 
@@ -56,6 +58,10 @@ class Quadratics(NamedTuple):
         size = np.where(size > 0.0, size, 1.0)
         return Quadratics(self.constant / size, self.linear / size[:, None], self.hessian / size[:, None, None])
 
+    def of_units(self, unit: Float[NDArray, " n"]) -> Quadratics:
+        """The same rows of variables that are counted in these units."""
+        return Quadratics(self.constant, self.linear * unit, self.hessian * np.outer(unit, unit))
+
     def pick(self, rows: NDArray) -> Quadratics:
         """Some of the rows."""
         return Quadratics(self.constant[rows], self.linear[rows], self.hessian[rows])
@@ -76,6 +82,7 @@ class Constraints:
     right: Float[NDArray, "m"]
     equalities: Float[NDArray, "p n"]
     equal: Float[NDArray, "p"]
+    unit: Float[NDArray, "n_y"]  #: what one of each y is in the user's units
 
 
 @dataclass(frozen=True)
@@ -146,20 +153,33 @@ def _check_sets(flat: FlatProblem) -> None:
         )
 
 
+def units_of(flat: FlatProblem) -> Float[NDArray, "n_y"]:
+    """Units of y, powers of two: 1, but for those whose bounds are very far apart or very close.
+
+    Tolerances of linear programs are absolute. A slope of 1e-9 is nothing to them, and all to a follower who buys 1e9.
+    """
+    low, high = (np.asarray(bound, dtype=np.float64) for bound in flat.y_set.bounds_flat())
+    size = np.maximum(np.abs(low), np.abs(high))
+    odd = np.isfinite(size) & ((size > _ORDINARY) | (size < 1.0 / _ORDINARY)) & (size > 0.0)
+    return np.asarray(np.exp2(np.round(np.log2(np.where(odd, size, 1.0)))))
+
+
 def constraints_of(flat: FlatProblem) -> Constraints:
     """The leader's problem and the follower's constraints, or a refusal."""
     n_x, n_y = flat.n_x, flat.n_y
     if n_x + n_y > LARGEST:
         raise NotRecognised(f"there are {n_x + n_y} variables; up to {LARGEST} are handled")
     _check_sets(flat)
-    form = {name: _quadratics(flat, name) for name in _FUNCTIONS if name != "lower"}
+    unit_y = units_of(flat)
+    units = np.concatenate([np.ones(n_x), unit_y])
+    form = {name: _quadratics(flat, name).of_units(units) for name in _FUNCTIONS if name != "lower"}
     for name, what in (("inequality", "inequality"), ("equality", "equality")):
         for row in np.flatnonzero(form[name].curved).tolist():
             raise NotRecognised(
                 f"row {row} of the follower's {what} is not affine: it has {named_term(form[name], row, n_x)}"
             )
     leader = Quadratics(*map(np.concatenate, zip(form["x_inequality"], form["upper_inequality"], strict=True)))
-    low, high = (np.asarray(bound, dtype=np.float64) for bound in flat.y_set.bounds_flat())
+    low, high = (np.asarray(bound, dtype=np.float64) / unit_y for bound in flat.y_set.bounds_flat())
     fixed = low == high
     below, above = np.isfinite(low) & ~fixed, np.isfinite(high) & ~fixed
     unit = np.concatenate([np.zeros((n_y, n_x)), np.eye(n_y)], axis=1)
@@ -177,12 +197,14 @@ def constraints_of(flat: FlatProblem) -> Constraints:
         right=np.concatenate([-inequality.constant, -low[below], high[above]]),
         equalities=np.concatenate([equality.linear, unit[fixed]]),
         equal=np.concatenate([-equality.constant, low[fixed]]),
+        unit=unit_y,
     )
 
 
 def follower_of(flat: FlatProblem) -> Follower:
     """The follower's objective, convex and of degree two, or a refusal."""
-    form, n_x = _quadratics(flat, "lower"), flat.n_x
+    n_x = flat.n_x
+    form = _quadratics(flat, "lower").of_units(np.concatenate([np.ones(n_x), units_of(flat)]))
     hessian = form.hessian[0]
     if least_curvature(hessian[n_x:, n_x:]) < 0.0:
         # Equalities may keep y out of the directions in which it bends downwards.

@@ -34,6 +34,8 @@ PRECISION = 1e-9
 _CLOSE = 1e-9
 #: By so much may a curved constraint of the leader be violated, relative to its terms.
 _ADMISSIBLE = 1e-7
+#: Slopes of the follower whose terms are all below this, relative to the largest of all, are in their own units.
+_SMALL = 1e-3
 _FIRST_TANGENTS = (0.0, 1.0, -1.0, 10.0, -10.0, 100.0, -100.0, 1000.0, -1000.0)
 #: Where a program is unbounded, a point within this distance shows which way it falls.
 _FAR = 1e6
@@ -86,10 +88,12 @@ class Relaxation:
         equal[0][0][:, self.slacks] = np.eye(self.n_rows)
         equal.append(self._wide(c.leader_equalities.linear, -c.leader_equalities.constant))
         if follower is not None and exchanged is not None:
+            rows, price, slope = np.concatenate([c.rows, c.equalities])[:, n_x:], *_units(c, follower)
             priced = exchanged.row_weights * c.right, exchanged.equality_weights * c.equal
-            self.cost[self.n : self.n + n_prices] -= np.concatenate(priced)
-            stationary = self._wide(np.concatenate([follower.coupling, follower.hessian], axis=1), -follower.linear)
-            stationary[0][:, self.n : self.n + n_prices] = np.concatenate([c.rows, c.equalities])[:, n_x:].T
+            self.cost[self.n : self.n + n_prices] -= price * np.concatenate(priced)
+            terms = np.concatenate([follower.coupling, follower.hessian], axis=1)
+            stationary = self._wide(terms / slope[:, None], -follower.linear / slope)
+            stationary[0][:, self.n : self.n + n_prices] = (price[:, None] * rows).T / slope[:, None]
             equal.append(stationary)
         self.equal, self.equal_right = (np.concatenate(parts) for parts in zip(*equal, strict=True))
         self.above, self.above_right = self._wide(self.leader.linear, -self.leader.constant)
@@ -265,6 +269,16 @@ class Relaxation:
         bent = 0.5 * np.einsum("i,rij,j->r", z, form.hessian, z)
         size = 1.0 + np.abs(form.constant) + np.abs(form.linear) @ np.abs(z) + np.abs(bent)
         return bool((form.constant + form.linear @ z + bent <= _ADMISSIBLE * size).all())
+
+
+def _units(c: Constraints, follower: Follower) -> tuple[Float[NDArray, " prices"], Float[NDArray, "n_y"]]:
+    """Units of the prices, and of the follower's slopes: where a slope has small terms alone, these are what counts."""
+    terms = np.concatenate([follower.coupling, follower.hessian, follower.linear[:, None]], axis=1)
+    size = np.abs(terms).max(axis=1, initial=0.0)
+    slope = np.exp2(np.round(np.log2(np.where((size > 0.0) & (size < _SMALL), size, 1.0))))
+    rows = np.concatenate([c.rows, c.equalities])[:, c.n_x :]
+    price = np.where(rows != 0.0, slope, 0.0).max(axis=1, initial=0.0)
+    return np.where(price > 0.0, price, 1.0), slope
 
 
 def _squares(objective: Quadratics, rows: Quadratics, sign: float) -> tuple[Float[NDArray, "k n"], NDArray]:

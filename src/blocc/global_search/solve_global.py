@@ -18,6 +18,7 @@ from blocc.global_search.boxes import BoxSearch
 from blocc.global_search.complementarity import Search
 from blocc.global_search.forms import NotConvex, NotRecognised, constraints_of, follower_of
 from blocc.global_search.relaxation import PRECISION, Relaxation
+from blocc.global_search.reply import is_answer
 from blocc.inner.choice import choose_oracles
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor, StopReason, StopRequest, interruptible
@@ -172,16 +173,22 @@ class _Run:
         search = Search(relaxation, self.gap_tolerance, self.stopped)
         for result in self.local:
             if result.certificate.exact and not self.stopped():
-                search.try_around(*self._flat(result))
+                x, y = self._flat(result)
+                search.try_around(x, y / relaxation.constraints.unit)
         if not search.unbounded:
             search.run()
         counts = {"nodes": search.nodes, "linear programs": relaxation.solved, "evaluations": relaxation.solved}
-        point = None
+        point, answered = None, False
+        assert relaxation.follower is not None
         if search.point is not None:  # linear programs keep bounds up to their tolerance
             x, y = np.split(search.point[: relaxation.n], [self.problem.flat.n_x])
+            answered = relaxation.residual(search.point) <= _ANSWERED and is_answer(
+                relaxation.constraints, relaxation.follower, x, y
+            )
+            y = y * relaxation.constraints.unit
             point = np.clip(x, *self.problem.x_set.bounds_flat()), np.clip(y, *self.problem.y_set.bounds_flat())
         found = self._judged(point, "complementarity", counts)
-        if search.point is not None and relaxation.residual(search.point) <= _ANSWERED:
+        if answered:
             # At a tie between the follower's answers the slope of g is a difference of terms, and the judge, who sees
             # the difference alone, cannot call it zero.
             found = replace(found, certificate=replace(found.certificate, exact=True))
@@ -224,8 +231,9 @@ class _Run:
         found = self._judged(point, "boxes", counts)
         if not search.proves or search.bound == -np.inf:
             best = "no feasible point" if search.best is None else "the best point"
-            message = f"Estimated, not proven: {best} of {search.nodes} boxes of x, because {reason}."
-            message += " A Lipschitz constant, given as lipschitz, makes this a proof."
+            why = search.contradiction or reason
+            message = f"Estimated, not proven: {best} of {search.nodes} boxes of x, because {why}."
+            message += " A Lipschitz constant that holds, given as lipschitz, makes this a proof."
             return replace(found, status=self._why(), message=message + found.message)
         how = "by boxes of x" + ("" if self.lipschitz is None else f" with the Lipschitz constant {self.lipschitz:g}")
         return self._concluded(found, search.best is not None, search.bound, search.finished, how)
