@@ -141,6 +141,7 @@ def test_failure_is_named(changes: dict, options: dict, status: Status, words: s
     ("options", "words"),
     [
         ({"gama": 1.0}, "unknown option 'gama'"),
+        ({"step": 0.1}, "step is of outer='pgd' alone"),
         ({"gamma": "big"}, "gamma must be 'auto' or a positive number"),
         ({"gamma": -1.0}, "gamma must be positive"),
         ({"gamma": float("nan")}, "gamma must be positive"),

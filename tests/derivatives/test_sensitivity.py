@@ -189,6 +189,14 @@ def test_another_problem_is_noticed(problem: BilevelProblem, result: Result) -> 
         result.sensitivity(problem.with_data({**problem.data, "goal": 7.0}))
 
 
+def test_more_derivatives_than_memory_holds_are_refused(
+    problem: BilevelProblem, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("blocc.derivatives.sensitivity._MOST_NUMBERS", 2)
+    with pytest.raises(SensitivityError, match="give as data only what you want derivatives in"):
+        result.sensitivity(problem)
+
+
 def test_a_run_that_failed_has_no_derivatives(problem: BilevelProblem) -> None:
     stopped = solve(problem, 3.0, callback=lambda state: True)
     with pytest.raises(SensitivityError, match="did not converge"):

@@ -20,6 +20,8 @@ from blocc.result import Result, brief
 
 #: Values that differ by no more than this, relative to their size, are the same.
 _SAME_VALUE = 1e-6
+#: Derivatives beyond so many (1.6 GB) are not formed all at once.
+_MOST_NUMBERS = 2e8
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,13 @@ def sensitivity(problem: BilevelProblem, result: Result) -> Sensitivity:
         raise SensitivityError(
             "the answer has no derivatives, because the problem has no real numbers as data: build it with data=..., "
             "which its functions get as a third argument"
+        )
+    inputs = sum(leaf.size for leaf in jax.tree.leaves(problem.data) if leaf.dtype.kind == "f")
+    outputs = problem.x_set.size + problem.y_set.size + 1
+    if inputs * outputs > _MOST_NUMBERS:
+        raise SensitivityError(
+            f"all derivatives of {outputs:,} numbers in {inputs:,} numbers of data would fill memory: give as data only "
+            "what you want derivatives in, or differentiate a function of solve_differentiable's answer by jax.grad"
         )
     _check_solved(problem, result)
     known = regular_answer(problem, result)

@@ -1,7 +1,7 @@
 """Where the starts of one call have ended: what is known about a place need not be found out twice.
 
 A start is followed step by step: its first phase, the verdict, cheap attempts to go on, dear ones. Every phase ends
-somewhere. Where an earlier start has been in that place, what came of it is what will come of this one; and a start
+somewhere. Where an earlier start has been in that place and ended with success, so will this one; and a start
 that is stuck at a value clearly worse than another's is given up before anything dear is tried. :meth:`Places.settle`
 decides from what was computed, so the decision is the same whether a start was followed here, knowing of all earlier
 ones, or elsewhere, knowing of some.
@@ -95,7 +95,7 @@ class Places:
             )
         elif (merged := self._merged(told.ends[told.cheap :])) is not None:
             return merged
-        if result is not None and result.status in OPEN:
+        if result is not None and result.success:  # another start may fare better where this one is stuck
             self._add(told, result)
         return result
 
@@ -123,7 +123,7 @@ class Places:
         passed = [end for end in told.ends if end.onward] if result is told.final else told.ends[:1]
         self._known += [_Place(end, result, spent - end.found.counts["evaluations"]) for end in passed]
         self._known.append(_Place(last, result, spent - told.first.counts["evaluations"]))
-        if result.success and result.certificate.exact:
+        if result.certificate.exact:
             self._best = min(self._best, result.upper_value)
 
     def light(self) -> Places:
