@@ -63,8 +63,8 @@ def sensitivity(problem: BilevelProblem, result: Result) -> Sensitivity:
     outputs = problem.x_set.size + problem.y_set.size + 1
     if inputs * outputs > _MOST_NUMBERS:
         raise SensitivityError(
-            f"all derivatives of {outputs:,} numbers in {inputs:,} numbers of data would fill memory: give as data only "
-            "what you want derivatives in, or differentiate a function of solve_differentiable's answer by jax.grad"
+            f"all derivatives of {outputs:,} numbers in {inputs:,} numbers of data would fill memory: give as data "
+            "only what you want derivatives in, or use jax.grad on a function of solve_differentiable's answer"
         )
     _check_solved(problem, result)
     known = regular_answer(problem, result)

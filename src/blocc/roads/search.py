@@ -19,6 +19,7 @@ from blocc.resume.recording import Recording
 from blocc.roads.curvature import NEWTON_STAGES, goes_by_newton
 from blocc.roads.descents import Budget, descend, within
 from blocc.roads.equilibrium import MANY_PAIRS, PathFlows
+from blocc.roads.far_moves import try_far_moves
 from blocc.roads.leader import LAST_GAP, STOPPED_GAP, Leader, Reached
 from blocc.roads.newton_descent import newton_descend
 from blocc.roads.question import Question
@@ -119,6 +120,8 @@ def search(
         leader.exact(question.present, sloped=False)  # to leave everything as it is
         for start in starts:
             _from(leader, found, start, budget, is_convex, tolerance, elapsed)
+        if question.sizes is None:
+            try_far_moves(leader, budget, tolerance, partial(_onwards, leader, budget=budget, tolerance=tolerance))
 
     def closing() -> None:
         leader.on_step = lambda gamma, x, value: None
@@ -190,6 +193,26 @@ def _from(
         if exact - lowest <= HIDDEN * tolerance * size:
             break  # nearby no value is below the penalised one: larger gammas have nothing to add
     found.starts.append(Start(least, leader.evaluations - before, elapsed() - began))
+
+
+def _onwards(leader: Leader, x: Float[NDArray, "n"], *, budget: Budget | None, tolerance: float) -> None:
+    """Descend from a point near an answer: by penalised values, which lead around kinks, and exactly from the best."""
+    question = leader.question
+    assert leader.best is not None
+    size = question.size(leader.best.value) or 1.0
+    by_newton = goes_by_newton(question)
+    last = NEWTON_STAGES[-2:] if by_newton else tuple((gamma, question.accuracy(gamma)) for gamma in (100.0, np.inf))
+
+    def descended(x: Float[NDArray, "n"], gamma: float, accuracy: float) -> Float[NDArray, "n"]:
+        if by_newton:
+            enough = min(accuracy, HIDDEN * tolerance)
+            return newton_descend(partial(leader.bent, gamma=gamma), x, question, budget, enough, size)[0]
+        return descend(partial(leader.penalty, gamma=gamma), x, question, budget, accuracy, size).x
+
+    for gamma, accuracy in last:
+        x = descended(x, gamma, accuracy)
+    if not np.array_equal(x, leader.best.x):
+        descended(leader.best.x, *last[-1])
 
 
 def _probe(leader: Leader, found: Search, budget: Budget | None, tolerance: float) -> None:

@@ -16,6 +16,8 @@ from blocc.transport.travellers.kernels import cuts, in_threads, kernel
 
 #: Origins are dealt out in so many parts, whatever the number of threads: sums are then the same on every machine.
 PARTS = 32
+#: Up to so many origins times links other threads take longer to wake than the work.
+_SMALL = 20_000
 #: Costs are summed along an earlier order so many times, and nodes change places so many times for each of them, before
 #: they are found anew instead.
 _MOST_PASSES, _MOST_MOVES = 6, 8
@@ -67,7 +69,7 @@ def shortest_trees(streets: Streets, costs: Float[NDArray, "links"]) -> Trees:
     """Cheapest paths when passing link a costs ``costs[a]``, which is not negative."""
     shape = (len(streets.origin), len(streets.through))
     trees = Trees(np.empty(shape), np.empty(shape, dtype=np.int32))
-    bounds = cuts(shape[0], PARTS)
+    bounds = cuts(shape[0], PARTS if shape[0] * len(costs) > _SMALL else 1)
 
     def part(i: int) -> None:
         rows = slice(bounds[i], bounds[i + 1])
