@@ -173,7 +173,10 @@ class Descents:
                 aim = 0.3 * _SLACK * (1.0 + np.abs(value))  # inside by as much as solvers may be off
                 shift.value = np.where(shift.value + value > 0.0, shift.value + value + aim, 0.0)
             self._set_price(3.0 * self._price if violated else self._price)
-            end, trouble = self._penalised(at, gamma)
+            later, trouble = self._penalised(at, gamma)
+            if trouble is not None:  # at such prices solvers err; what was reached before tells what is violated
+                return end, None
+            end = later
         return end, trouble
 
     def _penalised(self, x: Vector, gamma: float | None, begun: Evaluation | None = None) -> tuple[Endpoint, Trouble]:
