@@ -50,12 +50,12 @@ def solve_many(
 ) -> MultiResult:
     """Solve from many starts at once: those in ``x0s``, or ``starts`` random points of X drawn with ``seed``.
 
-    Every start gets what :func:`solve` would give it, for less: compiled code is shared, many starts descend in one
-    compiled loop, a start that ends where another one did is not judged again, and one that has stalled at a value
-    clearly worse than another's is given up before anything dear is tried. Returns every result, the best one, the
-    places where they ended (``basins``) and what was spared (``counts``). Random starts come from several scales along
-    directions in which X has no end. ``time_limit`` is for all starts together; the other arguments, and the options
-    by name, are those of :func:`solve`.
+    Up to 31 starts, each gets what :func:`solve` would give it, for less: compiled code is shared, a start that ends
+    where another one has ended with success is not judged again, and one that has stalled at a value clearly worse than
+    another's is given up before anything dear is tried. More starts first descend in one compiled loop. Returns every
+    result, the best one, the places where they ended (``basins``) and what was spared (``counts``). Random starts come
+    from several scales along directions in which X has no end. ``time_limit`` is for all starts together; the other
+    arguments, and the options by name, are those of :func:`solve`.
 
     ``executor`` says who computes the starts that do not run in the compiled loop: ``"processes"`` (as many as there
     are cores), ``"dask"``, an executor of :mod:`blocc.executors`, or a Dask client or cluster. The results are the
