@@ -19,7 +19,7 @@ install: $(STAMP)
 
 $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --only-binary :all: -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(STAMP)
 

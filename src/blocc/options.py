@@ -120,6 +120,6 @@ def make_options(preset: str, given: dict[str, Any], options: Options | None = N
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r}; the options are {', '.join(sorted(known))}")
     made = replace(options, **given) if options is not None else Options(**{**PRESETS[preset], **given})
-    if "step" in given and made.outer != "pgd":
+    if given.get("step", Options.step) != Options.step and made.outer != "pgd":
         raise OptionError("step is of outer='pgd' alone: give that too, or leave out step; it is chosen automatically")
     return made

@@ -239,6 +239,7 @@ def test_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked[1] is None
 
 
+@pytest.mark.slow
 def test_check_for_real() -> None:
     pytest.importorskip("blocc.judge.check")
     outcome = blocc("check", EXAMPLES / "toy.py")

@@ -72,6 +72,7 @@ def test_toy() -> None:
     assert any(line.startswith("  aipod: needs equality constraints") for line in lines)
 
 
+@pytest.mark.slow
 def test_file_and_json(file: Path) -> None:
     outcome = blocc(f"{file}:held", "--methods", "blocc, gam", "--x0", 2, "--json")
     assert outcome.exit_code == 0, outcome.output
@@ -160,6 +161,7 @@ def test_no_method_converges(file: Path) -> None:
     assert outcome.exit_code == 3, outcome.output
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing(file: Path, tmp_path: Path) -> None:
     outcome = blocc(file, "--methods", "gam", "--quiet", "--out", tmp_path)
     assert (outcome.exit_code, outcome.output) == (0, "")

@@ -198,6 +198,7 @@ def test_network_commands_are_reachable() -> None:
 
 
 # --- options reach the design --------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_max_capacity_as_a_number(quick: list[Design]) -> None:
     assert blocc("design", "three", "--starts", 1, "--max-capacity", 0.3).exit_code == 0
     np.testing.assert_allclose(quick[0].capacity, [0.3, 0, 0.3, 0, 0, 0], atol=1e-9)

@@ -207,6 +207,7 @@ def test_where_there_is_no_derivative(problem: BilevelProblem, x: float, slope: 
             assert of_value == pytest.approx(slope, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "x"),
     [
@@ -332,6 +333,7 @@ def test_misuse_is_explained() -> None:
 KINKED = simple(lower=lambda x, y: 0.5 * (y - 2.0 * x) ** 2 + jnp.abs(y))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("x", "y", "slope"), [(1.0, 1.0, 2.0), (0.2, 0.0, 0.0)], ids=["beside", "at"])
 def test_convex_kinks_of_the_follower(x: float, y: float, slope: float) -> None:
     """Soft thresholding: y = sign(2x) max(|2x| - 1, 0)."""

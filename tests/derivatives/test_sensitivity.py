@@ -240,6 +240,7 @@ def test_solve_differentiable_forward_and_in_batches(problem: BilevelProblem) ->
         assert bend == pytest.approx(2.0 * SLOPE**2 / BELOW, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_solve_differentiable_shows_what_it_could_not_do() -> None:
     kink = linear(data={"goal": 4.0, "slope": 0.0})
     with jax.enable_x64(True):

@@ -190,6 +190,7 @@ def optimistic_value(d: dict[str, np.ndarray], x: np.ndarray, curved: bool) -> f
     return float(cp.Problem(cp.Minimize(above), inside + held).solve(solver=cp.CLARABEL))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leader", few(["linear", "convex"], "convex"))
 def test_bounds_hold_for_every_x(leader: str) -> None:
     problem, generator = random_problem(leader), np.random.default_rng(1)

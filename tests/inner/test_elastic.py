@@ -48,6 +48,7 @@ def interval():
     )
 
 
+@pytest.mark.slow
 @given(x=st.tuples(*[st.floats(-3.0, 3.0, allow_subnormal=False)] * 3))
 @settings(deadline=None, derandomize=True, max_examples=20)
 def test_value_of_an_interval(interval, x):

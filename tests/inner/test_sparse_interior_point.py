@@ -154,6 +154,7 @@ def test_functions_that_are_not_finite():
     assert solver(broken, ORACLE)().code == InnerCode.NOT_FINITE
 
 
+@pytest.mark.slow
 def test_many_points_at_a_time():
     problem, solve = family("everything")
     flat, points = problem.flat, 0.1 * np.random.default_rng(0).standard_normal((6, 2))

@@ -235,6 +235,7 @@ def test_a_fourth_power_is_not_strongly_convex() -> None:
     assert "vanishes" in finding.words
 
 
+@pytest.mark.slow
 def test_a_missing_slater_point_is_worded_as_such() -> None:
     problem = BilevelProblem(
         upper=lambda x, y: x**2 + y,

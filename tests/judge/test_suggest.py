@@ -42,6 +42,7 @@ def test_orders_are_those_of_the_theorems() -> None:
     assert tight.inner_iterations_affine[0] < 5 * loose.inner_iterations_affine[0]
 
 
+@pytest.mark.slow
 def test_the_suggested_gamma_closes_the_distance() -> None:
     problem, epsilon = quadratic(), 1e-3
     found = suggest(problem, 0.5, epsilon=epsilon)

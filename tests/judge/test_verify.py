@@ -50,6 +50,7 @@ def names(verification: Verification) -> set[str]:
     return {check.name for check in verification.failed}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     few(
@@ -69,6 +70,7 @@ def test_textbook_answers_verify(name: str) -> None:
     assert "verified" in str(verification)
 
 
+@pytest.mark.slow
 def test_other_runs_verify(problem: BilevelProblem, honest: Result, stalled: Result) -> None:
     for result in (honest, stalled):
         verification = verify(problem, result)
@@ -164,6 +166,7 @@ def scaled() -> tuple[BilevelProblem, Result]:
     return big, result
 
 
+@pytest.mark.slow
 def test_other_units_verify(scaled: tuple[BilevelProblem, Result]) -> None:
     problem, result = scaled
     assert verify(problem, result).ok, str(verify(problem, result))

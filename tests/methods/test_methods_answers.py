@@ -87,7 +87,7 @@ EQUALITIES = BilevelProblem(
 )
 
 
-@pytest.mark.parametrize("seed", few(range(5), 0, 1))
+@pytest.mark.parametrize("seed", few(range(5), 1))
 def test_equalities(seed: int) -> None:
     problem, value, x = equality_problem(seed)
     for method in ("aipod", "e-aipod"):
@@ -212,6 +212,7 @@ def test_divergence_is_told(bounded: BilevelProblem) -> None:
     assert np.isfinite(result.upper_value)
 
 
+@pytest.mark.slow
 def test_singular_kkt_matrices_are_reported() -> None:
     known = known_problem("pinched")
     result = blocc.solve(known.problem, known.starts[0], method="gam", progress=False, max_iterations=50)

@@ -45,6 +45,7 @@ def nearest(point: np.ndarray, matrix: np.ndarray, limit: np.ndarray, equalities
     return w.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("equalities", few([0, 2], 2))
 @pytest.mark.parametrize("seed", range(1))
 def test_active_sets_agree_with_a_conic_solver(seed: int, equalities: int) -> None:

@@ -50,6 +50,7 @@ def test_the_value_function_matters_where_the_leader_is_not_flat() -> None:
     assert "stationary" in free.message
 
 
+@pytest.mark.slow
 def test_pbgd_free_needs_no_value_function_where_the_leader_is_flat() -> None:
     flat = BilevelProblem(
         upper=lambda x, y: (x - 1.0) ** 2 + (y - x) ** 2,  # f_y vanishes at y(x) = x

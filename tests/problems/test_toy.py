@@ -43,6 +43,7 @@ def test_all_starts_end_at_a_local_minimiser(run: toy.ToyRun) -> None:
     np.testing.assert_array_equal(run.end_points, ends)
 
 
+@pytest.mark.slow
 def test_every_minimiser_attracts_some_start(run: toy.ToyRun) -> None:
     assert run.counts.sum() == 200
     assert (run.counts > 0).all()

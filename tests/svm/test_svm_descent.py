@@ -72,7 +72,7 @@ def test_against_enumeration(c_penalty: str, seed: int) -> None:
         assert value <= min(branch.value for branch in branches if branch.held in around) + close
 
 
-@pytest.mark.parametrize("c_penalty", few(PENALTIES, "squared", "sum"))
+@pytest.mark.parametrize("c_penalty", few(PENALTIES, "squared"))
 def test_most_answers_are_global(c_penalty: str) -> None:
     cases = [case(c_penalty, seed) for seed in SEEDS]
     assert sum(c.fit.result.upper_value <= c.best + c.close for c in cases) >= 0.8 * len(cases)

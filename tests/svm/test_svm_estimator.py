@@ -135,6 +135,7 @@ def test_every_price(c_penalty: str, intercept_weight: float, make: Any) -> None
     assert max(certificate.stationarity, certificate.feasibility, certificate.complementarity) < 1e-6
 
 
+@pytest.mark.slow
 def test_one_feature_many_features_and_duplicates() -> None:
     X, y = overlapping()
     assert BilevelSVC().fit(X[:, :1], y).result_.success

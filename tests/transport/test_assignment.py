@@ -137,6 +137,7 @@ def test_any_unit_of_passengers(seed, kind, scale):
     compare_with_reference(network, capacity, solution)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.01, 60.0])
 def test_any_unit_of_time(scale):
     """Times in minutes instead of hours make the choice all or nothing."""
@@ -277,6 +278,7 @@ def many(graph, capacities, warm):
     return jax.vmap(one)(capacities)
 
 
+@pytest.mark.slow
 def test_batch_equals_one_by_one():
     network = six_nodes(8)
     capacities = np.stack([one_case(8, kind)[1] for kind in ("scarce", "ample", "mixed", "closed", "unserved")])

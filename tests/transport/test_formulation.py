@@ -127,6 +127,7 @@ def test_the_penalised_problem_is_the_lower_level_with_a_longer_alternative():
     assert np.abs(found.multipliers.inequality / gamma - expected.price).max() < 1e-6
 
 
+@pytest.mark.slow
 def test_both_forms_agree():
     network = three_nodes()
     (full, solve_full), (aggregated, solve_aggregated) = solver("three", "full"), solver("three", "aggregated")

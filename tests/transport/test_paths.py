@@ -271,6 +271,7 @@ def test_prices_are_the_same_by_both_engines() -> None:
 ENGINES = ("dense", "paths")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["three", pytest.param("nine", marks=pytest.mark.slow)])
 def test_designs_are_as_good_by_both_engines(name: str) -> None:
     network = read_network(name)

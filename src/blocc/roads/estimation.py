@@ -37,6 +37,11 @@ class Estimation(Question):
     count_weight: Float[NDArray, "counts"]
 
     @property
+    def is_about_links(self) -> bool:
+        """No."""
+        return False
+
+    @property
     def present(self) -> Float[NDArray, "pairs"]:
         """The prior."""
         return np.ones(len(self.candidates))

@@ -30,7 +30,7 @@ def try_far_moves(
     """Move while that pays; ``descend`` then goes on from the best answer."""
     question = leader.question
     units, n = question.units, len(question.lower)
-    if question.network.n_pairs >= MANY_PAIRS or n > _MOST:
+    if not question.is_about_links or question.network.n_pairs >= MANY_PAIRS or n > _MOST:
         return  # every move takes an assignment
     for _ in range(_ROUNDS):
         assert leader.best is not None

@@ -50,6 +50,11 @@ class Question(ABC):
         return None
 
     @property
+    def is_about_links(self) -> bool:
+        """Whether a decision may be worth much of itself and nothing of a little: a link's, not a trip's."""
+        return True
+
+    @property
     def present(self) -> Float[NDArray, "n"]:
         """The decision that leaves everything as it is."""
         return self.lower
