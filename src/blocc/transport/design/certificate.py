@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from scipy.special import expit, xlogy
 
 from blocc._lib.arrays import AnyArray, Float, NDArray
-from blocc._lib.threads import thread_count
 from blocc.outer.monitor import Monitor
 from blocc.result import Certificate
 from blocc.transport.design.capacity_descent import Descended, descend_built, worth_of_money
@@ -122,20 +120,15 @@ def measured_prices(
     unit = 0.01 * float(np.mean(built) if len(built) else np.mean(network.demand))
     promise = np.where(capacity > 0.0, 0.0, _promise(model, found.follower, unit))
     count = MOST_MEASURED if network.n_links <= 150 else 3 if network.n_links <= 1000 else 0
-    promising = [link for link in np.argsort(-promise, kind="stable")[:count] if promise[link] > 0.0]
-
-    def measure(link: int) -> float:
-        if monitor.is_over():
-            return np.nan
+    for link in np.argsort(-promise, kind="stable")[:count]:
+        if promise[link] <= 0.0:
+            break
+        monitor.check_time()
         with_unit = capacity.copy()
         with_unit[link] = unit
         ahead = model.travellers(with_unit, gamma, found.warm, monitor.is_over)
-        return max(0.0, (_value(found.follower) - _value(ahead)) / unit) if float(ahead.error) < 1e-7 else np.nan
-
-    if promising:
-        with ThreadPoolExecutor(min(len(promising), thread_count()), thread_name_prefix="blocc-measure") as threads:
-            measured[promising] = list(threads.map(measure, promising))
-        monitor.check_time()
+        if float(ahead.error) < 1e-7:
+            measured[link] = max(0.0, (_value(found.follower) - _value(ahead)) / unit)
     return measured, unit
 
 
