@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Float
+from blocc._lib.operations import largest, largest_positive
 from blocc.flat_problem import FlatProblem
 
 
@@ -103,11 +104,12 @@ def lagrangian(
     flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "n_y"], multipliers: Multipliers, w: Weights
 ) -> Float[Array, ""]:
     """``s f + gamma g + <mu, gc> + <nu, h>``."""
-    return (
-        objective(flat, x, y, w)
-        + jnp.dot(multipliers.inequality, flat.inequality(x, y))
-        + jnp.dot(multipliers.equality, flat.equality(x, y))
-    )
+    total = objective(flat, x, y, w)
+    if flat.n_inequality:
+        total = total + jnp.dot(multipliers.inequality, flat.inequality(x, y))
+    if flat.n_equality:
+        total = total + jnp.dot(multipliers.equality, flat.equality(x, y))
+    return total
 
 
 def exactly(vector: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -156,13 +158,20 @@ def expand(
     flat: FlatProblem, x: Float[AnyArray, "n_x"], y: Float[AnyArray, "n_y"], multipliers: Multipliers, w: Weights
 ) -> Expansion:
     """Value and first derivatives together: less to compile than each for itself."""
-
-    value, slopes = objective_with_gradient(flat, x, y, w, (0, 1))
-    rows, pull = jax.vjp(lambda a, b: (flat.inequality(a, b), flat.equality(a, b)), jnp.asarray(x), jnp.asarray(y))
-    total = value + jnp.dot(multipliers.inequality, rows[0]) + jnp.dot(multipliers.equality, rows[1])
-    priced = pull((jnp.asarray(multipliers.inequality), jnp.asarray(multipliers.equality)))
-    gradients = [exactly(slope + price) for slope, price in zip(slopes, priced, strict=True)]
-    return Expansion(total, value, *rows, *gradients)
+    at_x, at_y = jnp.asarray(x), jnp.asarray(y)
+    value, slopes = objective_with_gradient(flat, at_x, at_y, w, (0, 1))
+    total, rows = value, []
+    for function, count, price in zip(
+        (flat.inequality, flat.equality), (flat.n_inequality, flat.n_equality), multipliers, strict=True
+    ):
+        if count == 0:  # nothing is compiled for rows that are not there
+            rows.append(jnp.zeros(0, at_y.dtype))
+            continue
+        row, pull = jax.vjp(function, at_x, at_y)
+        rows.append(row)
+        total = total + jnp.dot(price, row)
+        slopes = [slope + priced for slope, priced in zip(slopes, pull(jnp.asarray(price)), strict=True)]
+    return Expansion(total, value, *rows, *(exactly(slope) for slope in slopes))
 
 
 def residuals(
@@ -181,18 +190,20 @@ def residuals_of(
     here: Expansion,
 ) -> Residuals:
     """The same where the Lagrangian's derivatives are known."""
-    largest = lambda vector: jnp.max(jnp.abs(vector), initial=0.0)  # noqa: E731
     inside = flat.y_set.project_flat(y)
     step = inside - flat.backward(x, inside - here.gradient_y, w.lower)
-    feasibility = jnp.maximum(jnp.max(here.inequality, initial=0.0), largest(here.equality))
-    # min(mu, slack) is a length that survives a large multiplier on a constraint that is active to rounding.
-    slack = jnp.maximum(-here.inequality, 0.0)
-    complementarity = jnp.maximum(
-        largest(jnp.minimum(multipliers.inequality, slack)), jnp.max(-multipliers.inequality, initial=0.0)
-    )
+    feasibility = jnp.maximum(largest_positive(here.inequality), largest(inside - y))
+    if flat.n_equality:
+        feasibility = jnp.maximum(feasibility, largest(here.equality))
+    complementarity = jnp.zeros_like(feasibility)
+    if flat.n_inequality:
+        # min(mu, slack) is a length that survives a large multiplier on a constraint that is active to rounding.
+        slack = jnp.maximum(-here.inequality, 0.0)
+        least = largest(jnp.minimum(multipliers.inequality, slack))
+        complementarity = jnp.maximum(least, largest_positive(-multipliers.inequality))
     # At an astronomic y the step is lost in rounding, and a diverging point must not pass for stationary.
     rounding = 2e-16 * largest(y)
-    return Residuals(largest(step) + rounding, jnp.maximum(feasibility, largest(inside - y)), complementarity)
+    return Residuals(largest(step) + rounding, feasibility, complementarity)
 
 
 class Figures(NamedTuple):

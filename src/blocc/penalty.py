@@ -7,7 +7,7 @@ at their saddle points, multiplier terms included.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,10 @@ import numpy as np
 from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, NDArray
+from blocc._lib.operations import largest, largest_positive
 from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, WarmStart
-from blocc.lagrangian import Expansion, Residuals, Weights, expand, residuals_of
+from blocc.lagrangian import Expansion, Multipliers, Residuals, Weights, expand, residuals_of
 
 
 class Leader(NamedTuple):
@@ -117,7 +118,7 @@ def _solved(solution: InnerSolution) -> Bool[Array, ""]:
     would pass for a value otherwise.
     """
     r, value = solution.residuals, solution.objective
-    size = 1.0 + jnp.max(jnp.abs(solution.y), initial=0.0)
+    size = 1.0 + largest(solution.y)
     close = (r.stationarity <= 1e-5 * (size + jnp.abs(value))) & (r.feasibility <= 1e-6 * size)
     close &= jnp.abs(solution.value - value) <= 1e-6 * (1.0 + jnp.abs(value))
     stalled_close = (solution.code == InnerCode.STALLED) & close
@@ -125,34 +126,74 @@ def _solved(solution: InnerSolution) -> Bool[Array, ""]:
 
 
 def _excess(
-    flat: FlatProblem, x: Float[Array, "n_x"], follower: InnerSolution, penalised: InnerSolution, here: Expansion
+    flat: FlatProblem, x: Float[Array, "n_x"], y: Float[Array, "n_y"], prices: Multipliers, here: Expansion
 ) -> Float[Array, ""]:
     """How far yF is from a minimiser of g over Y(x), given the follower's multipliers (``here``: L_g at yF with them).
 
     Lengths are relative to the size of y, slopes to the largest slope of g at yF and at points of Y around it.
     """
-    size = 1.0 + jnp.max(jnp.abs(penalised.y), initial=0.0)
+    size = 1.0 + largest(y)
     steps = size * (1.0 + np.arange(flat.n_y) % 7 / 10.0)
-    beside = [flat.y_set.project_flat(penalised.y + steps), flat.y_set.project_flat(penalised.y - steps)]
-    found = jax.vmap(jax.grad(lambda y: flat.lower(x, y)))(jnp.stack([penalised.y, *beside]))
-    largest = jnp.max(jnp.where(jnp.isfinite(found), jnp.abs(found), 0.0), initial=0.0)
-    unit = jnp.where(largest > 0.0, largest, 1.0)
-    inside = flat.y_set.project_flat(penalised.y)
+    beside = [flat.y_set.project_flat(y + steps), flat.y_set.project_flat(y - steps)]
+    found = jax.vmap(jax.grad(lambda y: flat.lower(x, y)))(jnp.stack([y, *beside]))
+    steepest = largest(jnp.where(jnp.isfinite(found), found, 0.0))
+    unit = jnp.where(steepest > 0.0, steepest, 1.0)
+    inside = flat.y_set.project_flat(y)
     length = size / unit
-    step = jnp.max(jnp.abs(inside - flat.backward(x, inside - length * here.gradient_y, length)), initial=0.0)
-    slack = jnp.maximum(-here.inequality, 0.0)
-    unpaid = jnp.dot(jnp.maximum(follower.multipliers.inequality, 0.0), slack) / unit
-    return jnp.maximum(step, unpaid) / size
+    step = largest(inside - flat.backward(x, inside - length * here.gradient_y, length))
+    if flat.n_inequality:
+        slack = jnp.maximum(-here.inequality, 0.0)
+        step = jnp.maximum(step, jnp.dot(jnp.maximum(prices.inequality, 0.0), slack) / unit)
+    return step / size
 
 
-class _Case(NamedTuple):
-    """One of the two inner solutions, with what the leader sees of it."""
+class Case(NamedTuple):
+    """One of the two inner solutions, or both in rows, with what the leader sees of it."""
 
     solution: InnerSolution
-    usable: Bool[Array, "*batch"]
-    upper: Float[Array, "*batch"]
-    lower: Float[Array, "*batch"]
-    violation: Float[Array, "*batch"]
+    usable: Bool[AnyArray, "*batch"]
+    upper: Float[AnyArray, "*batch"]
+    lower: Float[AnyArray, "*batch"]
+    violation: Float[AnyArray, "*batch"]
+
+
+class BothCases(NamedTuple):
+    """An :class:`Evaluation` with the follower's case and the penalised one in rows of the same arrays."""
+
+    x: Float[AnyArray, "n_x"]
+    gamma: Float[AnyArray, ""]
+    value: Float[AnyArray, ""]
+    gradient: Float[AnyArray, "n_x"]
+    pair: Case
+    cross: Residuals
+    excess: Float[AnyArray, ""]
+    warm: WarmStart
+
+
+def taken_apart(both: BothCases) -> Evaluation:
+    """The evaluation, with an array for each case: on the host, where rows cost nothing, or inside a program."""
+    follower, penalised = (jax.tree.map(lambda leaf, i=i: leaf[i], both.pair.solution) for i in (0, 1))
+    usable, upper, lower, violation = both.pair[1:]
+    value, gradient = both.value, both.gradient
+    xp: Any = np if isinstance(gradient, np.ndarray) else jnp
+    return Evaluation(
+        x=both.x,
+        gamma=both.gamma,
+        value=value,
+        gradient=gradient,
+        follower=follower,
+        penalised=penalised,
+        upper_follower=upper[0],
+        upper_penalised=upper[1],
+        lower_follower=lower[0],
+        lower_penalised=lower[1],
+        violation_follower=violation[0],
+        violation_penalised=violation[1],
+        cross=both.cross,
+        excess=both.excess,
+        usable=usable.all() & xp.isfinite(value) & xp.isfinite(gradient).all(),
+        warm=both.warm,
+    )
 
 
 def evaluate(
@@ -165,6 +206,19 @@ def evaluate(
     tolerance: Float[Array, ""],
 ) -> Evaluation:
     """F_gamma(x), its gradient and both answers. Pure; ``warm`` is :func:`cold_pair` or an earlier evaluation's."""
+    return taken_apart(evaluate_both(flat, oracle, x, gamma, leader, warm, tolerance))
+
+
+def evaluate_both(
+    flat: FlatProblem,
+    oracle: InnerOracle,
+    x: Float[Array, "n_x"],
+    gamma: Float[Array, ""],
+    leader: Leader,
+    warm: WarmStart,
+    tolerance: Float[Array, ""],
+) -> BothCases:
+    """The same with both cases in the same arrays: the smaller program, for whoever takes them apart on the host."""
     # The oracle never sees a large gamma: it solves (f + gamma g) / max(1, gamma), and the result is scaled back.
     # One whose step lengths were given by hand is the exception: they are steps on the Lagrangian as written.
     norm = jnp.ones_like(gamma) if oracle.takes_as_written() else jnp.maximum(1.0, gamma)
@@ -175,37 +229,30 @@ def evaluate(
         jnp.stack([leader.penalty, leader.penalty]),
     )
 
-    def solve(case: tuple[Weights, WarmStart]) -> _Case:
-        found = oracle.solve(flat, x, *case, tolerance)
-        largest = jnp.max(flat.upper_inequality(x, found.y), initial=0.0)
-        return _Case(found, _solved(found), flat.upper(x, found.y), flat.lower(x, found.y), largest)
+    def solve(case: tuple[Weights, WarmStart, Array]) -> Case:
+        found, scale = oracle.solve(flat, x, *case[:2], tolerance), case[2]
+        usable = _solved(found)
+        found = found._replace(multipliers=jax.tree.map(lambda leaf: scale * leaf, found.multipliers))
+        violation = largest_positive(flat.upper_inequality(x, found.y))
+        return Case(found, usable, flat.upper(x, found.y), flat.lower(x, found.y), violation)
 
     # One after the other: a batch of two would make each wait for the slower one and compiles more slowly.
-    pair = lax.map(solve, (both, warm))
+    scales = jnp.stack([jnp.ones_like(norm), norm])
+    pair = lax.map(solve, (both, warm, scales))
     warm, pair = pair.solution.warm, pair._replace(solution=pair.solution._replace(warm=()))
-    follower, penalised = (jax.tree.map(lambda leaf, i=i: leaf[i], pair.solution) for i in (0, 1))
-    value = norm * penalised.value - gamma * follower.value
-    gradient = norm * penalised.gradient_x - gamma * follower.gradient_x
+    signed = jnp.stack([-gamma, norm])
+    prices, y = jax.tree.map(lambda leaf: leaf[0], pair.solution.multipliers), pair.solution.y[1]
     weights_g = Weights(np.zeros(()), np.ones(()), leader.multipliers, leader.penalty)  # f is no part of it
-    below = expand(flat, x, penalised.y, follower.multipliers, weights_g)
-    cross = residuals_of(flat, x, penalised.y, follower.multipliers, weights_g, below)
-    excess = _excess(flat, x, follower, penalised, below)
-    return Evaluation(
+    below = expand(flat, x, y, prices, weights_g)
+    cross = residuals_of(flat, x, y, prices, weights_g, below)
+    return BothCases(
         x=x,
         gamma=gamma,
-        value=value,
-        gradient=gradient,
-        follower=follower,
-        penalised=penalised._replace(multipliers=jax.tree.map(lambda leaf: norm * leaf, penalised.multipliers)),
-        upper_follower=pair.upper[0],
-        upper_penalised=pair.upper[1],
-        lower_follower=pair.lower[0],
-        lower_penalised=pair.lower[1],
-        violation_follower=pair.violation[0],
-        violation_penalised=pair.violation[1],
+        value=signed @ pair.solution.value,
+        gradient=signed @ pair.solution.gradient_x,
+        pair=pair,
         cross=cross,
-        excess=jnp.maximum(excess, cross.feasibility / (1.0 + jnp.max(jnp.abs(penalised.y), initial=0.0))),
-        usable=pair.usable.all() & jnp.isfinite(value) & jnp.isfinite(gradient).all(),
+        excess=jnp.maximum(_excess(flat, x, y, prices, below), cross.feasibility / (1.0 + largest(y))),
         warm=warm,
     )
 
@@ -231,7 +278,7 @@ def evaluate_exactly(
     warm = jax.tree.map(lambda new, old: jnp.stack([new, old[1]]), following, warm)
     found = found._replace(warm=(), iterations=found.iterations + slope.products)
     upper, lower = flat.upper(x, found.y), flat.lower(x, found.y)
-    violation = jnp.max(flat.upper_inequality(x, found.y), initial=0.0)
+    violation = largest_positive(flat.upper_inequality(x, found.y))
     return Evaluation(
         x=x,
         gamma=number,

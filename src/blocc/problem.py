@@ -19,6 +19,7 @@ import numpy as np
 from blocc._lib.arrays import AnyArray, Array, Float, PyTree
 from blocc._lib.checks import as_data, check_taken
 from blocc._lib.notebook import Shown
+from blocc._lib.operations import joined
 from blocc._lib.tracing import Shared, Traced, digest_of_arrays, trace
 from blocc.errors import ProblemError
 from blocc.flat_problem import FlatProblem
@@ -236,8 +237,10 @@ class BilevelProblem(_Hidden, Shown):
                 if function is None:
                     return jnp.zeros(0, dtype=y.dtype)
                 leaves = jax.tree.leaves(function(self.x_set.unravel(x), self.y_set.unravel(y), *last))
-                parts = [jnp.ravel(jnp.asarray(leaf, dtype=y.dtype)) for leaf in leaves]
-                return jnp.concatenate(parts) if parts else jnp.zeros(0, dtype=y.dtype)
+                if not leaves:
+                    return jnp.zeros(0, dtype=y.dtype)
+                parts = [jnp.asarray(leaf, dtype=y.dtype) for leaf in leaves]
+                return joined(*(part if part.ndim == 1 else part.ravel() for part in parts))
 
             return flat_function
 

@@ -99,7 +99,8 @@ class ConvexSet(ABC):
         """The inverse of :meth:`ravel`. Traceable by JAX."""
         leaves, structure = jax.tree.flatten(self.template)
         if len(leaves) == 1:
-            return jax.tree.unflatten(structure, [flat.reshape(leaves[0].shape)])
+            only = flat if flat.shape == leaves[0].shape else flat.reshape(leaves[0].shape)
+            return jax.tree.unflatten(structure, [only])
         pieces, start = [], 0
         for leaf in leaves:
             pieces.append(flat[start : start + leaf.size].reshape(leaf.shape))

@@ -11,14 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
 
+from blocc._lib.jaxprs import is_program
 from blocc._lib.precision import double_precision
+
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr, Jaxpr
 
 R = TypeVar("R")
 
@@ -89,7 +92,7 @@ def _largest_array(program: ClosedJaxpr | Jaxpr) -> int:
         parts = [
             part for value in equation.params.values() for part in (value if isinstance(value, tuple) else (value,))
         ]
-        found += [_largest_array(part) for part in parts if isinstance(part, (ClosedJaxpr, Jaxpr))]
+        found += [_largest_array(part) for part in parts if is_program(part)]
     return max(found, default=0)
 
 

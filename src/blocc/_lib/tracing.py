@@ -12,17 +12,20 @@ import hashlib
 import platform
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from blocc._lib.arrays import PyTree
 from blocc._lib.compiled import Store
+from blocc._lib.jaxprs import is_literal, is_program
 from blocc._lib.precision import double_precision
 from blocc.errors import ProblemError
+
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr, Jaxpr
 
 #: Parameters of operations that change no number: names of functions, and where they are to be computed.
 _IDLE = {"name", "ctx_mesh"}
@@ -109,7 +112,7 @@ class _Writer:
         numbers: dict[Any, int] = {}
 
         def variable(atom: Any) -> None:
-            if isinstance(atom, Literal):
+            if is_literal(atom):
                 self.put(f"literal {atom.aval}")
                 self.array(atom.val)
             else:
@@ -134,7 +137,7 @@ class _Writer:
 
     def parameter(self, value: Any) -> None:
         """Anything that an operation may be told."""
-        if isinstance(value, (ClosedJaxpr, Jaxpr)):
+        if is_program(value):
             self.program(value)
         elif isinstance(value, (tuple, list)):
             self.put(f"{len(value)} items")

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from blocc._lib.arrays import AnyArray, Array
+from blocc._lib.jaxprs import is_literal
 
 #: Operations that are linear in all their operands together, or only move numbers.
 _LINEAR = {
@@ -54,7 +55,7 @@ def _propagate(program: ClosedJaxpr | Jaxpr, given: list[float], culprits: dict[
     inner: Any = getattr(program, "jaxpr", program)
     known: dict[Any, float] = dict.fromkeys(inner.constvars, 0.0) | dict(zip(inner.invars, given, strict=True))
     for equation in inner.eqns:
-        degrees = [0.0 if isinstance(atom, Literal) else known[atom] for atom in equation.invars]
+        degrees = [0.0 if is_literal(atom) else known[atom] for atom in equation.invars]
         name = equation.primitive.name
         if name in _CALLS and (body := equation.params.get("jaxpr", equation.params.get("call_jaxpr"))) is not None:
             found = _propagate(body, degrees, culprits)
@@ -64,7 +65,7 @@ def _propagate(program: ClosedJaxpr | Jaxpr, given: list[float], culprits: dict[
                 culprits[name] = None
             found = [one] * len(equation.outvars)
         known |= dict(zip(equation.outvars, found, strict=True))
-    return [0.0 if isinstance(atom, Literal) else known[atom] for atom in inner.outvars]
+    return [0.0 if is_literal(atom) else known[atom] for atom in inner.outvars]
 
 
 def _of_operation(equation: Any, name: str, degrees: list[float]) -> float:

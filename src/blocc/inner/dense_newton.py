@@ -8,9 +8,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.linalg import cho_solve, solve_triangular
 
 from blocc._lib.arrays import Array, Float
+from blocc._lib.operations import largest
 from blocc.inner.newton_system import Bounds, Change, PrimalDual, Residual, Rows, Scaled
 
 
@@ -54,51 +54,62 @@ class DenseNewton(NamedTuple):
 
     def solve(self, p: PrimalDual, r: Residual) -> Change:
         """Newton's step, by elimination down to y and the multipliers of the equalities."""
-        free, (below, above) = self.bounds.free, self.bounds.distances(p.y)
-        rhs = -r.stationarity + self.jacobian.transposed_times(
-            r.slack / p.slack - p.inequality / p.slack * r.inequality
-        )
-        rhs = (rhs - r.lower / below + r.upper / above) * free
+        has_equalities = p.equality.shape[0] > 0
+        rhs = -r.stationarity
+        if p.slack.shape[0]:
+            rhs = rhs + self.jacobian.transposed_times(r.slack / p.slack - p.inequality / p.slack * r.inequality)
+        if self.bounds.exist:
+            below, above = self.bounds.distances(p.y)
+            rhs = rhs - r.lower / below + r.upper / above
+        rhs = self.bounds.among_free(rhs)
         dy, d_equality = self._once(rhs, -r.equality)
         # One step of iterative refinement: the factors lose digits when the products s mu differ by many orders.
-        again = self._once(rhs - self.matrix @ dy - self.equality.T @ d_equality, -r.equality - self.equality @ dy)
-        dy = (dy + again[0]) * free
+        top, bottom = rhs - self.matrix @ dy, r.equality
+        if has_equalities:
+            top, bottom = top - self.equality.T @ d_equality, -r.equality - self.equality @ dy
+        again = self._once(top, bottom)
+        dy = self.bounds.among_free(dy + again[0])
         d_slack = -r.inequality - self.jacobian.times(dy)
-        return Change(dy, d_slack, -(r.slack + p.inequality * d_slack) / p.slack, d_equality + again[1])
+        d_equality = d_equality + again[1] if has_equalities else d_equality
+        return Change(dy, d_slack, -(r.slack + p.inequality * d_slack) / p.slack, d_equality)
 
     def _once(self, top: Array, bottom: Array) -> tuple[Array, Array]:
         if bottom.shape[0] == 0:
-            return cho_solve((self.factor, True), top), bottom
-        half = solve_triangular(self.factor, top, lower=True)
-        multipliers = cho_solve((self.schur_factor, True), self.scaled_equality.T @ half - bottom)
-        change = solve_triangular(self.factor.T, half - self.scaled_equality @ multipliers, lower=False)
+            return _solved(self.factor, top), bottom
+        half = _halfway(self.factor, top)
+        multipliers = _solved(self.schur_factor, self.scaled_equality.T @ half - bottom)
+        change = _halfway(self.factor, half - self.scaled_equality @ multipliers, back=True)
         return change, multipliers
 
 
 class DenseMatrices:
     """Matrices as arrays, for small and medium problems."""
 
-    def inequality_rows(self, function: Callable[[Array], Array], y: Array) -> DenseRows:
+    def inequality_rows(self, function: Callable[[Array], Array], y: Array, rows: int) -> DenseRows:
         """The Jacobian of the inequalities."""
-        return DenseRows(dense_jacobian(function, y))
+        return DenseRows(dense_jacobian(function, y, rows))
 
-    def equality_rows(self, function: Callable[[Array], Array], y: Array) -> DenseRows:
+    def equality_rows(self, function: Callable[[Array], Array], y: Array, rows: int) -> DenseRows:
         """The Jacobian of the equalities."""
-        return DenseRows(dense_jacobian(function, y))
+        return DenseRows(dense_jacobian(function, y, rows))
 
     def factorise(self, proximal: Array, scaled: Scaled, bounds: Bounds, p: PrimalDual) -> DenseNewton:
         """Factor Newton's matrix at ``p``, shifted by at least ``proximal``."""
-        identity = jnp.eye(p.y.shape[0])
-        below, above = bounds.distances(p.y)
-        hessian = jax.jacfwd(scaled.gradient)(p.y, p.inequality, p.equality)
-        jacobian = dense_jacobian(scaled.inequality, p.y) * bounds.free
-        matrix = 0.5 * (hessian + hessian.T) * bounds.free * bounds.free[:, None]
+        identity, n_c = jnp.eye(p.y.shape[0]), p.slack.shape[0]
+        hessian, jacobian = jax.jacfwd(scaled.gradient_and_rows)(p.y, p.inequality, p.equality)  # one sweep for both
+        jacobian = bounds.among_free(jacobian)
+        matrix = bounds.among_free(bounds.among_free(0.5 * (hessian + hessian.T)).T)
         # Convexity is tested where the method stands, by a factor that exists only without negative curvature.
-        allowed = 1e-7 * (scaled.objective_scale + jnp.max(jnp.abs(matrix)))
+        allowed = 1e-7 * (scaled.objective_scale + largest(matrix))
         concave = ~jnp.isfinite(_lower_factor(matrix + allowed * identity)).all() & jnp.isfinite(matrix).all()
-        matrix = matrix + jacobian.T @ ((p.inequality / p.slack)[:, None] * jacobian)
-        matrix = matrix + jnp.diag(p.lower / below + p.upper / above + (1.0 - bounds.free))
-        size = 1.0 + jnp.max(jnp.abs(jnp.diag(matrix)))
+        if n_c:
+            matrix = matrix + jacobian.T @ ((p.inequality / p.slack)[:, None] * jacobian)
+        if bounds.exist:
+            below, above = bounds.distances(p.y)
+            matrix = matrix + identity * (p.lower / below + p.upper / above + (1.0 - bounds.free))
+        elif not bounds.free.all():
+            matrix = matrix + identity * (1.0 - bounds.free)
+        size = 1.0 + largest(jnp.sum(matrix * identity, axis=0))
 
         def factor(shift: Array) -> Array:
             return _lower_factor(matrix + shift * identity)
@@ -110,13 +121,13 @@ class DenseMatrices:
         shift, lower = lax.while_loop(
             failed, lambda pair: (pair[0] * 100.0, factor(pair[0] * 100.0)), (proximal, factor(proximal))
         )
-        equality = _array(scaled.equality_matrix) * bounds.free
-        half, schur_factor = equality.T, equality @ equality.T
+        equality = half = schur_factor = _array(scaled.equality_matrix)
         if equality.shape[0]:
-            half = solve_triangular(lower, equality.T, lower=True)
+            equality = bounds.among_free(equality)
+            half = _halfway(lower, equality.T)
             schur = half.T @ half
             # Dependent rows leave the Schur complement singular; the shift is relative to its largest entry.
-            shift_schur = 1e-14 * (1e-2 + jnp.max(jnp.abs(jnp.diag(schur))))
+            shift_schur = 1e-14 * (1e-2 + largest(jnp.diag(schur)))
             schur_factor = jnp.linalg.cholesky(schur + shift_schur * jnp.eye(schur.shape[0]))
         shifted = matrix + shift * identity
         return DenseNewton(DenseRows(jacobian), concave, equality, shifted, lower, schur_factor, half, bounds)
@@ -127,14 +138,24 @@ def _lower_factor(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return lax.linalg.cholesky(matrix, symmetrize_input=False)
 
 
+def _halfway(factor: Float[Array, "n n"], right: Float[Array, "n *columns"], back: bool = False) -> Array:
+    """``L^-1 right``, or ``L'^-1 right``: half of a solution with Cholesky's factor."""
+    columns = right if right.ndim == 2 else right[:, None]
+    found = lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True, transpose_a=back)
+    return found if right.ndim == 2 else found[:, 0]
+
+
+def _solved(factor: Float[Array, "n n"], right: Float[Array, "n"]) -> Float[Array, "n"]:
+    return _halfway(factor, _halfway(factor, right), back=True)
+
+
 def _array(rows: Rows) -> Array:
     assert isinstance(rows, DenseRows)
     return rows.array
 
 
-def dense_jacobian(function: Callable[[Array], Array], y: Array) -> Array:
-    """Dense Jacobian, forward or reverse, whichever needs fewer sweeps."""
-    rows = jax.eval_shape(function, y).shape[0]
+def dense_jacobian(function: Callable[[Array], Array], y: Array, rows: int) -> Array:
+    """Dense Jacobian of a function with so many rows, forward or reverse, whichever needs fewer sweeps."""
     if rows == 0:
         return jnp.zeros((0, y.shape[0]), dtype=y.dtype)
     return (jax.jacrev if rows <= y.shape[0] else jax.jacfwd)(function)(y)

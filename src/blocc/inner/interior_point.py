@@ -19,6 +19,7 @@ import numpy as np
 from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array
+from blocc._lib.operations import chosen, inner_product, joined, largest, largest_positive
 from blocc.flat_problem import FlatProblem
 from blocc.inner.dense_newton import DenseMatrices
 from blocc.inner.mehrotra import move
@@ -28,6 +29,7 @@ from blocc.inner.newton_system import (
     Measured,
     Newton,
     PrimalDual,
+    Residual,
     Scaled,
     aimed,
     average_product,
@@ -127,7 +129,7 @@ class InteriorPoint(InnerOracle):
             upper=best.upper / scaled.objective_scale,
         )
         good = (end.code == InnerCode.CONVERGED) | ((end.code == InnerCode.STALLED) & (end.best_error < 1e-4))
-        keep = Warm(jax.tree.map(lambda new, old: jnp.where(good, new, old), unscaled, warm.point), good | warm.known)
+        keep = Warm(chosen(good, unscaled, jax.tree.map(jnp.asarray, warm.point)), good | warm.known)
         return finish(
             flat,
             x,
@@ -150,19 +152,22 @@ class InteriorPoint(InnerOracle):
         margin = self.warm_margin
         old = warm.point
 
-        def choose(cold_value: Array, warm_value: Array) -> Array:
+        def choose(cold_value: float, warm_value: Array | float) -> Array:
             return jnp.where(warm.known, warm_value, cold_value)
 
-        slack = choose(jnp.maximum(-value, 1.0), jnp.maximum(-value, margin))
+        slack = jnp.maximum(-value, choose(1.0, margin))
         prices = old.inequality * scaled.objective_scale / scaled.inequality_scale
-        return PrimalDual(
-            y,
-            slack,
-            choose(jnp.ones_like(value), jnp.maximum(prices, margin)),
-            choose(jnp.zeros_like(old.equality), old.equality * scaled.objective_scale / scaled.equality_scale),
-            choose(jnp.ones_like(y), jnp.maximum(old.lower * scaled.objective_scale, margin)) * bounds.has_lower,
-            choose(jnp.ones_like(y), jnp.maximum(old.upper * scaled.objective_scale, margin)) * bounds.has_upper,
-        )
+        held = choose(1.0, jnp.maximum(prices, margin))
+        equality = old.equality  # of these, all are zero where nothing is known
+        if equality.shape[0]:
+            equality = choose(0.0, equality * scaled.objective_scale / scaled.equality_scale)
+        if not bounds.exist:
+            return PrimalDual(y, slack, held, equality, jnp.zeros_like(y), jnp.zeros_like(y))
+        at_bounds = [
+            choose(1.0, jnp.maximum(price * scaled.objective_scale, margin)) * there
+            for price, there in ((old.lower, bounds.has_lower), (old.upper, bounds.has_upper))
+        ]
+        return PrimalDual(y, slack, held, equality, *at_bounds)
 
 
 def _flag(known: bool) -> Any:
@@ -182,31 +187,30 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
     # long step violates a little, can so undo for ever what was reached: where nothing improves they wait for all
     # conditions and never grow.
     off, patient = jnp.abs(here.residual.inequality), state.since_best >= 20
-    violated = jnp.max(off / jnp.maximum(p.slack, 1.0), initial=0.0)
-    slope = _largest(here.residual.stationarity) / (scaled.objective_scale + _largest(here.gradient))
+    violated = largest(off / jnp.maximum(p.slack, 1.0))
+    slope = largest(here.residual.stationarity) / (scaled.objective_scale + largest(here.gradient))
     ceiling = jnp.where((jnp.sum(off > p.slack) > 0.01 * off.size) & ~patient, jnp.maximum(average, 1e-2), average)
     lag = jnp.where(patient, jnp.maximum(violated, slope), violated)
     # Among many pairs some are always nearly degenerate and fall slowly. The others wait for them: products that differ
     # by many orders spoil the matrix.
-    worst = _largest(jnp.concatenate([here.residual.slack, here.residual.lower, here.residual.upper]))
+    worst = _largest_product(bounds, here.residual)
     waiting = jnp.where(worst > 30.0 * average, jnp.minimum(average, 3e-4 * worst), 0.0)
     target = jnp.maximum(jnp.maximum(centering * average, waiting), jnp.minimum(ceiling, 0.1 * lag))
 
     # Plain Newton towards the target, and the same with Mehrotra's second-order correction of the products.
     plain = aimed(bounds, here.residual, target)
-    corrected = plain._replace(
-        slack=plain.slack + affine.slack * affine.inequality,
-        lower=plain.lower + bounds.has_lower * affine.y * affine.lower,
-        upper=plain.upper - bounds.has_upper * affine.y * affine.upper,
-    )
+    corrected = plain._replace(slack=plain.slack + affine.slack * affine.inequality)
+    if bounds.exist:
+        corrected = corrected._replace(
+            lower=plain.lower + bounds.has_lower * affine.y * affine.lower,
+            upper=plain.upper - bounds.has_upper * affine.y * affine.upper,
+        )
     two = jax.tree.map(lambda a, b: jnp.stack([a, b]), corrected, plain)
     pair = jax.vmap(lambda r: direction(newton, bounds, p, r))(two)
     fraction = jnp.maximum(options.step_to_boundary, 1.0 - average)
     longest = jax.vmap(lambda d: step_to_boundary(bounds, p, d, fraction))(pair)
     trial = _search(scaled, bounds, state, pair, longest, target)
-    moved, there = jax.tree.map(
-        lambda new, old: jnp.where(trial.accepted, new, old), (trial.point, trial.measured), (p, here)
-    )
+    moved, there = chosen(trial.accepted, (trial.point, trial.measured), (p, here))
     short = trial.step < 0.5 * longest[jnp.minimum(trial.tried - 1, 1)]
     proximal = jnp.where(short, jnp.minimum(100.0 * jnp.maximum(state.proximal, 1e-8), 1.0), 0.1 * state.proximal)
     state = state._replace(
@@ -226,6 +230,7 @@ def _search(scaled: Scaled, bounds: Bounds, state: _State, pair: PrimalDual, lon
     All trials are one loop, so that the functions are compiled for them once.
     """
     p, here = state.point, state.measured
+    corrected, plain = (jax.tree.map(lambda leaf, i=i: leaf[i], pair) for i in (0, 1))
     begun = aimed(bounds, here.residual, target)
     start_norm, violated = begun.norm(), begun.infeasibility()
 
@@ -248,7 +253,7 @@ def _search(scaled: Scaled, bounds: Bounds, state: _State, pair: PrimalDual, lon
     def attempt(trial: _Trial) -> _Trial:
         count = trial.tried + 1
         step = jnp.where(trial.tried == 0, longest[0], jnp.where(trial.tried == 1, longest[1], 0.5 * trial.step))
-        point = move(p, jax.tree.map(lambda leaf: jnp.where(trial.tried == 0, leaf[0], leaf[1]), pair), step)
+        point = move(p, chosen(trial.tried == 0, corrected, plain), step)
         found = measure(scaled, bounds, point)
         return _Trial(count, step, acceptable(found, step), point, found)
 
@@ -256,8 +261,9 @@ def _search(scaled: Scaled, bounds: Bounds, state: _State, pair: PrimalDual, lon
     return lax.while_loop(searching, attempt, nothing)
 
 
-def _largest(vector: Array) -> Array:
-    return jnp.max(jnp.abs(vector), initial=0.0)
+def _largest_product(bounds: Bounds, r: Residual) -> Array:
+    """The largest complementarity product."""
+    return largest(joined(r.slack, r.lower, r.upper) if bounds.exist else r.slack)
 
 
 def _decide(
@@ -275,12 +281,12 @@ def _decide(
     # In the user's units the objective counts as 1 + |value| + |gradient|; the solver's scaling must not loosen that. A
     # value that is a sum over many variables says little of what one of them may be off by.
     share = 1.0 / max(1.0, p.y.shape[0] / 100.0)
-    size_y, size = 1.0 + _largest(p.y), scaled.objective_scale + _largest(gradient) + share * jnp.abs(value)
-    products = jnp.maximum(_largest(r.slack), jnp.maximum(_largest(r.lower), _largest(r.upper)))
-    infeasibility = jnp.maximum(_largest(r.inequality), _largest(r.equality))
+    size_y, size = 1.0 + largest(p.y), scaled.objective_scale + largest(gradient) + share * jnp.abs(value)
+    products = _largest_product(bounds, r)
+    infeasibility = largest(joined(r.inequality, r.equality))
     # Where strict complementarity fails, y is off by the root of the product: products must be far smaller.
     product_tolerance = jnp.maximum(1e-4 * tolerance, 1e-15)
-    parts = [_largest(r.stationarity) / size, infeasibility / size_y, products / size * (tolerance / product_tolerance)]
+    parts = [largest(r.stationarity) / size, infeasibility / size_y, products / size * (tolerance / product_tolerance)]
     # What counts where nothing moves any more: the same, with products that rounding lets one reach.
     relaxed = jnp.max(jnp.stack([*parts[:2], 1e2 * products / size]))
     error = jnp.max(jnp.stack(parts))
@@ -299,7 +305,7 @@ def _decide(
     # Last, because residuals are relative to the value: far out on the way down anything passes for converged.
     code = jnp.where(unbounded, int(InnerCode.UNBOUNDED), code)
     return state._replace(
-        best=jax.tree.map(lambda new, old: jnp.where(better, new, old), p, state.best),
+        best=chosen(better, p, state.best),
         best_error=jnp.where(better, error, state.best_error),
         since_best=since,
         code=code,
@@ -313,19 +319,28 @@ def _certifies_infeasibility(scaled: Scaled, bounds: Bounds, newton: Newton, sta
     nothing moves any more. There it may also fall towards bounds, if it is still positive when it gets to them.
     """
     p, (_, gradient, constraint, r) = state.point, state.measured
-    size_y = 1.0 + _largest(p.y)
-    price = jnp.sum(p.inequality) + jnp.sum(jnp.abs(p.equality))
-    below, above = bounds.distances(p.y)
-    violation = jnp.dot(p.inequality, constraint) + jnp.dot(p.equality, r.equality)
-    bound_slack = jnp.dot(p.lower, below) + jnp.dot(p.upper, above)
-    slope = jnp.sum(jnp.abs(r.stationarity - bounds.free * gradient))
-    terms = jnp.dot(newton.jacobian.sums(), p.inequality) + jnp.sum(p.lower) + jnp.sum(p.upper)
-    terms += jnp.dot(scaled.equality_matrix.sums(), jnp.abs(p.equality))
+    size_y = 1.0 + largest(p.y)
+    if p.inequality.shape[0] + p.equality.shape[0] == 0:
+        return jnp.asarray(False)
+    price = jnp.sum(p.inequality)
+    violation = inner_product(p.inequality, constraint)
+    slope = jnp.sum(jnp.abs(r.stationarity - bounds.among_free(gradient)))
+    terms = inner_product(newton.jacobian.sums(), p.inequality)
+    if p.equality.shape[0]:
+        price = price + jnp.sum(jnp.abs(p.equality))
+        violation = violation + jnp.dot(p.equality, r.equality)
+        terms = terms + jnp.dot(scaled.equality_matrix.sums(), jnp.abs(p.equality))
     enough = 1e-8 * size_y * jnp.maximum(price, 1e-300)
+    if not bounds.exist:
+        flat = slope <= jnp.where(stuck, 1e-3, 1e-5) * terms
+        return flat & (violation - 10.0 * slope * size_y > enough)
+    below, above = bounds.distances(p.y)
+    bound_slack = jnp.dot(p.lower, below) + jnp.dot(p.upper, above)
+    terms = terms + jnp.sum(p.lower) + jnp.sum(p.upper)
     nowhere = (slope <= jnp.where(stuck, 1e-3, 1e-5) * terms) & (
         violation - bound_slack - 10.0 * slope * size_y > enough
     )
-    priced = r.stationarity - bounds.free * (gradient - p.lower + p.upper)
+    priced = r.stationarity - bounds.among_free(gradient - p.lower + p.upper)
     bounded = jnp.where(priced > 0.0, bounds.has_lower, bounds.has_upper) > 0
     fall = jnp.sum(jnp.abs(priced) * jnp.where(bounded, jnp.where(priced > 0.0, below, above), 0.0))
     loose = jnp.sum(jnp.abs(priced) * ~bounded)
@@ -338,14 +353,19 @@ def _recedes(scaled: Scaled, bounds: Bounds, p: PrimalDual, here: Measured, chan
 
     Checked by going there: at a distance of 1e6 and 1e8 the objective must still fall as fast as it does here.
     """
-    direction = change / jnp.maximum(jnp.max(jnp.abs(change)), 1e-300)
+    direction = change / jnp.maximum(largest(change), 1e-300)
     slope = jnp.dot(here.gradient, direction)
-    along_bounds = (bounds.has_lower * direction >= -1e-7).all() & (bounds.has_upper * direction <= 1e-7).all()
+    falling = slope < -1e-7
+    if bounds.exist:
+        falling &= (bounds.has_lower * direction >= -1e-7).all() & (bounds.has_upper * direction <= 1e-7).all()
 
     def falls(distance: Array) -> Array:
-        far = p.y + distance * bounds.free * direction
+        far = p.y + distance * bounds.among_free(direction)
         lower = scaled.objective(far) <= here.value + 0.5 * distance * slope
-        lower &= jnp.max(scaled.inequality(far), initial=0.0) <= 1e-6 * distance
-        return lower & (jnp.max(jnp.abs(scaled.equality(far)), initial=0.0) <= 1e-6 * distance)
+        if p.slack.shape[0]:
+            lower &= largest_positive(scaled.inequality(far)) <= 1e-6 * distance
+        if p.equality.shape[0]:
+            lower &= largest(scaled.equality(far)) <= 1e-6 * distance
+        return lower
 
-    return lax.map(falls, jnp.asarray([1e6, 1e8])).all() & (slope < -1e-7) & along_bounds
+    return jax.vmap(falls)(jnp.asarray([1e6, 1e8])).all() & falling

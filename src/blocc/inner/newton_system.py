@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray
+from blocc._lib.operations import joined, largest
 from blocc.flat_problem import FlatProblem
 from blocc.inner.mehrotra import longest_step
 from blocc.lagrangian import Weights, objective, objective_with_gradient
@@ -85,12 +87,12 @@ class Newton(Protocol):
 class Matrices(Protocol):
     """How derivatives become matrices, and how Newton's matrix is factored."""
 
-    def inequality_rows(self, function: Callable[[Array], Array], y: Array) -> Rows:
-        """The Jacobian of the inequalities."""
+    def inequality_rows(self, function: Callable[[Array], Array], y: Array, rows: int) -> Rows:
+        """The Jacobian of the inequalities, of which there are so many."""
         ...
 
-    def equality_rows(self, function: Callable[[Array], Array], y: Array) -> Rows:
-        """The Jacobian of the equalities."""
+    def equality_rows(self, function: Callable[[Array], Array], y: Array, rows: int) -> Rows:
+        """The Jacobian of the equalities, of which there are so many."""
         ...
 
     def factorise(self, proximal: Array, scaled: Scaled, bounds: Bounds, p: PrimalDual) -> Newton:
@@ -101,7 +103,7 @@ class Matrices(Protocol):
 class Scaled(NamedTuple):
     """The problem at one x, in the scaling of the solver: functions of y only, and what is known at the start."""
 
-    gradient: Callable[[Array, Array, Array], Array]  #: of the Lagrangian in y
+    gradient_and_rows: Callable[[Array, Array, Array], tuple[Array, Array]]  #: of the Lagrangian; the inequalities
     slopes: Callable[[Array], tuple[Array, Array]]  #: objective and its gradient
     objective: Callable[[Array], Array]
     inequality: Callable[[Array], Array]
@@ -141,6 +143,15 @@ class Bounds:
         has_lower, has_upper = below & free, above & free
         return cls(low, high, has_lower.astype(float), has_upper.astype(float), free.astype(float))
 
+    @cached_property
+    def exist(self) -> bool:
+        """Whether there is any; nothing is compiled for bounds that are not there."""
+        return bool(self.has_lower.any() or self.has_upper.any())
+
+    def among_free(self, values: Array) -> Array:
+        """Values of variables (in the last axis) with 0 in the place of those that cannot move."""
+        return values if self.free.all() else values * self.free
+
     def distances(self, y: Array) -> tuple[Array, Array]:
         """Distance to the lower and to the upper bound, 1 where there is none."""
         ends = ((self.has_lower > 0, self.lower, 1.0), (self.has_upper > 0, self.upper, -1.0))
@@ -149,6 +160,8 @@ class Bounds:
 
     def push_inside(self, y: Array) -> Array:
         """Move y strictly inside the bounds: by 1e-2, or a hundredth of the width where that is less."""
+        if not self.exist and self.free.all():
+            return y
         both = (self.has_lower > 0) & (self.has_upper > 0)
         width = jnp.where(both, jnp.where(both, self.upper, 1.0) - jnp.where(both, self.lower, 0.0), jnp.inf)
         margin = jnp.where(self.free > 0, jnp.minimum(1e-2, 1e-2 * width), 0.0)
@@ -169,10 +182,10 @@ def scale(flat: FlatProblem, x: Array, w: Weights, start: Array, matrices: Matri
     limit = 100.0
 
     def raw_inequality(y: Array) -> Array:
-        return jnp.concatenate([flat.inequality(x, y), flat.y_set.inequality_flat(y)])
+        return joined(flat.inequality(x, y), flat.y_set.inequality_flat(y))
 
     def raw_equality(y: Array) -> Array:
-        return jnp.concatenate([flat.equality(x, y), flat.y_set.equality_flat(y)])
+        return joined(flat.equality(x, y), flat.y_set.equality_flat(y))
 
     def raw_slopes(y: Array) -> tuple[Array, Array]:
         return objective_with_gradient(flat, x, y, w)
@@ -182,31 +195,36 @@ def scale(flat: FlatProblem, x: Array, w: Weights, start: Array, matrices: Matri
 
     value, gradient = raw_slopes(start)
     base = jnp.where(jnp.isfinite(value), value, 0.0)  # a constant in the objective must not loosen relative tolerances
-    objective_scale = factor(jnp.max(jnp.abs(gradient), initial=0.0))
-    row, jacobian = raw_inequality(start), matrices.inequality_rows(raw_inequality, start)
+    objective_scale = factor(largest(gradient))
+    n_c, n_e = flat.follower_rows
+    row, jacobian = raw_inequality(start), matrices.inequality_rows(raw_inequality, start, n_c)
     inequality_scale = factor(jacobian.largest())
-    matrix = matrices.equality_rows(raw_equality, start)
-    equality_scale = factor(matrix.largest())
-    matrix = matrix.scaled(equality_scale)
-    offset = raw_equality(start) * equality_scale - matrix.times(start)
+    matrix = matrices.equality_rows(raw_equality, start, n_e)
+    offset = equality_scale = raw_equality(start)
+    if n_e:
+        equality_scale = factor(matrix.largest())
+        matrix = matrix.scaled(equality_scale)
+        offset = offset * equality_scale - matrix.times(start)
 
     def slopes(y: Array) -> tuple[Array, Array]:
         value, gradient = raw_slopes(y)
         return objective_scale * (value - base), objective_scale * gradient
 
-    def lagrangian_gradient(y: Array, inequality: Array, equality: Array) -> Array:
-        total = slopes(y)[1] + matrix.transposed_times(equality)
-        if row.shape[0] == 0:
-            return total
-        _, pull = jax.vjp(raw_inequality, y)
-        return total + pull(inequality * inequality_scale)[0]
+    def gradient_and_rows(y: Array, inequality: Array, equality: Array) -> tuple[Array, Array]:
+        total = slopes(y)[1]
+        if n_e:
+            total = total + matrix.transposed_times(equality)
+        if n_c == 0:
+            return total, row
+        rows, pull = jax.vjp(raw_inequality, y)
+        return total + pull(inequality * inequality_scale)[0], inequality_scale * rows
 
     return Scaled(
-        gradient=lagrangian_gradient,
+        gradient_and_rows=gradient_and_rows,
         slopes=slopes,
         objective=lambda y: objective_scale * (objective(flat, x, y, w) - base),
         inequality=lambda y: inequality_scale * raw_inequality(y),
-        equality=lambda y: matrix.times(y) + offset,
+        equality=lambda y: matrix.times(y) + offset if n_e else offset,
         equality_matrix=matrix,
         objective_scale=objective_scale,
         inequality_scale=inequality_scale,
@@ -233,11 +251,11 @@ class Residual(NamedTuple):
 
     def norm(self) -> Array:
         """Euclidean length of all parts together."""
-        return jnp.linalg.norm(jnp.concatenate(self))
+        return jnp.linalg.norm(joined(*self))
 
     def infeasibility(self) -> Array:
         """Euclidean length of what the constraints are off by."""
-        return jnp.hypot(jnp.linalg.norm(self.inequality), jnp.linalg.norm(self.equality))
+        return jnp.linalg.norm(joined(self.inequality, self.equality))
 
 
 class Measured(NamedTuple):
@@ -266,46 +284,51 @@ def _measured(
     scaled: Scaled, bounds: Bounds, p: PrimalDual, value: Array, gradient: Array, constraint: Array, pull: Array
 ) -> Measured:
     below, above = bounds.distances(p.y)
-    slope = gradient + pull + scaled.equality_matrix.transposed_times(p.equality)
-    residual = Residual(
-        (slope - p.lower + p.upper) * bounds.free,
-        constraint + p.slack,
-        scaled.equality(p.y),
-        p.slack * p.inequality,
-        below * p.lower * bounds.has_lower,
-        above * p.upper * bounds.has_upper,
-    )
+    slope = gradient + pull
+    if p.equality.shape[0]:
+        slope = slope + scaled.equality_matrix.transposed_times(p.equality)
+    rows = constraint + p.slack, scaled.equality(p.y), p.slack * p.inequality
+    if not bounds.exist:
+        return Measured(value, gradient, constraint, Residual(bounds.among_free(slope), *rows, p.lower, p.upper))
+    products = below * p.lower * bounds.has_lower, above * p.upper * bounds.has_upper
+    residual = Residual(bounds.among_free(slope - p.lower + p.upper), *rows, *products)
     return Measured(value, gradient, constraint, residual)
 
 
 def aimed(bounds: Bounds, r: Residual, target: Array) -> Residual:
     """The same residual with every complementarity product aimed at ``target``."""
-    return r._replace(
-        slack=r.slack - target, lower=r.lower - bounds.has_lower * target, upper=r.upper - bounds.has_upper * target
-    )
+    aimed_at = r._replace(slack=r.slack - target)
+    if not bounds.exist:
+        return aimed_at
+    return aimed_at._replace(lower=r.lower - bounds.has_lower * target, upper=r.upper - bounds.has_upper * target)
 
 
 def average_product(bounds: Bounds, p: PrimalDual) -> Array:
     """The barrier parameter: mean of all complementarity products."""
-    below, above = bounds.distances(p.y)
     pairs = p.slack.shape[0] + float(bounds.has_lower.sum() + bounds.has_upper.sum())
-    total = jnp.dot(p.slack, p.inequality) + jnp.dot(below, p.lower) + jnp.dot(above, p.upper)
+    total = jnp.dot(p.slack, p.inequality)
+    if bounds.exist:
+        below, above = bounds.distances(p.y)
+        total = total + jnp.dot(below, p.lower) + jnp.dot(above, p.upper)
     return total / max(pairs, 1.0)
 
 
 def step_to_boundary(bounds: Bounds, p: PrimalDual, d: PrimalDual, fraction: Array | float) -> Array:
     """Largest step in (0, 1] that keeps every positive quantity positive."""
-    below, above = bounds.distances(p.y)
     # One vector of all: less to compile than six.
-    values = jnp.concatenate([p.slack, p.inequality, below, above, p.lower, p.upper])
-    changes = [d.slack, d.inequality, d.y * bounds.has_lower, -d.y * bounds.has_upper, d.lower, d.upper]
-    return longest_step((values,), (jnp.concatenate(changes),), fraction)
+    values, changes = [p.slack, p.inequality], [d.slack, d.inequality]
+    if bounds.exist:
+        values += [*bounds.distances(p.y), p.lower, p.upper]
+        changes += [d.y * bounds.has_lower, -d.y * bounds.has_upper, d.lower, d.upper]
+    return longest_step((joined(*values),), (joined(*changes),), fraction)
 
 
 def direction(newton: Newton, bounds: Bounds, p: PrimalDual, r: Residual) -> PrimalDual:
     """Newton's direction for the residual ``r``."""
-    below, above = bounds.distances(p.y)
     change = newton.solve(p, r)
+    if not bounds.exist:
+        return PrimalDual(*change, p.lower, p.upper)  # which are 0
+    below, above = bounds.distances(p.y)
     return PrimalDual(
         *change,
         -(r.lower + bounds.has_lower * p.lower * change.y) / below,

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal
 
 from blocc._lib.arrays import Array
+from blocc._lib.jaxprs import is_literal
 from blocc.flat_problem import FlatProblem
 from blocc.sets import Reals
+
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr
 
 #: Operations by entries that lead from zero to zero.
 _KEEP_ZERO = frozenset(
@@ -173,7 +176,7 @@ def _run(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
     known.update(zip(inner.invars, arguments, strict=True))
 
     def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else known[atom]
+        return atom.val if is_literal(atom) else known[atom]
 
     for equation in inner.eqns:
         known.update(zip(equation.outvars, _apply(equation, [read(atom) for atom in equation.invars]), strict=True))

@@ -68,7 +68,7 @@ def adjoint(
     gradient = upper_x - jax.grad(conditions)(x)
     # The first rows of the system once more, without the matrix.
     below, above = bounds.distances(y)
-    bend = jax.jvp(lambda b: scaled.gradient(b, point.inequality, point.equality), (y,), (price,))[1]
+    bend = jax.jvp(lambda b: scaled.gradient_and_rows(b, point.inequality, point.equality)[0], (y,), (price,))[1]
     bend += (point.lower / below + point.upper / above) * price + newton.jacobian.transposed_times(others[0])
     left = (bend + scaled.equality_matrix.transposed_times(others[1])) * bounds.free - upper_y
     largest = lambda vector: jnp.max(jnp.abs(vector), initial=0.0)  # noqa: E731

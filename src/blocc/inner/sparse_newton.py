@@ -20,6 +20,7 @@ import jax.numpy as jnp
 
 from blocc._lib.arrays import Array, Bool, Float
 from blocc._lib.callbacks import call_back
+from blocc._lib.operations import largest
 from blocc.inner.colouring import SparseRows, constants
 from blocc.inner.kkt_pattern import SparseKKT
 from blocc.inner.newton_system import Bounds, Change, PrimalDual, Residual, Rows, Scaled
@@ -68,11 +69,11 @@ class SparseMatrices:
     pattern: SparseKKT
     host: Factoriser
 
-    def inequality_rows(self, function: Callable[[Array], Array], y: Array) -> SparseRows:
+    def inequality_rows(self, function: Callable[[Array], Array], y: Array, rows: int) -> SparseRows:
         """The Jacobian of the inequalities."""
         return SparseRows(self.pattern.inequality, self.pattern.inequality.entries(function, y))
 
-    def equality_rows(self, function: Callable[[Array], Array], y: Array) -> SparseRows:
+    def equality_rows(self, function: Callable[[Array], Array], y: Array, rows: int) -> SparseRows:
         """The Jacobian of the equalities."""
         return SparseRows(self.pattern.equality, self.pattern.equality.entries(function, y))
 
@@ -81,14 +82,14 @@ class SparseMatrices:
         where, free = self.pattern.hessian, jnp.asarray(bounds.free)
         below, above = bounds.distances(p.y)
         rows, columns, mirror = constants(where.rows, where.columns, self.pattern.mirror)
-        hessian = where.entries(lambda y: scaled.gradient(y, p.inequality, p.equality), p.y)
+        hessian = where.entries(lambda y: scaled.gradient_and_rows(y, p.inequality, p.equality)[0], p.y)
         hessian = 0.5 * (hessian + hessian[mirror]) * free[rows] * free[columns]
-        jacobian = self.inequality_rows(scaled.inequality, p.y).restricted(free)
+        jacobian = self.inequality_rows(scaled.inequality, p.y, p.slack.shape[0]).restricted(free)
         diagonal = p.lower / below + p.upper / above + (1.0 - free)
         lower_blocks = [-p.slack / p.inequality, jnp.zeros_like(p.equality)]
         equality = _entries(scaled.equality_matrix, free)
         values = jnp.concatenate([hessian, jacobian.entries, equality, diagonal, *lower_blocks])
-        curvature = jnp.max(jnp.abs(hessian), initial=0.0)
+        curvature = largest(hessian)
         allowed = 1e-7 * (scaled.objective_scale + curvature)
         number = jax.ShapeDtypeStruct((), values.dtype)
         shift, concave = call_back(self.host.factorise, (number, number), values, proximal, allowed)

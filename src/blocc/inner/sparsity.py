@@ -13,9 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 import scipy.sparse as sp
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr
 
 from blocc._lib.arrays import Array
+from blocc._lib.jaxprs import is_literal
 from blocc.inner.dependencies import Known, Operations
 
 #: Longest loop that is followed step by step.
@@ -59,7 +60,7 @@ class _Tracer:
             known[variable] = Known(numbers, None)
 
         def read(atom: Any) -> Known:
-            return Known(np.asarray(atom.val), None) if isinstance(atom, Literal) else known[atom]
+            return Known(np.asarray(atom.val), None) if is_literal(atom) else known[atom]
 
         for equation in inner.eqns:
             given = [read(atom) for atom in equation.invars]

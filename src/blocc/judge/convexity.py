@@ -6,7 +6,6 @@ that all pass are evidence, not proof. It costs a few function values, at any si
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -48,29 +47,47 @@ class Jensen(NamedTuple):
         return None
 
 
-def _excesses(flat: FlatProblem, x: AnyArray, gamma: AnyArray, a: Array, b: Array) -> tuple[Array, ...]:
-    """Excesses of g, gc, h and f + gamma g for one pair of points of Y; whether both satisfy the constraints."""
-    middle = 0.5 * (a + b)
+class _Values(NamedTuple):
+    """All functions at points of Y, a row for each."""
 
-    def excess(function: Any) -> Array:
-        first, second = function(x, a), function(x, b)
-        return (function(x, middle) - 0.5 * (first + second)) / (1.0 + jnp.abs(first) + jnp.abs(second))
-
-    size = 1e-9 * (1.0 + jnp.max(jnp.abs(a)) + jnp.max(jnp.abs(b)))
-    feasible = jnp.asarray(True)
-    for point in (a, b):
-        feasible &= jnp.max(flat.inequality(x, point), initial=0.0) <= size
-        feasible &= jnp.max(jnp.abs(flat.equality(x, point)), initial=0.0) <= size
-    inequality = jnp.max(excess(flat.inequality), initial=-jnp.inf)
-    equality = jnp.max(jnp.abs(excess(flat.equality)), initial=0.0)
-    penalised = excess(lambda x, y: flat.upper(x, y) + gamma * flat.lower(x, y))
-    return excess(flat.lower), inequality, equality, penalised, feasible
+    lower: Array
+    penalised: Array  #: f + gamma g
+    inequality: Array
+    equality: Array
 
 
 def _all_excesses(flat: FlatProblem, x: Array, gamma: Array, points: Array) -> tuple[Array, ...]:
-    """The same for pairs of consecutive points, each moved to the nearest member of Y first."""
+    """Excesses of g, gc, h and f + gamma g for pairs of consecutive points; whether both satisfy the constraints.
+
+    Points are moved to the nearest member of Y first.
+    """
+
+    def at(y: Array) -> _Values:
+        lower, none = flat.lower(x, y), jnp.zeros(0)
+        inequality = flat.inequality(x, y) if flat.n_inequality else none
+        equality = flat.equality(x, y) if flat.n_equality else none
+        return _Values(lower, flat.upper(x, y) + gamma * lower, inequality, equality)
+
     members = jax.vmap(flat.y_set.project_flat)(points)
-    return jax.vmap(partial(_excesses, flat, x, gamma))(members[0::2], members[1::2])
+    a, b = members[0::2], members[1::2]
+    found = jax.vmap(at)(jnp.concatenate([a, b, 0.5 * (a + b)]))  # every function is compiled once
+
+    def excess(values: Array) -> Array:
+        first, second, middle = jnp.split(values, 3)
+        return (middle - 0.5 * (first + second)) / (1.0 + jnp.abs(first) + jnp.abs(second))
+
+    size = 1e-9 * (1.0 + jnp.max(jnp.abs(a), axis=1) + jnp.max(jnp.abs(b), axis=1))
+    feasible = jnp.ones(len(a), dtype=bool)
+    inequality, equality = jnp.full(len(a), -jnp.inf), jnp.zeros(len(a))
+    if flat.n_inequality:
+        worst = jnp.max(found.inequality, axis=1)
+        feasible &= (worst[: len(a)] <= size) & (worst[len(a) : 2 * len(a)] <= size)
+        inequality = jnp.max(excess(found.inequality), axis=1)
+    if flat.n_equality:
+        worst = jnp.max(jnp.abs(found.equality), axis=1)
+        feasible &= (worst[: len(a)] <= size) & (worst[len(a) : 2 * len(a)] <= size)
+        equality = jnp.max(jnp.abs(excess(found.equality)), axis=1)
+    return excess(found.lower), inequality, equality, excess(found.penalised), feasible
 
 
 def jensen(flat: FlatProblem, x: AnyArray, y: AnyArray, gamma: float = 1.0, seed: int = 0) -> Jensen:
@@ -129,13 +146,17 @@ class _Local(NamedTuple):
 
 def _around(flat: FlatProblem, x: Array, y: Array) -> _Local:
     none = jnp.zeros((0, flat.n_y))
-    rows = {
-        name: jax.jacrev(getattr(flat, name), argnums=1)(x, y) if flat.n_y * count <= _ENTRIES else none
-        for name, count in (("inequality", flat.n_inequality), ("equality", flat.n_equality))
-    }
-    slack = -flat.inequality(x, y)[: len(rows["inequality"])]
+
+    def rows(function: Any, count: int) -> tuple[Array, Array]:
+        """Values, and their Jacobian in y."""
+        if count == 0 or flat.n_y * count > _ENTRIES:
+            return none[:, 0], none
+        jacobian, value = jax.jacrev(lambda y: (found := function(x, y), found), has_aux=True)(y)
+        return value, jacobian
+
+    inequality, slopes = rows(flat.inequality, flat.n_inequality)
     hessian = jax.hessian(flat.lower, argnums=1)(x, y) if flat.n_y <= _DENSE else none
-    return _Local(slack, rows["inequality"], rows["equality"], hessian)
+    return _Local(-inequality, slopes, rows(flat.equality, flat.n_equality)[1], hessian)
 
 
 def _local(flat: FlatProblem, x: AnyArray, y: AnyArray) -> _Local:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import Array
+from blocc._lib.operations import joined
 from blocc.flat_problem import FlatProblem
 
 LARGEST = 200  #: variables and constraints together, beyond which dense second derivatives cost too much
@@ -62,29 +63,51 @@ def _local(flat: FlatProblem, x: Array, y: Array, mu: Array, nu: Array) -> Local
         return lambda z: function(z[:n_x], z[n_x:])
 
     def inequality(a: Array, b: Array) -> Array:
-        return jnp.concatenate([flat.inequality(a, b), flat.y_set.inequality_flat(b)])
+        return joined(flat.inequality(a, b), flat.y_set.inequality_flat(b))
 
     def equality(a: Array, b: Array) -> Array:
-        return jnp.concatenate([flat.equality(a, b), flat.y_set.equality_flat(b)])
+        return joined(flat.equality(a, b), flat.y_set.equality_flat(b))
 
     def priced(a: Array, b: Array) -> Array:
-        return jnp.dot(mu, inequality(a, b)) + jnp.dot(nu, equality(a, b))
+        total = jnp.zeros(())
+        if mu.size:
+            total = total + jnp.dot(mu, inequality(a, b))
+        if nu.size:
+            total = total + jnp.dot(nu, equality(a, b))
+        return total
 
+    # Each function is traced, and compiled, once for all of its derivatives.
     found: list[Any] = []
     for objective in (flat.upper, flat.lower):
-        value, slope = jax.value_and_grad(joint(objective))(both)
-        found += [value, slope, jax.hessian(joint(objective))(both)]
-    rows: tuple[Callable[[Array, Array], Array], ...] = (
-        inequality,
-        equality,
-        flat.upper_inequality,
-        lambda a, b: flat.x_set.inequality_flat(a),
-        lambda a, b: flat.x_set.equality_flat(a),
+        found += _second_order(joint(objective), both)
+    rows: tuple[tuple[Callable[[Array, Array], Array], int], ...] = (
+        (inequality, mu.size),
+        (equality, nu.size),
+        (flat.upper_inequality, flat.n_upper_inequality),
+        (lambda a, b: flat.x_set.inequality_flat(a), -1),
+        (lambda a, b: flat.x_set.equality_flat(a), -1),
     )
-    for function in rows:
-        found += [function(x, y), jax.jacfwd(joint(function))(both)]
+    for function, count in rows:
+        is_none = count == 0 or (count < 0 and flat.x_set.is_box)
+        found += _row_and_jacobian(joint(function), both) if not is_none else [jnp.zeros(0), jnp.zeros((0, both.size))]
     bend = jax.hessian(joint(priced))(both) if mu.size + nu.size else jnp.zeros((both.size, both.size))
     return Local._make([*found, bend])
+
+
+def _second_order(function: Callable[[Array], Array], point: Array) -> list[Array]:
+    """Value, gradient and Hessian."""
+
+    def slope_and_value(z: Array) -> tuple[Array, tuple[Array, Array]]:
+        value, slope = jax.value_and_grad(function)(z)
+        return slope, (value, slope)
+
+    hessian, (value, slope) = jax.jacfwd(slope_and_value, has_aux=True)(point)
+    return [value, slope, hessian]
+
+
+def _row_and_jacobian(function: Callable[[Array], Array], point: Array) -> list[Array]:
+    jacobian, row = jax.jacfwd(lambda z: (value := function(z), value), has_aux=True)(point)
+    return [row, jacobian]
 
 
 def wide(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> Local:

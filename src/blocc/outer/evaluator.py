@@ -21,7 +21,7 @@ from blocc.inner.elastic import Violation, violation
 from blocc.inner.protocol import InnerOracle, WarmStart
 from blocc.outer import recovery, spectral
 from blocc.outer.monitor import Monitor
-from blocc.penalty import Evaluation, Leader, cold_pair, evaluate, evaluate_exactly
+from blocc.penalty import Evaluation, Leader, cold_pair, evaluate_both, evaluate_exactly, taken_apart
 
 #: After so many fallbacks in a row that came to nothing no other oracle is tried: the points have no answer below.
 _MOST_FUTILE = 2
@@ -127,8 +127,9 @@ class Evaluator:
         if np.isinf(question.gamma):
             return self._counted(self.flat.program(evaluate_exactly, oracle)(x, leader, warm, accuracy))
         for data in easier:  # leads to the problem proper: its answer is where that one begins
-            warm = self.flat.bind(data).program(evaluate, oracle)(x, gamma, leader, warm, accuracy).warm
-        return self._counted(self.flat.program(evaluate, oracle)(x, gamma, leader, warm, accuracy))
+            warm = self.flat.bind(data).program(evaluate_both, oracle)(x, gamma, leader, warm, accuracy).warm
+        both = self.flat.program(evaluate_both, oracle)(x, gamma, leader, warm, accuracy)
+        return self._counted(taken_apart(both))
 
     def _counted(self, found: Evaluation) -> Evaluation:
         self.inner_iterations += int(found.follower.iterations) + int(found.penalised.iterations)

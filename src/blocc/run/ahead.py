@@ -16,7 +16,7 @@ from blocc.inner.choice import choose_oracles
 from blocc.judge.convexity import jensen
 from blocc.lagrangian import figures, zero_multipliers
 from blocc.options import Options
-from blocc.penalty import cold_pair, evaluate, no_leader
+from blocc.penalty import cold_pair, evaluate_both, no_leader
 from blocc.problem import BilevelProblem
 from blocc.run.units import first_units, ones, scaling_of, takes_units
 
@@ -29,7 +29,7 @@ def prepare(problem: BilevelProblem, options: Options, x: Float[NDArray, "n_x"])
     flat, target, middle = problem.flat, scaling.problem.flat, problem.flat.y_set.interior_flat()
     oracle, number = choose_oracles(scaling.problem, options.inner)[0], np.asarray(1.0)
     target.prepare(
-        evaluate,
+        evaluate_both,
         oracle,
         arguments=(x, number, no_leader(target), cold_pair(target, oracle), number),
         meanwhile=(

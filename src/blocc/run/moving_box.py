@@ -28,10 +28,16 @@ class MovingBox(Box):
     def bounded_flat(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self._bounded
 
+    def project_flat(self, point: Any) -> Any:
+        below, above, _ = self._bounded
+        return super().project_flat(point) if below.any() or above.any() else jnp.asarray(point)
+
     def interior_flat(self) -> Any:
         if isinstance(self.lower, np.ndarray):
             return super().interior_flat()
         below, above, _ = self._bounded
+        if not (below.any() or above.any()):
+            return np.zeros(self.size)
         low, high = jnp.where(below, self.lower, 0.0), jnp.where(above, self.upper, 0.0)
         cases = [below & above, below, above]
         return jnp.select(cases, [low + 0.5 * (high - low), low + 1.0, high - 1.0], default=0.0)

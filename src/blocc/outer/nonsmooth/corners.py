@@ -7,17 +7,20 @@ pieces. :func:`evaluate` runs a program and asks for what is to stand in the pla
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Literal
 
 from blocc._lib.arrays import AnyArray, PyTree
+from blocc._lib.jaxprs import is_closed_program, is_literal
 from blocc._lib.precision import double_precision
 from blocc.flat_problem import FlatProblem
 from blocc.problem import BilevelProblem
+
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr
 
 FUNCTIONS = ("upper", "lower", "inequality", "equality", "upper_inequality")
 _COMPARISONS = {"gt": 1.0, "ge": 1.0, "lt": -1.0, "le": -1.0}
@@ -128,7 +131,7 @@ def _inner(equation: Any) -> ClosedJaxpr | None:
     """The program inside an operation that only calls it."""
     for name in ("jaxpr", "call_jaxpr"):
         found = equation.params.get(name)
-        if isinstance(found, ClosedJaxpr) and equation.primitive.name not in ("while", "scan", "cond"):
+        if is_closed_program(found) and equation.primitive.name not in ("while", "scan", "cond"):
             # A function with a derivative rule of its own (a softplus) is smooth unless it is made of straight pieces.
             ruled = equation.primitive.name.startswith("custom_")
             return None if ruled and _is_curved(found) else found
@@ -151,7 +154,7 @@ def _tainted(program: ClosedJaxpr, given: list[bool], choices: list[bool] | None
     }
 
     def marked(atom: Any) -> bool:
-        return not isinstance(atom, Literal) and marks.get(atom, False)
+        return not is_literal(atom) and marks.get(atom, False)
 
     for equation in program.jaxpr.eqns:
         inputs = [marked(atom) for atom in equation.invars]
@@ -159,13 +162,13 @@ def _tainted(program: ClosedJaxpr, given: list[bool], choices: list[bool] | None
         if name in _COMPARISONS and any(inputs):
             compared.update(equation.outvars)
         if name == "select_n":
-            if not isinstance(equation.invars[0], Literal) and equation.invars[0] in compared:
+            if not is_literal(equation.invars[0]) and equation.invars[0] in compared:
                 kinds.add("where")
         elif name in _KINKS and any(inputs):
             kinds.add(name)
         outputs = [any(inputs)] * len(equation.outvars)
         if inner is not None and len(inner.jaxpr.invars) == len(inputs):
-            known = [not isinstance(atom, Literal) and atom in compared for atom in equation.invars]
+            known = [not is_literal(atom) and atom in compared for atom in equation.invars]
             outputs, more = _tainted(inner, inputs, known)
             kinds |= more
         if name == "stop_gradient":
@@ -188,10 +191,10 @@ def evaluate(
     sides: dict[Any, tuple[float, AnyArray]] = {atom: side for atom, side in given if side is not None}
 
     def read(atom: Any) -> Any:  # an array, or one of JAX's literals
-        return atom.val if isinstance(atom, Literal) else values[atom]
+        return atom.val if is_literal(atom) else values[atom]
 
     def side(atom: Any) -> tuple[float, AnyArray] | None:
-        return None if isinstance(atom, Literal) else sides.get(atom)
+        return None if is_literal(atom) else sides.get(atom)
 
     for equation in program.jaxpr.eqns:
         inputs, name = [read(atom) for atom in equation.invars], equation.primitive.name
