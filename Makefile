@@ -13,13 +13,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Modules are compiled when they are first imported, which are few of those that are installed, and kept for later
+# processes: tests start hundreds.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: install run test suite test-slow test-types lint docs gallery dist bench reproduce lock audit clean
 
 install: $(STAMP)
 
 $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --only-binary :all: -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(STAMP)
 
@@ -35,8 +39,6 @@ lint: install
 test suite test-slow test-types: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.pytest_cache/compiled
 test suite test-slow test-types: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.1
 test suite test-slow test-types: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := 0
-# Many tests start processes of their own, which read the package's compiled modules where these are kept.
-test suite test-slow test-types: export PYTHONDONTWRITEBYTECODE :=
 # Most of the tests' time is compilation of small programs: less optimisation, one thread each and no fusion emitters,
 # which the package's own programs do without anyway, need a third of it.
 test suite test-types: export XLA_FLAGS := --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 \

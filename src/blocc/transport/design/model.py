@@ -8,6 +8,8 @@ they find is judged by the same equations.
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
@@ -26,7 +28,7 @@ from blocc.transport.design.prices import PricePenalty, evaluate_prices
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import AssignmentPoint, LowerLevel, cold, solve_lower_level
 from blocc.transport.travellers.formulation import pack, structured_problem
-from blocc.transport.travellers.graph import Graph, graph_of, is_on_accelerator, usable
+from blocc.transport.travellers.graph import Figures, Graph, graph_of, is_on_accelerator, usable
 
 #: Relative accuracy to which the lower level is solved.
 TOLERANCE = 1e-11
@@ -121,20 +123,48 @@ def _with_potentials(found: PricePenalty, potentials: tuple[Any, Any]) -> PriceP
     return found._replace(follower=follower, penalised=penalised)
 
 
+class _Programs:
+    """What is compiled for a network, whatever its figures are."""
+
+    def __init__(self, graph: Graph) -> None:
+        def penalty_of_prices(
+            figures: Figures, p: Any, gamma: Any, is_open: Any, temperature: Any, ways: Any = None
+        ) -> PricePenalty:
+            return evaluate_prices(graph.with_figures(figures), p, gamma, is_open, temperature, ways)
+
+        def penalty_of_capacities(figures: Figures, x: Any, gamma: Any, warm: Any) -> CapacityPenalty:
+            return evaluate_capacities(graph.with_figures(figures), x, gamma, warm, TOLERANCE)
+
+        self.prices = Program(penalty_of_prices)
+        self.capacities = Program(penalty_of_capacities)
+        self.usable = Program(lambda is_open: usable(graph, is_open))
+
+
+#: Programs of the networks that were used last, by where their links lead and by the device that they run on.
+_made: OrderedDict[tuple[Any, ...], _Programs] = OrderedDict()
+_MOST_KEPT, _making = 16, threading.Lock()
+
+
+def _programs_for(graph: Graph) -> _Programs:
+    """Programs for all networks with these links: other times, demands or costs compile nothing again."""
+    places = (graph.tail, graph.head, graph.origin, graph.through)
+    key = (graph.shape, str(jax.config.jax_default_device), *(np.asarray(part).tobytes() for part in places))  # type: ignore[attr-defined]
+    with _making:
+        found = _made.pop(key, None) or _Programs(graph)
+        _made[key] = found
+        while len(_made) > _MOST_KEPT:
+            _made.popitem(last=False)
+    return found
+
+
 class DenseEngine:
     """Origins in rows, nodes and links in columns, one compiled program for each question."""
 
     def __init__(self, graph: Graph) -> None:
-        def penalty_of_prices(
-            p: Any, gamma: Any, is_open: Any, temperature: Any, cost: Any, ways: Any = None
-        ) -> PricePenalty:
-            return evaluate_prices(graph._replace(cost=cost), p, gamma, is_open, temperature, ways)
-
-        self._prices = Program(penalty_of_prices)
-        self._usable = Program(lambda is_open: usable(graph, is_open))
+        self._programs = _programs_for(graph)
         self._known_ways: tuple[bytes, Any] = b"", None  #: of the open links that were asked for last
-        self._capacities = Program(lambda x, gamma, warm: evaluate_capacities(graph, x, gamma, warm, TOLERANCE))
         with double_precision():
+            self._figures: Figures = jax.device_put(graph.figures)
             self._cold = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), cold(graph))
 
     def prices(
@@ -146,15 +176,16 @@ class DenseEngine:
         cost: Float[NDArray, "links"],
     ) -> PricePenalty:
         """The penalty function in the prices."""
+        figures = self._figures._replace(cost=cost)
         with double_precision():
             if not is_on_accelerator():
-                return jax.device_get(self._prices(values, float(gamma), is_open, temperature, cost))
+                return jax.device_get(self._programs.prices(figures, values, float(gamma), is_open, temperature))
             # There every sweep counts, and what is not asked for stays where it is.
             key, ways = self._known_ways
             if key != is_open.tobytes():
-                ways = self._usable(is_open)
+                ways = self._programs.usable(is_open)
                 self._known_ways = is_open.tobytes(), ways
-            found = self._prices(values, float(gamma), is_open, temperature, cost, ways)
+            found = self._programs.prices(figures, values, float(gamma), is_open, temperature, ways)
             potentials = found.follower.potential, found.penalised.potential
             found = jax.device_get(_with_potentials(found, (None, None)))  # one transfer; potentials are seldom used
             return _with_potentials(found, potentials)
@@ -167,7 +198,8 @@ class DenseEngine:
         Nothing stops it on the way: it takes no longer than a look at the clock may wait.
         """
         with double_precision():
-            return self._capacities(capacity, float(gamma), self._cold if warm is None else warm)
+            start = self._cold if warm is None else warm
+            return self._programs.capacities(self._figures, capacity, float(gamma), start)
 
     def travellers(
         self, capacity: Float[NDArray, "links"], gamma: float, warm: Any, stop: Callable[[], bool]

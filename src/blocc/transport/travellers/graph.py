@@ -21,6 +21,16 @@ from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.flows import group_by_origin
 
 
+class Figures(NamedTuple):
+    """Those of a network that are no part of where its links lead, as in :class:`Graph`."""
+
+    time: Float[AnyArray, "links"]
+    cost: Float[AnyArray, "links"]
+    demand: Float[AnyArray, "origins nodes"]
+    revenue: Float[AnyArray, "origins nodes"]
+    alternative: Float[AnyArray, "origins nodes"]
+
+
 class Graph(NamedTuple):
     """The figures of a network; ``demand``, ``revenue`` and ``alternative`` stand at (origin, destination)."""
 
@@ -41,6 +51,15 @@ class Graph(NamedTuple):
         """Numbers of origins, nodes and links."""
         n_origins, n_nodes = self.demand.shape
         return n_origins, n_nodes, len(self.time)
+
+    @property
+    def figures(self) -> Figures:
+        """What may change while the links stay where they are."""
+        return Figures(self.time, self.cost, self.demand, self.revenue, self.alternative)
+
+    def with_figures(self, figures: Figures) -> Graph:
+        """The same links with other figures, which may be traced."""
+        return self._replace(**figures._asdict())
 
 
 def graph_of(network: TransportNetwork) -> Graph:
