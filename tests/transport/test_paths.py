@@ -27,7 +27,7 @@ from blocc.transport.travellers.columns import Columns, cheapest_columns
 from blocc.transport.travellers.kernels import cuts
 from blocc.transport.travellers.path_assignment import PathTravellers
 from blocc.transport.travellers.path_loading import Market, load_paths
-from blocc.transport.travellers.shortest_paths import shortest_trees, streets_of
+from blocc.transport.travellers.shortest_paths import shortest_trees, streets_of, unknown_orders
 from selections import few
 
 
@@ -136,7 +136,12 @@ def bushes_of(network: TransportNetwork, temperature: float, ties: bool = False)
     times = np.maximum(network.time, 0.3)
     costs = np.ones(network.n_links) if ties else times + random.uniform(0.0, 1.0, network.n_links)
     market = Market(travellers.at_nodes(network.demand), travellers.at_nodes(network.alternative_time))
-    return travellers, costs, market, grow_bushes(travellers.streets, costs, temperature)
+    return (
+        travellers,
+        costs,
+        market,
+        grow_bushes(travellers.streets, costs, temperature, unknown_orders(travellers.streets)),
+    )
 
 
 @pytest.mark.parametrize("ties", [False, True])

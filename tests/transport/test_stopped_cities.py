@@ -27,7 +27,8 @@ from selections import few
 pytest.importorskip("numba")
 
 from blocc.transport.travellers.path_assignment import PathTravellers
-from blocc.transport.travellers.path_loading import Market, load_paths, unknown_orders
+from blocc.transport.travellers.path_loading import Market, load_paths
+from blocc.transport.travellers.shortest_paths import unknown_orders
 
 
 @pytest.fixture(scope="module")

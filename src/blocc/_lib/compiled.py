@@ -132,6 +132,19 @@ def clock_without_compilation() -> Iterator[None]:
 
 
 @contextmanager
+def counted_as_compilation() -> Iterator[None]:
+    """Count the seconds of this block, in this thread, as compilation; for what others compile on their first call."""
+    begun, outer = time.perf_counter(), getattr(_thread, "compiling", False)
+    _thread.compiling = True
+    try:
+        yield
+    finally:
+        _thread.compiling = outer
+        if not outer:  # what is compiled on the way is part of it
+            _thread.seconds = compile_seconds() + time.perf_counter() - begun
+
+
+@contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     """Tracing makes hundreds of thousands of objects that live on; looking through all of them takes a fifth of it."""
     enabled = gc.isenabled()
@@ -153,17 +166,10 @@ def compile_ahead(
 
     What is to be done ``meanwhile`` is begun in another thread when XLA begins.
     """
-    begun, outer = time.perf_counter(), getattr(_thread, "compiling", False)
-    _thread.compiling = True
-    try:
-        with double_precision(), _without_garbage_collection():
-            compiled = _compiled(jax.jit(function).trace(*arguments), quickly, meanwhile)
-    finally:
-        _thread.compiling = outer
-        seconds = time.perf_counter() - begun
-        if not outer:  # what is compiled on the way is part of it
-            _thread.seconds = compile_seconds() + seconds
-    return compiled, seconds
+    begun = time.perf_counter()
+    with counted_as_compilation(), double_precision(), _without_garbage_collection():
+        compiled = _compiled(jax.jit(function).trace(*arguments), quickly, meanwhile)
+    return compiled, time.perf_counter() - begun
 
 
 class _Packing:

@@ -120,13 +120,11 @@ def measured_prices(
     unit = 0.01 * float(np.mean(built) if len(built) else np.mean(network.demand))
     promise = np.where(capacity > 0.0, 0.0, _promise(model, found.follower, unit))
     count = MOST_MEASURED if network.n_links <= 150 else 3 if network.n_links <= 1000 else 0
-    for link in np.argsort(-promise, kind="stable")[:count]:
-        if promise[link] <= 0.0:
-            break
-        monitor.check_time()
-        with_unit = capacity.copy()
-        with_unit[link] = unit
-        ahead = model.travellers(with_unit, gamma, found.warm, monitor.is_over)
+    links = [link for link in np.argsort(-promise, kind="stable")[:count] if promise[link] > 0.0]
+    with_unit = [np.where(np.arange(network.n_links) == link, unit, capacity) for link in links]
+    answers = model.travellers_each(with_unit, gamma, found.warm, monitor.is_over)
+    monitor.check_time()
+    for link, ahead in zip(links, answers, strict=True):
         if float(ahead.error) < 1e-7:
             measured[link] = max(0.0, (_value(found.follower) - _value(ahead)) / unit)
     return measured, unit

@@ -11,7 +11,9 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -21,6 +23,7 @@ import numpy as np
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, NDArray
 from blocc._lib.compiled import Program
 from blocc._lib.precision import double_precision
+from blocc._lib.threads import thread_count
 from blocc.errors import OptionError
 from blocc.lagrangian import Multipliers, Residuals, residuals, weights
 from blocc.transport.design.engine_choice import chosen_engine, is_large
@@ -263,6 +266,11 @@ class DesignModel:
         paths = PathEngine(self.network)
         return paths if self.engine == "paths" else MixedEngine(DenseEngine(self.graph), paths)
 
+    @cached_property
+    def earnings(self) -> Float[NDArray, "origins nodes"]:
+        """What markets would pay if everybody travelled."""
+        return np.asarray(self.graph.demand * self.graph.revenue)
+
     @property
     def time_unit(self) -> float:
         """A typical time of a link, or 1 (the unit of the logit) where that is shorter."""
@@ -316,6 +324,24 @@ class DesignModel:
         """The follower's answer alone."""
         with self._placed():
             return self._engine.travellers(capacity, float(gamma), warm, stop)
+
+    def travellers_each(
+        self, capacities: list[Float[NDArray, "links"]], gamma: float, warm: Any, stop: Callable[[], bool]
+    ) -> list[LowerLevel]:
+        """The follower's answers to several capacities; of those that ``stop`` left time for.
+
+        Kernels on paths run side by side. Compiled programs do not: several at once can wait for each other for ever.
+        """
+
+        def answer(capacity: Float[NDArray, "links"]) -> LowerLevel | None:
+            return None if stop() else self.travellers(capacity, gamma, warm, stop)
+
+        if self.engine == "dense" or len(capacities) < 2:
+            found = [answer(capacity) for capacity in capacities]
+        else:
+            with ThreadPoolExecutor(min(len(capacities), thread_count()), thread_name_prefix="blocc-answers") as pool:
+                found = list(pool.map(answer, capacities))
+        return [each for each in found if each is not None]
 
     def near(self, prices: Float[NDArray, "links"], gamma: float) -> Any:
         """What an evaluation in the capacities may begin with where these are about the travellers' prices."""

@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, Int, NDArray
+from blocc._lib.compiled import counted_as_compilation
 from blocc.transport.design.model import CapacityPenalty
 from blocc.transport.design.prices import Loading, PricePenalty
+from blocc.transport.network.generators import grid_network
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import LowerLevel
+from blocc.transport.travellers.kernels import both
 from blocc.transport.travellers.path_assignment import PathTravellers
-from blocc.transport.travellers.path_loading import Market, load_paths, unknown_orders
+from blocc.transport.travellers.path_loading import Market, load_paths
+from blocc.transport.travellers.shortest_paths import unknown_orders
 
 #: Accuracy to which the lower level is solved, relative to the network's scales.
 TOLERANCE = 1e-9
+#: Origins times nodes and links from which on both sides of an evaluation in the prices are computed at once.
+_WORTH_A_HELPER = 20_000
 #: Evaluations in the capacities that are remembered: a search asks for the same one several times.
 _REMEMBERED = 3
 
@@ -30,10 +37,22 @@ class WarmPair(NamedTuple):
     penalised: Float[NDArray, "links"]
 
 
+@cache
+def _rehearse() -> None:
+    """Have every kernel compiled, or read from where it is kept, on four nodes: no run's time is spent on that."""
+    network = grid_network(2, 2)
+    with counted_as_compilation():
+        own = PathTravellers(network)
+        answer = own.answer(network.demand.mean() * np.ones(network.n_links), network.alternative_time)
+        market = Market(own.at_nodes(network.demand), own.at_nodes(network.alternative_time))
+        load_paths(own.streets, network.time + np.asarray(answer.point.price), market, 0.1, unknown_orders(own.streets))
+
+
 class PathEngine:
     """Dijkstra's algorithm and columns in place of dense arrays."""
 
     def __init__(self, network: TransportNetwork) -> None:
+        _rehearse()
         self.network = network
         self._own = PathTravellers(network)
         self.demand = self._own.at_nodes(network.demand)
@@ -57,8 +76,12 @@ class PathEngine:
             orders = self._orders.pop()
         except IndexError:
             orders = unknown_orders(self._own.streets), unknown_orders(self._own.streets)
-        follower = self._load(costs, self.alternative, temperature, orders[0])
-        penalised = self._load(costs + cost / gamma, self.alternative + self.revenue / gamma, temperature, orders[1])
+        dearer, better = costs + cost / gamma, self.alternative + self.revenue / gamma
+        follower, penalised = both(
+            lambda: self._load(costs, self.alternative, temperature, orders[0]),
+            lambda: self._load(dearer, better, temperature, orders[1]),
+            at_once=self.demand.size + len(self.demand) * len(values) >= _WORTH_A_HELPER,
+        )
         self._orders.append(orders)
         value = gamma * (penalised.value - follower.value) - float(self.network.demand @ self.network.revenue)
         return PricePenalty(np.asarray(value), gamma * (penalised.flow - follower.flow), follower, penalised)

@@ -49,9 +49,7 @@ class Load(NamedTuple):
 
 def incomes(model: DesignModel, found: PricePenalty) -> list[float]:
     """Income at both answers."""
-    graph = model.graph
-    worth, sides = graph.demand * graph.revenue, (found.follower, found.penalised)
-    return [float(np.sum(worth * np.asarray(side.share))) for side in sides]
+    return [float(np.vdot(model.earnings, np.asarray(side.share))) for side in (found.follower, found.penalised)]
 
 
 class SharpFlows:

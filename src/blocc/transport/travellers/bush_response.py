@@ -13,14 +13,15 @@ from __future__ import annotations
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc._lib.threads import thread_count
 from blocc.transport.travellers.bushes import Bushes, choose
-from blocc.transport.travellers.kernels import cuts, in_threads, kernel
+from blocc.transport.travellers.kernels import in_threads, kernel, shares
 from blocc.transport.travellers.path_loading import Market
 
 #: Links that bring less than this part of what passes a node, times the temperature, and carry less than this part of
 #: their capacity for an origin, are left out. Passengers who choose count for the inverse of the temperature here.
 _LITTLE = 1e-3, 1e-8
+#: Every thread has a matrix of its own, and those are added up: more than a few would gain nothing.
+_MOST_WORK = 300_000
 
 
 def response(
@@ -36,7 +37,8 @@ def response(
     :param position: row of each link, negative where it is closed
     """
     size = int(position.max(initial=-1)) + 1
-    bounds = cuts(len(market.demand), min(thread_count(), 4))
+    work = len(market.demand) * (market.demand.shape[1] + len(change))
+    bounds = shares(len(market.demand), min(work, _MOST_WORK))
     parts = [np.zeros((size, size)) for _ in range(len(bounds) - 1)]
 
     def part(i: int) -> None:

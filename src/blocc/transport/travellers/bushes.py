@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc.transport.travellers.kernels import cuts, in_threads, kernel
+from blocc.transport.travellers.kernels import cuts, in_threads, kernel, shares
 from blocc.transport.travellers.path_loading import Market
-from blocc.transport.travellers.shortest_paths import PARTS, Streets, settle
+from blocc.transport.travellers.shortest_paths import PARTS, Streets, heap_room, settle_near
 
 #: Links on which paths cost so many temperatures more carry nobody.
 _REACH = 45.0
@@ -44,52 +44,61 @@ class BushLoad(NamedTuple):
     share: Float[NDArray, "origins nodes"]
 
 
-def grow_bushes(streets: Streets, costs: Float[NDArray, "links"], temperature: float) -> Bushes:
-    """The bushes when passing link a costs ``costs[a]``, infinite where it is closed."""
+def grow_bushes(
+    streets: Streets, costs: Float[NDArray, "links"], temperature: float, orders: Int[NDArray, "origins nodes"]
+) -> Bushes:
+    """The bushes when passing link a costs ``costs[a]``, infinite where it is closed.
+
+    :param orders: the nodes by their cost at other costs, or room for them; replaced by what it is now
+    """
     origins, nodes, links = len(streets.origin), len(streets.through), len(costs)
     bushes = Bushes(
         temperature,
         np.zeros(origins, dtype=np.int64),
-        np.empty((origins, nodes), dtype=np.int32),
+        orders,
         np.empty((origins, nodes)),
         np.empty((origins, nodes + 1), dtype=np.int32),
         np.empty((origins, links), dtype=np.int32),
         np.empty((origins, links), dtype=np.int32),
         np.empty((origins, links)),
     )
-    bounds = cuts(origins, PARTS)
+    bounds = shares(origins, origins * (nodes + links))
 
     def part(i: int) -> None:
         _grow(bounds[i], bounds[i + 1], costs, temperature, streets, bushes[1:])
 
     in_threads(part, len(bounds) - 1)
-    return bushes
+    return bushes._replace(order=orders.copy())
 
 
 def load_bushes(bushes: Bushes, change: Float[NDArray, "links"], market: Market) -> BushLoad:
     """Load the bushes at their base prices plus ``change``, which is told in units of the temperature."""
-    share = np.zeros(market.demand.shape)
-    bounds = cuts(len(share), PARTS)
-    flow = np.zeros((len(bounds) - 1, len(change)))
-
-    def part(i: int) -> float:
-        return _load_part(bounds[i], bounds[i + 1], bushes.temperature, bushes[1:], change, market, share, flow[i])
-
-    gain = sum(in_threads(part, len(bounds) - 1))
+    gain, flow, share = _loaded(bushes, change, market, PARTS)
     everyone = float(np.sum(market.demand * (market.alternative - 1.0)))
     return BushLoad(everyone - gain, flow.sum(axis=0), share)
+
+
+def _loaded(
+    bushes: Bushes, change: Float[NDArray, "links"], market: Market, parts: int
+) -> tuple[float, Float[NDArray, "parts links"], Float[NDArray, "origins nodes"]]:
+    """What travellers gain, the flow of each part of the origins, and their shares."""
+    origins, nodes = market.demand.shape
+    share, bounds = np.zeros((origins, nodes)), cuts(origins, parts)
+    flow = np.zeros((len(bounds) - 1, len(change)))
+    threads = shares(len(flow), origins * (nodes + len(change)))
+
+    def part(i: int) -> float:
+        own, mine = bounds[threads[i] : threads[i + 1] + 1], flow[threads[i] : threads[i + 1]]
+        return _load_parts(own, bushes.temperature, bushes[1:], change, market, share, mine)
+
+    return sum(in_threads(part, len(threads) - 1)), flow, share
 
 
 def flow_by_origin(
     bushes: Bushes, change: Float[NDArray, "links"], market: Market
 ) -> tuple[Float[NDArray, "origins links"], Float[NDArray, "origins nodes"]]:
     """Flows of each origin on links, and the shares of its markets."""
-    share, flow = np.zeros(market.demand.shape), np.zeros((len(market.demand), len(change)))
-
-    def part(i: int) -> None:
-        _load_part(i, i + 1, bushes.temperature, bushes[1:], change, market, share, flow[i])
-
-    in_threads(part, len(flow))
+    _, flow, share = _loaded(bushes, change, market, len(market.demand))
     return flow, share
 
 
@@ -98,15 +107,13 @@ def flow_by_origin(
 def _grow(begin, end, costs, temperature, streets, bushes):  # type: ignore[no-untyped-def]
     counts, orders, distances, firsts, tails, links, excesses = bushes
     n_nodes, n_links = len(streets.through), len(streets.head)
-    order, keys, items = np.empty(n_nodes, np.int64), np.empty(n_links + 1), np.empty(n_links + 1, np.int64)
-    last, rank = np.empty(n_nodes, np.int32), np.empty(n_nodes, np.int64)
+    room, rank = heap_room(n_nodes, n_links), np.empty(n_nodes, np.int64)
     for row in range(begin, end):
-        origin, distance = streets.origin[row], distances[row]
-        count = settle(origin, costs, streets, distance, last, order, keys, items)
+        origin, distance, order = streets.origin[row], distances[row], orders[row]
+        count = settle_near(origin, costs, streets, distance, order, room)
         rank[:] = n_nodes
         for i in range(count):
             rank[order[i]] = i
-            orders[row, i] = order[i]
         counts[row], firsts[row, 0], size = count, 0, 0
         for i in range(count):
             node = order[i]
@@ -126,21 +133,22 @@ def _grow(begin, end, costs, temperature, streets, bushes):  # type: ignore[no-u
 
 
 @kernel
-def _load_part(begin, end, temperature, bushes, change, market, share, flow):  # type: ignore[no-untyped-def]
-    """Fill rows of ``share``, add to ``flow``, and return what travellers gain."""
+def _load_parts(bounds, temperature, bushes, change, market, share, flow):  # type: ignore[no-untyped-def]
+    """Fill rows of ``share``, add to the flow of each part, and return what travellers gain."""
     n_nodes, n_links = bushes[1].shape[1], len(change)
     reach, pull, weight = np.empty(n_nodes), np.empty(n_nodes), np.empty(n_links)
     elastic = np.empty(n_nodes)
     gain = 0.0
-    for row in range(begin, end):
-        gain += choose(row, temperature, bushes, change, market, share, weight, reach, pull, elastic)
-        count, first, tail, link = bushes[0][row], bushes[3][row], bushes[4][row], bushes[5][row]
-        for i in range(count - 1, 0, -1):
-            if pull[i] > 0.0:
-                for j in range(first[i], first[i + 1]):
-                    passing = weight[j] * pull[i]
-                    pull[tail[j]] += passing
-                    flow[link[j]] += reach[tail[j]] * passing
+    for part in range(len(flow)):
+        for row in range(bounds[part], bounds[part + 1]):
+            gain += choose(row, temperature, bushes, change, market, share, weight, reach, pull, elastic)
+            count, first, tail, link = bushes[0][row], bushes[3][row], bushes[4][row], bushes[5][row]
+            for i in range(count - 1, 0, -1):
+                if pull[i] > 0.0:
+                    for j in range(first[i], first[i + 1]):
+                        passing = weight[j] * pull[i]
+                        pull[tail[j]] += passing
+                        flow[part, link[j]] += reach[tail[j]] * passing
     return gain
 
 

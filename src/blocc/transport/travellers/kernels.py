@@ -58,6 +58,20 @@ def both(first: Callable[[], R], second: Callable[[], R], *, at_once: bool = Tru
     return own, other.result()
 
 
+#: Origins times nodes and links, for which one more thread gains more than it costs.
+_WORTH_A_THREAD = 100_000
+
+
+def shares(parts: int, work: int) -> Int[NDArray, "bounds"]:
+    """Bounds of the parts that each thread takes: of as many threads as there is work for.
+
+    A call of a kernel takes longer than a small part, so that each thread makes one call for all of its parts.
+
+    :param work: origins times nodes and links
+    """
+    return cuts(parts, min(thread_count(), 1 + work // _WORTH_A_THREAD))
+
+
 def cuts(work: Float[NDArray, "items"] | int, parts: int) -> Int[NDArray, "bounds"]:
     """Bounds of at most so many consecutive parts of items, each with about the same work."""
     if isinstance(work, int):

@@ -16,16 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc._lib.threads import thread_count
-from blocc.transport.travellers.kernels import cuts, in_threads, kernel
-from blocc.transport.travellers.shortest_paths import PARTS, Streets, settle, settle_again, sort_nodes
+from blocc.transport.travellers.kernels import cuts, in_threads, kernel, shares
+from blocc.transport.travellers.shortest_paths import PARTS, Streets, heap_room, settle_near, unknown_orders
 
 #: Links whose weight is less than the exponential of this carry nobody.
 _NOTHING = -92.0
 #: Sums over paths are exact to this, relatively, or as good as after so many sweeps.
 _EXACT, _MOST_SWEEPS = 1e-13, 500
-#: Origins times nodes and links, for which one more thread gains more than it costs.
-_WORTH_A_THREAD = 20_000
 
 
 class Market(NamedTuple):
@@ -44,11 +41,6 @@ class PathLoad(NamedTuple):
     share: Float[NDArray, "origins nodes"]
 
 
-def unknown_orders(streets: Streets) -> Int[NDArray, "origins nodes"]:
-    """Room for the order of the nodes by their cost, which nobody knows yet."""
-    return np.full((len(streets.origin), len(streets.through)), -1, dtype=np.int32)
-
-
 def load_paths(
     streets: Streets,
     costs: Float[NDArray, "links"],
@@ -65,14 +57,14 @@ def load_paths(
     orders = unknown_orders(streets) if orders is None else orders
     bounds = cuts(shape[0], PARTS)
     flow = np.zeros((len(bounds) - 1, len(costs)))
-    shares = cuts(len(flow), min(thread_count(), 1 + shape[0] * (shape[1] + len(costs)) // _WORTH_A_THREAD))
+    threads = shares(len(flow), shape[0] * (shape[1] + len(costs)))
 
     def part(i: int) -> float:
-        own = bounds[shares[i] : shares[i + 1] + 1]
-        answers = orders, potential, share, flow[shares[i] : shares[i + 1]]
+        own = bounds[threads[i] : threads[i + 1] + 1]
+        answers = orders, potential, share, flow[threads[i] : threads[i + 1]]
         return _load(own, costs, temperature, market, streets, *answers)
 
-    gain = sum(in_threads(part, len(shares) - 1))
+    gain = sum(in_threads(part, len(threads) - 1))
     everyone = float(np.sum(market.demand * (market.alternative - 1.0)))
     return PathLoad(everyone - gain, flow.sum(axis=0), potential, share)
 
@@ -81,8 +73,7 @@ def load_paths(
 def _load(bounds, costs, temperature, market, streets, orders, potential, share, flow):  # type: ignore[no-untyped-def]
     """Fill rows of ``potential`` and ``share``, the flow of each part, and return what travellers gain."""
     n_nodes, n_links = len(streets.through), len(streets.head)
-    heap = np.empty(n_links + 1), np.empty(n_links + 1, np.int64)
-    found = np.empty(n_nodes, np.int64), np.empty(n_nodes, np.int32)
+    room = heap_room(n_nodes, n_links)
     distance, weight = np.empty(n_nodes), np.zeros(n_links)
     reach, source, pull = np.zeros(n_nodes), np.zeros(n_nodes), np.zeros(n_nodes)
     behind, ahead = _room(n_nodes, n_links), _room(n_nodes, n_links)
@@ -90,12 +81,7 @@ def _load(bounds, costs, temperature, market, streets, orders, potential, share,
     for part in range(len(flow)):
         for row in range(bounds[part], bounds[part + 1]):
             origin, nodes = streets.origin[row], orders[row]
-            if nodes[0] != origin or not settle_again(origin, costs, streets, distance, nodes):
-                count = settle(origin, costs, streets, distance, found[1], found[0], heap[0], heap[1])
-                _complete(found[0], count, distance, nodes)
-            count = n_nodes
-            while distance[nodes[count - 1]] == np.inf:
-                count -= 1
+            count = settle_near(origin, costs, streets, distance, nodes, room)
             _weigh(origin, costs, temperature, streets, distance, nodes, weight, behind, ahead)
             reach[:] = 0.0
             source[:] = 0.0
@@ -117,17 +103,6 @@ def _load(bounds, costs, temperature, market, streets, orders, potential, share,
                 for j in range(ahead[0][i], ahead[0][i + 1]):
                     flow[part, ahead[3][j]] += reach[nodes[i]] * ahead[2][j] * pull[ahead[1][j]]
     return gain
-
-
-@kernel
-def _complete(order, count, distance, nodes):  # type: ignore[no-untyped-def]
-    """All nodes by distance: the ones that were reached, and then the others."""
-    nodes[:count] = order[:count]
-    for node in range(len(nodes)):
-        if distance[node] == np.inf:
-            nodes[count] = node
-            count += 1
-    sort_nodes(distance, nodes, len(nodes))
 
 
 @kernel

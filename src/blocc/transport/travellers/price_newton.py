@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import dsymv
 from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.optimize import minimize
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.transport.travellers.bush_response import response
 from blocc.transport.travellers.bushes import Bushes, grow_bushes, load_bushes
-from blocc.transport.travellers.path_loading import Market, load_paths, unknown_orders
-from blocc.transport.travellers.shortest_paths import Streets
+from blocc.transport.travellers.path_loading import Market, load_paths
+from blocc.transport.travellers.shortest_paths import Streets, unknown_orders
 
 #: Temperatures of the first ascent, in units of a link's time, and evaluations at each.
 _TEMPERATURES, _EVALUATIONS = (0.05, 0.01), 40
@@ -117,6 +118,7 @@ class PriceNewton:
         self.task, self.warm, self.tolerance, self.stop = task, warm, tolerance, stop
         self.iterations = 0
         self.last = tolerance * task.time_unit  #: temperature
+        self._orders = unknown_orders(task.streets)  #: of the nodes at the prices that were looked at last
 
     def run(self) -> PricePoint:
         """Prices, and what the travellers do at them."""
@@ -141,10 +143,11 @@ class PriceNewton:
 
     def _ascend(self, price: Float[NDArray, "open_links"], temperature: float) -> Float[NDArray, "open_links"]:
         """Raise the dual function of the smoothed problem for a while."""
-        streets, orders = self.task.streets, unknown_orders(self.task.streets)
+        streets = self.task.streets
 
         def descent(values: Float[NDArray, "open_links"]) -> tuple[float, Float[NDArray, "open_links"]]:
-            found = load_paths(streets, self.task.costs(values, temperature), self.task.market, temperature, orders)
+            costs = self.task.costs(values, temperature)
+            found = load_paths(streets, costs, self.task.market, temperature, self._orders)
             return values @ self.task.capacity - found.value, self.task.capacity - found.flow[self.task.open_links]
 
         def look_up(_: Float[NDArray, "open_links"]) -> None:
@@ -159,7 +162,8 @@ class PriceNewton:
     # --- Newton's method ---------------------------------------------------------------------------------------------
     def _at(self, price: Float[NDArray, "open_links"], temperature: float) -> PricePoint:
         """Bushes at these prices, and their load."""
-        bushes = grow_bushes(self.task.streets, self.task.costs(price, temperature), temperature)
+        costs = self.task.costs(price, temperature)
+        bushes = grow_bushes(self.task.streets, costs, temperature, self._orders)
         return self._moved(PricePoint(bushes, price, price, price), np.zeros(len(price)))
 
     def _moved(self, point: PricePoint, offset: Float[NDArray, "open_links"]) -> PricePoint:
@@ -248,13 +252,12 @@ class PriceNewton:
         diagonal += _RIDGE * self.task.capacity
         least, excess = -now.price, now.excess
         free, best = (least < 0.0) | (excess > 0.0), np.zeros(len(least))
-        symmetric = matrix + np.tril(matrix, -1).T
         for _ in range(_MOST_PIVOTS):
             best = np.where(free, 0.0, least)
-            slope = excess - symmetric @ best
             if free.any():
-                best[free] = _solve(symmetric[np.ix_(free, free)], slope[free])
-            slope = excess - symmetric @ best
+                slope = excess - _times(matrix, best)
+                best[free] = _solve(matrix if free.all() else matrix[np.ix_(free, free)], slope[free])
+            slope = excess - _times(matrix, best)
             following = np.where(free, best >= least, slope > 0.0)
             if np.array_equal(following, free):
                 break
@@ -278,13 +281,22 @@ class PriceNewton:
         return step, None
 
 
+def _times(matrix: Float[NDArray, "n n"], vector: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
+    """A symmetric matrix, given by its lower triangle in rows, times a vector."""
+    return np.asarray(dsymv(1.0, matrix.T, vector)) if vector.any() else np.zeros(len(vector))
+
+
 def _solve(matrix: Float[NDArray, "n n"], right: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
-    """Solve with a positive definite matrix, or with one that nearly is."""
+    """Solve with a positive definite matrix, or with one that nearly is, given by its lower triangle in rows."""
     diagonal = np.einsum("ii->i", matrix)
     whole = diagonal.copy()
-    for more in _MORE:
-        diagonal[:] = (1.0 + more) * whole
-        factor, info = dpotrf(matrix, lower=1, overwrite_a=0)
-        if info == 0:
-            return np.asarray(dpotrs(factor, right, lower=1)[0])
+    try:
+        for more in _MORE:
+            diagonal[:] = (1.0 + more) * whole
+            # LAPACK reads columns: to it this is the upper triangle, and nothing has to be copied beforehand.
+            factor, info = dpotrf(matrix.T, lower=0, clean=0, overwrite_a=0)
+            if info == 0:
+                return np.asarray(dpotrs(factor, right, lower=0)[0])
+    finally:
+        diagonal[:] = whole
     return right / whole

@@ -12,12 +12,10 @@ import numpy as np
 from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.flows import group_by_origin
-from blocc.transport.travellers.kernels import cuts, in_threads, kernel
+from blocc.transport.travellers.kernels import in_threads, kernel, shares
 
 #: Origins are dealt out in so many parts, whatever the number of threads: sums are then the same on every machine.
 PARTS = 32
-#: Up to so many origins times links other threads take longer to wake than the work.
-_SMALL = 20_000
 #: Costs are summed along an earlier order so many times, and nodes change places so many times for each of them, before
 #: they are found anew instead.
 _MOST_PASSES, _MOST_MOVES = 6, 8
@@ -58,6 +56,11 @@ def _by_node(node: Int[NDArray, "links"], n_nodes: int) -> tuple[Int[NDArray, "b
     return first, np.argsort(node, kind="stable")
 
 
+def unknown_orders(streets: Streets) -> Int[NDArray, "origins nodes"]:
+    """Room for the order of the nodes by their cost, which nobody knows yet."""
+    return np.full((len(streets.origin), len(streets.through)), -1, dtype=np.int32)
+
+
 class Trees(NamedTuple):
     """Cheapest paths from every origin to every node."""
 
@@ -69,7 +72,7 @@ def shortest_trees(streets: Streets, costs: Float[NDArray, "links"]) -> Trees:
     """Cheapest paths when passing link a costs ``costs[a]``, which is not negative."""
     shape = (len(streets.origin), len(streets.through))
     trees = Trees(np.empty(shape), np.empty(shape, dtype=np.int32))
-    bounds = cuts(shape[0], PARTS if shape[0] * len(costs) > _SMALL else 1)
+    bounds = shares(shape[0], shape[0] * (shape[1] + len(costs)))
 
     def part(i: int) -> None:
         rows = slice(bounds[i], bounds[i + 1])
@@ -115,6 +118,34 @@ def settle(origin, costs, streets, distance, link, order, keys, items):  # type:
                 distance[far], link[far] = reached, a
                 _sift_up(keys, items, size, reached, far)
                 size += 1
+    return count
+
+
+@kernel
+def heap_room(n_nodes, n_links):  # type: ignore[no-untyped-def]
+    """Room for Dijkstra's algorithm: last links, an order of the nodes, and a heap."""
+    heap = np.empty(n_links + 1), np.empty(n_links + 1, np.int64)
+    return np.empty(n_nodes, np.int32), np.empty(n_nodes, np.int64), heap[0], heap[1]
+
+
+@kernel
+def settle_near(origin, costs, streets, distance, nodes, room):  # type: ignore[no-untyped-def]
+    """Cheapest costs from one origin; ``nodes`` are in their order at other costs, or unknown, and then in theirs.
+
+    Returns how many are reached; the others come last.
+    """
+    if nodes[0] != origin or not settle_again(origin, costs, streets, distance, nodes):
+        link, order, keys, items = room
+        count = settle(origin, costs, streets, distance, link, order, keys, items)
+        nodes[:count] = order[:count]
+        for node in range(len(nodes)):
+            if distance[node] == np.inf:
+                nodes[count] = node
+                count += 1
+        sort_nodes(distance, nodes, len(nodes))
+    count = len(nodes)
+    while distance[nodes[count - 1]] == np.inf:
+        count -= 1
     return count
 
 
