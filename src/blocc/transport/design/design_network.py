@@ -249,6 +249,8 @@ class _Run:
                 if x0 is not None:
                     search.keep(self.limits.cover(x0))
             search.run(search.stages(), after_stage)
+            search.judge_known(self.monitor.is_over)
+            after_stage()
         finally:
             count_seconds()
 

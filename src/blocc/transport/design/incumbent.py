@@ -16,7 +16,7 @@ from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.model import CapacityPenalty, DesignModel, never
 from blocc.transport.design.prices import PricePenalty
 from blocc.transport.design.search_state import SearchState
-from blocc.transport.design.sharp_flows import MULTIPLES, WORTHLESS, Load, Met, SharpFlows, incomes
+from blocc.transport.design.sharp_flows import MULTIPLES, WORTHLESS, Met, SharpFlows, incomes
 
 #: Capacities that differ by less than this part of the utility in what they cost are not judged once more: the second
 #: number on networks of more links than the third, where that takes seconds.
@@ -43,8 +43,6 @@ class Incumbent:
         self.fixed = fixed  #: whether gamma is the user's: then F_gamma is what counts, otherwise the exact utility
         self.state = SearchState.initial(limits)
         self.sharp = SharpFlows(model, limits, gamma)
-        self._known: Load | None = None  #: the best of the sharp flows that were looked at
-        self._looked_at = 0.0, -np.inf  #: gamma, and the largest estimate of a utility, when that was done last
 
     def judge(self, capacity: Float[NDArray, "links"], warm: Any = None, gamma: float | None = None) -> CapacityPenalty:
         """F_gamma and both answers; far from exact where the run is to end, which the next look at the clock says."""
@@ -104,8 +102,7 @@ class Incumbent:
         if self.state.score == -np.inf:  # to build no more than must be is always possible
             found = evaluate(self.model, self.limits, self.limits.least, self.gamma, None, is_late)
             self._adopt(self.limits.least, found, found)
-        if not self.fixed:
-            self._judge_known(is_late)
+        self.judge_known(is_late)
         if self.is_idle:
             self._judge_unpriced()
         if (self.is_idle or self.fixed) and self.state.provisional_utility > self.state.score:
@@ -116,9 +113,13 @@ class Incumbent:
             if found.error < cut.error and self._score(found) > -np.inf:
                 self.state.score, self.state.solution = self._score(found), found
 
-    def _judge_known(self, is_late: Callable[[], bool]) -> None:
-        known = self._known
-        if known is not None and known.utility + self.limits.refund > self.state.score:
+    def judge_known(self, is_late: Callable[[], bool]) -> None:
+        """Judge the best of the sharp flows that were looked at, where they promise more than what was judged.
+
+        What a search ends with may be worth less than what it met, or have no exact answer.
+        """
+        known, least = self.state.known, self.state.score + SAVING * (1.0 + abs(self.state.score))
+        if not self.fixed and known.utility + self.limits.refund > least:
             self._try(known.prices, known.capacity, is_late)
 
     def _judge_unpriced(self) -> None:
@@ -145,20 +146,20 @@ class Incumbent:
         Of smooth flows at another gamma more may be promised than is kept: each gamma is looked at by itself.
         """
         is_cut = not self.limits.is_simple
-        (gamma, largest), stride = self._looked_at, _LONG_STRIDE if is_cut else _STRIDE
+        (gamma, largest), stride = self.state.looked_at, _LONG_STRIDE if is_cut else _STRIDE
         if gamma == met.gamma and not estimate > largest + stride * (1.0 + abs(largest)):
             return
-        self._looked_at = met.gamma, estimate
+        self.state.looked_at = met.gamma, estimate
         judged = is_cut and self.limits.size <= LARGE
         if judged and gamma == 0.0:
             self._judge_unpriced()
-        if self._known is None and not is_cut:
-            self._known = self.sharp.best(self.sharp.unpriced(), parts=MULTIPLES)
+        if self.state.known.utility == -np.inf and not is_cut:
+            self.state.known = self.sharp.best(self.sharp.unpriced(), parts=MULTIPLES)
         load = self.sharp.best(met, halvings=_FEW_HALVINGS)
         if judged:
             self._try(load.prices, load.capacity, self.monitor.is_over)
-        elif self._known is None or load.utility > self._known.utility:
-            self._known = load
+        elif load.utility > self.state.known.utility:
+            self.state.known = load
 
     def trim(self, stop: Callable[[], bool] = never) -> None:
         """Take links away that have next to no capacity, where their absence costs next to nothing."""

@@ -11,6 +11,7 @@ from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.design_result import WhatIf
 from blocc.transport.design.limited_prices import LimitMultipliers
 from blocc.transport.design.model import CapacityPenalty
+from blocc.transport.design.sharp_flows import Load, nothing
 
 
 @dataclass
@@ -28,9 +29,11 @@ class SearchState:
     provisional: Float[NDArray, "links"]  #: the best capacities of the descent in prices, without an exact answer
     widest: Float[NDArray, "links"]  #: the flows of the design without limits
     best: Float[NDArray, "links"]  #: the best capacities so far, judged by exact answers of the travellers
+    known: Load  #: the best of the sharp flows that were looked at
     score: float = -np.inf  #: of the best capacities
     solution: CapacityPenalty | None = None  #: both answers at the best capacities, as they were judged
     provisional_utility: float = -np.inf
+    looked_at: tuple[float, float] = (0.0, -np.inf)  #: gamma, and the largest utility promised, when that was last done
     is_followed: bool = False  #: whether prices change by small steps, from the design without limits
     evaluations: int = 0
     stage: int = 0  #: stages done
@@ -43,4 +46,17 @@ class SearchState:
         zero = np.zeros(limits.size)
         multipliers = LimitMultipliers.none(limits.size)
         allowed = limits.limit > 0.0
-        return cls(allowed, zero, zero, allowed, zero, multipliers, zero, zero, limits.least, zero, limits.least)
+        return cls(
+            is_open=allowed,
+            first_prices=zero,
+            early_prices=zero,
+            early_open=allowed,
+            prices=zero,
+            multipliers=multipliers,
+            flow=zero,
+            penalised_flow=zero,
+            provisional=limits.least,
+            widest=zero,
+            best=limits.least,
+            known=nothing(limits),
+        )

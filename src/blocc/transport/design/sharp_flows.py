@@ -47,6 +47,11 @@ class Load(NamedTuple):
     capacity: Float[NDArray, "links"]
 
 
+def nothing(limits: CapacitySet) -> Load:
+    """Before any flows were looked at."""
+    return Load(0.0, -np.inf, 0.0, np.zeros(limits.size), limits.least)
+
+
 def incomes(model: DesignModel, found: PricePenalty) -> list[float]:
     """Income at both answers."""
     return [float(np.vdot(model.earnings, np.asarray(side.share))) for side in (found.follower, found.penalised)]
