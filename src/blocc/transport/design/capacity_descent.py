@@ -87,9 +87,7 @@ def descend_built(
     if not len(descent.built):
         return Descended(start, 0.0)
     before, slope = descent.objective(descent.start)
-    # The first step of L-BFGS-B is the whole gradient, a far way at a large gamma.
-    far = float(np.max(np.abs(slope), initial=0.0)) / (_FIRST_STEP * float(np.mean(descent.start)))
-    unit = 1.0 if model.network.n_links <= 150 else min(1.0, far**-0.5) if far > 0.0 else 1.0
+    unit = _units(descent.start, slope) if model.network.n_links > 150 else np.ones(len(slope))
     penalty = 0.0
     if limits.has_budget:
         assert descent.found is not None
@@ -101,7 +99,7 @@ def descend_built(
     options = {"maxiter": iterations, "maxfun": 2 * iterations, "maxcor": 30, "ftol": precision, "gtol": 1e-6}
     for _ in range(_ROUNDS if limits.has_budget else 1):
         descent.least = np.inf
-        bounds = [(low / unit, high / unit) for low, high in descent.bounds]
+        bounds = [(low / own, high / own) for (low, high), own in zip(descent.bounds, unit, strict=True)]
         descent.left = 2 * iterations + (1 if model.network.n_links <= 1000 else 0)
         with suppress(_Enough):  # SciPy looks at maxfun between line searches alone
             minimize(
@@ -119,6 +117,17 @@ def descend_built(
     ended = descent.known_at(capacity) or evaluate(model, limits, capacity, gamma, descent.warm, stop)
     gain = before - float(ended.value)
     return Descended(capacity, gain) if gain > 0.0 and ended.error <= _UNSOLVED else Descended(start, 0.0)
+
+
+def _units(start: Float[NDArray, "built"], slope: Float[NDArray, "built"]) -> Float[NDArray, "built"]:
+    """Units in which the first step of L-BFGS-B, which is the whole gradient, changes no capacity much.
+
+    A link far below the mean changes by that part of itself: down to next to nothing, its exact price would be found
+    late, or not at all.
+    """
+    mean = float(np.mean(start))
+    far = float(np.max(np.abs(slope), initial=0.0)) / (_FIRST_STEP * mean)
+    return np.sqrt(np.minimum(1.0, start / mean) / max(1.0, far))
 
 
 class _Enough(Exception):
@@ -164,7 +173,9 @@ class _Descent:
         stays = (values > 2.0 * self.model.threshold) | (self.limits.least[self.leaders[self.built]] > 0.0)
         return self.spread(np.where(stays, values, 0.0))
 
-    def scaled(self, values: Float[NDArray, "built"], unit: float) -> tuple[float, Float[NDArray, "built"]]:
+    def scaled(
+        self, values: Float[NDArray, "built"], unit: Float[NDArray, "built"]
+    ) -> tuple[float, Float[NDArray, "built"]]:
         if self.left == 0:
             raise _Enough
         self.left -= 1

@@ -119,26 +119,22 @@ class Engine(Protocol):
         ...
 
 
-def _with_potentials(found: PricePenalty, potentials: tuple[Any, Any]) -> PricePenalty:
-    follower, penalised = (
-        side._replace(potential=own) for side, own in zip((found.follower, found.penalised), potentials, strict=True)
-    )
-    return found._replace(follower=follower, penalised=penalised)
-
-
 class _Programs:
     """What is compiled for a network, whatever its figures are."""
 
     def __init__(self, graph: Graph) -> None:
-        def penalty_of_prices(
-            figures: Figures, p: Any, gamma: Any, is_open: Any, temperature: Any, ways: Any = None
-        ) -> PricePenalty:
-            return evaluate_prices(graph.with_figures(figures), p, gamma, is_open, temperature, ways)
+        def penalty_of_prices(figures: Figures, given: Any, is_open: Any, ways: Any = None) -> PricePenalty:
+            prices, cost, (gamma, temperature) = jnp.split(given, (len(graph.time), 2 * len(graph.time)))
+            own = graph.with_figures(figures._replace(cost=cost))
+            found = evaluate_prices(own, prices, gamma, is_open, temperature, ways)
+            follower, penalised = (side._replace(potential=None) for side in (found.follower, found.penalised))
+            return found._replace(follower=follower, penalised=penalised)  # nobody asks for what is left out
 
         def penalty_of_capacities(figures: Figures, x: Any, gamma: Any, warm: Any) -> CapacityPenalty:
             return evaluate_capacities(graph.with_figures(figures), x, gamma, warm, TOLERANCE)
 
-        self.prices = Program(penalty_of_prices)
+        # On an accelerator every array that comes or goes counts: numbers go there in one row, and come back in one.
+        self.prices = Program(penalty_of_prices, to_host=True)
         self.capacities = Program(penalty_of_capacities)
         self.usable = Program(lambda is_open: usable(graph, is_open))
 
@@ -165,7 +161,7 @@ class DenseEngine:
 
     def __init__(self, graph: Graph) -> None:
         self._programs = _programs_for(graph)
-        self._known_ways: tuple[bytes, Any] = b"", None  #: of the open links that were asked for last
+        self._known_ways: tuple[bytes, Any, Any] = b"", None, None  #: of the open links that were asked for last
         with double_precision():
             self._figures: Figures = jax.device_put(graph.figures)
             self._cold = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), cold(graph))
@@ -179,19 +175,15 @@ class DenseEngine:
         cost: Float[NDArray, "links"],
     ) -> PricePenalty:
         """The penalty function in the prices."""
-        figures = self._figures._replace(cost=cost)
+        given = np.concatenate([values, cost, (gamma, temperature)])
         with double_precision():
             if not is_on_accelerator():
-                return jax.device_get(self._programs.prices(figures, values, float(gamma), is_open, temperature))
-            # There every sweep counts, and what is not asked for stays where it is.
-            key, ways = self._known_ways
+                return self._programs.prices(self._figures, given, is_open)
+            key, able, ways = self._known_ways  # there every sweep counts
             if key != is_open.tobytes():
-                ways = self._programs.usable(is_open)
-                self._known_ways = is_open.tobytes(), ways
-            found = self._programs.prices(figures, values, float(gamma), is_open, temperature, ways)
-            potentials = found.follower.potential, found.penalised.potential
-            found = jax.device_get(_with_potentials(found, (None, None)))  # one transfer; potentials are seldom used
-            return _with_potentials(found, potentials)
+                able, ways = jnp.asarray(is_open), self._programs.usable(is_open)
+                self._known_ways = is_open.tobytes(), able, ways
+            return self._programs.prices(self._figures, given, able, ways)
 
     def capacities(
         self, capacity: Float[NDArray, "links"], gamma: float, warm: Any, stop: Callable[[], bool]

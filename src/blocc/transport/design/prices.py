@@ -45,7 +45,7 @@ class Loading(NamedTuple):
 
     value: Float[AnyArray, ""]  #: D: their least cost
     flow: Float[AnyArray, "links"]  #: passengers on each link, the gradient of D in the costs
-    potential: Float[AnyArray, "origins nodes"]  #: cost to each node
+    potential: Float[AnyArray, "origins nodes"] | None  #: cost to each node, where it was asked for
     share: Float[AnyArray, "origins nodes"]
 
 

@@ -20,6 +20,8 @@ from blocc.transport.travellers.path_loading import Market
 #: Links that bring less than this part of what passes a node, times the temperature, and carry less than this part of
 #: their capacity for an origin, are left out. Passengers who choose count for the inverse of the temperature here.
 _LITTLE = 1e-3, 1e-8
+#: The work at each node and link is so many times that of a loading.
+_TIMES = 4
 #: Every thread has a matrix of its own, and those are added up: more than a few would gain nothing.
 _MOST_WORK = 300_000
 
@@ -38,7 +40,7 @@ def response(
     """
     size = int(position.max(initial=-1)) + 1
     work = len(market.demand) * (market.demand.shape[1] + len(change))
-    bounds = shares(len(market.demand), min(work, _MOST_WORK))
+    bounds = shares(len(market.demand), min(_TIMES * work, _MOST_WORK), at_once=2)
     parts = [np.zeros((size, size)) for _ in range(len(bounds) - 1)]
 
     def part(i: int) -> None:

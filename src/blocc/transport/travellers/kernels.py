@@ -62,14 +62,15 @@ def both(first: Callable[[], R], second: Callable[[], R], *, at_once: bool = Tru
 _WORTH_A_THREAD = 100_000
 
 
-def shares(parts: int, work: int) -> Int[NDArray, "bounds"]:
+def shares(parts: int, work: int, *, at_once: int = 1) -> Int[NDArray, "bounds"]:
     """Bounds of the parts that each thread takes: of as many threads as there is work for.
 
     A call of a kernel takes longer than a small part, so that each thread makes one call for all of its parts.
 
     :param work: origins times nodes and links
+    :param at_once: how many callers share the threads
     """
-    return cuts(parts, min(thread_count(), 1 + work // _WORTH_A_THREAD))
+    return cuts(parts, min(max(1, thread_count() // at_once), 1 + work // _WORTH_A_THREAD))
 
 
 def cuts(work: Float[NDArray, "items"] | int, parts: int) -> Int[NDArray, "bounds"]:
