@@ -179,7 +179,7 @@ def test_unspent_money_that_would_earn_more_is_a_gain(model: DesignModel) -> Non
     search = Search(model, limits, 1e4, Monitor(lambda x: x))
     search.state.best = on_links(l12=0.25, l21=0.25)
     with double_precision():
-        assert remaining_gain(search, False, 0.0) > 0.3
+        assert remaining_gain(search, False, 0.0).gain > 0.3
 
 
 # --- stopping --------------------------------------------------------------------------------------------------------

@@ -195,10 +195,32 @@ def test_answers_are_those_of_the_engine_on_links(kind: str, seed: int) -> None:
     network = without_passage(six_nodes(seed), [1, 4] if kind == "centroids" else [])
     capacity = np.zeros(network.n_links) if kind == "nothing" else capacities(network, seed, kind)
     expected = lower_level(network, capacity)
-    found = PathTravellers(network).answer(capacity, network.alternative_time)
+    found, path = PathTravellers(network).answer(capacity, network.alternative_time)
     check_same(network, found, expected)
-    again = PathTravellers(network).answer(capacity, network.alternative_time, found.point.price)
+    again, _ = PathTravellers(network).answer(capacity, network.alternative_time, path)
     check_same(network, again, expected)
+
+
+@pytest.mark.parametrize("kind", ["little", "opened", "closed"])
+def test_the_path_of_a_problem_nearby_leads_to_the_same_answer(town: TransportNetwork, kind: str) -> None:
+    travellers, random = PathTravellers(town), np.random.default_rng(0)
+    base = town.random_starts(1)[0] * random.uniform(0.0, 1.0, town.n_links)
+    base[3] = 0.0
+    capacity = base * (1.0 + 1e-3 * random.uniform(-1.0, 1.0, town.n_links))
+    if kind == "opened":
+        capacity[3] = 0.01 * float(np.mean(base))
+    if kind == "closed":
+        capacity[5] = 0.0
+    _, path = travellers.answer(base, town.alternative_time)
+    (warm, own), (cold, _) = (travellers.answer(capacity, town.alternative_time, known) for known in (path, None))
+    assert max(float(warm.error), float(cold.error)) < 1e-9
+    np.testing.assert_allclose(float(warm.value), float(cold.value), rtol=1e-9)
+    np.testing.assert_allclose(warm.point.share, cold.point.share, atol=1e-6)
+    assert int(warm.iterations) < int(cold.iterations) or kind == "opened"
+    temperatures = np.array([temperature for temperature, _ in own.steps()])
+    assert np.all(np.diff(temperatures) < 0.0)
+    assert own.price.shape == path.price.shape
+    assert np.isnan(own.steps()[-1][1]).tolist() == (capacity == 0.0).tolist()
 
 
 def check_same(network: TransportNetwork, found, expected) -> None:
@@ -222,7 +244,7 @@ def test_answers_are_those_of_clarabel(seed: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", InaccurateReference)
         expected = solve_reference(network, capacity)
-    found = PathTravellers(network).answer(capacity, network.alternative_time)
+    found, _ = PathTravellers(network).answer(capacity, network.alternative_time)
     assert float(found.value) == pytest.approx(expected.value, rel=1e-7)
     able = network.demand > 0
     np.testing.assert_allclose(of_markets(network, found.point.share)[able], expected.share[able], atol=1e-4)

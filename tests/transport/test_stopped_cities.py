@@ -28,6 +28,7 @@ pytest.importorskip("numba")
 
 from blocc.transport.travellers.path_assignment import PathTravellers
 from blocc.transport.travellers.path_loading import Market, load_paths
+from blocc.transport.travellers.price_path import known_prices
 from blocc.transport.travellers.shortest_paths import unknown_orders
 
 
@@ -64,7 +65,8 @@ def test_flows_on_cheapest_paths_are_answered_by_their_prices(city: DesignModel)
     network = city.network
     prices = np.random.default_rng(0).uniform(0.0, 0.5, network.n_links)
     flow = loaded(network, prices, city.lowest_temperature).flow
-    found = PathTravellers(network).answer(flow, network.alternative_time, prices)
+    travellers = PathTravellers(network)
+    found, _ = travellers.answer(flow, network.alternative_time, known_prices(prices, travellers.time_unit, 1e-9))
     assert int(found.iterations) == 0
     assert float(found.error) < 1e-9
     residuals, size = city.lower_residuals(flow, found)
@@ -80,10 +82,10 @@ def test_an_answer_that_is_cut_short_says_how_far_it_is(city: DesignModel) -> No
         return asked > 3
 
     capacity = network.random_starts(1)[0]
-    cut = PathTravellers(network).answer(capacity, network.alternative_time, stop=stop)
+    cut, _ = PathTravellers(network).answer(capacity, network.alternative_time, stop=stop)
     assert asked < 10
     assert float(cut.error) > 1e-6
-    assert float(PathTravellers(network).answer(capacity, network.alternative_time).error) < 1e-9
+    assert float(PathTravellers(network).answer(capacity, network.alternative_time)[0].error) < 1e-9
 
 
 # --- designs ---------------------------------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ class Descended(NamedTuple):
 
     capacity: Float[NDArray, "links"]
     gain: float
+    warm: Any  #: of an evaluation there
 
 
 def descend_built(
@@ -85,7 +86,7 @@ def descend_built(
     descent.stop = stop
     descent.known = known
     if not len(descent.built):
-        return Descended(start, 0.0)
+        return Descended(start, 0.0, None if known is None else known.warm)
     before, slope = descent.objective(descent.start)
     unit = _units(descent.start, slope) if model.network.n_links > 150 else np.ones(len(slope))
     penalty = 0.0
@@ -116,7 +117,9 @@ def descend_built(
         capacity = limits.spend(capacity)
     ended = descent.known_at(capacity) or evaluate(model, limits, capacity, gamma, descent.warm, stop)
     gain = before - float(ended.value)
-    return Descended(capacity, gain) if gain > 0.0 and ended.error <= _UNSOLVED else Descended(start, 0.0)
+    if gain > 0.0 and ended.error <= _UNSOLVED:
+        return Descended(capacity, gain, ended.warm)
+    return Descended(start, 0.0, descent.warm)
 
 
 def _units(start: Float[NDArray, "built"], slope: Float[NDArray, "built"]) -> Float[NDArray, "built"]:

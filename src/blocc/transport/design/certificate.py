@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, xlogy
@@ -21,7 +21,14 @@ from blocc.transport.travellers.flows import group_by_origin, market_flows, trav
 MOST_MEASURED = 10
 
 
-def remaining_gain(search: Search, adopt: bool, small_gain: float) -> float:
+class Remaining(NamedTuple):
+    """What a descent from the answer still gains."""
+
+    gain: float
+    warm: Any  #: of an evaluation nearby
+
+
+def remaining_gain(search: Search, adopt: bool, small_gain: float) -> Remaining:
     """What a quasi-Newton descent of F_gamma, begun at the answer, still gains; what it gains is adopted.
 
     It sees kinks and bounds that a gradient at one point does not. Money that is left although it would earn more than
@@ -32,7 +39,7 @@ def remaining_gain(search: Search, adopt: bool, small_gain: float) -> float:
     model, limits, gamma = search.model, search.limits, search.gamma
     small = model.network.n_links <= 150
     iterations = (40 if adopt else 10) if small else 1  # on large networks every evaluation takes seconds
-    gain = np.inf
+    gain, warm = np.inf, None
 
     def look_up(*_: Any) -> None:
         search.monitor.check_time()
@@ -46,13 +53,14 @@ def remaining_gain(search: Search, adopt: bool, small_gain: float) -> float:
             look_up()
             ahead = search.judge(spent, found.warm)
             look_up()
-            ways.append(Descended(spent, float(found.value - ahead.value)))
+            ways.append(Descended(spent, float(found.value - ahead.value), ahead.warm))
         for way in ways if adopt else ():
-            search.keep(way.capacity, found.warm)
-        gain = max(0.0, *(way.gain for way in ways))
+            if way.capacity is not before:
+                search.keep(way.capacity, way.warm)
+        gain, warm = max(0.0, *(way.gain for way in ways)), ways[0].warm
         if search.state.best is before or gain <= small_gain:
             break
-    return gain
+    return Remaining(gain, warm)
 
 
 def certify(
@@ -105,7 +113,12 @@ def assignment(
 
 
 def measured_prices(
-    model: DesignModel, capacity: Float[NDArray, "links"], found: CapacityPenalty, gamma: float, monitor: Monitor
+    model: DesignModel,
+    capacity: Float[NDArray, "links"],
+    found: CapacityPenalty,
+    gamma: float,
+    warm: Any,
+    monitor: Monitor,
 ) -> tuple[Float[NDArray, "links"], float]:
     """What travellers save, per unit, by a little capacity on links that are not built, and how much that is.
 
@@ -113,6 +126,7 @@ def measured_prices(
     no capacity at all would not do: it holds for the few who would save most, and says nothing about a capacity that
     anyone would build.
 
+    :param warm: of an evaluation nearby
     :raises Stop: where the run is to end
     """
     network = model.network
@@ -122,7 +136,7 @@ def measured_prices(
     count = MOST_MEASURED if network.n_links <= 150 else 3 if network.n_links <= 1000 else 0
     links = [link for link in np.argsort(-promise, kind="stable")[:count] if promise[link] > 0.0]
     with_unit = [np.where(np.arange(network.n_links) == link, unit, capacity) for link in links]
-    answers = model.travellers_each(with_unit, gamma, found.warm, monitor.is_over)
+    answers = model.travellers_each(with_unit, gamma, warm, monitor.is_over)
     monitor.check_time()
     for link, ahead in zip(links, answers, strict=True):
         if float(ahead.error) < 1e-7:

@@ -294,8 +294,9 @@ class _Run:
                 search.trim(self.monitor.is_over)
                 self.monitor.check_time()
                 adopt = self.options.method != "pgd"
-                gain = remaining_gain(search, adopt, 0.1 * self.options.allowed_gain(search.state.score))
-                prices, unit = measured_prices(self.model, search.state.best, search.answer(), self.gamma, self.monitor)
+                gain, warm = remaining_gain(search, adopt, 0.1 * self.options.allowed_gain(search.state.score))
+                ended = search.state.best, search.answer()
+                prices, unit = measured_prices(self.model, *ended, self.gamma, warm, self.monitor)
             except Stop as stop:
                 stopped = stop.reason
         self.monitor.close()

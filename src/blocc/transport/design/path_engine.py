@@ -20,6 +20,7 @@ from blocc.transport.travellers.assignment import LowerLevel
 from blocc.transport.travellers.kernels import both
 from blocc.transport.travellers.path_assignment import PathTravellers
 from blocc.transport.travellers.path_loading import Market, load_paths
+from blocc.transport.travellers.price_path import PricePath, known_prices
 from blocc.transport.travellers.shortest_paths import unknown_orders
 
 #: Accuracy to which the lower level is solved, relative to the network's scales.
@@ -31,10 +32,10 @@ _REMEMBERED = 3
 
 
 class WarmPair(NamedTuple):
-    """Prices of both solutions of an evaluation, for the next one nearby."""
+    """The ways of both sides' prices, where the next evaluation begins."""
 
-    follower: Float[NDArray, "links"]
-    penalised: Float[NDArray, "links"]
+    follower: PricePath
+    penalised: PricePath
 
 
 @cache
@@ -43,7 +44,7 @@ def _rehearse() -> None:
     network = grid_network(2, 2)
     with counted_as_compilation():
         own = PathTravellers(network)
-        answer = own.answer(network.demand.mean() * np.ones(network.n_links), network.alternative_time)
+        answer, _ = own.answer(network.demand.mean() * np.ones(network.n_links), network.alternative_time)
         market = Market(own.at_nodes(network.demand), own.at_nodes(network.alternative_time))
         load_paths(own.streets, network.time + np.asarray(answer.point.price), market, 0.1, unknown_orders(own.streets))
 
@@ -117,12 +118,12 @@ class PathEngine:
         penalised: Float[NDArray, "markets"],
         warm: WarmPair | None,
         stop: Callable[[], bool],
-    ) -> tuple[LowerLevel, LowerLevel]:
+    ) -> tuple[tuple[LowerLevel, PricePath], tuple[LowerLevel, PricePath]]:
         """The follower's answer, and that to other times of the existing network: side by side, or one by the other."""
         answer, own = self._own.answer, self.network.alternative_time
         if warm is None:
             first = answer(capacity, own, None, TOLERANCE, stop)
-            return first, answer(capacity, penalised, np.asarray(first.point.price), TOLERANCE, stop)
+            return first, answer(capacity, penalised, first[1], TOLERANCE, stop)
         with ThreadPoolExecutor(1, thread_name_prefix="blocc-answer") as aside:
             second = aside.submit(answer, capacity, penalised, warm.penalised, TOLERANCE, stop)
             return answer(capacity, own, warm.follower, TOLERANCE, stop), second.result()
@@ -132,17 +133,19 @@ class PathEngine:
     ) -> LowerLevel:
         """The follower's answer alone."""
         known = None if warm is None else warm.follower
-        return self._own.answer(capacity, self.network.alternative_time, known, TOLERANCE, stop)
+        return self._own.answer(capacity, self.network.alternative_time, known, TOLERANCE, stop)[0]
 
     def near(self, prices: Float[NDArray, "links"], gamma: float) -> WarmPair:
         """Both prices, as they are related where the search in prices has ended."""
-        return WarmPair(prices, prices + self.network.cost / gamma)
+        both = (prices, prices + self.network.cost / gamma)
+        return WarmPair(*(known_prices(side, self._own.time_unit, TOLERANCE) for side in both))
 
     def _evaluate(
         self, capacity: Float[NDArray, "links"], gamma: float, warm: WarmPair | None, stop: Callable[[], bool]
     ) -> CapacityPenalty:
         network = self.network
-        follower, penalised = self._answers(capacity, network.alternative_time + network.revenue / gamma, warm, stop)
+        ended = self._answers(capacity, network.alternative_time + network.revenue / gamma, warm, stop)
+        (follower, own), (penalised, other) = ended
         earned, spent = self.demand * self.revenue, float(network.cost @ capacity)
         # Primal and dual values err in opposite directions.
         worth = [0.5 * (side.value + side.bound) for side in (follower, penalised)]
@@ -153,5 +156,5 @@ class PathEngine:
             utility_penalised=np.sum(earned * penalised.point.share) - spent,
             follower=follower,
             penalised=penalised,
-            warm=WarmPair(np.asarray(follower.point.price), np.asarray(penalised.point.price)),
+            warm=WarmPair(own, other),
         )

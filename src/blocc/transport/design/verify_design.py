@@ -285,6 +285,6 @@ class _Verifier:
             return
         search = Search(model, self.limits, self.claims.gamma, Monitor(lambda x: x))
         search.state.best = self.claims.capacity
-        gain = remaining_gain(search, False, 0.0)
+        gain = remaining_gain(search, False, 0.0).gain
         allowed = self.tolerance * scale
         self._add("gain left", claimed, gain, sound and claimed <= allowed and gain <= allowed, "descent of F_gamma")

@@ -19,6 +19,7 @@ from blocc.transport.travellers.bushes import flow_by_origin
 from blocc.transport.travellers.flows import group_by_origin
 from blocc.transport.travellers.path_loading import Market
 from blocc.transport.travellers.price_newton import PriceNewton, PricePoint, PriceTask, smoothed_time
+from blocc.transport.travellers.price_path import PricePath, price_path
 from blocc.transport.travellers.shortest_paths import Trees, shortest_trees, streets_of
 
 #: Capacities below this multiple of a market's mean demand are none.
@@ -51,20 +52,20 @@ class PathTravellers:
         self,
         capacity: Float[NDArray, "links"],
         alternative: Float[NDArray, "markets"],
-        warm: Float[NDArray, "links"] | None = None,
+        warm: PricePath | None = None,
         tolerance: float = 1e-9,
         stop: Callable[[], bool] = lambda: False,
-    ) -> LowerLevel:
-        """Who travels where at these capacities, with these times of the existing network.
+    ) -> tuple[LowerLevel, PricePath]:
+        """Who travels where at these capacities, with these times of the existing network, and how prices got there.
 
-        :param warm: prices of a problem nearby
+        :param warm: the path of a problem nearby
         :param stop: asked now and then whether to end with what is there; the error then says how far that is
         """
         own = _Answer(self, capacity, alternative)
         if not own.able.any():
-            return own.conclude(None, 0)
+            return own.conclude(None, 0), price_path([], len(self.time))
         newton = PriceNewton(own.task, warm, tolerance, stop)
-        return own.conclude(newton.run(), newton.iterations)
+        return own.conclude(newton.run(), newton.iterations), newton.path
 
 
 class _Answer:

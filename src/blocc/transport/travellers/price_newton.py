@@ -7,7 +7,7 @@ With D the travellers' least cost when prices p are added to the times, smoothed
 The function is convex, its gradient is capacity less flow, and its Hessian is how flows answer to prices. In the limit
 flows lie on cheapest paths, no link carries more than its capacity, and links with room have no price: the flows are
 the travellers' own. Prices change in proportion to small temperatures, so that those of the next can be foretold from
-the two before.
+the two before, or from the path of a problem nearby.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ from blocc._lib.arrays import Float, Int, NDArray
 from blocc.transport.travellers.bush_response import response
 from blocc.transport.travellers.bushes import Bushes, grow_bushes, load_bushes
 from blocc.transport.travellers.path_loading import Market, load_paths
-from blocc.transport.travellers.shortest_paths import Streets, unknown_orders
+from blocc.transport.travellers.price_path import PricePath, price_path
+from blocc.transport.travellers.shortest_paths import Streets, shortest_trees, unknown_orders
 
 #: Temperatures of the first ascent, in units of a link's time, and evaluations at each.
 _TEMPERATURES, _EVALUATIONS = (0.05, 0.01), 40
-#: Temperatures, likewise, at which prices of a problem nearby may serve, and how much of the capacity they may miss.
-_WARM, _MISSED, _RIGHT = (1e-5, 1e-4, 1e-3, 1e-2), 0.01, 1e-9
+#: How much of the capacity foretold prices may miss, and known ones that serve at the last temperature.
+_MISSED, _RIGHT = 0.01, 1e-9
+#: Known prices serve at temperatures of which they are, in the mean over the capacities, no more than so many away, and
+#: lead the way to temperatures that are lower by no more than the second number.
+_NEAR, _FARTHEST = 20.0, 0.05
 #: Links that flows miss have about so many temperatures to go in one step: farther away Newton's matrix says nothing.
 #: After a whole step they have more, by the inverse of the second number.
 _FAR, _LOOSER = 10.0, 0.1
@@ -108,14 +112,17 @@ def smoothed_time(time: Float[NDArray, "links"], temperature: float, most_leavin
 class PriceNewton:
     """One search for prices.
 
-    :param warm: prices of a problem nearby, of all links
+    :param warm: the path of a problem nearby
     :param stop: asked between steps whether to end with what is there
     """
 
-    def __init__(
-        self, task: PriceTask, warm: Float[NDArray, "links"] | None, tolerance: float, stop: Callable[[], bool]
-    ) -> None:
-        self.task, self.warm, self.tolerance, self.stop = task, warm, tolerance, stop
+    def __init__(self, task: PriceTask, warm: PricePath | None, tolerance: float, stop: Callable[[], bool]) -> None:
+        self.task, self._warm, self.tolerance, self.stop = task, warm, tolerance, stop
+        known = [] if warm is None else warm.steps()
+        #: Temperatures and prices of the problem nearby, the hottest first; those that lie ahead, once it is joined.
+        self._guide = [(temperature, price[task.open_links]) for temperature, price in known]
+        #: The way so far, and before it that of the problem nearby, up to where it was joined.
+        self._steps: list[tuple[float, Float[NDArray, "links"]]] = []
         self.iterations = 0
         self.last = tolerance * task.time_unit  #: temperature
         self._orders = unknown_orders(task.streets)  #: of the nodes at the prices that were looked at last
@@ -124,22 +131,53 @@ class PriceNewton:
         """Prices, and what the travellers do at them."""
         return self._cool(self._begin())
 
+    @property
+    def path(self) -> PricePath:
+        """The way that was taken."""
+        return price_path(self._steps, len(self.task.time))
+
     # --- first prices ------------------------------------------------------------------------------------------------
     def _begin(self) -> PricePoint:
         """Prices that are right at some temperature: out of known ones, or of a few steps of ascent."""
-        unit = self.task.time_unit
-        for relative in (self.tolerance, *_WARM) if self.warm is not None else ():
-            assert self.warm is not None
-            point = self._at(np.maximum(self.warm[self.task.open_links], 0.0), relative * unit)
-            # At the last temperature prices serve where they are right already.
-            if self._missed(point) <= (_MISSED if relative > self.tolerance else _RIGHT):
-                steps, found = self._centre(point)
-                if steps < _MOST_STEPS:
-                    return found
-        price = np.zeros(len(self.task.open_links)) if self.warm is None else self.warm[self.task.open_links]
-        for relative in _TEMPERATURES[self.warm is not None :]:
-            price = self._ascend(price, relative * unit)
-        return self._at(price, relative * unit)
+        hot_enough = 0.0
+        for place in reversed(range(len(self._guide))):
+            temperature, price = self._guide[place]
+            if temperature < hot_enough:
+                continue
+            point = self._at(self._with_opened(price, temperature), temperature)
+            missed, is_last = self._missed(point), temperature <= self.last
+            if missed > (_RIGHT if is_last else _MISSED):  # at the last one prices serve where they are right already
+                continue
+            if not is_last:
+                self.iterations += 1
+                hot_enough = float(np.average(np.abs(self._direction(point, 0.0)), weights=self.task.capacity)) / _NEAR
+                if temperature < hot_enough:
+                    continue
+            steps, found = self._centre(point)
+            if steps < _MOST_STEPS:
+                assert self._warm is not None
+                self._steps, self._guide = self._warm.steps()[:place], self._guide[place:]
+                return found
+        warmest, self._guide = self._guide[:1], []
+        price = np.zeros(len(self.task.open_links))
+        for temperature, known in warmest:
+            price = self._with_opened(known, temperature)
+        for relative in _TEMPERATURES[len(warmest) :]:
+            price = self._ascend(price, relative * self.task.time_unit)
+        return self._at(price, relative * self.task.time_unit)
+
+    def _with_opened(self, price: Float[NDArray, "open_links"], temperature: float) -> Float[NDArray, "open_links"]:
+        """Known prices, and for links that were closed then, those that just nobody pays."""
+        price, is_new = np.maximum(price, 0.0), np.isnan(price)
+        if is_new.any():
+            links, streets = self.task.open_links[is_new], self.task.streets
+            price[is_new] = np.inf
+            cost = shortest_trees(streets, self.task.costs(price, temperature)).cost
+            before, beyond = cost[:, streets.tail[links]], cost[:, streets.head[links]]
+            saved = np.where(np.isfinite(before), beyond - np.where(np.isfinite(before), before, 0.0), 0.0)
+            most = float(np.max(self.task.market.alternative)) + 10.0
+            price[is_new] = np.clip(np.max(saved, axis=0) - self.task.time[links], 0.0, most)
+        return price
 
     def _ascend(self, price: Float[NDArray, "open_links"], temperature: float) -> Float[NDArray, "open_links"]:
         """Raise the dual function of the smoothed problem for a while."""
@@ -178,24 +216,51 @@ class PriceNewton:
     def _cool(self, point: PricePoint) -> PricePoint:
         """Lower the temperature to the last."""
         steps, now = self._centre(point)
+        self._note(now)
         if now.bushes.temperature <= self.last or self.stop():
             return now
         factor, slope = _FACTOR, self._tangent(now)
         while now.bushes.temperature > self.last and self.iterations < _MOST_ITERATIONS and not self.stop():
             price, temperature = now.price, now.bushes.temperature
-            while True:
+            foretold = self._foretold(now, slope)
+            while foretold is None:
                 following = max(self.last, factor * temperature)
-                foretold = self._at(np.maximum(price + (following - temperature) * slope, 0.0), following)
-                if factor >= _SLOWEST or self._missed(foretold) <= _MISSED:
-                    break
-                factor = float(np.sqrt(factor))
+                ahead = self._at(np.maximum(price + (following - temperature) * slope, 0.0), following)
+                if factor >= _SLOWEST or self._missed(ahead) <= _MISSED:
+                    foretold = ahead
+                else:
+                    factor = float(np.sqrt(factor))
             steps, found = self._centre(foretold)
             if steps == _MOST_STEPS and factor < _SLOWEST:
-                factor = float(np.sqrt(factor))
+                factor, self._guide = float(np.sqrt(factor)), []
                 continue
-            now, slope = found, (found.price - price) / (following - temperature)
+            now, slope = found, (found.price - price) / (found.bushes.temperature - temperature)
+            self._note(now)
             factor = max(factor**1.5, _FASTEST) if steps <= 4 else factor
         return now
+
+    def _foretold(self, now: PricePoint, slope: Float[NDArray, "open_links"]) -> PricePoint | None:
+        """Prices at the next temperature of the problem nearby: by its own change, or by the slope here.
+
+        None where there is no path, or it leads astray.
+        """
+        (_, near), (temperature, ahead) = self._guide[:2] if len(self._guide) > 1 else ((0.0, slope), (0.0, slope))
+        before, self._guide = now.bushes.temperature, self._guide[1:]
+        if temperature < _FARTHEST * before:
+            self._guide = []
+            return None
+        changes = np.nan_to_num(ahead - near), (temperature - before) * slope
+        points = [self._at(np.maximum(now.price + change, 0.0), temperature) for change in changes]
+        best = min(points, key=self._missed)
+        if self._missed(best) <= _MISSED:
+            return best
+        self._guide = []
+        return None
+
+    def _note(self, point: PricePoint) -> None:
+        price = np.full(len(self.task.time), np.nan)
+        price[self.task.open_links] = point.price
+        self._steps.append((point.bushes.temperature, price))
 
     def _tangent(self, now: PricePoint) -> Float[NDArray, "open_links"]:
         """How prices follow the temperature."""
