@@ -170,6 +170,8 @@ def test_ties_hold_only_where_both_directions_exist() -> None:
         ({"limit": [1.0, 2.0]}, r"max_capacity must be .* 6 links, got \(2,\)"),
         ({"limit": "much"}, "max_capacity must be a number"),
         ({"limit": np.ones((2, 6))}, "max_capacity must be a number"),
+        ({"minimum": 1e15}, "min_capacity is beyond 1e\\+12"),
+        ({"existing": 1e15}, "existing_capacity is beyond 1e\\+12"),
         ({"budget": -1.0}, "budget must be a number >= 0.*got -1.0"),
         ({"budget": np.nan}, "budget must be a number"),
         ({"budget": "lots"}, "budget must be a number, got 'lots'"),

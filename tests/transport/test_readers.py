@@ -427,6 +427,7 @@ def test_omx_demand_for_a_network(tmp_path: Path) -> None:
     assert [network.nodes[network.origin[0]], network.nodes[network.destination[0]]] == [10, 20]  # zones 1 and 2
     assert network.demand.tolist() == [2.0]
     assert network.assumptions[:2] == ("Demand: trips.omx AM.", "Dropped: demand 4 within a node (1 row holds it).")
+    assert sum("within a node" in line for line in network.assumptions) == 1  # none about what was replaced
 
 
 def test_omx_keeps_the_other_figures_of_known_markets(tmp_path: Path) -> None:

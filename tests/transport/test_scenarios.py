@@ -46,6 +46,8 @@ def test_parse(text: str, name: str, changes: dict[str, Any] | None) -> None:
         (["demand=-1"], "demand must be a number >= 0"),
         (["demand=1.1,demand=2"], "each name once"),
         (["budget="], "NAME=VALUE"),
+        (["budget"], "'budget' has no value"),
+        (["max-capacity"], "'max-capacity' has no value"),
         (["base", "base"], "two scenarios"),
         ([], "empty"),
         ([""], "a name"),

@@ -73,7 +73,9 @@ def test_the_design_is_the_same(model: DesignModel, here: Design) -> None:
     executor = Backwards()
     same(designed(model, executor=executor, report=lambda _, row: utilities.append(-row.upper_value)), here)
     assert executor.done == [2, 1, 0]
-    assert utilities == [start.utility for start in reversed(here.starts)]
+    assert utilities == pytest.approx(
+        [start.utility for start in reversed(here.starts)], rel=1e-6
+    )  # the best gains more
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from jax import lax
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
 from blocc.errors import OptionError
 from blocc.sets import ConvexSet
+from blocc.transport.network.checked_rows import LARGEST
 from blocc.transport.network.network import TransportNetwork
 
 #: A budget with room left is drawn in to this part of what a design costs.
@@ -268,6 +269,8 @@ def _bounds(name: str, value: Any, usual: float, count: int) -> Float[NDArray, "
         raise OptionError(f"{name} must not be negative or NaN")
     if name != "max_capacity" and np.isinf(values).any():
         raise OptionError(f"{name} must be finite")
+    if name != "max_capacity" and (values > LARGEST).any():
+        raise OptionError(f"{name} is beyond {LARGEST:g}; choose a larger unit")
     return values
 
 

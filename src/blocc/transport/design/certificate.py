@@ -13,12 +13,15 @@ from blocc.result import Certificate
 from blocc.transport.design.capacity_descent import Descended, descend_built, worth_of_money
 from blocc.transport.design.design_result import Assignment
 from blocc.transport.design.model import CapacityPenalty, DesignModel
+from blocc.transport.design.openings import openings
 from blocc.transport.design.search import Search
 from blocc.transport.travellers.assignment import LowerLevel
 from blocc.transport.travellers.flows import group_by_origin, market_flows, travel_times
 
 #: Links that are not built whose price is measured, at most.
 MOST_MEASURED = 10
+#: Rounds of descents and of paths that are opened, at most.
+_MOST_ROUNDS = 8
 
 
 class Remaining(NamedTuple):
@@ -32,7 +35,8 @@ def remaining_gain(search: Search, adopt: bool, small_gain: float) -> Remaining:
     """What a quasi-Newton descent of F_gamma, begun at the answer, still gains; what it gains is adopted.
 
     It sees kinks and bounds that a gradient at one point does not. Money that is left although it would earn more than
-    itself is spent on what is built, and counts as a gain too.
+    itself is spent on what is built, and counts as a gain too; so does a path of links that are not built, on networks
+    of up to 150 links.
 
     :raises Stop: where the run is to end
     """
@@ -44,7 +48,7 @@ def remaining_gain(search: Search, adopt: bool, small_gain: float) -> Remaining:
     def look_up(*_: Any) -> None:
         search.monitor.check_time()
 
-    for _ in range(3 if adopt and small else 1):
+    for _ in range(_MOST_ROUNDS if adopt and small else 1):
         before, found = search.state.best, search.answer()
         stop = search.monitor.is_over
         ways = [descend_built(model, limits, before, gamma, look_up, iterations=iterations, known=found, stop=stop)]
@@ -54,8 +58,14 @@ def remaining_gain(search: Search, adopt: bool, small_gain: float) -> Remaining:
             ahead = search.judge(spent, found.warm)
             look_up()
             ways.append(Descended(spent, float(found.value - ahead.value), ahead.warm))
+        for trial in openings(model, limits, before, found.follower) if small else ():
+            look_up()
+            ahead = search.judge(trial, found.warm)
+            if ahead.error < 1e-7:
+                ways.append(Descended(trial, float(found.value - ahead.value), ahead.warm))
+        look_up()
         for way in ways if adopt else ():
-            if way.capacity is not before:
+            if way.gain > 0.0:
                 search.keep(way.capacity, way.warm)
         gain, warm = max(0.0, *(way.gain for way in ways)), ways[0].warm
         if search.state.best is before or gain <= small_gain:

@@ -33,6 +33,10 @@ _STRIDE, _LONG_STRIDE, _FEW_HALVINGS = 0.01, 0.05, 5
 _JUDGED = 4
 
 
+#: A budget may be exceeded by this part of it.
+_ROUNDING = 1e-9
+
+
 class Incumbent:
     """The best capacities met on one start's way."""
 
@@ -84,7 +88,8 @@ class Incumbent:
     def _adopt(
         self, capacity: Float[NDArray, "links"], found: CapacityPenalty, solution: CapacityPenalty | None
     ) -> None:
-        if self._score(found) > self.state.score:
+        over = float(self.limits.cost @ capacity) - self.limits.allowance
+        if self._score(found) > self.state.score and not over > _ROUNDING * self.limits.allowance:
             self.state.score, self.state.best, self.state.solution = self._score(found), capacity, solution
 
     def settle(self) -> None:

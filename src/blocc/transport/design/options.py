@@ -13,8 +13,8 @@ from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.engine_choice import ENGINES
 from blocc.transport.network.network import TransportNetwork
 
-#: gamma where the user leaves it open: the penalty then hides about 1e-4 of the utility.
-AUTO_GAMMA = 1e4
+#: gamma where the user leaves it open: the penalty then hides about 1e-4 of the utility, of fares up to this mean.
+AUTO_GAMMA, USUAL_REVENUE = 1e4, 10.0
 METHODS = ("prices", "pgd")
 #: The published settings: Algorithm 1 with this step, gamma 2, 3 or 4, one random start.
 PAPER_STEP, PAPER_GAMMA, PAPER_ITERATIONS = 1.6e-4, 2.0, 20_000
@@ -69,10 +69,11 @@ class DesignOptions:
             raise OptionError("max_iterations counts the steps of method='pgd'; give method too, or a time_limit")
         return replace(options, starts=options.starts or 5, max_iterations=options.max_iterations or PAPER_ITERATIONS)
 
-    @property
-    def penalty(self) -> float:
-        """gamma as a number."""
-        return AUTO_GAMMA if self.gamma == "auto" else float(self.gamma)
+    def penalty(self, network: TransportNetwork) -> float:
+        """gamma as a number; what it hides is as large as fares are, so that it grows with dear ones."""
+        if self.gamma != "auto":
+            return float(self.gamma)
+        return AUTO_GAMMA * max(1.0, float(np.mean(network.revenue)) / USUAL_REVENUE)
 
     @property
     def has_fixed_gamma(self) -> bool:

@@ -62,7 +62,10 @@ class Scenario:
         Values are JSON, or words as they are. A line without a name is its own name.
         """
         if "=" not in text:
-            return cls(text.strip().removesuffix(":"))
+            name = text.strip().removesuffix(":")
+            if name.replace("-", "_") in (*FACTORS, *(option.name for option in fields(DesignOptions))):
+                raise OptionError(f"scenario {name!r} has no value: write {name}=VALUE, or another name for it")
+            return cls(name)
         title, colon, rest = text.partition(":")
         if not colon or "=" in title:
             title, rest = text, text

@@ -23,8 +23,8 @@ MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 WORTHLESS = 1e-6
 #: Flows below this part of a market's mean demand are none: capacities as small are taken for closed.
 _NOTHING = 1e-9
-#: At most so many halvings until flows fit the budget.
-HALVINGS = 14
+#: At most so many halvings until flows fit the budget, and multiples of the costs until nobody comes.
+HALVINGS, _DEAREST = 14, 1e18
 #: Of the flows, those below this part of the largest are left out, where none misses them.
 _DUSTY = 1e-6
 
@@ -80,7 +80,9 @@ class SharpFlows:
         if self.limits.is_simple and (not affordable or (len(parts) > 2 and len(affordable) < len(tried))):
             low = max(trial.part for trial in tried if trial.spent > self.limits.allowance)
             high = max(4.0 * low, 1.0)
-            while (trial := self._load(met, high)).spent > self.limits.allowance and high < 1e9:
+            while (trial := self._load(met, high)).spent > self.limits.allowance:
+                if high > _DEAREST:  # nothing is dear enough that nobody comes
+                    return nothing(self.limits)
                 low, high = high, 4.0 * high
             affordable.append(trial)
             for _ in range(halvings):

@@ -241,7 +241,8 @@ class _Verifier:
 
     def _is_solved(self, model: DesignModel, found: CapacityPenalty) -> bool:
         told, relative = certify(model, self.claims.capacity, found, 0.0)
-        return relative <= _SOLVED and (np.isfinite(told.penalty_gap) or self._is_unmeasured())
+        is_other = found.penalised.error <= 1e-2 * _SOLVED and bool(np.isfinite(told.penalty_gap))
+        return relative <= _SOLVED and (is_other or self._is_unmeasured())
 
     def _share_accuracy(self, scale: float) -> float:
         """How far shares may be apart whose objectives agree: the entropy of w passengers curves by at least 4 w."""

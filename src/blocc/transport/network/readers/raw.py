@@ -174,6 +174,7 @@ class RawNetwork:
     crs: str = ""
     says_coordinates: bool = False  #: whether the file itself says if they are longitude and latitude
     units: Units = NO_UNITS
+    of_demand: list[str] = field(default_factory=list)  #: those of the assumptions that speak of the markets
     demand_expected: str = "a table of markets"  #: where the demand would have been found
 
     def set_demand(self, demand: Demand, *, keep_zero: bool) -> None:
@@ -193,10 +194,13 @@ class RawNetwork:
             elif amount != 0 or keep_zero:
                 kept.append({**known.get((origin, destination), {}), **row})
         self.markets = kept
-        self.assumptions.extend(demand.assumptions)
+        told = list(demand.assumptions)
         if within:
             rows_are = "1 row holds" if count == 1 else f"{count} rows hold"
-            self.assumptions.append(f"Dropped: demand {within:.6g} within a node ({rows_are} it).")
+            told.append(f"Dropped: demand {within:.6g} within a node ({rows_are} it).")
+        # What was said of demand that is replaced holds no longer.
+        self.assumptions = [each for each in self.assumptions if each not in self.of_demand] + told
+        self.of_demand = told
 
     def set_coordinates(self, path: Path) -> None:
         """Take the coordinates of all nodes from a CSV file with node_id, and x and y (or longitude and latitude)."""
