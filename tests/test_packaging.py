@@ -112,6 +112,11 @@ def test_wheel_installs_and_runs(built: Path, tmp_path: Path) -> None:
     assert "pricing" in call(str(tmp_path / "env" / "bin" / "blocc"), "examples", "list")
     call(str(tmp_path / "env" / "bin" / "blocc"), "examples", "copy", "toy", "elsewhere")
     assert (tmp_path / "elsewhere" / "toy.py").read_bytes() == (ROOT / "examples" / "toy.py").read_bytes()
+    blocked = "import sys; sys.modules['typer'] = sys.modules['rich'] = None; from blocc.cli.main import main; main()"
+    assert call(str(python), "-c", blocked, "--version").strip() == f"blocc {found}"  # after a plain pip install
+    assert f"blocc           {found}" in call(str(python), "-c", blocked, "info")
+    assert "pricing" in call(str(python), "-c", blocked, "examples", "list")
+    assert "toy.py" in call(str(python), "-c", blocked, "examples", "copy", "toy")
     read = "from blocc.transport.network.files import read_network; print(read_network('nine').n_nodes)"
     assert call(str(python), "-c", read).strip() == "9"
 
