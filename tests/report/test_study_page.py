@@ -208,6 +208,16 @@ def test_page_says_what_the_rows_say() -> None:
         assert expected in words
 
 
+def test_the_picture_is_described() -> None:
+    view = make_view(make_study(grid={"gamma": [1.0, 10.0], "kind": ["plain", "odd"]}), shown=["value"])
+    page = Page(study_page(Report("one", [view])))
+    assert page.values("alt") == [
+        "small, against gamma: value from 0.11 to 1.01; one line for each of kind plain, kind odd."
+    ]
+    labels = [attributes["aria-label"] for _, attributes in page.tags if attributes.get("role") == "region"]
+    assert labels == ["Means over the seeds: small", "All rows: small"]
+
+
 def test_running_and_incomplete() -> None:
     running = Report("one", [make_view(count=3, running=True)])
     assert 'class="badge warn">running<' in study_page(running)
