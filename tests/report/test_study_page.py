@@ -337,6 +337,17 @@ def test_browser_shows_the_page_and_asks_nobody(tmp_path: Path) -> None:
     assert int(blue.sum()) > 100  # lines of a picture
 
 
+@needs_browser
+@pytest.mark.timeout(90)
+def test_browser_draws_in_light_ink_on_dark_pages(tmp_path: Path) -> None:
+    report = Report("one", [make_view(make_study(grid={"gamma": [1.0, 10.0]}, fixed={"kind": "plain"}))])
+    text = study_page(report).replace('loading="lazy"', "")
+    shades = [visit(text, tmp_path, dark=dark).picture[330:600, 60:500].mean(axis=2) for dark in (False, True)]
+    assert np.median(shades[0]) > 240
+    assert np.median(shades[1]) < 60
+    assert (shades[1] > 120).sum() > 500  # the curve and its axes
+
+
 @pytest.mark.slow
 @needs_browser
 @pytest.mark.timeout(90)
