@@ -73,20 +73,20 @@ class Visit(NamedTuple):
     document: str  #: as it is after scripts have run
 
 
-def visit(text: str, folder: Path) -> Visit:
-    """Open a page with Chromium, from a file in ``folder``."""
+def visit(text: str, folder: Path, *, dark: bool = False) -> Visit:
+    """Open a page with Chromium, from a file in ``folder``; ``dark``: for a reader who prefers dark pages."""
     page = folder / "page.html"
     page.write_text(text, encoding="utf-8")
-    seen = look(page.as_uri(), folder)
+    seen = look(page.as_uri(), folder, dark=dark)
     # The browser's clock runs ahead while another thread unpacks the charts: on a busy machine it may end too early.
     for _ in range(4):
         if 'id="plotly"' not in text or "js-plotly-plot" in seen.document:
             break
-        seen = look(page.as_uri(), folder)
+        seen = look(page.as_uri(), folder, dark=dark)
     return seen
 
 
-def look(address: str, folder: Path, width: int = 1200, height: int = 1600) -> Visit:
+def look(address: str, folder: Path, width: int = 1200, height: int = 1600, *, dark: bool = False) -> Visit:
     """Open an address of the disk with Chromium, which keeps its files in ``folder``."""
     picture, log = folder / "page.png", folder / "net.json"
     command = [
@@ -101,6 +101,7 @@ def look(address: str, folder: Path, width: int = 1200, height: int = 1600) -> V
         "--allow-file-access-from-files",  # a page in a frame of another can be measured
         "--enable-logging=stderr",
         "--virtual-time-budget=8000",
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
         f"--window-size={width},{height}",
         f"--user-data-dir={folder / 'profile'}",
         f"--screenshot={picture}",

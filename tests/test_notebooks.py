@@ -24,13 +24,16 @@ problem
 """,
     "result": "result = solve(problem)\nresult",
     "picture": "result.plot()",
-    "many": "solve_many(problem, starts=3)",
+    "many": "many = solve_many(problem, starts=3)\nmany",
+    "starts": "many.plot()",
     "comparison": "compare(problem, methods=['blocc'])",
     "check": "problem.check()",
     "design": """
 from blocc.transport import design_network, read_network
-design_network(read_network("three"), starts=1)
+design = design_network(read_network("three"), starts=1)
+design
 """,
+    "map": "design.plot()",
 }
 
 
@@ -73,6 +76,12 @@ def test_names_of_problems_cannot_become_tags(outputs: dict[str, list[Any]]) -> 
         assert "<capacity>" not in html
 
 
+def test_a_comparison_scrolls(outputs: dict[str, list[Any]]) -> None:
+    html = shown(outputs["comparison"], "text/html")
+    assert "overflow-x:auto" in html
+    assert "anywhere" not in html.partition("<table")[2].partition("</table>")[0]
+
+
 def test_a_result_shows_its_curve_with_words(outputs: dict[str, list[Any]]) -> None:
     html = shown(outputs["result"], "text/html")
     assert re.search(r'<svg role="img" aria-label="upper value of each iteration: from \S+ to \S+"', html)
@@ -80,7 +89,8 @@ def test_a_result_shows_its_curve_with_words(outputs: dict[str, list[Any]]) -> N
 
 
 def test_pictures_need_no_magic(outputs: dict[str, list[Any]]) -> None:
-    assert shown(outputs["picture"], "image/png").startswith("iVBOR")  # what every PNG begins with
+    for name in ("picture", "starts", "map"):
+        assert shown(outputs[name], "image/png").startswith("iVBOR")  # what every PNG begins with
 
 
 def test_progress_is_live_and_leaves_no_line(outputs: dict[str, list[Any]]) -> None:

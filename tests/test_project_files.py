@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import blocc
+from blocc.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,6 +37,32 @@ def test_cited_paper(citation: dict[str, Any]) -> None:
     assert names == ["Jiang", "Xiao", "Tenorio", "Real-Rojas", "Marques", "Chen"]
     assert (paper["year"], paper["collection-title"]) == (2024, "Advances in Neural Information Processing Systems")
     assert paper["url"].endswith("2406.10148")
+
+
+def entry(text: str | None) -> tuple[str, list[str], int]:
+    """Title, family names and year of the BibTeX entry in a docstring."""
+    words = " ".join((text or "").split())
+    fields = dict(re.findall(r"(\w+) = \{((?:[^{}]|\{[^{}]*\})*)\}", words))
+    title = re.sub(r"[{}]", "", fields["title"])
+    names = [author.partition(",")[0].strip() for author in re.sub(r"[{}]", "", fields["author"]).split(" and ")]
+    return title, names, int(fields["year"])
+
+
+def cited(paper: dict[str, Any]) -> tuple[str, list[str], int]:
+    return paper["title"], [author["family-names"] for author in paper["authors"]], paper["year"]
+
+
+def test_every_method_is_cited_as_its_docstring_says(citation: dict[str, Any]) -> None:
+    assert entry(blocc.solve.__doc__) == cited(citation["preferred-citation"])
+    papers = [cited(paper) for paper in citation["references"]]
+    for kind in METHODS.values():
+        assert entry(kind.__doc__) in papers, f"CITATION.cff lacks {kind.name}"
+    assert len(papers) == len({entry(kind.__doc__)[0] for kind in METHODS.values()})
+
+
+def test_the_release_has_the_date_of_the_changes(citation: dict[str, Any]) -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## {citation['version']} ({citation['date-released']})\n" in changes
 
 
 def test_files_that_contributors_are_sent_to_exist() -> None:

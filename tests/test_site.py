@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import blocc
+from blocc.methods.registry import METHODS
 from browser import look, needs_browser
 
 ROOT = Path(__file__).parents[1]
@@ -82,6 +84,15 @@ def test_the_reference_is_made_from_docstrings(site: Path) -> None:
     assert "What a user writes" not in text  # modules are not shown
     assert ":class:" not in text
     assert "f(x, y) at the follower" in text or "the follower's answer at x, re-solved exactly" in text
+
+
+def test_the_reference_tells_how_to_cite_every_method(site: Path) -> None:
+    text = (site / "api" / "blocc-methods.html").read_text(encoding="utf-8")
+    for name, kind in METHODS.items():
+        (key,) = re.findall(r"@\w+\{(\w+),", kind.__doc__ or "")
+        assert f"{{{key}," in text, f"the API reference does not cite {name}"
+        assert html.escape(kind.title, quote=False) in text
+    assert "{jiang2024primal," in (site / "api" / "blocc.html").read_text(encoding="utf-8")
 
 
 def test_every_page_can_be_reached(site: Path, pages: dict[Path, Links]) -> None:

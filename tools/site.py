@@ -29,7 +29,7 @@ DOORS = {
     "blocc.cvxpy": "Followers written in CVXPY.",
     "blocc.power": "Markets of electricity and the bids of those who sell there.",
     "blocc.svm": "Support vector machines that choose whom to forgive.",
-    "blocc.methods": "What a method of your own is made of.",
+    "blocc.methods": "What a method of your own is made of, and the published methods with how to cite them.",
     "blocc.problems.textbook": "Problems with known answers.",
 }
 MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
@@ -95,7 +95,11 @@ def page_of(door: str) -> str:
 
 
 def reference(door: str) -> str:
-    """A page with every public name of a door, each rendered from its docstring."""
+    """A page with every public name of a door, each rendered from its docstring.
+
+    That of ``blocc.methods`` ends with the published methods, which are called by their names: what each is, and how
+    to cite it.
+    """
     module = import_module(door)
     lines = [f"# `{door}`", "", DOORS[door], ""]
     for name in sorted(module.__all__, key=str.lower):
@@ -104,4 +108,8 @@ def reference(door: str) -> str:
         if own is None or not str(home).startswith("blocc"):
             continue  # a plain value, such as the version
         lines += [f"::: {home}.{own}", "    options:", f'      heading: "{name}"', f'      toc_label: "{name}"', ""]
+    if door == "blocc.methods":
+        for name, kind in import_module("blocc.methods.registry").METHODS.items():
+            lines += [f"::: {kind.__module__}.{kind.__qualname__}", "    options:", "      members: false"]
+            lines += [f'      heading: "{kind.title}"', f'      toc_label: "{name}"', ""]
     return "\n".join(lines)

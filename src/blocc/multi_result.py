@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -11,6 +13,9 @@ from blocc._lib.arrays import PyTree
 from blocc._lib.notebook import Shown
 from blocc.errors import OptionError
 from blocc.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Values of many starts that differ by less than this share of their spread are the same.
 _TIE = 1e-6
@@ -109,6 +114,15 @@ class MultiResult(Shown):
     def upper_values(self) -> np.ndarray:
         """f at every end point."""
         return np.array([result.upper_value for result in self.results])
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw the upper value of every start, the best first, coloured by where it ended; needs ``blocc[plot]``.
+
+        Written when ``path`` is given (.png, .pdf, .svg).
+        """
+        from blocc.report.plots import plot_starts  # that room stands on this one
+
+        return plot_starts(self, path)
 
     def __len__(self) -> int:
         return len(self.results)

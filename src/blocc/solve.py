@@ -96,6 +96,14 @@ def solve(
     Options by name (:class:`~blocc.options.Options` tells more): ``gamma``, the penalty weight, or "auto"; ``inner``,
     the solver of the lower level; ``outer``, "auto" or Algorithm 1 ("pgd") with its ``step``; ``tolerance`` and
     ``inner_tolerance``; ``max_iterations``; ``time_limit`` in seconds; ``seed``.
+
+    To cite blocc's own method (the classes in :mod:`blocc.methods` tell how to cite the others):
+
+        @inproceedings{jiang2024primal,
+          title = {A Primal-Dual-Assisted Penalty Approach to Bilevel Optimization with Coupled Constraints},
+          author = {Jiang, Liuyuan and Xiao, Quan and Tenorio, Victor M. and Real-Rojas, Fernando and
+            Marques, Antonio G. and Chen, Tianyi},
+          booktitle = {Advances in Neural Information Processing Systems}, volume = {37}, year = {2024}}
     """
     request, begun, compiled = StopRequest(), time.perf_counter(), compile_seconds()  # the user waits from here on
     check_arguments(problem, callback)

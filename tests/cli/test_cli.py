@@ -266,6 +266,15 @@ def test_help_and_version() -> None:
         assert "Usage" in blocc(*command, "--help").output
     assert blocc("--version").stdout == f"blocc {__version__}\n"
     assert "pgd" in blocc("solve", "--help").output
+    assert "examples/" not in blocc("--help").output  # an installed package has no such folder
+
+
+def test_the_first_examples_of_the_help_run_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [line.strip(" │").removeprefix("blocc ") for line in blocc("--help").output.splitlines()]
+    first = lines.index("examples copy toy")
+    for line in lines[first : first + 2]:
+        assert blocc(*line.split()).exit_code == 0
 
 
 def test_as_a_process(tmp_path: Path) -> None:
@@ -279,9 +288,28 @@ def test_as_a_process(tmp_path: Path) -> None:
     assert failed.stderr.startswith("blocc: there is no file")
 
 
-@pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_without_typer_or_rich(missing: str) -> None:
+def without(missing: str, *words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command line where a package is not installed."""
     code = f"import sys; sys.modules['{missing}'] = None; from blocc.cli.main import main; main()"
-    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    program = [sys.executable, "-c", code, *words]
+    return subprocess.run(program, capture_output=True, text=True, timeout=60, check=False, cwd=folder)
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_typer_or_rich_a_command_says_what_it_needs(missing: str, tmp_path: Path) -> None:
+    outcome = without(missing, "solve", "toy.py", folder=tmp_path)
     assert outcome.returncode == BAD_INPUT
-    assert outcome.stderr == f"the command line needs {missing}: pip install 'blocc[cli]'\n"
+    assert outcome.stderr.startswith(f"the command line needs {missing}: pip install 'blocc[cli]'")
+    assert len(outcome.stderr.splitlines()) == 1
+
+
+def test_without_typer_and_rich_there_are_version_info_and_examples(tmp_path: Path) -> None:
+    assert without("typer", "--version", folder=tmp_path).stdout == f"blocc {__version__}\n"
+    told = without("typer", "info", "--json", folder=tmp_path)
+    assert json.loads(told.stdout)["versions"]["blocc"] == __version__, told.stderr
+    assert without("rich", "examples", "list", folder=tmp_path).stdout == blocc("examples", "list").stdout
+    assert without("typer", "examples", "copy", "toy", folder=tmp_path).stdout == "written: toy.py\n"
+    again = without("typer", "examples", "copy", "toy", folder=tmp_path)
+    assert again.returncode == BAD_INPUT
+    assert again.stderr.startswith("blocc: toy.py is there already")
+    assert "pip install 'blocc[cli]'" in without("typer", folder=tmp_path).stdout

@@ -29,6 +29,14 @@ def test_everything_is_escaped() -> None:
         assert tag not in html
 
 
+def test_a_wide_table_breaks_no_word_and_scrolls() -> None:
+    html = table([("lv-hba", "converged", "2.0000937")], ["method", "status", "f"], wide="Methods")
+    assert html.startswith('<div role="region" aria-label="Methods" tabindex="0" style="overflow-x:auto"><table')
+    assert html.count("white-space:nowrap") == 6
+    assert "anywhere" not in html
+    assert "anywhere" in table([("x", "[1 2 3]")])  # vectors on a card may be of any length
+
+
 @pytest.mark.parametrize("values", [[], [1.0], [float("nan"), 2.0]])
 def test_no_curve_without_two_numbers(values: list[float]) -> None:
     assert curve(values, "f") == ""

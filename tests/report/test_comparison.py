@@ -97,6 +97,7 @@ def test_page(comparison: Comparison) -> None:
     assert "<title>a | problem: comparison of methods</title>" in page
     assert '<td data-v="2.0">2 *</td>' in page  # the best value, to be sorted as a number
     assert "needs patience" in page
+    assert 'role="region" aria-label="Every method from the same start"' in page
     assert 'src="data:image/png;base64,' in page
     assert "Ends: blocc" in page  # the words for those who do not see the picture
     assert "http://" not in page.replace("http://www.w3.org", "")

@@ -75,16 +75,17 @@ def test_map_says_what_the_design_says(design: Design, text: str) -> None:
 def test_colours_can_be_chosen(design: Design) -> None:
     """Each choice shows its own layer of links and its own scale; what tells most comes first."""
     figure = map_figure(design)
-    (menu,) = figure["layout"]["updatemenus"]
-    assert [button["label"] for button in menu["buttons"]] == ["Colour: capacity used", "Colour: flow", "Colour: price"]
-    for button in menu["buttons"]:
-        shown = button["args"][0]["visible"]
+    menu = figure["layout"]["meta"]
+    assert menu["label"] == "Colour"
+    assert [choice["label"] for choice in menu["choices"]] == ["capacity used", "flow", "price"]
+    for choice in menu["choices"]:
+        shown = choice["change"][0]["visible"]
         assert len(shown) == len(figure["data"])
         visible = [trace for trace, is_shown in zip(figure["data"], shown, strict=True) if is_shown]
         assert sum("colorscale" in trace.get("marker", {}) for trace in visible) == 1
         lines = [trace for trace in visible if trace["mode"] == "lines"][1:]
         assert sum(trace["x"].count(None) for trace in lines) == int(design.built.sum())
-        if button is menu["buttons"][0]:
+        if choice is menu["choices"][menu["active"]]:
             assert shown == [trace.get("visible", True) for trace in figure["data"]]
     full = replace(design, capacity=np.where(design.built, design.follower.flow, 0.0))
     assert [choice.title for choice in colourings(full)] == ["price", "flow", "capacity used"]
@@ -113,6 +114,15 @@ def test_invented_places_are_named_at_the_map() -> None:
     sentence = "Invented: coordinates, on a circle."
     text = report_page(fake_design(replace(small_network(), assumptions=(sentence,))))
     assert sentence in text.partition('id="map-section"')[2].partition("</p>")[0]
+
+
+def test_regions_have_words(text: str) -> None:
+    """Whoever hears a page is told what a table holds, not its id."""
+    page = Page(text)
+    labels = [a["aria-label"] or "" for _, a in page.tags if a.get("role") == "region"]
+    assert {"Another gamma", "Starts", "Markets"} <= set(labels)
+    assert not set(labels) & set(page.values("id"))
+    assert not [label for label in labels if "-" in label]
 
 
 def test_charts_have_words(text: str) -> None:
@@ -417,6 +427,42 @@ def test_browser_shows_ways_and_users_and_filters(design: Design, tmp_path: Path
     kept = int((design.built & (design.follower.flow >= least)).sum())
     assert 0 < kept < design.built.sum()
     assert said[10:] == [f"{kept} of {design.built.sum()} built links", str(kept), str(kept)]
+
+
+#: The menu of the map is a field of the page: it takes the focus, and its choice changes the map.
+MENU = """<script>
+drawing.then(function () { setTimeout(function () {
+  var map = document.querySelector('[data-figure="map-data"]'), menu = document.querySelector('select'), said = [];
+  function say() {
+    var bar = map.data.find(function (trace) {
+      return trace.marker && trace.marker.showscale && trace.visible !== false;
+    });
+    var title = map.layout.annotations[0].text, top = bar.marker.colorbar.ticktext[4];
+    said.push(menu.options[menu.selectedIndex].text, title, top);
+  }
+  menu.focus();
+  said.push(document.activeElement === menu, menu.labels[0].textContent.trim().split(/\\s/)[0]);
+  say();
+  menu.value = '2';
+  menu.dispatchEvent(new Event('change', {bubbles: true}));
+  say();
+  console.log('MENU ' + said.join(' | '));
+}, 1500); });
+</script></body>"""
+
+
+@needs_browser
+@pytest.mark.timeout(90)
+def test_browser_takes_the_menu_and_dark_pages(design: Design, tmp_path: Path) -> None:
+    found = visit(report_page(design).replace("</body>", MENU), tmp_path, dark=True)
+    (line,) = found.console
+    said = line.partition("MENU ")[2].rpartition('", source:')[0].split(" | ")
+    assert said[:5] == ["true", "Colour", "capacity used", "capacity<br>used", "100 %"]
+    assert said[5:7] == ["price", "price"]
+    assert said[7] != said[4]
+    area = found.picture[520:1180, 60:1140].mean(axis=2)  # the map: dark paper, with light words and links on it
+    assert np.median(area) < 60
+    assert (area > 150).sum() > 2000
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from blocc.lagrangian import Multipliers
 from blocc.multi_result import MultiResult
 from blocc.problems import toy
 from blocc.report.figure import PlotError
-from blocc.report.plots import plot_result, plot_toy_surface
+from blocc.report.plots import plot_result, plot_starts, plot_toy_surface
 from blocc.result import Certificate, History, HistoryRow, Result, Status
 
 
@@ -72,6 +73,37 @@ def test_other_formats(tmp_path: Path, suffix: str) -> None:
 def test_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(PlotError, match=r"picture\.doc.*use \.png"):
         plot_result(make_result(5), tmp_path / "picture.doc")
+
+
+def end(place: float, value: float, **given: object) -> Result:
+    """Where a start ended, with the follower's exact answer unless something else is given."""
+    exact = replace(make_result(1).certificate, exact=True)
+    changes: dict = {"x": np.array(place), "y": np.array(place), "upper_value": value, "certificate": exact, **given}
+    return replace(make_result(1), **changes)
+
+
+def test_starts_are_drawn_by_where_they_ended(tmp_path: Path) -> None:
+    lost = {"status": Status.INFEASIBLE, "certificate": Certificate(1, 1, 1, 1, 1, 1)}
+    results = (end(1.0, 3.0), end(2.0, 2.0), end(1.0, 3.0), end(5.0, 1.0, **lost), end(6.0, np.nan, **lost))
+    many = MultiResult(results, {})
+    (axes,) = many.plot(tmp_path / "starts.png").axes
+    assert (tmp_path / "starts.png").read_bytes()[:4] == b"\x89PNG"
+    drawn = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}  # type: ignore[union-attr]
+    assert drawn == {
+        "f = 2: 1 start": [[2.0, 2.0]],
+        "f = 3: 2 starts": [[3.0, 3.0], [4.0, 3.0]],
+        "without an exact answer: 2 starts": [[1.0, 1.0]],
+    }
+    assert "3 of 5 starts converged" in axes.get_title(loc="left")
+
+
+def test_many_places_are_drawn_and_the_largest_values_come_first_where_the_leader_maximises() -> None:
+    results = tuple(end(k, float(k)) for k in range(9))
+    (axes,) = plot_starts(MultiResult(results, {}, sign=-1.0)).axes
+    lines = axes.get_lines()
+    assert len(lines) == 7
+    assert lines[0].get_xydata().tolist() == [[1.0, 8.0]]  # type: ignore[union-attr]
+    assert lines[-1].get_label() == "3 more places: 3 starts"
 
 
 def test_toy_surface(tmp_path: Path) -> None:

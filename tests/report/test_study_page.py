@@ -208,6 +208,16 @@ def test_page_says_what_the_rows_say() -> None:
         assert expected in words
 
 
+def test_the_picture_is_described() -> None:
+    view = make_view(make_study(grid={"gamma": [1.0, 10.0], "kind": ["plain", "odd"]}), shown=["value"])
+    page = Page(study_page(Report("one", [view])))
+    assert page.values("alt") == [
+        "small, against gamma: value from 0.11 to 1.01; one line for each of kind plain, kind odd."
+    ]
+    labels = [attributes["aria-label"] for _, attributes in page.tags if attributes.get("role") == "region"]
+    assert labels == ["Means over the seeds: small", "All rows: small"]
+
+
 def test_running_and_incomplete() -> None:
     running = Report("one", [make_view(count=3, running=True)])
     assert 'class="badge warn">running<' in study_page(running)
@@ -325,6 +335,17 @@ def test_browser_shows_the_page_and_asks_nobody(tmp_path: Path) -> None:
     assert said == ["true", "ascending 0.01", "descending 1.02", "1 of 15 rows", "true", "true"]
     blue = (np.abs(found.picture - np.array([0, 114, 178])) <= 6).all(axis=2)
     assert int(blue.sum()) > 100  # lines of a picture
+
+
+@needs_browser
+@pytest.mark.timeout(90)
+def test_browser_draws_in_light_ink_on_dark_pages(tmp_path: Path) -> None:
+    report = Report("one", [make_view(make_study(grid={"gamma": [1.0, 10.0]}, fixed={"kind": "plain"}))])
+    text = study_page(report).replace('loading="lazy"', "")
+    shades = [visit(text, tmp_path, dark=dark).picture[330:600, 60:500].mean(axis=2) for dark in (False, True)]
+    assert np.median(shades[0]) > 240
+    assert np.median(shades[1]) < 60
+    assert (shades[1] > 120).sum() > 500  # the curve and its axes
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ GOOD, BAD, NEUTRAL = "#00805e", "#c8102e", "#5b6773"  #: a word beside each colo
 _ROW = re.compile(r"^\s+(\S.*?)\s{2,}(\S.*)$")
 _CELL = 'style="text-align:left;vertical-align:top;padding:2px 14px 2px 0"'
 _NUMBERS = f'{_CELL[:-1]};font-variant-numeric:tabular-nums;white-space:pre-wrap;overflow-wrap:anywhere"'
+_WHOLE = f'{_CELL[:-1]};font-variant-numeric:tabular-nums;white-space:nowrap"'
 
 
 class Shown:
@@ -60,18 +61,26 @@ def _heading(first: str, success: bool | None) -> str:
     return f'<p style="margin:4px 0"><strong>{escape(name)}</strong>{badge}</p>'
 
 
-def table(rows: Sequence[Sequence[str]], headings: Iterable[str] = ()) -> str:
-    """Rows of text as a table; the first column names the row."""
+def table(rows: Sequence[Sequence[str]], headings: Iterable[str] = (), wide: str = "") -> str:
+    """Rows of text as a table; the first column names the row.
+
+    :param wide: what a table of many columns holds: none of its words and numbers is broken, and it scrolls instead
+    """
     if not rows:
         return ""
-    top = "".join(f'<th scope="col" {_CELL}>{escape(word)}</th>' for word in headings)
+    head, cell_style = (_WHOLE, _WHOLE) if wide else (_CELL, _NUMBERS)
+    top = "".join(f'<th scope="col" {head}>{escape(word)}</th>' for word in headings)
     body = "".join(
-        f'<tr><th scope="row" {_CELL}>{escape(row[0])}</th>'
-        + "".join(f"<td {_NUMBERS}>{escape(cell)}</td>" for cell in row[1:])
+        f'<tr><th scope="row" {head}>{escape(row[0])}</th>'
+        + "".join(f"<td {cell_style}>{escape(cell)}</td>" for cell in row[1:])
         + "</tr>"
         for row in rows
     )
-    return f'<table style="margin:4px 0;border-collapse:collapse">{f"<tr>{top}</tr>" if top else ""}{body}</table>'
+    made = f'<table style="margin:4px 0;border-collapse:collapse">{f"<tr>{top}</tr>" if top else ""}{body}</table>'
+    if not wide:
+        return made
+    words = escape(wide, quote=True)  # a region that scrolls must be reachable by keyboard
+    return f'<div role="region" aria-label="{words}" tabindex="0" style="overflow-x:auto">{made}</div>'
 
 
 def curve(values: Iterable[float], words: str) -> str:

@@ -1,6 +1,6 @@
 """The command line: parses, calls, prints. Everything it does is a call away in Python.
 
-The commands ``solve``, ``check``, ``verify`` and ``toy`` are here, and the application of all commands.
+The commands ``solve``, ``check``, ``verify``, ``toy``, ``info`` and ``examples`` are here, and the application of all.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from blocc.cli.common import (
 )
 from blocc.cli.compare import compare_command
 from blocc.cli.design import design_command
-from blocc.cli.examples import build_examples_app
-from blocc.cli.info import info_command
+from blocc.cli.examples import copy_example, print_examples
+from blocc.cli.info import print_info
 from blocc.cli.network import build_network_app
 from blocc.cli.power import CaseSource, build_power_app, same_system
 from blocc.cli.road_source import RoadSource
@@ -58,16 +58,17 @@ from blocc.transport import read_network, verify_design
 
 _ABOUT = """Solve bilevel programs whose lower level is constrained by the upper level's decision.
 
-A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/toy.py is one).
+A problem is a Python file that builds a [bold]BilevelProblem[/bold]. The first two lines write one, and solve it.
 
 [bold]Examples[/bold]
 
-  blocc solve examples/toy.py
-  blocc solve examples/toy.py --x0 0.3 --save runs/first --plot runs/first.png
-  blocc solve examples/pricing.py --x0 '{"price": [1, 1, 1], "capacity": 3}'
+  blocc examples copy toy
+  blocc solve toy.py
+  blocc solve toy.py --x0 0.3 --save runs/first --plot runs/first.png
+  blocc solve pricing.py --x0 '{"price": [1, 1, 1], "capacity": 3}'
   blocc solve study.py:winter --starts 50 --json
   blocc check study.py:winter
-  blocc verify runs/first examples/toy.py
+  blocc verify runs/first toy.py
   blocc design seville --out runs/seville
   blocc verify runs/seville/design.json seville
   blocc network describe seville
@@ -77,7 +78,7 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
   blocc toy --starts 50
   blocc compare toy --out runs/compare
   blocc bench --out runs/bench
-  blocc sweep examples/study.toml --out runs/study
+  blocc sweep study.toml --out runs/study
   blocc report runs/study
   blocc examples list
   blocc info
@@ -97,6 +98,14 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold] (examples/t
    10  out of memory
   130  interrupted or stopped
     1  an unexpected error inside blocc"""
+
+_ABOUT_EXAMPLES = """Examples to read, to run and to change.
+
+[bold]Examples[/bold]
+
+  blocc examples list
+  blocc examples copy pricing
+  blocc examples copy braess studies/"""
 
 #: A claim that does not hold counts like an assumption that fails.
 NOT_VERIFIED = EXIT_CODES[Status.NOT_CONVEX]
@@ -282,6 +291,24 @@ def toy_command(
     raise typer.Exit(0 if run.converged == starts and run.largest_distance < 1e-4 else 3)
 
 
+def info_command(as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False) -> None:
+    """Tell versions, devices and threads: what a report of an error, or a measurement, should name."""
+    print_info(as_json)
+
+
+def list_command() -> None:
+    """List the examples, each with what it shows."""
+    print_examples()
+
+
+def copy_command(
+    name: Annotated[str, typer.Argument(help="One of the names that `list` shows.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="Where to copy it to.")] = Path(),
+) -> None:
+    """Copy an example; a file that is there already is never written over."""
+    copy_example(name, folder)
+
+
 # --- what a user sees ----------------------------------------------------------------------------------------------
 def _document(found: Result | MultiResult, result: Result) -> dict[str, Any]:
     """The best result as JSON, with one line for each start where there were many."""
@@ -336,5 +363,5 @@ def build_app() -> typer.Typer:
     app.add_typer(build_network_app(), name="network")
     app.add_typer(build_roads_app(), name="roads")
     app.add_typer(build_power_app(), name="power")
-    app.add_typer(build_examples_app(), name="examples")
+    app.add_typer(make_app(_ABOUT_EXAMPLES, list_command, copy_command, bare=("list",)), name="examples")
     return app

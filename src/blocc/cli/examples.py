@@ -1,28 +1,16 @@
-"""The commands ``blocc examples list | copy``: the examples of the repository, which the package carries with it."""
+"""What ``blocc examples list | copy`` do: the examples of the repository, which the package carries with it.
+
+Nothing here needs typer or rich.
+"""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
-from typing import Annotated
-
-import typer
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
 
 import blocc
 from blocc._lib.files import write_file
-from blocc.cli.common import make_app
 from blocc.errors import InputError
-
-_ABOUT = """Examples to read, to run and to change.
-
-[bold]Examples[/bold]
-
-  blocc examples list
-  blocc examples copy pricing
-  blocc examples copy braess studies/"""
 
 
 def examples_folder() -> Path:
@@ -47,19 +35,16 @@ def about(path: Path) -> str:
     return (words or "").partition("\n")[0]
 
 
-def list_command() -> None:
+def print_examples() -> None:
     """List the examples, each with what it shows."""
-    table = Table("name", "file", "what it shows", box=SIMPLE)
     root = examples_folder()
-    for name, path in find_examples().items():
-        table.add_row(name, path.relative_to(root).as_posix(), about(path))
-    Console(highlight=False).print(table)
+    rows = [(name, path.relative_to(root).as_posix(), about(path)) for name, path in find_examples().items()]
+    names, files = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
+    for name, file, words in rows:
+        print(f"{name:<{names}}  {file:<{files}}  {words}")
 
 
-def copy_command(
-    name: Annotated[str, typer.Argument(help="One of the names that `list` shows.", show_default=False)],
-    folder: Annotated[Path, typer.Argument(help="Where to copy it to.")] = Path(),
-) -> None:
+def copy_example(name: str, folder: Path = Path()) -> None:
     """Copy an example; a file that is there already is never written over."""
     found = find_examples()
     if name not in found:
@@ -72,8 +57,3 @@ def copy_command(
             raise InputError(f"{folder / path.name} is there already: give another folder, or move it away")
     for path in wanted:
         print(f"written: {write_file(folder / path.name, path.read_bytes(), InputError)}")
-
-
-def build_examples_app() -> typer.Typer:
-    """The typer application of these commands."""
-    return make_app(_ABOUT, list_command, copy_command, bare=("list",))

@@ -1,16 +1,18 @@
-"""The command ``blocc info``: versions, devices and threads, for reports of errors and for measurements."""
+"""What ``blocc info`` tells: versions, devices and threads, for reports of errors and for measurements.
+
+Nothing here needs typer or rich.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any
+from typing import Any
 
 import jax
-import typer
 
 from blocc._lib.threads import thread_count
-from blocc.cli.common import print_json
 from blocc.run.conclude import versions
 
 #: What the extras bring, in the order of pyproject.toml.
@@ -38,11 +40,11 @@ def gather() -> dict[str, Any]:
     }
 
 
-def info_command(as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False) -> None:
+def print_info(as_json: bool = False) -> None:
     """Tell versions, devices and threads: what a report of an error, or a measurement, should name."""
     facts = gather()
     if as_json:
-        print_json(facts)
+        print(json.dumps(facts, indent=2))
         return
     for name, value in facts["versions"].items():
         print(f"{name:<14}  {value}")

@@ -1,4 +1,4 @@
-"""The entry point of the command line, which says what is missing where typer or rich is not installed."""
+"""The entry point of the command line; where typer or rich is not installed, few commands are left (``bare.py``)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def main() -> None:
         import rich  # noqa: F401
         import typer  # noqa: F401
     except ImportError as error:
-        missing = (error.name or "typer").partition(".")[0]
-        print(f"the command line needs {missing}: pip install 'blocc[cli]'", file=sys.stderr)
-        sys.exit(2)
+        from blocc.cli.bare import run_bare
+
+        sys.exit(run_bare(sys.argv[1:], (error.name or "typer").partition(".")[0]))
     from blocc.cli.commands import build_app
 
     build_app()()

@@ -143,7 +143,7 @@ class Comparison(Shown):
         headings, *rows = cells(self)
         shown = set(_table(self))
         rest = [line for line in repr(self).splitlines() if line not in shown]
-        return card("\n".join(rest), beside=table(rows, headings))
+        return card("\n".join(rest), beside=table(rows, headings, wide="Comparison of methods"))
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw the comparison; returns the matplotlib figure, and writes it when ``path`` is given."""

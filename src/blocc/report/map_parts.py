@@ -63,13 +63,12 @@ def scale_trace(low: float, high: float, scale: tuple[str, ...]) -> dict[str, An
     return merged(styles()["map"]["scale"], {"marker": bar})
 
 
-def map_layout(frame: Frame, buttons: list[dict[str, Any]], active: int, bar: str) -> dict[str, Any]:
-    """The layout of a map with a menu above it, and words over the bar of colours."""
+def map_layout(frame: Frame, chosen: dict[str, Any], bar: str) -> dict[str, Any]:
+    """The layout of a map with a menu, and words over the bar of colours."""
     return {
         "height": int(np.clip(1060.0 * frame.aspect, 380.0, 760.0)),
         "annotations": [{**bar_title("map"), "text": bar}],
-        "updatemenus": [{**styles()["map"]["menu"], "buttons": buttons, "active": active, "yanchor": "bottom"}],
-        "margin": {"t": 44},  # for the menu
+        "meta": chosen,
         "xaxis": {"range": plotly_numbers([frame.low[0], frame.high[0]])},
         "yaxis": {"range": plotly_numbers([frame.low[1], frame.high[1]])},
     }

@@ -1,4 +1,4 @@
-"""Pictures: how a run converged, and the toy's surface with the points where its runs ended."""
+"""Pictures: how a run converged, where many starts ended, and the toy's surface with the ends of its runs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocc.multi_result import MultiResult
 from blocc.problems.toy import LOWER, UPPER, ToyRun, true_value, upper_value
-from blocc.report.figure import BLUE, GREEN, GREY, ORANGE, RED, add_note, keep_figure, new_figure, positive, style_axes
+from blocc.report.figure import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    add_note,
+    keep_figure,
+    line_style,
+    new_figure,
+    positive,
+    style_axes,
+)
 from blocc.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_MOST_PLACES = 6  #: where starts ended, that a picture names
 
 
 def plot_result(result: Result, path: str | Path | None = None) -> Figure:
@@ -65,6 +80,44 @@ def plot_result(result: Result, path: str | Path | None = None) -> Figure:
     return keep_figure(figure, path)
 
 
+def plot_starts(many: MultiResult, path: str | Path | None = None) -> Figure:
+    """Draw the upper value of every start, the best first; write it when ``path`` is given (.png, .pdf, .svg).
+
+    Each place where starts ended has a colour and a mark of its own, the best few by name; a grey cross ended without
+    the follower's exact answer. Starts without a finite value are counted, not drawn.
+    """
+    figure = new_figure(8.0, 4.6)
+    axes = figure.add_subplot()
+    values, places = many.upper_values, many.basins
+    drawn = sorted(np.flatnonzero(np.isfinite(values)).tolist(), key=lambda start: many.sign * values[start])
+    rank = {start: place for place, start in enumerate(drawn, start=1)}
+    named = [(f"f = {place.value:.6g}: {_counted(len(place))}", place.starts) for place in places[:_MOST_PLACES]]
+    groups = [(label, starts, {**line_style(k), "markersize": 6}) for k, (label, starts) in enumerate(named)]
+    others = [start for place in places[_MOST_PLACES:] for start in place.starts]
+    if others:
+        label = f"{len(places) - _MOST_PLACES} more places: {_counted(len(others))}"
+        groups.append((label, tuple(others), {"color": GREY, "marker": ".", "markersize": 7}))
+    placed = {start for place in places for start in place.starts}
+    rest = tuple(start for start in range(len(many)) if start not in placed)
+    if rest:
+        label = f"without an exact answer: {_counted(len(rest))}"
+        groups.append((label, rest, {"color": GREY, "marker": "x", "markersize": 6}))
+    for label, starts, style in groups:
+        shown = [start for start in starts if start in rank]
+        axes.plot(
+            [rank[start] for start in shown], values[shown], **{**style, "linestyle": "none"}, label=label, zorder=3
+        )
+    solved = sum(result.success for result in many.results)
+    title = f"{many.best.name}: {solved} of {_counted(len(many))} converged, best f = {many.best.upper_value:.6g}"
+    axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
+    axes.ticklabel_format(axis="y", useOffset=False)
+    style_axes(axes, title, x="start, the best first", y="$f(x, y)$ at the end")
+    if not drawn:
+        add_note(axes, "no start has a finite value")
+    axes.legend(frameon=False, fontsize=9)
+    return keep_figure(figure, path)
+
+
 def plot_toy_surface(run: ToyRun, path: str | Path | None = None) -> Figure:
     """Draw the toy as the paper does: the surface f(x, y), the line y = x on it, and where the starts ended.
 
@@ -81,6 +134,10 @@ def plot_toy_surface(run: ToyRun, path: str | Path | None = None) -> Figure:
     )
     figure.suptitle(title, fontsize=12, fontweight="bold")
     return keep_figure(figure, path)
+
+
+def _counted(starts: int) -> str:
+    return f"{starts} start{'s' * (starts != 1)}"
 
 
 def _surface(part: Any, run: ToyRun) -> None:

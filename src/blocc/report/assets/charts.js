@@ -15,6 +15,14 @@
       holder.style.minHeight = '';
     }
     Plotly.newPlot(holder, figure.data, figure.layout, options);
+    var menu = document.querySelector('select[data-chooses="' + holder.dataset.figure + '"]');
+    if (menu) {
+      menu.addEventListener('change', function () {
+        var change = figure.layout.meta.choices[menu.value].change;
+        Plotly.update(holder, change[0], change[1] || {});
+      });
+      menu.closest('.tools').hidden = false;
+    }
   });
   function narrow(figure, width) {
     figure.data.forEach(function (trace) {

@@ -18,6 +18,7 @@ from blocc.report.transport.design_charts import (
     Figure,
     chart_text,
     make_figure,
+    menu,
     plotly_numbers,
     plotly_text,
     styles,
@@ -34,13 +35,13 @@ def map_figure(design: PowerDesign) -> Figure:
         trace["visible"] = False
     rest = [_hover_trace(design, drawn, frame), scale_trace(*price_range(design), PRICE_SCALE)]
     edges = edge_traces(_curves(drawn, frame), _widths(design.after), touched(design)[1], GREEN, room=7.0)
-    buttons = []
+    entries = []
     for k, words in enumerate(("with the decision", "before")):
         shown = [True] * len(edges) + [k == other for other, layer in enumerate(layers) for _ in layer]
         change = [{"visible": [*shown, *(True for _ in rest)]}]
-        buttons.append({"label": f"Show: {words}", "method": "update", "args": change})
+        entries.append({"label": words, "change": change})
     data = [*edges, *(trace for layer in layers for trace in layer), *rest]
-    return make_figure("map", data, map_layout(frame, buttons, 0, "price"))
+    return make_figure("map", data, map_layout(frame, menu("Show", entries), "price"))
 
 
 def _curves(drawn: Diagram, frame: geometry.Frame) -> list[Any]:

@@ -17,6 +17,7 @@ from blocc.report.transport.design_charts import (
     Figure,
     chart_text,
     make_figure,
+    menu,
     plotly_numbers,
     styles,
 )
@@ -47,12 +48,12 @@ def map_figure(design: RoadDesign) -> Figure | None:
     rest = [_hover_trace(design, frame, offsets)]
     rest.append(node_trace(network, frame, np.concatenate(curves)))
     data = [*edges, *(trace for layer in layers for trace in layer), *rest]
-    buttons = []
+    entries = []
     for k, choice in enumerate(choices):
         shown = [True] * len(edges) + [k == other for other, layer in enumerate(layers) for _ in layer]
         change = [{"visible": [*shown, *(True for _ in rest)]}, {"annotations[0].text": _short(choice)}]
-        buttons.append({"label": f"Colour: {choice.title}", "method": "update", "args": change})
-    return make_figure("map", data, map_layout(frame, buttons, 1, _short(choices[1])))
+        entries.append({"label": choice.title, "change": change})
+    return make_figure("map", data, map_layout(frame, menu("Colour", entries, active=1), _short(choices[1])))
 
 
 def convergence_figure(design: RoadDesign | DemandEstimate) -> Figure:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from blocc.report.figure import add_legend, add_note, figure_image, line_style, new_figure, style_axes
-from blocc.report.format import Spread, duration, is_numeric, number_of, shortened, sort_key, value_text
+from blocc.report.format import Spread, duration, is_numeric, number, number_of, shortened, sort_key, value_text
 from blocc.report.page import Cell, PageTable, embedded_picture, flat_facts, render, write_html
 from blocc.report.study.study_tables import VERDICTS, failure
 from blocc.report.study.study_views import (
@@ -55,6 +55,22 @@ def draw_study(view: StudyView) -> Figure | None:
     if len(lines) > 1:
         add_legend(figure, [panels[0]], most=4)
     return figure
+
+
+def picture_words(view: StudyView) -> str:
+    """What the picture of a study shows, in a sentence for those who do not see it."""
+    axis = main_parameter(view)
+    if axis is None:
+        return ""
+    found = _lines(view, axis)
+    ranges = []
+    for column in view.drawn:
+        means = [spread.mean for _, line in found for group in line if (spread := group.spread(column)).count]
+        ends = f" from {number(min(means))} to {number(max(means))}" if means else " without numbers yet"
+        ranges.append(f"{column}{ends}")
+    labels = [label for label, _ in found if label]
+    apart = f"; one line for each of {', '.join(labels)}" if len(labels) > 1 else ""
+    return f"{view.study.name}, against {axis}: {'; '.join(ranges)}{apart}."
 
 
 def main_parameter(view: StudyView) -> str | None:
@@ -221,6 +237,7 @@ def _study(view: StudyView, name: str) -> dict[str, Any]:
             for kind, rows in (("done", view.done), ("failed", view.failed))
         ],
         "picture": None if figure is None else embedded_picture("svg+xml", figure_image(figure, "svg")),
+        "words": picture_words(view),
         "means": _table(summary_rows(view), f"{name}-means") if averaged else None,
         "rows": _table(view.done, f"{name}-rows", [*view.parameters, *view.columns]),
         "failed": _table(short, f"{name}-failed"),

@@ -61,7 +61,7 @@ def map_figure(design: Design) -> Figure:
             trace["visible"] = False
     links = [trace for layer in layers for trace in layer]
     data = [candidates, *links, *ways, _hover_trace(design, frame), _node_trace(design, frame)]
-    buttons = []
+    entries = []
     for k, choice in enumerate(choices):
         shown = [
             True,
@@ -71,11 +71,11 @@ def map_figure(design: Design) -> Figure:
             True,
         ]
         change = [{"visible": shown}, {"annotations[0].text": choice.title.replace(" ", "<br>")}]
-        buttons.append({"label": f"Colour: {choice.title}", "method": "update", "args": change})
+        entries.append({"label": choice.title, "change": change})
     layout = {
         "height": int(np.clip(1060.0 * frame.aspect, 380.0, 700.0)),
         "annotations": [{**bar_title("map"), "text": choices[0].title.replace(" ", "<br>")}],
-        "updatemenus": [{**style["menu"], "buttons": buttons}],
+        "meta": menu("Colour", entries),
         "xaxis": {"range": plotly_numbers([frame.low[0], frame.high[0]])},
         "yaxis": {"range": plotly_numbers([frame.low[1], frame.high[1]])},
     }
@@ -290,6 +290,11 @@ def _heading(words: str, axis: str = "") -> dict[str, Any]:
     if axis:
         place = {"x": 0.0, "xref": f"{axis} domain", "yref": f"{axis.replace('x', 'y')} domain", "xanchor": "left"}
     return {**styles()["all"]["heading"], **place, "text": words}
+
+
+def menu(label: str, choices: list[dict[str, Any]], active: int = 0) -> dict[str, Any]:
+    """A menu above a map: each choice has a label, and the change that ``Plotly.update`` makes of it."""
+    return {"label": label, "choices": choices, "active": active}
 
 
 def bar_title(name: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -14,6 +15,9 @@ from blocc.result import Certificate, History, Status
 from blocc.transport.design.design_text import design_text
 from blocc.transport.design.indicators import Indicators, indicators
 from blocc.transport.network.network import TransportNetwork
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Assignment(NamedTuple):
@@ -99,6 +103,15 @@ class Design(Shown):
     def indicators(self) -> Indicators:
         """Passengers, time saved, consumer surplus, and revenue over cost."""
         return indicators(self)
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw the network: width shows capacity, colour use, price or flow, dotted what is not built.
+
+        Needs ``blocc[plot]``. Written when ``path`` is given (.png, .pdf, .svg).
+        """
+        from blocc.report.transport.design_figures import plot_map  # that room stands on this one
+
+        return plot_map(self, path)
 
     def __repr__(self) -> str:
         return design_text(self)
