@@ -55,7 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     option("--list", action="store_true", help="only list the items")
     option("--report", action="store_true", help="compute nothing: show what a run in --out has so far")
     option("--out", type=Path, default=Path("runs/reproduction"), help="folder for rows, tables, pictures and the page")
-    option("--data", type=Path, help=f"folder with data sets; default: ${DATA}, else ../shared/datasets")
+    option("--data", type=Path, help=f"folder with diabetes.libsvm and fourclass.libsvm; default: ${DATA}")
     option("--executor", default="serial", help=EXECUTOR_HELP)
     option("--workers", type=int, help=WORKERS_HELP)
     option("--scheduler", help=SCHEDULER_HELP)

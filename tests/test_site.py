@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import blocc
+from blocc.methods import Demand
 from blocc.methods.registry import METHODS
 from browser import look, needs_browser
 
@@ -54,7 +55,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[Path, Links]:
-    return {path: Links(path.read_text(encoding="utf-8")) for path in site.rglob("*.html") if path.name != "404.html"}
+    return {path: Links(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
 
 
 def test_no_link_of_the_site_leads_nowhere(pages: dict[Path, Links]) -> None:
@@ -83,6 +84,8 @@ def test_the_reference_is_made_from_docstrings(site: Path) -> None:
         assert re.search(rf'id="blocc\.[\w.]*\b{name}"', text), f"the API reference lacks {name}"
     assert "What a user writes" not in text  # modules are not shown
     assert ":class:" not in text
+    methods = (site / "api" / "blocc-methods.html").read_text(encoding="utf-8")
+    assert all(demand.value in methods for demand in Demand)
     assert "f(x, y) at the follower" in text or "the follower's answer at x, re-solved exactly" in text
 
 
@@ -99,6 +102,16 @@ def test_every_page_can_be_reached(site: Path, pages: dict[Path, Links]) -> None
     start = pages[site / "index.html"].leads
     for path in (ROOT / "docs").glob("*.md"):
         assert f"{path.stem}.html" in start or path.stem == "index", f"no way from the start page to {path.name}"
+
+
+def test_the_navigation_lists_no_page_twice(site: Path) -> None:
+    listed = re.findall(r"^ +- ([\w-]+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert "how-to.md" in listed
+    assert sorted(listed) == sorted(set(listed))
+    text = (site / "index.html").read_text(encoding="utf-8")
+    sidebar = re.findall(r'<a href="([\w/-]+\.html)" class="md-nav__link"', text)
+    assert "how-to.html" in sidebar
+    assert sorted(sidebar) == sorted(set(sidebar))
 
 
 @needs_browser
@@ -123,7 +136,7 @@ def test_a_page_of_the_gallery_shows_formula_picture_and_result(site: Path, tmp_
 
 
 @needs_browser
-@pytest.mark.parametrize("page", ["index.html", "gallery/index.html"])
+@pytest.mark.parametrize("page", ["index.html", "statuses.html", "gallery/index.html"])
 def test_pages_fit_a_phone(site: Path, tmp_path: Path, page: str) -> None:
     """Text and tables stay within the width: only what scrolls by itself may be wider."""
     frame = f"""<body style="margin:0"><iframe id="phone" width="390" height="800" src="{(site / page).as_uri()}">

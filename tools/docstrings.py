@@ -33,11 +33,18 @@ class Docstrings(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Mend a docstring, and give fields the comment that explains them."""
         if isinstance(obj, griffe.Attribute) and obj.docstring is None:
-            explained = field_comment(obj)
+            explained = field_comment(obj) or member_text(obj)
             if explained:
                 obj.docstring = griffe.Docstring(explained, parent=obj)
         if obj.docstring is not None:
             obj.docstring.value = as_markdown(obj.docstring.value)
+
+
+def member_text(obj: griffe.Attribute) -> str:
+    """The text that a member of an enumeration stands for, where that is a sentence."""
+    bases = [str(base) for base in obj.parent.bases] if isinstance(obj.parent, griffe.Class) else []
+    value = str(obj.value)
+    return value[1:-1] if "Enum" in bases and value[:1] in "\"'" and " " in value else ""
 
 
 def field_comment(obj: griffe.Attribute) -> str:

@@ -30,6 +30,7 @@ DOORS = {
     "blocc.power": "Markets of electricity and the bids of those who sell there.",
     "blocc.svm": "Support vector machines that choose whom to forgive.",
     "blocc.methods": "What a method of your own is made of, and the published methods with how to cite them.",
+    "blocc.inner": "What an inner oracle of your own is made of.",
     "blocc.problems.textbook": "Problems with known answers.",
 }
 MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
@@ -59,6 +60,13 @@ def on_files(files: Files, config: Any) -> Files:
     for door in doors():
         files.append(File.generated(config, page_of(door), content=reference(door)))
     return files
+
+
+def on_template_context(context: Any, template_name: str, config: Any) -> Any:
+    """Relative links on the page for what is not found, unless the site's address is known."""
+    if template_name == "404.html" and not config.site_url:
+        context["base_url"] = "."
+    return context
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

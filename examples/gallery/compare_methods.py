@@ -27,6 +27,7 @@ problem = BilevelProblem(
 comparison = compare(problem, 0.5, time_limit=20)
 for row in comparison.entries:
     print(f"{row.method:<14} {row.status:<16} f = {row.upper_value:.4f}")
+print(f"certificate of blocc's answer\n{comparison['blocc'].result.certificate}")
 
 # %% Check
 # The follower answers y = x, so the leader minimises (x - 3)^2 + (x - 1)^2: its minimum is 2, at x = 2.

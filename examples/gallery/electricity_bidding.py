@@ -55,17 +55,19 @@ table = earned(bids, amounts)
 print(f"best profit on a grid of {table.size} offers {table.max():.1f}, by blocc {result.upper_value:.1f}")
 
 # %% Picture
-# Profit over bid and amount: along a ridge with a corner less is offered or more is asked, and both earn the same; a star marks the answer.
+# Profit over bid and amount. A red line encloses the offers that earn the best profit, up to 2: a band at an amount of 67 for all low bids, which turns upwards at a bid of 27 for all larger amounts; a star marks the answer in it.
 from matplotlib.figure import Figure
 
 figure = Figure(figsize=(8, 5), layout="constrained")
 axes = figure.subplots()
 shades = axes.contourf(bids, amounts, table, levels=25, cmap="cividis")
+axes.contour(bids, amounts, table, levels=[table.max() - 2], colors="#C8102E")
 axes.plot(float(result.x["bid"]), float(result.x["amount"]), "*", color="white", markeredgecolor="black", markersize=18)
 axes.set(xlabel="bid", ylabel="amount offered", title="Profit of the power station")
 figure.colorbar(shades, label="profit")
 
 # %% What breaks
-# Bidding the true cost and everything is honest, and earns less: the price then is what others are paid. The difference is
-# what a regulator would like to know. For whole networks with prices at every bus: [`blocc.power`](../power.md).
+# Offering everything at true cost is honest and earns less, because it lowers the market price. The difference is what a
+# regulator would like to know. For whole networks with prices at every bus: [`blocc.power`](../power.md).
+assert table[0, -1] < table.max() - 1
 print(f"an honest offer earns {table[0, -1]:.1f}, the best one {table.max():.1f}")

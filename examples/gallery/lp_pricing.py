@@ -1,11 +1,11 @@
 r"""Prices for a follower who solves a linear program.
 
-What should a toll road charge when each group of drivers simply takes the cheaper way?
+What should two toll roads charge when each group of drivers simply takes the cheaper way?
 
 | | decides | wants | bound by |
 | --- | --- | --- | --- |
 | leader | tolls $x_1, x_2$ | revenue | $0 \le x \le 10$ |
-| follower | the share $y_k$ of group $k$ on the toll road | a small bill | $0 \le y \le 1$, and room for ten drivers |
+| follower | the share $y_k$ of group $k$ on its toll road | a small bill | $0 \le y \le 1$, and room for ten drivers |
 
 $$
 \max_{0 \le x \le 10} \; \sum_k n_k \, x_{r(k)} y_k
@@ -15,15 +15,15 @@ $$
 """
 
 # %%
-# A linear follower jumps from corner to corner, so the leader's revenue has cliffs: descent alone ends on one of them.
+# A linear follower jumps from corner to corner, so the leader's revenue has cliffs: descent ends at the edge of one of them.
 # `solve_global` proves which is the highest.
 import jax.numpy as jnp
 import numpy as np
 
 from blocc import BilevelProblem, Box, solve_global
 
-DRIVERS = np.array([3.0, 5.0, 4.0, 2.0])
-ON_TOLL, ON_FREE = np.array([2.0, 3.0, 2.0, 1.0]), np.array([9.0, 8.0, 6.0, 8.5])
+DRIVERS = np.array([2.0, 5.0, 4.0, 2.0])
+ON_TOLL, ON_FREE = np.array([2.0, 3.0, 2.0, 1.0]), np.array([11.0, 7.0, 6.0, 10.0])
 ROAD = np.array([0, 0, 1, 1])  # which toll a group meets
 
 
@@ -74,8 +74,10 @@ axes.set(xlabel="toll of road 1", ylabel="toll of road 2", title="Revenue: terra
 figure.colorbar(shades, label="revenue")
 
 # %% What breaks
-# Plain descent climbs the terrace on which it starts. What it reports is true, a local optimum, and it may earn less.
+# Descent finds the top of the terrace it starts on: a local optimum, which may earn less.
 from blocc import solve
 
-local = solve(problem, np.array([1.0, 1.0]))
+local = solve(problem, np.array([8.5, 3.0]))
 print(local.status.value, f"with revenue {-local.upper_value:.2f}; the optimum is {-result.upper_value:.2f}")
+assert local.success
+assert -local.upper_value < -result.upper_value - 1

@@ -28,8 +28,8 @@ print(
 
 # %% Check
 # Beckmann's objective at today's equilibrium of Sioux Falls is known to many digits: 4231335.287 in the units of the test
-# problem's authors. And an independent descent: SciPy's minimiser on the exact travel time of each widening, in units of
-# a thousand, must not find anything better.
+# problem's authors. And an independent descent: SciPy's minimiser, run on the exact travel time (widenings in units of a
+# thousand), must not find a better widening.
 import numpy as np
 from scipy.optimize import minimize
 
@@ -54,6 +54,6 @@ print(
 figure = design.plot()
 
 # %% What breaks
-# The gap between the answer and the proven bound does not close, however long one looks: it holds the price of drivers who
-# look after themselves, and is part of the answer.
+# The gap between the answer and the proven bound does not close, however long one looks: it includes the cost of drivers
+# choosing selfishly, which no widening removes.
 print(f"objective {design.objective:.0f}, bound {design.bound:.0f}, gap {100 * design.gap:.1f} %")

@@ -104,12 +104,14 @@ def finish(
     multipliers: Multipliers,
     w: Weights,
     *,
-    iterations: Array,
-    code: Array,
+    iterations: Array | int,
+    code: Array | InnerCode,
     warm: WarmStart,
     concave: Array | bool = False,
 ) -> InnerSolution:
     """Complete a solution with its Lagrangian value and its residuals, both from the problem's own functions."""
+    iterations = jnp.asarray(iterations)
+    code = jnp.asarray(int(code)) if isinstance(code, InnerCode) else code
     here = expand(flat, x, y, multipliers, w)
     found = residuals_of(flat, x, y, multipliers, w, here)
     finite = jnp.isfinite(jnp.stack([here.value, *jax.tree.leaves(found)])).all()
