@@ -52,7 +52,7 @@ search = GridSearchCV(make_pipeline(StandardScaler(), LinearSVC()), {"linearsvc_
 print(f"test accuracy: blocc {model.score(X_test, y_test):.3f}, grid search {search.score(X_test, y_test):.3f}")
 
 # %% Picture
-# Training samples by radius and texture; the more a sample is forgiven, the larger its circle: they lie where the classes overlap.
+# Training samples by radius and texture; the more a sample is forgiven, the larger its mark. The large ones lie where the classes overlap.
 from matplotlib.figure import Figure
 
 figure = Figure(figsize=(8, 5), layout="constrained")
