@@ -139,9 +139,8 @@ KINDS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])], ids=str
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_budgets_of_strange_towns(kind: dict[str, Any]) -> None:
     network = town(**kind)
     model = DesignModel(network)
