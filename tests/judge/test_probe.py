@@ -15,7 +15,7 @@ from blocc.judge.verdict import Judge, Verdict
 
 
 def probing() -> Probing:
-    return Probing(np.ones(1), 1.0, 1.0, 1e-5, 1e-6, distances=FINE)
+    return Probing(np.ones(1), 1e-13, 1e-5, 1e-6, distances=FINE)
 
 
 def silent_above(x: np.ndarray) -> Value | None:
@@ -25,14 +25,14 @@ def silent_above(x: np.ndarray) -> Value | None:
 
 def test_tells_the_directions_without_any_answer() -> None:
     here = Value(np.zeros(1), np.zeros(1), 0.0, 0.0)
-    found = probe(silent_above, lambda x: x, here, probing())
+    found = probe(silent_above, lambda x: x, here, [np.ones(1)], probing())
     assert found.better is None
     np.testing.assert_allclose(found.unanswered, [[0.1]])
 
 
 def test_points_nearer_than_the_nearest_probe_are_not_told_from_x() -> None:
     here = Value(np.zeros(1), np.zeros(1), 0.0, 0.0)
-    found = probe(silent_above, lambda x: np.minimum(x, 5e-7), here, probing())
+    found = probe(silent_above, lambda x: np.minimum(x, 5e-7), here, [np.ones(1)], probing())
     assert found.unanswered == ()
 
 
@@ -48,7 +48,7 @@ def silent_verdict(row: Callable[[Any, Any], Any]) -> Verdict:
     with double_precision():
         judge = Judge.of(problem, lambda x: None)
         # A square has no slope at zero: y is off by 1e-9, and its multiplier 1e9.
-        return judge.examine(np.zeros(1), np.full(1, 1e-9), residual=0.0, downhill=None, polishing=False)
+        return judge.examine(np.zeros(1), np.full(1, 1e-9), polishing=False)
 
 
 def test_silence_of_a_follower_who_could_answer_is_no_evidence() -> None:

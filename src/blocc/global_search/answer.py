@@ -51,10 +51,9 @@ def judged_result(
         versions=conclude.versions(),
     )
     judge = Judge.of(problem, lambda _: None)
-    residual = float(max(told.residuals)) / (1.0 + float(np.abs(y).max(initial=0.0)))
-    verdict = judge.examine(x, y, residual=residual, downhill=None, probes=False, polishing=False)
+    verdict = judge.examine(x, y, probes=False, polishing=False)
     if not verdict.below:
-        verdict = judge.examine(x, y, residual=residual, downhill=None, probes=False)
+        verdict = judge.examine(x, y, probes=False)
     result = conclude.with_verdict(problem, result, verdict, 0.0)
     # There is no penalised answer here: the follower's own stands for it.
     certificate = replace(result.certificate, penalty_gap=0.0, distance=0.0)

@@ -44,13 +44,13 @@ def balance(flat: FlatProblem, found: Local) -> Units:
 
     def add(entries: np.ndarray, functions: int, *units: np.ndarray) -> None:
         """One equation for every entry: log|entry| + log units = 0. Their normal equations are well conditioned."""
-        line = np.zeros((len(entries), total))
-        for unit in units:
-            line[np.arange(len(line)), unit] += 1.0
         # All entries of one function together weigh no more than a gradient.
-        weight = 1.0 / max(1.0, len(line) / (n * functions))
-        matrix[...] += weight * (line.T @ line)
-        right[...] -= weight * (line.T @ np.log2(np.abs(entries)))
+        weight = 1.0 / max(1.0, len(entries) / (n * functions))
+        logarithms = np.log2(np.abs(entries))
+        for one in units:
+            np.add.at(right, one, -weight * logarithms)
+            for other in units:
+                np.add.at(matrix, (one, other), weight)
 
     variables = np.arange(n)
     objectives = (

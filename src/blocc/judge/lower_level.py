@@ -74,13 +74,16 @@ def all_rows(flat: FlatProblem, found: Local, sizes: Sizes, x: np.ndarray, y: np
     )
 
 
-def reply(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> Reply | None:
-    """Judge y as the follower's answer at x; None where functions or derivatives are not finite."""
+def reply(flat: FlatProblem, x: np.ndarray, y: np.ndarray, sizes: Sizes | None = None) -> Reply | None:
+    """Judge y as the follower's answer at x; None where functions or derivatives are not finite.
+
+    ``sizes`` are those at a point nearby, if they are known.
+    """
     found = local(flat, x, y)
     broad = found if flat.easier is None else wide(flat, x, y)
     if not (found.finite and broad.finite):
         return None
-    judged = _judged(flat, x, y, found, broad)
+    judged = _judged(flat, x, y, found, broad, sizes_at(flat, broad, x, y) if sizes is None else sizes)
     return judged._replace(stationarity=np.inf) if _underflows(flat, judged) else judged
 
 
@@ -119,8 +122,8 @@ def _slope_scale(flat: FlatProblem, found: Local, sizes: Sizes) -> np.ndarray:
     return np.maximum(own, 1e-12 * float(np.max(own, initial=0.0))) + 1e-300
 
 
-def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, broad: Local) -> Reply:
-    n_x, sizes = flat.n_x, sizes_at(flat, broad, x, y)
+def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, broad: Local, sizes: Sizes) -> Reply:
+    n_x = flat.n_x
     rows, slope = all_rows(flat, found, sizes, x, y), _slope_scale(flat, broad, sizes)
     equality = found.equality_jacobian[:, n_x:]
     equality_size = row_sizes(found.equality_jacobian, sizes.both, np.concatenate([x, y]))
@@ -233,7 +236,7 @@ def polish(flat: FlatProblem, r: Reply) -> Reply:
         if found is None:
             return best
         moved, prices, cut = found
-        after = reply(flat, r.x, moved)
+        after = reply(flat, r.x, moved, r.sizes)
         if after is None:
             return best
         if after.worst <= max(best.worst, _SOLVED):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.inner.choice import choose_oracles, general_oracles
+from blocc.inner.choice import general_oracles
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor, inner_residual
 from blocc.penalty import no_leader
@@ -16,18 +16,15 @@ from blocc.problem import BilevelProblem
 _DROWNED = 1e14
 
 
-def wrong_gamma(problem: BilevelProblem, gamma: float, hidden: bool, method: str | None, ratio: float) -> str:
+def wrong_gamma(gamma: float, hidden: bool, method: str | None, ratio: float) -> str:
     """Why ``gamma`` cannot be that of the result; empty where it can. ``hidden``: yF differs from y, or a gap is told.
 
-    ``ratio`` is the size of g over that of f. A global search has no penalty and tells zero; only oracles that
-    differentiate their answers know an infinite one.
+    ``ratio`` is the size of g over that of f. A global search has no penalty and says zero; an
+    infinite one is f(x, y(x)) itself.
     """
     if gamma == 0.0 and method == "global":
         return "no penalty, yet something is hidden" if hidden else ""
     if np.isinf(gamma) and gamma > 0.0:
-        coupled = problem.flat.n_inequality + problem.flat.n_equality > 0  # otherwise NewtonCG may have been chosen
-        if coupled and not any(oracle.differentiates for oracle in choose_oracles(problem, "auto")):
-            return "no oracle knows an infinite gamma"
         return "an infinite gamma, yet something is hidden" if hidden else ""
     if min(gamma, gamma * ratio) > _DROWNED:
         return "f drowns in gamma g"

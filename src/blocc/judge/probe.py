@@ -1,13 +1,15 @@
 """Probes: does f(x, y(x)) fall right next to x, or for ever along a ray, or not change at all?
 
-The probes know nothing of gradients of the penalty: they ask the follower for its answer at points near x and compare
-what the leader gets there. A point that gains more than rounding and inexact answers explain is a proof that x is no
-minimum; no such point among the probes is evidence, not proof.
+The probes know nothing of derivatives: they compare what the leader gets at x with what it gets at points near x, from
+the follower's response there. A gain counts if it is more than rounding and inexact responses explain, and more than
+``tolerance * distance`` of what f(x, y(x)) itself varies by along that line over a distance of the size of x. Nothing
+else is a yardstick: terms of f may be large and cancel. A gain is a proof that x is no minimum; no gain among the
+probes is evidence, not proof.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +18,11 @@ import numpy as np
 DISTANCES = (1e-1, 1e-2, 1e-3)
 FINE = (*DISTANCES, 1e-4, 1e-5, 1e-6)
 NEAR = (1e-2,)
+#: Distances over which f(x, y(x)) is seen to vary. Next to a minimum it varies as the square of the distance, so both
+#: tell what it varies by over one size of x, and the smaller one is not misled by what only happens far away.
+_FAR = (1.0, 0.1)
 #: Largest dimension in which every coordinate is probed in both directions.
 _ALL_COORDINATES = 8
-#: What rounding and the follower's accuracy may feign, relative to the scale of f in x, and in x and y.
-_NOISE, _ROUNDING = 1e-9, 1e-13
-#: The same where phi has no derivative, in tolerances.
-_NOISE_AT_KINKS = 1e-2
 
 
 class Value(NamedTuple):
@@ -30,10 +31,10 @@ class Value(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     upper: float
-    violation: float  #: largest violation of G, relative to the sizes of its rows
+    violation: float  #: largest violation of G, relative to what its rows change by with x
 
 
-#: The follower's answer at x with its value; None where there is none or it could not be found accurately.
+#: The follower's response at x with its value; None if there is none or it could not be found accurately.
 Ask = Callable[[np.ndarray], Value | None]
 
 
@@ -42,86 +43,137 @@ class Probed(NamedTuple):
 
     better: Value | None  #: the best point that gains more than it may
     gain: float  #: of that point
-    steepest: float  #: largest gain per distance among all probes, in the user's units; 0 where nothing gains
-    flat: tuple[int, ...]  #: coordinates of x along which neither the value nor the follower's answer changes
+    steepest: float  #: largest gain per distance among all probes, in the user's units; 0 if nothing gains
+    flat: tuple[int, ...]  #: coordinates of x along which neither the value nor the follower's response changes
     asked: int
     unanswered: tuple[np.ndarray, ...] = ()  #: the farthest points of directions in which no probe had an answer
+    variation: float = 0.0  #: largest variation of f(x, y(x)) over a size of x among the lines that were probed
 
 
-def directions(
+NOTHING = Probed(None, 0.0, 0.0, (), 0)
+
+
+class Probing(NamedTuple):
+    """How to look, and what counts."""
+
+    sizes: np.ndarray  #: of x
+    floor: float  #: what rounding and the accuracy of y may feign in f
+    tolerance: float
+    allowed_violation: float  #: of the leader's constraints, relative to their rows
+    distances: Sequence[float] = DISTANCES
+
+
+def lines(
     n: int, sizes: np.ndarray, downhill: np.ndarray | None, generator: np.random.Generator, most: int
 ) -> list[np.ndarray]:
-    """Where to look: downhill, along coordinates, and at random; each as far as the sizes of x."""
+    """Which way to look: downhill, along coordinates, and at random; each as far as the sizes of x."""
     found: list[np.ndarray] = []
     if n > 1 and downhill is not None and np.isfinite(downhill).all() and np.any(downhill):
-        scaled = downhill * sizes  # steepest descent where every variable is measured by its size
+        scaled = downhill * sizes  # steepest descent with every variable measured by its size
         found.append(-sizes * scaled / np.max(np.abs(scaled)))
     chosen = range(n) if n <= _ALL_COORDINATES else generator.choice(n, size=4, replace=False)
     for index in chosen:
         axis = np.zeros(n)
         axis[index] = sizes[index]
-        found += [axis, -axis]
-    for _ in range(3 if n > 1 else 0):
-        random = sizes * generator.uniform(-1.0, 1.0, n)
-        found += [random, -random]
+        found.append(axis)
+    found += [sizes * generator.uniform(-1.0, 1.0, n) for _ in range(3 if n > 1 else 0)]
     return found[:most]
 
 
-class Probing(NamedTuple):
-    """Where to look, and what counts."""
+class Line:
+    """The values of f(x, y(x)) along one line through x, each asked for once."""
 
-    sizes: np.ndarray  #: of x
-    scale: float  #: what f changes by when x moves by its sizes
-    whole: float  #: the same when y moves too
-    tolerance: float
-    allowed_violation: float  #: of the leader's constraints, relative to their rows
-    downhill: np.ndarray | None = None  #: a gradient to follow
-    seed: int = 0
-    most: int = 40  #: directions
-    distances: tuple[float, ...] = DISTANCES
-    ways: tuple[np.ndarray, ...] = ()  #: directions to look in, in sizes of x, instead of the usual ones
+    def __init__(
+        self, ask: Ask, project: Callable[[np.ndarray], np.ndarray], here: Value, way: np.ndarray, sizes: np.ndarray
+    ) -> None:
+        self.ask, self.project, self.here, self.way, self.sizes = ask, project, here, way, sizes
+        self._seen: dict[float, tuple[Value | None, float, np.ndarray]] = {}
+
+    @property
+    def asked(self) -> int:
+        """How many points have been asked for."""
+        return sum(moved > 0.0 for _, moved, _ in self._seen.values())
+
+    def at(self, distance: float) -> tuple[Value | None, float, np.ndarray]:
+        """The value at a signed distance, how far that is from x in sizes, and the point; 0 if X ends before."""
+        if distance not in self._seen:
+            point = self.project(self.here.x + distance * self.way)
+            moved = float(np.max(np.abs(point - self.here.x) / self.sizes, initial=0.0))
+            moved = moved if moved > 1e-3 * abs(distance) else 0.0
+            self._seen[distance] = (self.ask(point) if moved else None, moved, point)
+        return self._seen[distance]
+
+    def variation(self) -> float:
+        """What f(x, y(x)) varies by along the line over a distance of one size; NaN if nothing answered."""
+        found = []
+        for distance in _FAR:
+            ends = [self.at(sign * distance) for sign in (1.0, -1.0)]
+            changes = [abs(value.upper - self.here.upper) / moved**2 for value, moved, _ in ends if value is not None]
+            found += [max(changes)] if changes else []
+        return min(found, default=np.nan)
 
 
-def probe(ask: Ask, project: Callable[[np.ndarray], np.ndarray], here: Value, probing: Probing) -> Probed:
-    """Look around ``here``. A gain counts beyond ``tolerance * scale * distance`` and the noise of the values."""
-    sizes, scale, whole, tolerance, allowed_violation, downhill, seed, most, distances, ways = probing
-    generator = np.random.default_rng(seed)
-    noise = max(_NOISE, _NOISE_AT_KINKS * tolerance) if distances is FINE else _NOISE
-    floor = max(noise * scale, _ROUNDING * whole, 4e-16 * abs(here.upper))
+def probe(
+    ask: Ask,
+    project: Callable[[np.ndarray], np.ndarray],
+    here: Value,
+    ways: Sequence[np.ndarray],
+    probing: Probing,
+    both: bool = True,
+) -> Probed:
+    """Look along lines through ``here``, ``both`` ways or only forwards."""
+    found = [_look(Line(ask, project, here, way, probing.sizes), probing, both) for way in ways]
+    return merged(found)
+
+
+def merged(found: Sequence[Probed]) -> Probed:
+    """What several probes showed together; a coordinate is flat only if no probe saw it change."""
+    if not found:
+        return NOTHING
+    best = max(found, key=lambda one: one.gain if one.better is not None else -np.inf)
+    return Probed(
+        best.better,
+        best.gain,
+        max(one.steepest for one in found),
+        tuple(sorted({index for one in found for index in one.flat})),
+        sum(one.asked for one in found),
+        tuple(point for one in found for point in one.unanswered),
+        max(one.variation for one in found),
+    )
+
+
+def _look(line: Line, probing: Probing, both: bool) -> Probed:
+    here, distances, floor = line.here, probing.distances, probing.floor
+    variation = line.variation()
+    variation = 0.0 if np.isnan(variation) else variation
     better: Value | None = None
-    best_gain, steepest, count = 0.0, 0.0, 0
-    still: dict[int, bool] = {}  # by coordinate
+    best, steepest = 0.0, 0.0
+    along = np.flatnonzero(line.way)
+    still = len(along) == 1
     unanswered: list[np.ndarray] = []
-    usual = directions(here.x.size, sizes, downhill, generator, most)
-    for direction in [sizes * way for way in ways] if ways else usual:
-        along = np.flatnonzero(direction)
-        axis = int(along[0]) if len(along) == 1 else -1
+    for sign in (1.0, -1.0) if both else (1.0,):
         without, answered = [], False
         for distance in distances:
-            point = project(here.x + distance * direction)
-            moved = float(np.max(np.abs(point - here.x) / sizes, initial=0.0))
-            if moved <= 1e-3 * distance:
+            found, moved, point = line.at(sign * distance)
+            if not moved:
                 continue
-            found = ask(point)
-            count += 1
             if found is None and moved >= FINE[-1]:  # nearer points are not told from x
                 without.append(point)
             answered = answered or found is not None
-            if found is None or found.violation > max(allowed_violation, here.violation):
-                still[axis] = False
+            if found is None or found.violation > max(probing.allowed_violation, here.violation):
+                still = False
                 continue
             gain = here.upper - found.upper
-            same = abs(gain) <= floor and bool(np.max(np.abs(found.y - here.y), initial=0.0) <= 1e-9)
-            still[axis] = still.get(axis, True) and same
+            still = still and abs(gain) <= floor and bool(np.max(np.abs(found.y - here.y), initial=0.0) <= 1e-9)
             if gain > floor:
                 steepest = max(steepest, gain / float(np.linalg.norm(point - here.x)))
-            if gain > max(tolerance * scale * distance, floor) and gain > best_gain:
-                if distance == distances[0] and not _same_valley(ask, here, point, floor):
+            if gain > max(probing.tolerance * variation * moved, floor) and gain > best:
+                if distance == DISTANCES[0] and not _same_valley(line.ask, here, point, floor):
                     continue
-                better, best_gain = found, gain
+                better, best = found, gain
         unanswered += [] if answered else without[:1]
-    flat = tuple(sorted(index for index, kept in still.items() if kept and index >= 0))
-    return Probed(better, best_gain, steepest, flat, count, tuple(unanswered))
+    flat = (int(along[0]),) if still and line.asked else ()
+    return Probed(better, best, steepest, flat, line.asked, tuple(unanswered), variation)
 
 
 def _same_valley(ask: Ask, here: Value, point: np.ndarray, floor: float) -> bool:
@@ -138,16 +190,18 @@ def falls_for_ever(
     project: Callable[[np.ndarray], np.ndarray],
     here: Value,
     direction: np.ndarray,
-    sizes: np.ndarray,
     floor: float,
 ) -> bool:
-    """Whether f keeps falling along a ray that X does not end: at ten times the distance it is lower each time."""
+    """Whether f keeps falling along a ray that X does not end, to minus infinity or to an asymptote.
+
+    The first fall must be more than ``floor``, later ones more than their own rounding, and f may never rise.
+    """
     length = float(np.max(np.abs(direction), initial=0.0))
     if length == 0.0:
         return False
     unit = direction / length * max(1.0, float(np.max(np.abs(here.x), initial=0.0)))
     last, falls = here.upper, 0
-    for distance in (1.0, 10.0, 1e2, 1e3, 1e4, 1e5):
+    for distance in (1.0, 2.0, 4.0, 10.0, 1e2, 1e3, 1e4, 1e5):
         wanted = here.x + distance * unit
         point = project(wanted)
         if np.max(np.abs(point - wanted)) > 1e-3 * np.max(np.abs(wanted - here.x)):
@@ -155,7 +209,9 @@ def falls_for_ever(
         found = ask(point)
         if found is None:
             break
-        if not found.upper < last - floor:
+        rounding = floor if falls == 0 else 4.0 * np.finfo(float).eps * abs(last)
+        if found.upper > last + rounding or (falls == 0 and found.upper >= last - rounding):
             return False
-        last, falls = found.upper, falls + 1
+        falls += found.upper < last - rounding
+        last = found.upper
     return falls >= 3

@@ -16,8 +16,9 @@ from blocc.flat_problem import FlatProblem
 from blocc.judge.convexity import jensen
 from blocc.judge.curvature import curvature_of, feasible_samples
 from blocc.judge.failures import name_nonfinite
+from blocc.judge.responses import below_tolerance
 from blocc.judge.second_opinion import SecondOpinion
-from blocc.judge.verdict import Judge, Verdict, below_tolerance
+from blocc.judge.verdict import Judge, Verdict
 from blocc.outer.recovery import beside_the_middle
 from blocc.result import Result, Status
 

@@ -1,93 +1,58 @@
 """The leader's side of an answer: is x stationary for ``phi(x) = f(x, y(x))``, the value that really happens?
 
-Where the follower's answer is regular (its KKT system is not singular, every row is either held with a price or clearly
-slack) y(x) has a derivative, and so has phi: no penalty and no gamma are needed. Elsewhere x is judged by probes
-(:mod:`blocc.judge.probe`).
+On every piece of phi (:mod:`blocc.judge.pieces`) the hypergradient is held against the rows of the piece, of X and of
+G: what multipliers of the right sign leave of it must vanish (B-stationarity). What is left, and the Hessian of the
+Lagrangian on the tangent space of the rows with positive multipliers, give *ways*: directions along which phi should
+fall, each with the slope and the distance at which a quadratic model has its minimum. Each eigenvector of the Hessian
+is a way of its own, so that an expensive direction does not hide a cheap one. Whether a way matters is decided by
+values of phi (:mod:`blocc.judge.verdict`), never by the sizes of terms, which may cancel.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import Local, local
+from blocc.judge.derivatives import LARGEST
 from blocc.judge.fit import lengths_of, nonnegative_fit
-from blocc.judge.lower_level import TOUCHED, Reply, held_rows, kkt_system
-from blocc.judge.scales import row_sizes
+from blocc.judge.lower_level import TOUCHED, Reply
+from blocc.judge.pieces import Piece, piece_at, pieces_at
 
-#: A row is neither held nor slack where both its price and its slack are below this, relative to their sizes.
-_STRICT = 1e-6
-#: Largest condition number of a KKT system, in balanced variables, whose solution is trusted.
-_CONDITION = 1e9
-#: Terms of the gradient below this share of all that f may change by are rounding.
-_ROUNDING = 1e-9
+#: Step of central differences of gradients, in sizes of x: the fourth root of the rounding of a number, for which
+#: truncation (the square of the step) and rounding (over the step) stay below 1e-7 and 1e-11.
+_STEP = float(np.finfo(float).eps) ** 0.25
+#: Dimensions of a tangent space up to which its whole Hessian is computed; beyond it, the smallest eigenvalue alone.
+_WHOLE = 256
+
+
+class Way(NamedTuple):
+    """A direction in which a model of phi falls."""
+
+    direction: np.ndarray  #: in the user's units; its largest entry is one size of x
+    slope: float  #: by which the model falls for a unit of it, at first
+    curvature: float  #: second derivative along it; NaN if unknown
+    lengths: tuple[float, ...] = ()  #: where the model has its minimum, or a row of the piece ends
+
+    @property
+    def length(self) -> float:
+        """How far the minimum of the model is away, at most one unit."""
+        return min(1.0, self.slope / self.curvature) if self.curvature > 0.0 else 1.0
 
 
 class Slope(NamedTuple):
-    """The derivative of phi at a regular answer."""
+    """The derivative of phi, on the piece that is farthest from stationary."""
 
     gradient: np.ndarray  #: of phi
     sizes: np.ndarray  #: of x: such that y, too, moves by no more than its sizes
-    scale: np.ndarray  #: of the terms that the gradient is made of, times the sizes of x
     constraint: np.ndarray  #: Jacobian of G(x, y(x))
-    stationarity: float  #: ratio: what bounds, X and G cannot take of the gradient, relative to ``scale``
-    left: np.ndarray  #: the same in the user's units, one entry for each variable
-
-
-def slope_at(flat: FlatProblem, r: Reply, tolerance: float, touched: float = TOUCHED) -> Slope | None:
-    """The derivative of phi at (x, y) by the follower's KKT conditions; None where there is none that can be trusted.
-
-    A row with neither a price nor slack may be held or not when x moves, and y(x) may have a kink. Where the
-    derivatives of both pieces are stationary to ``tolerance`` that does not matter, and the larger one is returned.
-    """
-    prices = np.concatenate([r.mu, r.bound]) * r.rows.size / float(np.max(r.slope, initial=1e-300))
-    slack = np.maximum(-r.rows.value, 0.0) / np.maximum(r.rows.size, 1e-300)
-    open_rows = np.flatnonzero(np.maximum(prices, slack) <= _STRICT)
-    sure = np.setdiff1d(held_rows(r), open_rows)
-    found = local(flat, r.x, r.y, r.mu, r.nu)
-    if not found.finite:
-        return None
-    if not len(open_rows):
-        return _slope(flat, r, found, sure, touched)
-    pieces = [_slope(flat, r, found, held, touched) for held in (sure, np.union1d(sure, open_rows))]
-    slopes = [piece for piece in pieces if piece is not None]
-    if len(slopes) < 2 or max(piece.stationarity for piece in slopes) > tolerance:
-        return None
-    return max(slopes, key=lambda piece: piece.stationarity)
-
-
-def _slope(flat: FlatProblem, r: Reply, found: Local, held: np.ndarray, touched: float) -> Slope | None:
-    """The derivative of phi as long as exactly the rows ``held`` hold the follower."""
-    n_x, n_y = flat.n_x, flat.n_y
-    system = kkt_system(flat, r, found, held.astype(int))
-    values = np.linalg.svd(system.matrix, compute_uv=False)
-    if len(values) and not values[-1] * _CONDITION > values[0]:
-        return None
-    bend = (found.lower_hessian + found.constraint_hessian)[n_x:, :n_x]
-    right = -np.concatenate([system.unit[:, None] * bend, system.row_unit[:, None] * system.jacobian_x])
-    change = system.unit[:, None] * np.linalg.solve(system.matrix, right)[:n_y]
-    both = np.concatenate([np.eye(n_x), change])
-    with np.errstate(divide="ignore"):
-        sizes = np.minimum(r.sizes.x, np.min(r.sizes.y[:, None] / np.abs(change), axis=0, initial=np.inf))
-    sizes = np.maximum(sizes, 1e-6 * np.abs(r.x))
-    gradient = both.T @ found.upper_gradient
-    measure = found if r.wide is r.local else r.wide
-    terms = np.abs(both).T @ np.abs(measure.upper_gradient) * sizes
-    curved = np.abs(both).T @ np.abs(measure.upper_hessian) @ np.abs(both)
-    scale = terms + np.diag(curved) * sizes**2
-    # Where f hardly changes with x at all (a plateau), gradients are rounding: f's other terms tell how much of it.
-    size = np.concatenate([sizes, r.sizes.y])
-    whole = float(np.abs(measure.upper_gradient) @ size + size @ np.abs(measure.upper_hessian) @ size)
-    scale = np.maximum(scale, _ROUNDING * whole) + 1e-300
-    constraint = found.upper_inequality_jacobian @ both
-    rows = LeaderRows(
-        np.concatenate([r.local.x_inequality, r.local.upper_inequality]),
-        np.concatenate([r.local.x_inequality_jacobian[:, :n_x], constraint]),
-        r.local.x_equality_jacobian[:, :n_x],
-    )
-    return weighed(flat, r.x, gradient, sizes, scale, constraint, rows, touched)
+    left: np.ndarray  #: what bounds, X, G and the rows of the piece cannot take of the gradient, in the user's units
+    ways: tuple[Way, ...]  #: over all pieces
+    row_units: np.ndarray  #: what each row of G changes by when x moves by its sizes
+    across: tuple[np.ndarray, ...] = ()  #: points just beyond rows of the piece that end within the tolerance of x
+    error: float = 0.0  #: accuracy of the value of f, as far as that of y decides
 
 
 class LeaderRows(NamedTuple):
@@ -98,29 +63,207 @@ class LeaderRows(NamedTuple):
     equality_jacobian: np.ndarray
 
 
-def weighed(
+class Weighed(NamedTuple):
+    """A gradient against the constraints at one x."""
+
+    left: np.ndarray
+    normals: np.ndarray  #: of the active inequalities (bounds of X first), then equalities with either sign
+    multipliers: np.ndarray
+    active: np.ndarray  #: which of the rows given are among them
+
+
+def slope_at(flat: FlatProblem, r: Reply, tolerance: float, watch: Callable[[], None]) -> Slope | None:
+    """The derivative of phi at (x, y) on every piece; None if some piece is not regular.
+
+    ``watch`` is called before everything that takes time, and may raise.
+    """
+    pieces = pieces_at(flat, r)
+    if not pieces.complete:
+        return None
+    slopes = [_slope(flat, r, piece, pieces.biactive, tolerance, watch) for piece in pieces.found]
+    worst = max(slopes, key=lambda slope: float(np.max(np.abs(slope.left) * slope.sizes, initial=0.0)))
+    return worst._replace(ways=tuple(way for slope in slopes for way in slope.ways))
+
+
+def _slope(
+    flat: FlatProblem,
+    r: Reply,
+    piece: Piece,
+    biactive: np.ndarray,
+    tolerance: float,
+    watch: Callable[[], None],
+) -> Slope:
+    """One piece: what is left of its gradient, and the ways down."""
+    with np.errstate(divide="ignore"):
+        moving = np.min(r.sizes.y[:, None] / np.abs(piece.sensitivity), axis=0, initial=np.inf)
+    sizes = np.maximum(np.minimum(r.sizes.x, moving), 1e-6 * np.abs(r.x))
+    rows = LeaderRows(piece.rows, piece.jacobian, piece.equality_jacobian)
+    weighed = weigh(flat, r.x, piece.gradient, sizes, rows, always=piece.open)
+
+    def lagrangian(x: np.ndarray) -> np.ndarray | None:
+        watch()
+        near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, biactive)
+        return None if near is None else near.gradient + _turning(near, weighed)
+
+    leader = piece.jacobian[piece.leader]
+    return Slope(
+        gradient=piece.gradient,
+        sizes=sizes,
+        constraint=leader,
+        left=weighed.left,
+        ways=ways_of(r.x, weighed, sizes, rows, lagrangian),
+        row_units=np.abs(leader) @ sizes,
+        across=_across(piece, sizes, tolerance),
+        error=piece.error,
+    )
+
+
+def _across(piece: Piece, sizes: np.ndarray, tolerance: float) -> tuple[np.ndarray, ...]:
+    """Points twice as far away as the rows of the follower that end within the tolerance."""
+    found = []
+    for row in range(piece.leader.stop, len(piece.rows)):
+        normal = piece.jacobian[row]
+        reach = float(np.abs(normal) @ sizes)
+        if not piece.open[row] and 0.0 <= -piece.rows[row] <= tolerance * reach and reach > 0.0:
+            found.append(piece.x - 2.0 * piece.rows[row] / reach * sizes * np.sign(normal))
+    return tuple(found)
+
+
+def _turning(near: Piece, weighed: Weighed) -> np.ndarray:
+    """The multipliers times the normals that change with x; those of bounds do not."""
+    moving = np.concatenate([near.jacobian[weighed.active], near.equality_jacobian, -near.equality_jacobian])
+    multipliers = weighed.multipliers[len(weighed.multipliers) - len(moving) :]
+    return np.asarray(moving.T @ multipliers)
+
+
+def weigh(
     flat: FlatProblem,
     x: np.ndarray,
     gradient: np.ndarray,
     sizes: np.ndarray,
-    scale: np.ndarray,
-    constraint: np.ndarray,
     rows: LeaderRows,
-    touched: float = TOUCHED,
-) -> Slope:
-    """The gradient of phi, and what the normals of X and of active G leave of it, each with a price of its sign."""
+    always: np.ndarray | None = None,
+) -> Weighed:
+    """The gradient of phi, and what the normals of X and of active rows leave of it, each with a multiplier >= 0."""
     low, high = flat.x_set.bounds_flat()
-    at_low, at_high = x - low <= touched * sizes, high - x <= touched * sizes
-    size = row_sizes(rows.jacobian, sizes, x)
-    active = rows.jacobian[rows.value >= -touched * np.maximum(size, 1e-300)]
-    others = np.concatenate([active, rows.equality_jacobian, -rows.equality_jacobian])
-    # Bounds alone take what points out of X, entry by entry.
-    left = np.where((at_low & (gradient > 0.0)) | (at_high & (gradient < 0.0)), 0.0, gradient)
+    at_low, at_high = x - low <= TOUCHED * sizes, high - x <= TOUCHED * sizes
+    active = rows.value >= -TOUCHED * np.abs(rows.jacobian) @ sizes
+    if always is not None:
+        active |= always
+    others = np.concatenate([rows.jacobian[active], rows.equality_jacobian, -rows.equality_jacobian])
+    if not len(others) and flat.n_x > LARGEST:
+        left = np.where((at_low & (gradient > 0.0)) | (at_high & (gradient < 0.0)), 0.0, gradient)
+        return Weighed(left, others, np.zeros(0), active)
+    identity = np.eye(flat.n_x)
+    normals = np.concatenate([-identity[at_low], identity[at_high], others])
     if len(others):
-        identity = np.eye(flat.n_x)
-        normals = np.concatenate([-identity[at_low], identity[at_high], others])
-        weight = sizes / scale
-        lengths = lengths_of(normals * weight)
-        normals = normals / np.where(lengths > 0.0, lengths, 1.0)[:, None]
-        left = gradient + normals.T @ nonnegative_fit((normals * weight).T, -weight * gradient)
-    return Slope(gradient, sizes, scale, constraint, float(np.max(np.abs(left) * sizes / scale, initial=0.0)), left)
+        lengths = lengths_of(normals * sizes)
+        columns = normals * sizes / np.where(lengths > 0.0, lengths, 1.0)[:, None]
+        multipliers = nonnegative_fit(columns.T, -sizes * gradient) / np.where(lengths > 0.0, lengths, 1.0)
+    else:  # bounds alone take what points out of X, entry by entry
+        multipliers = np.maximum(-normals @ gradient, 0.0)
+    return Weighed(gradient + normals.T @ multipliers, normals, multipliers, active)
+
+
+def ways_of(
+    x: np.ndarray,
+    weighed: Weighed,
+    sizes: np.ndarray,
+    rows: LeaderRows,
+    lagrangian: Callable[[np.ndarray], np.ndarray | None] | None,
+) -> tuple[Way, ...]:
+    """Directions in which a quadratic model falls on the tangent space of the rows with positive multipliers.
+
+    ``lagrangian`` is the gradient of f(x, y(x)) plus multipliers times normals, as a function of x; None if other
+    points are too expensive.
+    """
+    if lagrangian is None:
+        fall = float(np.linalg.norm(sizes * weighed.left))
+        return (_way(-sizes * weighed.left / fall, fall, np.nan, sizes, rows),) if fall else ()
+    basis = _tangent_space(weighed, sizes)
+    dimension = basis.shape[1]
+    if dimension == 0:
+        return ()
+    reduced = basis.T @ (sizes * weighed.left)
+
+    def product(direction: np.ndarray) -> np.ndarray:
+        step = sizes * (basis @ direction)
+        length = _STEP / float(np.max(np.abs(step) / sizes))
+        ends = [lagrangian(x + sign * length * step) for sign in (1.0, -1.0)]
+        if ends[0] is None or ends[1] is None:
+            return np.full(dimension, np.nan)
+        return np.asarray(basis.T @ (sizes * (ends[0] - ends[1])) / (2.0 * length))
+
+    if dimension <= _WHOLE:
+        hessian = np.array([product(row) for row in np.eye(dimension)])
+        if not np.isfinite(hessian).all():
+            return _down(reduced, basis, sizes, rows)
+        values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
+        found = [
+            _way(basis @ vector, -float(vector @ reduced), value, sizes, rows)
+            for value, vector in zip(values, vectors.T, strict=True)
+        ]
+        curved = np.maximum(np.abs(values), np.finfo(float).eps * float(np.max(np.abs(values))) + 1e-300)
+        newton = -(vectors * np.clip(vectors.T @ reduced / curved, -1.0, 1.0)) @ np.ones(dimension)
+        if np.any(newton):
+            whole = _way(basis @ newton, -float(newton @ reduced), float(newton @ hessian @ newton), sizes, rows)
+            length = float(np.max(np.abs(basis @ newton)))
+            found.insert(0, whole._replace(lengths=tuple(one for one in (length, *whole.lengths) if one <= 1.0)))
+        return (*found, *_down(reduced, basis, sizes, rows))
+    smallest = _smallest(product, dimension)
+    bent = () if smallest is None else (_way(basis @ smallest[1], 0.0, smallest[0], sizes, rows),)
+    return (*bent, *_down(reduced, basis, sizes, rows, product))
+
+
+def _tangent_space(weighed: Weighed, sizes: np.ndarray) -> np.ndarray:
+    """An orthonormal basis, in sizes of x, of the directions that keep every row with a positive multiplier."""
+    held = weighed.normals[weighed.multipliers > 0.0] * sizes
+    if not len(held):
+        return np.eye(sizes.size)
+    lengths = lengths_of(held)
+    held = held[lengths > 0.0] / lengths[lengths > 0.0, None]
+    _, values, right = np.linalg.svd(held)
+    rank = int((values > 1e-9 * np.max(values, initial=0.0)).sum())
+    return np.asarray(right[rank:].T)
+
+
+def _down(
+    reduced: np.ndarray,
+    basis: np.ndarray,
+    sizes: np.ndarray,
+    rows: LeaderRows,
+    product: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> tuple[Way, ...]:
+    """Steepest descent in the tangent space, and each coordinate of the gradient by itself."""
+    if not np.any(reduced):
+        return ()
+    unit = -reduced / float(np.linalg.norm(reduced))
+    bend = np.nan if product is None else float(unit @ product(unit))
+    return (_way(basis @ unit, float(np.linalg.norm(reduced)), bend, sizes, rows),)
+
+
+def _way(direction: np.ndarray, slope: float, curvature: float, sizes: np.ndarray, rows: LeaderRows) -> Way:
+    """A way along ``direction`` (in sizes of x), turned so that it falls, in units of its largest entry."""
+    largest = float(np.max(np.abs(direction)))
+    turned = direction / largest * (1.0 if slope >= 0.0 else -1.0)
+    along = rows.jacobian @ (sizes * turned)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ends = np.where((along > 0.0) & (rows.value < 0.0), -rows.value / along, np.inf)
+    nearest = float(np.min(ends, initial=np.inf))
+    fall, bend = abs(slope) / largest, curvature / largest**2
+    lengths = [fall / bend] if bend > 0.0 else []
+    return Way(sizes * turned, fall, bend, tuple(length for length in (*lengths, nearest) if 0.0 < length <= 1.0))
+
+
+def _smallest(product: Callable[[np.ndarray], np.ndarray], dimension: int) -> tuple[float, np.ndarray] | None:
+    """The smallest eigenvalue of a Hessian with its vector, by Lanczos iterations on its products."""
+    # Importing this takes a fifth of a second, which most runs need not spend.
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+    operator = LinearOperator((dimension, dimension), matvec=lambda v: product(v.ravel()), dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(dimension)
+    try:
+        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, maxiter=3, ncv=min(dimension, 40), v0=start)
+    except (ArpackError, ValueError):
+        return None
+    return float(values[0]), vectors[:, 0]

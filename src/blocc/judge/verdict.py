@@ -1,14 +1,16 @@
 """The verdict on an answer (x, y): what holds at both levels, in the user's own units.
 
 What helped to find the answer is not asked: neither units nor tolerances nor multipliers of a run. The follower is
-judged by :mod:`blocc.judge.lower_level`, the leader by :mod:`blocc.judge.value_slope` where phi has a derivative and by
-:mod:`blocc.judge.probe` everywhere.
+judged by :mod:`blocc.judge.lower_level`, the leader by the first- and second-order conditions of the pieces of phi
+(:mod:`blocc.judge.value_slope`) where they are regular, and by values of phi everywhere (:mod:`blocc.judge.probe`).
+Every way in which a model of phi falls is followed by values before it counts against x, and every yardstick is what
+phi varies by, never the size of terms that may cancel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,55 +19,59 @@ from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import general_oracles
 from blocc.inner.elastic import violation
 from blocc.judge.adjoint_slope import slope_without_matrices
-from blocc.judge.derivatives import LARGEST, size_of
-from blocc.judge.lower_level import Reply, polish, reply
-from blocc.judge.probe import DISTANCES, FINE, NEAR, Probed, Probing, Value, falls_for_ever, probe
-from blocc.judge.scales import row_sizes
+from blocc.judge.lower_level import Reply
+from blocc.judge.pieces import smooth_piece
+from blocc.judge.probe import (
+    DISTANCES,
+    FINE,
+    NEAR,
+    NOTHING,
+    Line,
+    Probed,
+    Probing,
+    Value,
+    falls_for_ever,
+    lines,
+    merged,
+    probe,
+)
+from blocc.judge.responses import FEASIBLE, Responses, below_tolerance
 from blocc.judge.tangent import RADII, look_around, tangent_directions
-from blocc.judge.value_slope import Slope, slope_at
-from blocc.lagrangian import figures, zero_multipliers
+from blocc.judge.value_slope import Slope, Way, slope_at
+from blocc.lagrangian import Multipliers, figures, zero_multipliers
 from blocc.problem import BilevelProblem
 
-#: A probe is trusted where the follower's answer there is accurate to this ratio.
-_TRUSTED = 1e-4
-_FEASIBLE = 1e-9
-#: A derivative below this ratio is not asked whether it belongs to a kink.
-_SMALL_SLOPE = 1e-3
+#: Rounding of a number.
+_EPS = float(np.finfo(float).eps)
+#: Shares of a step that are tried in turn, and of the promised gain that must be seen (Nocedal and Wright, 2006, 3.1).
+_SHARES, _ARMIJO = (1.0, 0.25, 0.25**2, 0.25**3, 0.25**5, 0.25**7, 0.25**9), 1e-4
 #: Variables up to which all probes are made.
 _ALL_PROBES = 500
 #: Variables of the leader up to which ways along kinks are looked for.
 _ALONG_KINKS = 100
 
 
-def below_tolerance(tolerance: float) -> float:
-    """What the ratios of the follower and of the leader's own constraints may be: 1e-6 at the default tolerance."""
-    return float(np.clip(0.1 * tolerance, 1e-9, 1e-3))
-
-
-def whole_scale(judged: Reply) -> float:
-    """What f changes by when x and y move by their sizes."""
-    found, both = judged.wide, judged.sizes.both
-    return float(np.abs(found.upper_gradient) @ both + 0.5 * both @ np.abs(found.upper_hessian) @ both) + 1e-300
-
-
 class Verdict(NamedTuple):
     """What was found out about (x, y)."""
 
     value: Value  #: the answer, with y polished where that was possible
-    reply: Reply | None  #: None where second derivatives are not to be had
-    slope: Slope | None  #: None where phi has no derivative that could be computed
+    reply: Reply | None  #: None if second derivatives are not to be had
+    slope: Slope | None  #: None if phi has no derivative that could be computed
     probed: Probed
-    below: bool  #: y is the follower's answer
+    below: bool  #: y is the follower's response
     admissible: bool  #: the leader's own constraints hold
-    first_order: bool | None  #: x is stationary by the derivative of phi; None where that says nothing
+    first_order: bool | None  #: x is stationary by the derivatives of phi; None if they say nothing
     unbounded: bool
-    scale: float  #: what f changes by when x moves by its sizes
+    scale: float  #: the most that phi was seen to vary by over a distance of the size of x
     unseen: bool = False  #: without a derivative, and the follower, though feasible, did not answer in some direction
+    row_units: np.ndarray | None = None  #: what the rows of G change by with x
+    residual: float = 0.0  #: of the follower, by its own measure, if second derivatives are not to be had
+    jump: float | None = None  #: f at a point within the tolerance of x where the follower's response jumps
 
     @property
     def unit(self) -> float:
-        """The same, and on a plateau, where that is nothing, a little of what f changes by when y moves too."""
-        return self.scale if self.reply is None else max(self.scale, 1e-6 * whole_scale(self.reply))
+        """What a difference of f is measured by: what phi varies by, and no less than what rounding leaves of f."""
+        return max(self.scale, 1e3 * _EPS * abs(self.value.upper), 1e-300)
 
     @property
     def certified(self) -> bool:
@@ -75,8 +81,8 @@ class Verdict(NamedTuple):
     @property
     def holds(self) -> bool:
         """Whether nothing speaks against the answer."""
-        at_rest = self.first_order is not False and self.probed.better is None and not self.unbounded
-        return self.below and self.admissible and at_rest and not self.unseen
+        stationary = self.first_order is not False and self.probed.better is None and not self.unbounded
+        return self.below and self.admissible and stationary and not self.unseen
 
     def objection(self) -> str:
         """What speaks against the answer, in words."""
@@ -87,7 +93,7 @@ class Verdict(NamedTuple):
                 f"and {r.feasibility:.1e} (feasibility)"
             )
         if not self.below:
-            return "y is not shown to be the follower's answer"
+            return f"y is not shown to be the follower's answer: relative residual {self.residual:.1e}"
         if not self.admissible:
             return f"the leader's constraint is violated by {self.value.violation:.1e} of its size"
         if self.unbounded:
@@ -95,22 +101,16 @@ class Verdict(NamedTuple):
         if self.probed.better is not None:
             return f"f(x, y(x)) is lower by {self.probed.gain:.3g} right next to x"
         if self.first_order is False and self.slope is not None:
-            return f"the derivative of f(x, y(x)) is {self.slope.stationarity:.1e} of its terms"
+            return f"the derivative of f(x, y(x)) is {np.max(np.abs(self.slope.left)):.1e}"
         if self.unseen:
             return "the follower's answers around x, which alone can tell, could not be found accurately"
         return ""
 
 
 @dataclass(frozen=True)
-class Judge:
-    """Judges answers of one problem; ``answer(x)`` is asked for the follower's y (None where there is none)."""
+class Judge(Responses):
+    """Judges answers of one problem."""
 
-    flat: FlatProblem
-    answer: Callable[[np.ndarray], np.ndarray | None]
-    project: Callable[[np.ndarray], np.ndarray]
-    values: Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]  #: f and G
-    tolerance: float = 1e-5
-    seed: int = 0
     most_probes: int = 40
 
     @classmethod
@@ -140,103 +140,217 @@ class Judge:
             return float(found.upper), np.asarray(found.upper_inequality)
 
         most = 40 if flat.n_y + flat.n_x <= _ALL_PROBES else 4
-        return cls(flat, answer, flat.project_x, values, tolerance, seed, most)
-
-    @property
-    def dense(self) -> bool:
-        """Whether the problem is small enough for second derivatives, and has them."""
-        return size_of(self.flat) <= LARGEST and self.flat.prox is None
-
-    def ask(self, x: np.ndarray) -> Value | None:
-        """What the leader gets at x."""
-        y = self.answer(x)
-        if y is None:
-            return None
-        judged = self.polished(x, y)
-        # Beyond the edge of the follower's feasibility answers are a little infeasible, and may look better.
-        if judged is not None and (judged.stationarity > _TRUSTED or judged.feasibility > _FEASIBLE):
-            return None
-        return self.value(x, y if judged is None else judged.y, judged)
-
-    def polished(self, x: np.ndarray, y: np.ndarray) -> Reply | None:
-        """The follower's answer judged, after Newton steps; None where second derivatives are not to be had."""
-        if not self.dense:
-            return None
-        judged = reply(self.flat, x, y)
-        return None if judged is None else polish(self.flat, judged)
-
-    def as_given(self, x: np.ndarray, y: np.ndarray) -> Reply | None:
-        """The same without improving y."""
-        return reply(self.flat, x, y) if self.dense else None
-
-    def value(self, x: np.ndarray, y: np.ndarray, judged: Reply | None = None) -> Value:
-        """f and the relative violation of G at (x, y)."""
-        upper, rows = self.values(x, y)
-        if not len(rows):
-            return Value(x, y, upper, 0.0)
-        size = np.ones(len(rows))
-        if judged is not None:
-            size = row_sizes(judged.local.upper_inequality_jacobian, judged.sizes.both, np.concatenate([x, y]))
-        return Value(x, y, upper, float(np.max(np.maximum(rows, 0.0) / np.maximum(size, 1e-300))))
+        return cls(flat, answer, flat.project_x, values, tolerance, seed, most_probes=most)
 
     def examine(
         self,
         x: np.ndarray,
         y: np.ndarray,
         *,
-        residual: float,
-        downhill: np.ndarray | None,
+        multipliers: Multipliers | None = None,
+        downhill: np.ndarray | None = None,
         start: np.ndarray | None = None,
         probes: bool = True,
         polishing: bool = True,
     ) -> Verdict:
-        """Judge (x, y). ``residual`` is the follower's relative residual where second derivatives are not to be had.
+        """Judge (x, y).
 
+        ``multipliers`` are claimed to prove y where second derivatives are not to be had; the proof is checked.
         ``downhill`` is a gradient that the probes may follow; ``start`` is where the run began. Without ``polishing``
         y is judged as it is.
         """
+        found, judge, plan = self._at(x, y, multipliers, polishing)
+        if not (found.below and np.isfinite(found.value.upper)):
+            return found
+        first_order, probed = judge._first_order(found.value, found.slope, plan, probes)
+        found = found._replace(first_order=first_order, probed=probed, scale=probed.variation)
+        return judge._probed(found, plan, downhill, start) if probes else found
+
+    def standing(self, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None = None) -> Value | None:
+        """The exact value at x, by Newton steps from y; None if y does not lead to a response, or G is violated."""
+        judged = self.polished(x, y)
+        residual = self.residual_of(x, y, multipliers) if judged is None else judged.worst
+        if not residual <= below_tolerance(self.tolerance):
+            return None
+        piece = None if judged is None else smooth_piece(self.flat, judged)
+        judge = self
+        if piece is not None and judged is not None:
+            judge = replace(self, row_units=np.abs(piece.jacobian[piece.leader]) @ judged.sizes.x)
+        found = judge.value(x, y if judged is None else judged.y, judged)
+        return found if found.violation <= below_tolerance(self.tolerance) and np.isfinite(found.upper) else None
+
+    def step(self, x: np.ndarray, y: np.ndarray) -> Value | None:
+        """A better point than x: feasible for G if x is not, or lower along a way that derivatives show."""
+        found, judge, plan = self._at(x, y, None, True)
+        here = found.value
+        if not found.below or found.slope is None:
+            return None
+        if not found.admissible and judge.normals is not None:
+            mended = judge.ask(judge.mended(here))
+            return mended if mended is not None and mended.violation < here.violation else None
+        for way in found.slope.ways:
+            if judge._matters(way, plan) and (lower := judge._descended(here, way, plan)) is not None:
+                return lower
+        return None
+
+    def _descended(self, here: Value, way: Way, plan: Probing) -> Value | None:
+        """The first point along a way that is lower by a share of what the model promises (Armijo's rule)."""
+        bent = way.curvature < 0.0 and not self._falls(way, plan)
+        reach = max(way.lengths, default=way.length)
+        for share in _SHARES:
+            for sign in (1.0, -1.0) if bent else (1.0,):
+                length = sign * share * (1.0 if bent else reach)
+                found = self.ask(self.project(here.x + length * way.direction))
+                if found is None or found.violation > max(plan.allowed_violation, here.violation):
+                    continue
+                promised = -0.5 * way.curvature * length**2 if bent else way.slope * length
+                if here.upper - found.upper > max(plan.floor, _ARMIJO * promised):
+                    return found
+        return None
+
+    def _at(
+        self, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None, polishing: bool
+    ) -> tuple[Verdict, Judge, Probing]:
+        """What derivatives say about (x, y), a judge who knows it, and how to look around."""
         allowed = below_tolerance(self.tolerance)
         judged = self.polished(x, y) if polishing else self.as_given(x, y)
-        here = self.value(x, y if judged is None else judged.y, judged)
-        below = residual <= 10.0 * allowed if judged is None else judged.worst <= allowed
+        residual = self.residual_of(x, y, multipliers) if judged is None else judged.worst
+        below = residual <= (allowed if judged is not None else 10.0 * allowed)
+        y = y if judged is None else judged.y
         slope = self._slope(x, y, judged) if below else None
-        first_order = None if slope is None else bool(slope.stationarity <= self.resolution(here.upper, slope))
-        if first_order is False and slope is not None and probes and self._kink(here, slope):
-            first_order, slope = None, None
         sizes = np.maximum(1.0, np.abs(x)) if judged is None else judged.sizes.x
         sizes = sizes if slope is None else slope.sizes
-        scale = self._scale(here, judged, slope, downhill, sizes)
-        nothing = Probed(None, 0.0, 0.0, (), 0)
-        admissible = here.violation <= allowed
-        if not (below and np.isfinite(here.upper)):
-            return Verdict(here, judged, slope, nothing, below, admissible, first_order, False, scale)
-        direction = slope.gradient if slope is not None else downhill
-        probed = nothing
-        if probes:
-            whole = 0.0 if judged is None else whole_scale(judged)
-            distances: tuple[float, ...] = DISTANCES if first_order or judged is None else FINE
-            if first_order and judged is None:
-                distances = NEAR  # answers of a large follower are dear, and the derivative has spoken already
-            most = self.most_probes
-            plan = Probing(sizes, scale, whole, self.tolerance, allowed, direction, self.seed, most, distances)
-            probed = probe(self.ask, self.project, here, plan)
-            if first_order is None and judged is not None and probed.better is None:
-                probed = self._probe_along_kinks(here, plan, probed)
+        judge = replace(self, sizes=sizes)
+        if slope is not None:
+            judge = replace(judge, row_units=slope.row_units, normals=slope.constraint)
+            if judged is not None:
+                judge = replace(judge, near=y, natural=judged.sizes)
+        here = judge.value(x, y, judged)
+        plan = Probing(sizes, judge._floor(here, judged, slope), self.tolerance, allowed)
+        found = Verdict(
+            here,
+            judged,
+            slope,
+            NOTHING,
+            below,
+            here.violation <= allowed,
+            first_order=None,
+            unbounded=False,
+            scale=0.0,
+            row_units=judge.row_units,
+            residual=residual,
+        )
+        return found, judge, plan
+
+    def _floor(self, here: Value, judged: Reply | None, slope: Slope | None) -> float:
+        """What rounding of x and y, and the accuracy of y, may feign in f: first-order terms of both."""
+        rounding = 4.0 * _EPS * abs(here.upper)
+        if judged is None:  # a response of the same x by the same solver, from where it is now
+            again = self.answer(here.x)
+            return rounding + (0.0 if again is None else 2.0 * abs(self.value(here.x, again).upper - here.upper))
+        gradient = np.abs(judged.local.upper_gradient)
+        rounding += 4.0 * _EPS * float(gradient @ np.abs(np.concatenate([here.x, here.y])))
+        # Without a regular piece y is known as well as the residuals of its conditions say.
+        unsure = judged.worst * float(gradient[self.flat.n_x :] @ judged.sizes.y) if slope is None else slope.error
+        return rounding + 2.0 * unsure
+
+    def _first_order(self, here: Value, slope: Slope | None, plan: Probing, probes: bool) -> tuple[bool | None, Probed]:
+        """Whether x is stationary by the pieces of phi, each way down followed by values of phi."""
+        if slope is None:
+            return None, NOTHING
+        seen: list[Probed] = []
+        open_ways = [way for way in slope.ways if self._matters(way, plan)]
+        if not probes:
+            return (None if open_ways else True), NOTHING
+        kinked = False
+        for way in open_ways:
+            line = Line(self.ask, self.project, here, way.direction, plan.sizes)
+            variation = line.variation()
+            if not way.curvature < 0.0 and way.slope <= self.tolerance * variation:
+                continue
+            distances = tuple(
+                sorted({*FINE, *(reach for end in way.lengths for reach in (end, 2.0 * end))}, reverse=True)
+            )
+            both = way.curvature < 0.0 and not self._falls(way, plan)
+            found = probe(self.ask, self.project, here, [way.direction], plan._replace(distances=distances), both)
+            seen.append(found._replace(flat=()))
+            kinked |= found.better is None and self._falls(way, plan)
+        probed = merged(seen)
+        if probed.better is not None:
+            return False, probed
+        # Derivatives that promise a gain which no value of phi shows belong to a kink that is no row of the follower.
+        return (None if kinked else True), probed
+
+    def _matters(self, way: Way, plan: Probing) -> bool:
+        """Whether a model of phi has its minimum farther away than the tolerance, and lower than values can resolve."""
+        if way.curvature < 0.0 and -0.5 * way.curvature > plan.floor:
+            return True
+        return self._falls(way, plan)
+
+    def _falls(self, way: Way, plan: Probing) -> bool:
+        """The same by the slope alone."""
+        return way.length > self.tolerance and 0.5 * way.slope * way.length > plan.floor
+
+    def _probed(self, found: Verdict, plan: Probing, downhill: np.ndarray | None, start: np.ndarray | None) -> Verdict:
+        """What values of phi around x say, on top of its derivatives."""
+        here, judged, slope, first_order = found.value, found.reply, found.slope, found.first_order
+        direction = slope.left if slope is not None else downhill
+        # Responses of a large follower are expensive, and the derivative has spoken already.
+        distances: tuple[float, ...] = FINE if first_order is not True and judged is not None else DISTANCES[:2]
+        plan = plan._replace(distances=NEAR if first_order and judged is None else distances)
+        generator = np.random.default_rng(self.seed)
+        ways = lines(here.x.size, plan.sizes, direction, generator, self.most_probes)
+        around = probe(self.ask, self.project, here, ways, plan)
+        probed = merged([found.probed, around])
+        if first_order is None and judged is not None and probed.better is None:
+            probed = self._probe_along_kinks(here, plan, probed)
         # Where phi has no derivative probes alone can tell, and silence is no evidence.
         blind = first_order is None and judged is not None and probed.better is None
-        unseen = blind and any(self._outward(point, _FEASIBLE) is None for point in probed.unanswered)
+        unseen = blind and any(self._outward(point, FEASIBLE) is None for point in probed.unanswered)
+        scale = probed.variation
         unbounded = False
-        moved = None if start is None else x - start
-        suspicious = first_order is False or probed.better is not None
+        moved = None if start is None else here.x - start
         for ray in (moved, None if direction is None else -direction):
-            if unbounded or ray is None or not (suspicious or probes):
+            if unbounded or ray is None:
                 continue
             low, high = self.flat.x_set.bounds_flat()
             if np.isfinite(low).all() and np.isfinite(high).all():
                 continue
-            floor = max(self.tolerance * scale, 1e-9 * abs(here.upper) * 1e-6)
-            unbounded = falls_for_ever(self.ask, self.project, here, ray, sizes, floor)
-        return Verdict(here, judged, slope, probed, below, admissible, first_order, unbounded, scale, unseen)
+            unbounded = falls_for_ever(self.ask, self.project, here, ray, plan.floor)
+        unbounded = unbounded or (slope is not None and self._underflows(here, slope))
+        jump = None if probed.better is not None else self._jump(here, slope, plan, scale)
+        return found._replace(probed=probed, scale=scale, unseen=unseen, unbounded=unbounded, jump=jump)
+
+    def _underflows(self, here: Value, slope: Slope) -> bool:
+        """Whether phi has no slope at x only because numbers cannot be as small as it is: exp(-x) has no minimum.
+
+        Between the middle of X and x lies the point where the slope becomes exactly zero. That of a function which is
+        flat from some point on goes to zero before it; one that underflows ends at the smallest number there is.
+        """
+        low, high = self.flat.x_set.bounds_flat()
+        if np.any(slope.gradient) or (np.isfinite(low).all() and np.isfinite(high).all()):
+            return False
+        middle, near, far, last = self.flat.x_set.interior_flat(), 0.0, 1.0, np.inf
+        for _ in range(60):
+            half = 0.5 * (near + far)
+            found = self.gradient(self.project(middle + half * (here.x - middle)))
+            if found is not None and np.any(found[1]):
+                near, last = half, float(np.max(np.abs(found[1])))
+            else:
+                far = half
+        return last < 1e-200
+
+    def _jump(self, here: Value, slope: Slope | None, plan: Probing, scale: float) -> float | None:
+        """f beyond a row of the piece that ends within the tolerance of x, if the follower's response jumps there.
+
+        Over a distance of ``tolerance`` a continuous f changes by about that share of what it varies by, a jump is a
+        share of about one: the geometric mean tells them apart.
+        """
+        for across in () if slope is None else slope.across:
+            found = self.ask(self.project(across))
+            if found is not None and abs(found.upper - here.upper) > np.sqrt(self.tolerance) * scale + plan.floor:
+                return found.upper
+        return None
 
     def _probe_along_kinks(self, here: Value, plan: Probing, probed: Probed) -> Probed:
         """Probes along a kink or a boundary, for an x where phi has no derivative; what was known where none gains."""
@@ -245,12 +359,12 @@ class Judge:
         generator = np.random.default_rng(self.seed)
         for radius in RADII:
             around = look_around(self._sides, self._outward, self.project, here.x, plan.sizes, radius, generator)
-            ways = tuple(tangent_directions(around))
+            ways = [plan.sizes * way for way in tangent_directions(around)]
             # On a boundary f is known to the root of the follower's accuracy: a gain must be clear.
-            clear = plan._replace(ways=ways, distances=FINE, tolerance=10.0 * plan.tolerance)
-            found = probe(self.ask, self.project, here, clear) if ways else probed
+            clear = plan._replace(distances=FINE, tolerance=10.0 * plan.tolerance)
+            found = probe(self.ask, self.project, here, ways, clear)
             if found.better is not None:
-                return found._replace(flat=(), asked=probed.asked + found.asked, unanswered=probed.unanswered)
+                return merged([probed, found._replace(unanswered=())])
         return probed
 
     def _sides(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -271,53 +385,8 @@ class Judge:
         found = solve(np.asarray(x), np.asarray(1e-9), middle, np.asarray(False))
         return np.asarray(found.gradient) if found.solved and found.value > least else None
 
-    def _kink(self, here: Value, slope: Slope) -> bool:
-        """Whether f does not fall as the derivative at x says: then x is at a kink, and the derivative says nothing.
-
-        Looked for where the derivative is far from small, at a third of the distance that a curvature of the size of
-        f's own would put the minimum at.
-        """
-        if slope.stationarity < _SMALL_SLOPE:
-            return False
-        size = slope.sizes
-        weighted = -slope.left * size / slope.scale  # ratios, so that no entry exceeds slope.stationarity
-        for share in (0.3, 0.03):
-            found = self.ask(self.project(here.x + share * size * weighted))
-            if found is None:
-                continue
-            predicted = float(-slope.gradient @ (found.x - here.x))
-            if here.upper - found.upper > 0.1 * predicted:
-                return False
-        return True
-
-    def resolution(self, upper: float, slope: Slope) -> float:
-        """What the stationarity of x may be: the tolerance, or what rounding of a large f lets values tell."""
-        rounding = 4e-16 * abs(upper) / float(np.max(slope.scale))
-        return max(self.tolerance, min(2.0 * float(np.sqrt(rounding)), 1e-3))
-
     def _slope(self, x: np.ndarray, y: np.ndarray, judged: Reply | None) -> Slope | None:
         """The derivative of phi, with matrices or without."""
-        return (
-            slope_without_matrices(self.flat, x, y) if judged is None else slope_at(self.flat, judged, self.tolerance)
-        )
-
-    def gradient(self, x: np.ndarray) -> tuple[Value, np.ndarray, np.ndarray] | None:
-        """f, its derivative and that of G along y(x), at x; None where y(x) has none."""
-        y = self.answer(x)
-        judged = None if y is None else self.polished(x, y)
-        if judged is None or judged.worst > _TRUSTED:
-            return None
-        slope = slope_at(self.flat, judged, self.tolerance)
-        return None if slope is None else (self.value(x, judged.y, judged), slope.gradient, slope.constraint)
-
-    def _scale(
-        self, here: Value, judged: Reply | None, slope: Slope | None, downhill: np.ndarray | None, sizes: np.ndarray
-    ) -> float:
-        """By what f changes when the variables move by their sizes."""
-        if slope is not None:
-            return float(np.max(slope.scale))
-        if judged is not None:
-            return whole_scale(judged)
-        if downhill is not None:
-            return float(np.max(np.abs(downhill) * sizes, initial=0.0)) + 1e-3 * (1.0 + abs(here.upper))
-        return 1.0 + abs(here.upper)
+        if judged is None:
+            return slope_without_matrices(self.flat, x, y)
+        return slope_at(self.flat, judged, self.tolerance, self.watch)

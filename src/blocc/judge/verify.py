@@ -20,9 +20,10 @@ from blocc._lib.threads import single_blas_thread
 from blocc.errors import BloccError, OptionError
 from blocc.judge.lower_level import Reply
 from blocc.judge.penalty_claim import gap_by_oracles, gap_of_numbers, wrong_gamma
+from blocc.judge.responses import below_tolerance
 from blocc.judge.second_opinion import SecondOpinion
 from blocc.judge.status_claim import ABOUT_THE_PROBLEM, PROBED, WITHOUT_ANSWER, Claim
-from blocc.judge.verdict import Judge, Verdict, below_tolerance
+from blocc.judge.verdict import Judge, Verdict
 from blocc.judge.verification import Check, Verification
 from blocc.lagrangian import Multipliers, expand, figures, weights, zero_multipliers
 from blocc.outer.nonsmooth.corners import kinks_of
@@ -175,16 +176,19 @@ class _Verifier:
     def _residuals(self) -> None:
         """The certificate's residuals, by their definition and with the result's own multipliers."""
         c = self.result.certificate
-        y, prices = self._raised(self.y), self.prices
-        if self.exact is not None and all(np.isfinite(part).all() for part in (self.x, y, *prices)):
-            prices = self.exact.priced(self.x, y, prices)
-        elif self.exact is not None:
-            prices = zero_multipliers(self.smooth)
-        found = figures(self.smooth, self.x, y, prices).residuals
+        y = self._raised(self.y)
+        found = figures(self.smooth, self.x, y, self._priced(y)).residuals
         noise = 1e-11 * (1.0 + _largest(self.y) + sum(_largest(np.asarray(part)) for part in self.prices))
         for name in ("stationarity", "feasibility", "complementarity"):
             claimed, value = float(getattr(c, name)), float(getattr(found, name))
             self._add(f"lower level: {name}", claimed, value, _same(claimed, value, noise + 1e-6 * abs(value)))
+
+    def _priced(self, y: np.ndarray) -> Multipliers:
+        """The result's multipliers as the problem has them whose derivatives count."""
+        if self.exact is None:
+            return self.prices
+        finite = all(np.isfinite(part).all() for part in (self.x, y, *self.prices))
+        return self.exact.priced(self.x, y, self.prices) if finite else zero_multipliers(self.smooth)
 
     def _raised(self, y: np.ndarray) -> np.ndarray:
         """The follower's variables as the problem has them whose derivatives count."""
@@ -202,12 +206,10 @@ class _Verifier:
         if self.converged and told:
             self._minimiser(second, scale, first)
         judge = Judge.over(self.smooth, second.answer, self.tolerance)
-        residual = max(float(getattr(self.result.certificate, n)) for n in ("stationarity", "feasibility"))
         verdict = judge.examine(
             self.x,
             y,
-            residual=residual / (1.0 + _largest(y)),
-            downhill=None,
+            multipliers=self._priced(y),
             probes=self.converged or self.result.status in PROBED,
             polishing=False,
         )
@@ -265,8 +267,7 @@ class _Verifier:
             self._add("stationarity of x", c.stationarity_x, "not recomputed", None)
         elif slope is not None:
             found = _largest(slope.left)
-            unit = float(np.max(slope.scale / slope.sizes))
-            noise = 2.0 * self.tolerance * unit
+            noise = 2.0 * self.tolerance * float(verdict.unit / np.min(slope.sizes))
             honest = _same(c.stationarity_x, found, noise + 0.1 * abs(found)) if c.radius == 0.0 or sound else False
             if not self.converged:  # what was not judged to the end may tell a larger slope, never a smaller one
                 honest = honest or c.stationarity_x >= found
@@ -302,7 +303,7 @@ class _Verifier:
         apart = float(np.linalg.norm(self.y_penalty - self.y)) > self.tolerance * (1.0 + _largest(self.y))
         hidden = apart or not abs(claimed) <= self.tolerance * unit
         ratio = 0.0 if verdict.reply is None else float(np.max(verdict.reply.slope, initial=0.0)) / unit
-        wrong = wrong_gamma(self.stand_in, gamma, hidden, method, ratio)
+        wrong = wrong_gamma(gamma, hidden, method, ratio)
         self._add("gamma", gamma, wrong or "possible", not wrong)
         if wrong:
             return

@@ -148,7 +148,7 @@ def _verdict(run: MethodRun, evaluation: Evaluation) -> Verdict | None:
         return judge.examine(
             np.asarray(evaluation.x),
             np.asarray(evaluation.answer),
-            residual=conclude.lower_residual(evaluation),
+            multipliers=evaluation.follower.multipliers,
             downhill=np.asarray(evaluation.gradient),
         )
     except Stop:

@@ -33,6 +33,7 @@ class BatchOutcome(NamedTuple):
 
     ends: list[Endpoint]
     evaluations: Int[NDArray, " starts"]
+    seen: Float[NDArray, " starts"]  #: the best value at the follower's exact response that each has seen
     stopped: StopReason | None  #: why the batch ended before its time
 
 
@@ -43,6 +44,7 @@ class _Lane(NamedTuple):
     accepted: Evaluation  #: at the current point
     warm: Any
     evaluations: Int[AnyArray, "*starts"]
+    seen: Float[AnyArray, "*starts"]  #: best value at the follower's exact response
 
 
 class _Round(NamedTuple):
@@ -73,7 +75,8 @@ def _round(flat: FlatProblem, oracle: InnerOracle, count: int, lanes: _Lane, num
             light = found._replace(warm=())
             accepted = jax.tree.map(lambda new, old: jnp.where(search.accepted, new, old), light, lane.accepted)
             warm = jax.tree.map(lambda new, old: jnp.where(found.usable, new, old), found.warm, lane.warm)
-            return _Lane(search, accepted, warm, lane.evaluations + 1)
+            seen = jnp.where(found.usable, jnp.minimum(lane.seen, found.upper_follower), lane.seen)
+            return _Lane(search, accepted, warm, lane.evaluations + 1, seen)
 
         fresh = lane._replace(search=spectral.start(lane.search.x), evaluations=jnp.asarray(0))
         begun = jax.tree.map(lambda new, old: jnp.where(at.fresh, new, old), fresh, lane)
@@ -128,7 +131,7 @@ def minimise(
         monitor.keep("batch", now)
     measures = np.asarray(now.lanes.search.stationarity)
     ends = [Endpoint(e, float(m), 0.0) for e, m in zip(_unstacked(now.lanes.accepted, count), measures, strict=True)]
-    return BatchOutcome(ends, now.evaluations, stopped)
+    return BatchOutcome(ends, now.evaluations, np.asarray(now.lanes.seen), stopped)
 
 
 def _descend(
@@ -188,7 +191,7 @@ def _start(flat: FlatProblem, oracle: InnerOracle, starts: Float[NDArray, "start
         lambda leaf: np.broadcast_to(leaf, (count, *np.shape(leaf))),
         (spectral.start(starts[0]), cold_pair(flat, oracle)),
     )
-    return _Lane(search._replace(x=starts), blank, warm, np.zeros(count, dtype=int))
+    return _Lane(search._replace(x=starts), blank, warm, np.zeros(count, dtype=int), np.full(count, np.inf))
 
 
 def _unstacked(stacked: Evaluation, count: int) -> list[Evaluation]:

@@ -9,18 +9,18 @@ import numpy as np
 from blocc.judge.balance import Units
 from blocc.judge.derivatives import local
 from blocc.judge.probe import DISTANCES, Value
-from blocc.judge.verdict import Judge, below_tolerance
+from blocc.judge.responses import below_tolerance
+from blocc.judge.verdict import Judge
 from blocc.options import Options
 from blocc.outer.tolerances import Endpoint
 from blocc.problem import BilevelProblem
 from blocc.result import Status
 from blocc.run.phase import Phase
 from blocc.run.units import ones, units_of
-from blocc.run.value_descent import LARGEST_DIMENSION, descend_value, refine
+from blocc.run.value_descent import LARGEST_DIMENSION, descend_value, follow, refine
 
 _HOPELESS = 1e7  #: a gamma at which the penalty should be closed
 _CLOSE = 4.0  #: units within this factor of one are left alone in a later phase
-_NEARLY = 0.05  #: stationarity from which a few steps on the derivative of f(x, y(x)) are worth a try
 _BY_VALUE = (Status.STALLED, "Reached by a descent of f(x, y(x)) itself.")
 #: Random members of X, and points around x, that are tried where neither f nor y changes around x.
 _LEAVES = 12
@@ -40,8 +40,8 @@ class Attempts:
         """What to try in turn; a penalty that no gamma closes, or that took too long, leaves f(x, y(x)) itself."""
         closed = phase.gamma < _HOPELESS or phase.run.tolerances.exact(phase.evaluation)
         if not closed or phase.run.exhausted:
-            return ["leave", "refine", "value", "fitting", "own"]
-        return ["leave", "refine", "fitting", "own", "value"]
+            return ["leave", "follow", "refine", "value", "fitting", "own"]
+        return ["leave", "follow", "refine", "fitting", "own", "value"]
 
     def attempt(self, kind: str, best: Phase) -> Phase | None:
         """Another phase from the best point known; None where this kind does not apply."""
@@ -53,6 +53,8 @@ class Attempts:
             return None if beyond is None else self.phase(best.units, beyond)
         if best.success(self.problem):
             return None  # flat, and nothing to gain from other units or methods
+        if kind == "follow":
+            return self._followed(best, at)
         if kind == "refine":
             return self._refined(best)
         if kind == "value":
@@ -99,13 +101,22 @@ class Attempts:
         )
         return self._moved(best, reached)
 
-    def _refined(self, best: Phase) -> Phase | None:
-        """A few steps on the derivative of f(x, y(x)), where x is close to stationary for it."""
+    def _followed(self, best: Phase, at: Value) -> Phase | None:
+        """Newton steps on the pieces of f(x, y(x)) from the best point known, each to a lower value of it."""
         v = best.verdict
         assert v is not None
-        if v.slope is None or v.reply is None or v.slope.stationarity > _NEARLY or not v.below:
+        if not v.below or v.reply is None:
             return None
-        reached = self._steps(best.judge(self.problem, self.options), v.value, v.slope.sizes, v.scale)
+        reached = follow(best.judge(self.problem, self.options), at)
+        return None if reached is v.value else self._moved(best, reached)
+
+    def _refined(self, best: Phase) -> Phase | None:
+        """A few steps on the derivative of f(x, y(x))."""
+        v = best.verdict
+        assert v is not None
+        if v.slope is None or v.reply is None or not v.below:
+            return None
+        reached = self._steps(best.judge(self.problem, self.options), v.value, v.slope.sizes, v.unit)
         return self._moved(best, reached)
 
     def _steps(self, judge: Judge, first: Value, sizes: np.ndarray, scale: float) -> Value:

@@ -25,6 +25,7 @@ class BatchRun(Run):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.ends: list[Endpoint] = []
+        self.seen = np.zeros(0)  #: for every start the best exact value that its descent has seen
         self.same: list[int] = []  #: for every start the first one that ended where it did
 
     def many(self, points: np.ndarray) -> list[Result]:
@@ -80,6 +81,7 @@ class BatchRun(Run):
 
     def _batch(self, points: np.ndarray, leader: Leader) -> tuple[list[Endpoint], Sequence[int], StopReason | None]:
         if self.options.outer == "pgd":
+            self.seen = np.full(len(points), np.inf)  # published answers are where their steps ended
             return *self.published(points, leader), None
         fixed = None if isinstance(self.options.gamma, str) else float(self.options.gamma)
         first = 1.0
@@ -100,6 +102,7 @@ class BatchRun(Run):
             first_gamma=first,
         )
         self.evaluator.evaluations += int(found.evaluations.sum())
+        self.seen = found.seen if fixed is None else np.full(len(points), np.inf)
         return found.ends, found.evaluations.tolist(), found.stopped
 
     def _finish_stopped(self, reason: StopReason, end: Endpoint, x: np.ndarray, leader: Leader) -> Result:

@@ -106,6 +106,11 @@ def lower_residual(e: Evaluation) -> float:
     return largest / (1.0 + float(np.max(np.abs(e.answer), initial=0.0)))
 
 
+def joined_multipliers(result: Result) -> Multipliers:
+    """The multipliers of a result, flat."""
+    return Multipliers(*map(_joined, result.multipliers))
+
+
 def with_verdict(problem: BilevelProblem, result: Result, verdict: Verdict, radius: float) -> Result:
     """The result with the answer that was judged, and with the certificate of that answer, in the user's units.
 
@@ -144,6 +149,13 @@ def with_verdict(problem: BilevelProblem, result: Result, verdict: Verdict, radi
         lower_value=float(told.lower),
         certificate=certificate,
     )
+
+
+def without_penalty(result: Result) -> Result:
+    """A result that was proved on f(x, y(x)) itself, the limit of F_gamma, whatever the search's last gamma hides."""
+    certificate = replace(result.certificate, penalty_gap=0.0, distance=0.0)
+    value = result.upper_value
+    return replace(result, gamma=np.inf, y_penalty=result.y, upper_value_penalty=value, certificate=certificate)
 
 
 def restated(problem: BilevelProblem, result: Result, kinks: dict[str, set[str]]) -> Result:

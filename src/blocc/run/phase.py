@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -73,7 +73,9 @@ class Phase:
 
     def judge(self, problem: BilevelProblem, options: Options) -> Judge:
         """A judge who asks this phase's oracles for the follower's answers."""
-        return Judge.of(problem, self.answer, options.tolerance, options.seed)
+        return replace(
+            Judge.of(problem, self.answer, options.tolerance, options.seed), watch=self.run.monitor.check_time
+        )
 
     def success(self, problem: BilevelProblem) -> bool:
         """Whether the answer may be called one."""

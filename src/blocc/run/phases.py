@@ -29,6 +29,7 @@ from blocc.resume.recording import Recording
 from blocc.run import ahead, conclude
 from blocc.run.attempts import DEAR, Attempts
 from blocc.run.batch import BatchRun
+from blocc.run.incumbent import SEEN, incumbent
 from blocc.run.phase import ENDED, OPEN, Phase
 from blocc.run.places import Descent, End, Places
 from blocc.run.single import Callback, Report, Run, reason_of
@@ -71,7 +72,7 @@ class Phases:
         self.callback, self.report, self.request = callback, report, request
         self.automatic = isinstance(options.gamma, str) and options.outer != "pgd"
         self.clock, self._compiled = time.perf_counter(), compile_seconds()
-        self.runs: list[Run] = []
+        self.runs: list[tuple[Run, Scaling | None]] = []
         self.rows: list[HistoryRow] = []  #: of all phases
         self.attempts = Attempts(problem, options, self._phase)
         self.told: Descent | None = None  #: the start as it was followed, here or elsewhere
@@ -98,7 +99,8 @@ class Phases:
         phase = self._phase(units, x)
         if phase.result.status not in OPEN:
             return Descent(self._finished(phase))
-        first = self._ended(phase, np.inf)
+        seen = self._incumbent(phase)
+        first = self._ended(phase, np.inf if seen is None else seen.result.upper_value)
         if self.places.known(first):
             return Descent(first.found, (first,))
         last = self._onward(self._examined(phase, x), x)
@@ -123,6 +125,10 @@ class Phases:
 
         None where one of them ends in a known place.
         """
+        seen = self._incumbent(best)
+        if seen is not None:
+            judged = self._judged(seen, start)
+            best = judged if self._rank(judged) < self._rank(best) else best
         plan = self.attempts.plan(best)
         for _ in range(_MOST_PHASES):
             if self._settled(best):
@@ -152,6 +158,10 @@ class Phases:
             else:
                 self._ends[-1] = replace(self._ends[-1], onward=False)
         return best
+
+    def _incumbent(self, end: Phase) -> Phase | None:
+        """The best exact value that any run has seen, as a phase that ended there; None if ``end`` is no worse."""
+        return incumbent(self.problem, self.options, self.runs, end) if self.automatic else None
 
     def _gained(self, new: Phase, old: Phase) -> bool:
         assert new.verdict is not None
@@ -196,12 +206,13 @@ class Phases:
                 results.append(phase.result)
                 continue
             phase = self._judged(phase, start)
-            if phase.verdict is not None and not self._settled(phase):
+            told, seen = phase.result, run.seen[index] / (1.0 if scaling is None else float(scaling.units.upper))
+            judged = self._finished(phase)
+            unit = abs(judged.upper_value) if phase.verdict is None else phase.verdict.unit
+            lost = seen < judged.upper_value - self.options.tolerance * unit
+            if judged.status not in ENDED and (lost or not (phase.verdict is not None and self._settled(phase))):
                 unsettled.append(index)
-            told = phase.result
-            results.append(
-                replace(self._finished(phase), counts=told.counts, seconds=told.seconds, history=told.history)
-            )
+            results.append(replace(judged, counts=told.counts, seconds=told.seconds, history=told.history))
         return results, unsettled
 
     def _phase(self, units: Units | None, x: np.ndarray) -> Phase:
@@ -221,9 +232,10 @@ class Phases:
         report = self.report if scaling is None else scaling.report(self.report)
         run = kind(target, self.options, callback, report, self.recording)
         run.monitor.request, run.monitor.started = self.request, self.request.started - self.recording.earlier
-        if self.automatic and self.flat.n_x <= LARGEST_DIMENSION and size_of(self.flat) <= LARGEST:
+        small = self.flat.n_x <= LARGEST_DIMENSION and size_of(self.flat) <= LARGEST
+        if self.automatic and small and kind is Run:  # the starts of a batch share one monitor
             run.monitor.budget = _BUDGET
-        self.runs.append(run)
+        self.runs.append((run, scaling))
         return run, scaling
 
     def _judged(self, phase: Phase, start: np.ndarray, probes: bool = True) -> Phase:
@@ -234,7 +246,7 @@ class Phases:
             phase.verdict = phase.judge(self.problem, self.options).examine(
                 self.problem.x_set.ravel(phase.result.x),
                 self.problem.y_set.ravel(phase.result.y),
-                residual=conclude.lower_residual(phase.evaluation),
+                multipliers=conclude.joined_multipliers(phase.result),
                 downhill=phase.gradient(),
                 start=start,
                 probes=probes,
@@ -301,6 +313,11 @@ class Phases:
     # --- the end ------------------------------------------------------------------------------------------------
     def _finished(self, phase: Phase) -> Result:
         """The result of the best phase, with the verdict's status and the figures of all phases."""
+        seen = self._incumbent(phase)
+        if seen is not None:  # whatever the status, nothing better is thrown away
+            status = phase.result.status
+            status, message = (Status.STALLED, SEEN) if status is Status.CONVERGED else (status, phase.result.message)
+            phase = replace(seen, result=replace(seen.result, status=status, message=message))
         result, v = phase.result, phase.verdict
         if v is None and phase.result.status in ENDED and bool(phase.evaluation.usable):
             return self._measured(phase)
@@ -308,15 +325,22 @@ class Phases:
             judged = conclude.with_verdict(self.problem, result, v, 0.0 if v.slope is not None else DISTANCES[-1])
             status, message = self._status(phase, v)
             result = replace(judged, status=status, message=message)
+            if result.success and v.certified and self.automatic and not self._closed(result, v):
+                result = conclude.without_penalty(result)
         return replace(result, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
+
+    def _closed(self, result: Result, v: Verdict) -> bool:
+        """Whether the penalty at the end of the search hides nothing."""
+        c, tolerance = result.certificate, self.options.tolerance
+        near = c.distance <= 10.0 * tolerance * (1.0 + float(np.linalg.norm(v.value.y)))
+        return near and abs(c.penalty_gap) <= tolerance * v.unit
 
     def _measured(self, phase: Phase) -> Result:
         """The result of a phase that was stopped, with a certificate in the user's units; nothing more is computed."""
         v = Judge.of(self.problem, lambda x: None, self.options.tolerance).examine(
             self.problem.x_set.ravel(phase.result.x),
             self.problem.y_set.ravel(phase.result.y),
-            residual=conclude.lower_residual(phase.evaluation),
-            downhill=None,
+            multipliers=conclude.joined_multipliers(phase.result),
             probes=False,
         )
         result = conclude.with_verdict(self.problem, phase.result, v, phase.result.certificate.radius)
@@ -330,6 +354,11 @@ class Phases:
         if phase.success(self.problem):
             where = "" if v.slope is not None else " as far as probes around it tell (y(x) has no derivative there)"
             message = f"x is a stationary point of f(x, y(x)){where}, and y is the follower's exact answer."
+            if v.jump is not None:
+                message += (
+                    f" The response jumps within the tolerance of x: f is {v.value.upper:.8g} here and "
+                    f"{v.jump:.8g} just beyond."
+                )
             if v.probed.flat:
                 which = "x" if len(v.probed.flat) == self.flat.n_x else f"entries {list(v.probed.flat)} of x"
                 message += f" It is flat here: neither the follower's answer nor f changes with {which} around x."
@@ -345,7 +374,7 @@ class Phases:
         return phase.result.status, phase.result.message + (f" Judged in your units: {objection}." if objection else "")
 
     def _counts(self) -> dict[str, int]:
-        counts = [run.counts() for run in self.runs]
+        counts = [run.counts() for run, _ in self.runs]
         return {**{name: sum(each[name] for each in counts) for name in counts[0]}, "phases": len(self.runs)}
 
     def _seconds(self) -> dict[str, float]:

@@ -47,11 +47,18 @@ def solve_single(problem: BilevelProblem, options: Options, phases: MakePhases, 
         result = variant.back(phases(variant.target).single(start))
         if result.success or result.status in ENDED:
             return result
-        plain = result if variant.target is problem else plain
+        plain = result if plain is None or variant.target is problem or _better(result, plain) else plain
+        if result.certificate.exact:  # the next variant begins at the best point known
+            start = problem.x_set.ravel(result.x)
     assert plain is not None
     if _lacks_slater_point(problem, options, plain):
         return agreed(problem, *(phases(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
     return plain if not kinks_of(problem) else replace(plain, message=f"{plain.message} {_advice(problem)}")
+
+
+def _better(one: Result, other: Result) -> bool:
+    """Whether a result without success is worth more than another."""
+    return one.certificate.exact and (not other.certificate.exact or one.upper_value < other.upper_value)
 
 
 def solve_together(

@@ -1,0 +1,170 @@
+"""The pieces that ``phi(x) = f(x, y(x))`` is made of around one answer, each smooth, with its derivatives.
+
+A *piece* is a set A of the follower's rows: y_A(x) solves its KKT conditions with exactly these rows held at zero. By
+the implicit function theorem y_A is smooth wherever the matrix of that square system is regular. At an answer with the
+active set A+ (positive multipliers) and the biactive set B (neither a multiplier nor slack) phi is made of the pieces A
+with ``A+ <= A <= A+ + B``, each of them where its *rows* hold: ``c_i <= 0`` for the rows of B that are not held and
+``mu_i >= 0`` for those that are (Scholtes, Introduction to Piecewise Differentiable Equations, 2012; Luo, Pang and
+Ralph, Mathematical Programs with Equilibrium Constraints, 1996).
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from blocc.flat_problem import FlatProblem
+from blocc.judge.derivatives import local
+from blocc.judge.lower_level import Newton, Reply, all_rows, held_rows, kkt_system
+
+#: A row is biactive if both its multiplier and its slack are below this, relative to their sizes.
+STRICT = 1e-6
+#: Largest condition number of a KKT system, in balanced variables, whose solution is trusted.
+_CONDITION = 1e9
+#: Biactive rows up to which all pieces are looked at; beyond it two for each row, and the two extremes.
+_ENUMERATED = 6
+#: Newton steps to y_A next to a point where it is known. They converge quadratically or not at all.
+_NEWTON = 12
+_ROUNDING = 1e-13  #: a step below this share of the size of y is rounding
+
+
+class Piece(NamedTuple):
+    """One piece at one x. Rows are inequalities ``<= 0`` in x: those of X, of G(x, y_A(x)), and the piece's own."""
+
+    held: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+    multipliers: np.ndarray  #: of the rows held, then of the equalities
+    upper: float
+    gradient: np.ndarray  #: of f(x, y_A(x))
+    sensitivity: np.ndarray  #: dy_A/dx
+    error: float  #: what the last Newton step changed f by: the accuracy of its value
+    rows: np.ndarray
+    jacobian: np.ndarray
+    equality_jacobian: np.ndarray
+    open: np.ndarray  #: which of the rows are those of biactive ones, zero up to rounding
+    leader: slice  #: which of the rows are G
+
+
+class Pieces(NamedTuple):
+    """The pieces at an answer; ``complete`` if they are all of them and all are regular."""
+
+    found: tuple[Piece, ...]
+    biactive: np.ndarray
+    complete: bool
+
+
+def pieces_at(flat: FlatProblem, r: Reply) -> Pieces:
+    """The pieces of phi at a judged answer."""
+    sure, biactive = active_rows(r)
+    wanted: list[np.ndarray]
+    if len(biactive) <= _ENUMERATED:
+        choices = product((False, True), repeat=len(biactive))
+        wanted = [biactive[np.array(chosen, bool)] for chosen in choices]
+    else:
+        wanted = [biactive[:0], biactive]
+        wanted += [part for row in biactive for part in (np.array([row]), np.setdiff1d(biactive, row))]
+    found = [piece_at(flat, r, r.x, r.y, np.union1d(sure, more).astype(int), biactive) for more in wanted]
+    regular = tuple(piece for piece in found if piece is not None)
+    return Pieces(regular, biactive, len(regular) == len(found) and len(biactive) <= _ENUMERATED)
+
+
+def smooth_piece(flat: FlatProblem, r: Reply) -> Piece | None:
+    """The one piece at an answer without biactive rows; None at any other, or if it is not regular."""
+    sure, biactive = active_rows(r)
+    return None if len(biactive) else piece_at(flat, r, r.x, r.y, sure.astype(int), biactive)
+
+
+def active_rows(r: Reply) -> tuple[np.ndarray, np.ndarray]:
+    """The rows with a multiplier, and those with neither a multiplier nor slack."""
+    multipliers = np.concatenate([r.mu, r.bound]) * r.rows.size / float(np.max(r.slope, initial=1e-300))
+    slack = np.maximum(-r.rows.value, 0.0) / np.maximum(r.rows.size, 1e-300)
+    biactive = np.flatnonzero(np.maximum(multipliers, slack) <= STRICT)
+    return np.setdiff1d(held_rows(r), biactive), biactive
+
+
+def piece_at(
+    flat: FlatProblem, r: Reply, x: np.ndarray, y: np.ndarray, held: np.ndarray, biactive: np.ndarray
+) -> Piece | None:
+    """The piece with the rows ``held`` at an x near the judged one, by Newton's method from ``y``.
+
+    None if its system is singular there, or Newton's method does not converge.
+    """
+    n_x, n_y, general = flat.n_x, flat.n_y, r.rows.n_general
+    mu, nu = np.zeros(general), r.nu
+    among = held < general
+    mu[held[among]] = r.mu[held[among]]
+    last, at_base = np.inf, np.array_equal(x, r.x)
+    for _ in range(_NEWTON):
+        found = local(flat, x, y, mu, nu)
+        if not found.finite:
+            return None
+        at = r._replace(x=x, y=y, local=found, rows=all_rows(flat, found, r.sizes, x, y))
+        system = kkt_system(flat, at, found, held)
+        if at_base and last == np.inf:
+            values = np.linalg.svd(system.matrix, compute_uv=False)
+            if len(values) and not values[-1] * _CONDITION > values[0]:
+                return None
+        right = np.concatenate([system.unit * found.lower_gradient[n_x:], system.row_unit * system.value])
+        try:
+            solved = -np.linalg.solve(system.matrix, right)
+        except np.linalg.LinAlgError:
+            return None
+        if not np.isfinite(solved).all():
+            return None
+        change, multipliers = system.unit * solved[:n_y], system.row_unit * solved[n_y:]
+        size = float(np.max(np.abs(change) / r.sizes.y, initial=0.0))
+        if size <= _ROUNDING or (size >= last and last <= STRICT):
+            error = float(abs(found.upper_gradient[n_x:] @ change))
+            return _piece(flat, at, system, held, multipliers, biactive, error)
+        y, last = y + change, size
+        mu = np.zeros(general)
+        mu[held[among]] = multipliers[: len(held)][among]
+        nu = multipliers[len(held) :]
+    return None
+
+
+def _piece(
+    flat: FlatProblem,
+    r: Reply,
+    system: Newton,
+    held: np.ndarray,
+    multipliers: np.ndarray,
+    biactive: np.ndarray,
+    error: float,
+) -> Piece:
+    """Derivatives of a piece at a point of it."""
+    n_x, n_y, found, every = flat.n_x, flat.n_y, r.local, r.rows
+    bend = (found.lower_hessian + found.constraint_hessian)[n_x:, :n_x]
+    right = np.concatenate([system.unit[:, None] * bend, system.row_unit[:, None] * system.jacobian_x])
+    solved = -np.linalg.solve(system.matrix, right)
+    change = system.unit[:, None] * solved[:n_y]
+    both = np.concatenate([np.eye(n_x), change])
+    free = np.setdiff1d(np.arange(len(every.value)), held)
+    total = np.concatenate([every.jacobian_x, every.jacobian], axis=1) @ both
+    leader = found.upper_inequality_jacobian @ both
+    start = len(found.x_inequality)
+    return Piece(
+        held=held,
+        x=r.x,
+        y=r.y,
+        multipliers=multipliers,
+        upper=float(found.upper),
+        gradient=both.T @ found.upper_gradient,
+        sensitivity=change,
+        error=error,
+        rows=np.concatenate([found.x_inequality, found.upper_inequality, every.value[free], -multipliers[: len(held)]]),
+        jacobian=np.concatenate(
+            [
+                found.x_inequality_jacobian[:, :n_x],
+                leader,
+                total[free],
+                -(system.row_unit[:, None] * solved[n_y:])[: len(held)],
+            ]
+        ),
+        equality_jacobian=found.x_equality_jacobian[:, :n_x],
+        open=np.concatenate([np.zeros(start + len(leader), bool), np.isin(free, biactive), np.isin(held, biactive)]),
+        leader=slice(start, start + len(leader)),
+    )

@@ -1,0 +1,141 @@
+"""f(x, y(x)) by values: the follower's response at any x, judged, and what the leader gets there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from blocc.flat_problem import FlatProblem
+from blocc.judge.derivatives import LARGEST, size_of
+from blocc.judge.lower_level import Reply, polish, reply
+from blocc.judge.pieces import smooth_piece
+from blocc.judge.probe import Value
+from blocc.judge.scales import ROUNDING, Sizes, row_sizes
+from blocc.lagrangian import Multipliers, figures, zero_multipliers
+
+#: A response is trusted if it is accurate to this ratio.
+_TRUSTED = 1e-4
+FEASIBLE = 1e-9
+#: Newton steps back to G(x, y(x)) <= 0 from a point on its tangent: each squares the violation.
+_MENDS = 2
+
+
+def below_tolerance(tolerance: float) -> float:
+    """What the ratios of the follower and of the leader's own constraints may be: 1e-6 at the default tolerance."""
+    return float(np.clip(0.1 * tolerance, 1e-9, 1e-3))
+
+
+def _unwatched() -> None:
+    """Nobody waits."""
+
+
+@dataclass(frozen=True)
+class Responses:
+    """Asks for the follower's response: ``answer(x)`` finds y (None if there is none), its accuracy is judged here."""
+
+    flat: FlatProblem
+    answer: Callable[[np.ndarray], np.ndarray | None]
+    project: Callable[[np.ndarray], np.ndarray]
+    values: Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]  #: f and G
+    tolerance: float = 1e-5
+    seed: int = 0
+    row_units: np.ndarray | None = None  #: what the rows of G change by with x, once that is known
+    near: np.ndarray | None = None  #: the follower's response at a regular x, from which Newton's method begins
+    normals: np.ndarray | None = None  #: Jacobian of G(x, y(x)) there
+    sizes: np.ndarray | float = 1.0  #: of x
+    natural: Sizes | None = None  #: of x and y
+    watch: Callable[[], None] = _unwatched  #: called before everything that takes time; may raise to end the work
+
+    @property
+    def dense(self) -> bool:
+        """Whether the problem is small enough for second derivatives, and has them."""
+        return size_of(self.flat) <= LARGEST and self.flat.prox is None
+
+    def ask(self, x: np.ndarray) -> Value | None:
+        """What the leader gets at x; if G is violated there, at a point nearby where a Newton step has mended that."""
+        found = self._asked(x)
+        for _ in range(_MENDS):
+            if found is None or self.normals is None or found.violation <= below_tolerance(self.tolerance):
+                break
+            found = self._asked(self.mended(found)) or found
+        return found
+
+    def mended(self, value: Value) -> np.ndarray:
+        """The point next to ``value.x`` at which its violated rows of G vanish to first order."""
+        assert self.normals is not None
+        rows = self.values(value.x, value.y)[1]
+        violated = rows > 0.0
+        step = np.linalg.lstsq(self.normals[violated] * self.sizes, -rows[violated], rcond=None)[0]
+        return self.project(value.x + self.sizes * step)
+
+    def _asked(self, x: np.ndarray) -> Value | None:
+        self.watch()
+        if self.near is not None:
+            first = reply(self.flat, x, self.near, self.natural)
+            judged = None if first is None else polish(self.flat, first)
+            if judged is not None and judged.worst <= FEASIBLE:
+                return self.value(x, judged.y, judged)
+        y = self.answer(x)
+        if y is None:
+            return None
+        judged = self.polished(x, y)
+        # Beyond the edge of the follower's feasibility answers are a little infeasible, and may look better.
+        if judged is not None and (judged.stationarity > _TRUSTED or judged.feasibility > FEASIBLE):
+            return None
+        return self.value(x, y if judged is None else judged.y, judged)
+
+    def polished(self, x: np.ndarray, y: np.ndarray) -> Reply | None:
+        """The follower's answer judged, after Newton steps; None where second derivatives are not to be had."""
+        if not self.dense:
+            return None
+        judged = reply(self.flat, x, y)
+        return None if judged is None else polish(self.flat, judged)
+
+    def as_given(self, x: np.ndarray, y: np.ndarray) -> Reply | None:
+        """The same without improving y."""
+        return reply(self.flat, x, y) if self.dense else None
+
+    def value(self, x: np.ndarray, y: np.ndarray, judged: Reply | None = None) -> Value:
+        """f and the relative violation of G at (x, y); f is infinite if it has no value there."""
+        upper, rows = self.values(x, y)
+        upper = upper if np.isfinite(upper) else np.inf
+        if not len(rows):
+            return Value(x, y, upper, 0.0)
+        size = self._row_sizes(x, y, judged, len(rows))
+        return Value(x, y, upper, float(np.max(np.maximum(rows, 0.0) / np.maximum(size, 1e-300))))
+
+    def _row_sizes(self, x: np.ndarray, y: np.ndarray, judged: Reply | None, count: int) -> np.ndarray:
+        """What each row of G may be measured by: what x changes it by, and no less than its rounding allows."""
+        if judged is None:
+            return np.ones(count) if self.row_units is None else self.row_units
+        jacobian = judged.local.upper_inequality_jacobian
+        rounding = ROUNDING / below_tolerance(self.tolerance) * (np.abs(jacobian) @ np.abs(np.concatenate([x, y])))
+        if self.row_units is not None:
+            return np.maximum(self.row_units, rounding)
+        return row_sizes(jacobian, judged.sizes.both, np.concatenate([x, y]))
+
+    def residual_of(self, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None) -> float:
+        """Largest residual of the follower's KKT conditions with the multipliers given, relative to the size of y.
+
+        Large multipliers magnify rounding in the gradient of the Lagrangian; beyond 100 they count in the scale, as in
+        Ipopt.
+        """
+        given = zero_multipliers(self.flat) if multipliers is None else multipliers
+        found = figures(self.flat, x, y, given).residuals
+        every = np.concatenate([np.abs(np.asarray(part)) for part in given])
+        steep = max(1.0, float(every.mean()) / 100.0) if every.size else 1.0
+        largest = max(float(found.stationarity) / steep, float(found.feasibility), float(found.complementarity))
+        return largest / (1.0 + float(np.max(np.abs(y), initial=0.0)))
+
+    def gradient(self, x: np.ndarray) -> tuple[Value, np.ndarray, np.ndarray] | None:
+        """f, its derivative and that of G along y(x), at x; None where y(x) has none."""
+        y = self.answer(x)
+        judged = None if y is None else self.polished(x, y)
+        if judged is None or judged.worst > _TRUSTED:
+            return None
+        piece = smooth_piece(self.flat, judged)
+        if piece is None:
+            return None
+        return self.value(x, judged.y, judged), piece.gradient, piece.jacobian[piece.leader]
