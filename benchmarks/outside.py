@@ -20,7 +20,8 @@ import numpy as np
 from blocc import solve
 from outside_case import Case, forget
 from outside_families import FAMILIES
-from outside_judge import Verdict, judge
+from outside_judge import Verdict
+from outside_truth import judge, short
 
 KINDS = ("right", "local", "missed", "honest", "wrong", "crash")
 TIME_LIMIT = 60.0  # seconds for one problem, compilation included
@@ -40,7 +41,8 @@ def attempt(case: Case) -> tuple[Verdict, float, str]:
     except Exception as error:  # a crash is a finding, not the end of the run
         return Verdict("crash", f"{type(error).__name__}: {error}"), time.perf_counter() - started, "crash"
     seconds = time.perf_counter() - started - result.seconds["compile"]
-    said = f"{result.status.value}, x = {result.x}, y = {result.y}, f = {result.upper_value:.10g}"
+    points = f"x = {short(np.ravel(result.x))}, y = {short(np.ravel(result.y))}"
+    said = f"{result.status.value}, {points}, f = {result.upper_value:.10g}"
     return judge(case, result), seconds, said
 
 

@@ -157,7 +157,13 @@ class Case:
     best: float | None = None  # least natural value (or infimum) where it is known; else the scan finds it
     scale: float | None = None  # natural variation of f, where the neighbourhood of the best point cannot tell
     looseness: float = 1.0  # times the tolerance of f, where a square hides the follower's violation
-    note: str = ""
+    reduced: Callable[[Array], float] | None = (
+        None  # f(x, y(x)) of a flat x without terms that cancel; inf: inadmissible
+    )
+    repair: Callable[[Array], Array] | None = None  # nearest (or some near) admissible x of a flat x in X
+    solution: Array | None = None  # an x with the best value, flat
+    rounding: float = 0.0  # size of the terms of f that cancel: their rounding is no fault of the solver
+    strict_ties: bool = False  # y must be the response at x itself, not at an x within the tolerance
 
     @property
     def user_start(self) -> Array | None:
@@ -196,6 +202,10 @@ class Case:
 
     def value(self, x: Array, slack: float = 1e-9) -> float:
         """Return f(x, y(x)); infinite where the follower has no answer or the leader's constraint fails."""
+        if self.reduced is not None:
+            with np.errstate(all="ignore"):
+                value = float(self.reduced(x))
+            return math.inf if math.isnan(value) else value
         found = self.answer(x)
         if found is None or np.any(self.evaluate(self.model.leader, x, found[0]) > slack) or math.isnan(found[1]):
             return math.inf

@@ -7,11 +7,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+import outside_blocks
+import outside_cancelling
 import outside_edges
 import outside_followers
 import outside_kinks
 import outside_leader
 import outside_pricing
+import outside_responses
+import outside_saddles
 import outside_scaled
 import outside_smooth
 import outside_unbounded
@@ -28,6 +32,10 @@ MODULES = (
     outside_kinks,
     outside_leader,
     outside_pricing,
+    outside_cancelling,
+    outside_saddles,
+    outside_blocks,
+    outside_responses,
 )
 
 
