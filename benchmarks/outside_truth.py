@@ -29,8 +29,8 @@ TIED = ("tie", "jump", "indifferent")  # words that tell the user that the respo
 def judge(case: Case, result: Any) -> Verdict:
     """Judge one result of `blocc.solve`: what it claims, and whether it is worse than its start."""
     verdict = (judge_reduced if case.reduced is not None else outside_judge.judge)(case, result)
-    if verdict.kind == "wrong":
-        return verdict
+    if verdict.kind == "wrong" or (result.status.value == "not convex" and verdict.kind == "honest"):
+        return verdict  # where the follower is not convex nobody knows f(x, y(x)) at the start either
     worse = worse_than_start(case, result)
     return Verdict("wrong", f"{worse} ({verdict.kind}: {verdict.words})") if worse else verdict
 
@@ -122,6 +122,8 @@ def judge_reduced(case: Case, result: Any) -> Verdict:
         return Verdict("right")
     better = f"f = {value:.8g} (natural), best {best:.8g}"
     for block in blocks(spread):
+        if not np.max(spread[block]):
+            continue  # f does not depend on them at all here
         fall = lowered(case, x, block, value, float(np.max(spread[block])))
         if fall is None:
             continue
