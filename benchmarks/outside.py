@@ -33,11 +33,11 @@ def draw(family: str, seed: int, index: int) -> Case:
     return FAMILIES[family](np.random.default_rng([seed, zlib.crc32(family.encode()), index]))
 
 
-def attempt(case: Case) -> tuple[Verdict, float, str]:
+def attempt(case: Case, limit: float = TIME_LIMIT) -> tuple[Verdict, float, str]:
     """Solve and judge one case: verdict, seconds without compilation, and what blocc said in short."""
     started = time.perf_counter()
     try:
-        result = solve(case.problem, case.user_start, progress=False, **{"time_limit": TIME_LIMIT, **case.options})
+        result = solve(case.problem, case.user_start, progress=False, **{"time_limit": limit, **case.options})
     except Exception as error:  # a crash is a finding, not the end of the run
         return Verdict("crash", f"{type(error).__name__}: {error}"), time.perf_counter() - started, "crash"
     seconds = time.perf_counter() - started - result.seconds["compile"]
@@ -54,6 +54,7 @@ def main() -> int:
     parser.add_argument("--family", action="append", choices=sorted(FAMILIES), help="only these; may be repeated")
     parser.add_argument("--index", type=int, default=None, help="only this problem of each family")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
+    parser.add_argument("--limit", type=float, default=TIME_LIMIT, help="seconds for one problem")
     parser.add_argument("--verbose", action="store_true", help="print every problem, not only the bad ones")
     arguments = parser.parse_args()
     seed = arguments.seed if arguments.seed is not None else time.time_ns() % 2**32
@@ -76,7 +77,7 @@ def main() -> int:
             print("out of time: the rest is left out")
             break
         case = draw(family, seed, index)
-        verdict, seconds, said = attempt(case)
+        verdict, seconds, said = attempt(case, arguments.limit)
         kinds[family][verdict.kind] += 1
         times[family].append(seconds)
         if case.well_posed and verdict.kind != "honest":

@@ -162,25 +162,39 @@ def compositions(generator: Generator) -> Case:
 def _cliff(n: int) -> Model:
     return Model(
         f"exponential cliff, n = {n}",
-        lambda m, x, y, d: m.sum(m.exp(d["c"] * (y - d["t"])) - d["c"] * (x - d["t"])) + m.sum((x - d["t"]) ** 2),
-        lambda m, x, y, d: 0.5 * m.sum((y - x) ** 2) + d["s"] * m.sum((y - x) ** 4),
+        lambda m, x, y, d: m.sum(m.exp(d["c"] * (d["N"] @ y - d["t"])) - d["h"] * d["c"] * (x - d["t"])),
+        lambda m, x, y, d: 0.5 * m.sum((d["N"] @ y - x) ** 2) + d["s"] * m.sum((d["N"] @ y - x) ** 4),
         box(-6.0, 6.0, n),
         reals(n),
     )
 
 
 def cliffs(generator: Generator) -> Case:
-    """exp(c z) - c z + z^2 with c up to 60: values of 1e100 in X, and a start that is good already."""
+    """exp(c z) - h c z with c up to 60 and h up to 1e3: values of 1e100 in X, and starts that are good already."""
     n = int(_pick(generator, 1, 2, 3, 5, 8, 40))
     d: Data = {"c": generator.uniform(3, 60, n), "t": generator.uniform(-2, 2, n), "s": generator.uniform(0, 2)}
+    d |= {"h": 10 ** generator.uniform(0, 3, n), "N": np.eye(n) + generator.uniform(-0.3, 0.3, (n, n)) / n}
+    back = np.linalg.inv(d["N"])
+    solution = d["t"] + np.log(d["h"]) / d["c"]
     luck = generator.random()
-    start = None if luck < 0.3 else generator.uniform(-6, 6, n) if luck < 0.5 else d["t"] - generator.uniform(0, 1.5, n)
+    start = (
+        None if luck < 0.3 else generator.uniform(-6, 6, n) if luck < 0.5 else solution - generator.uniform(0, 1.5, n)
+    )
 
     def reduced(x: Array) -> float:
         z = x - d["t"]
-        return float(np.sum(np.exp(d["c"] * z) - d["c"] * z) + np.sum(z**2))
+        return float(np.sum(np.exp(d["c"] * z) - d["h"] * d["c"] * z))
 
-    return build(_cliff(n), d, lambda x: x, start=start, reduced=reduced, best=float(n), solution=d["t"], scale=10.0)
+    return build(
+        _cliff(n),
+        d,
+        lambda x: back @ x,
+        start=start,
+        reduced=reduced,
+        best=float(np.sum(d["h"] * (1 - np.log(d["h"])))),
+        solution=solution,
+        scale=float(10 * np.min(d["h"])),
+    )
 
 
 @functools.cache
@@ -251,9 +265,11 @@ def linear_scales(generator: Generator) -> Case:
     size = 10 ** generator.uniform(0, 6)
     cost = 10 ** np.array([generator.uniform(-4, 2), 0.0])
     cost[1] = cost[0] * 10 ** generator.uniform(0.1, 6)
-    cap = size * generator.uniform(0.3, 1.0)
+    cap = size * _pick(generator, 1.0, generator.uniform(0.3, 1.0))
     t, price = size * generator.uniform(0.1, 0.95), generator.uniform(0, 2)
-    units = Units(x_unit=(size,), y_unit=(size,))
+    units = Units(
+        x_unit=(size,), y_unit=(size,), row_units=(size, size), g_unit=size, f_unit=_pick(generator, 1.0, size)
+    )
     d: Data = {"t": t / size, "u": price, "cost": cost, "cap": cap / size}
 
     def follower(x: Array) -> Array:

@@ -190,3 +190,28 @@ def priced_bound(generator: Generator) -> Case:
         rounding=1e-9 * abs(d["w"]),
         well_posed=abs(d["w"]) <= 1e6,
     )
+
+
+IMPOSSIBLE = Model(
+    "a leader's row that cannot be met",
+    lambda m, x, y, d: m.sum((x - d["t"]) ** 2) + m.sum(y),
+    lambda m, x, y, d: m.sum((y - d["M"] @ x) ** 2),
+    box(-4.0, 4.0, 2),
+    reals(2),
+    leader=lambda m, x, y, d: d["w"] * (d["a"] @ (y - d["M"] @ x)) + d["miss"] + m.sum((x - d["t"]) ** 2),
+)
+
+
+def impossible_leader(generator: Generator) -> Case:
+    """G >= miss > 0 wherever y is the response, behind a term of 1 to 1e8: a refusal must name it."""
+    d: Data = {"t": generator.uniform(-2, 2, 2), "M": generator.uniform(-1, 1, (2, 2)), "a": unit(generator, 2)}
+    d |= {"w": weight(generator, 8) * _one(generator, (0.0, 1.0)), "miss": 10 ** generator.uniform(-2, 2)}
+    return build(
+        IMPOSSIBLE,
+        d,
+        lambda x: d["M"] @ x,
+        start=None if generator.random() < 0.5 else generator.uniform(-4, 4, 2),
+        reduced=lambda x: np.inf,
+        rounding=8 * d["w"],
+        honest_words=("violat", "cannot be met", "upper_inequality", "leader's constraint"),
+    )

@@ -22,15 +22,15 @@ from outside_judge import GAIN, MEMBER, RISE, ROW, Verdict, clipped
 RADII = (0.01, 0.05)  # natural units: a better point within the larger one is right next to the claim
 DECADE = 10.0  # coordinates whose variations differ by more are judged apart
 EPS = float(np.finfo(float).eps)
-FALSE = ("infeasible", "unbounded")  # statuses that claim something: false where the start is admissible
+FALSE = ("infeasible", "unbounded")  # statuses that claim something: false where an admissible x is known
 TIED = ("tie", "jump", "indifferent")  # words that tell the user that the response jumps within the tolerance of x
 
 
 def judge(case: Case, result: Any) -> Verdict:
     """Judge one result of `blocc.solve`: what it claims, and whether it is worse than its start."""
     verdict = (judge_reduced if case.reduced is not None else outside_judge.judge)(case, result)
-    if verdict.kind == "wrong":
-        return verdict
+    if verdict.kind == "wrong" or (result.status.value == "not convex" and verdict.kind == "honest"):
+        return verdict  # where the follower is not convex nobody knows f(x, y(x)) at the start either
     worse = worse_than_start(case, result)
     return Verdict("wrong", f"{worse} ({verdict.kind}: {verdict.words})") if worse else verdict
 
@@ -92,9 +92,9 @@ def judge_reduced(case: Case, result: Any) -> Verdict:
     """Judge a claim about a case that states its reduced objective."""
     status, message = result.status.value, result.message
     if not result.success:
-        start = natural_start(case)
-        if status in FALSE and start is not None and math.isfinite(case.value(start)) and not case.falls:
-            return Verdict("wrong", f"false claim '{status}', the start is admissible: {message}")
+        known = [point for point in (natural_start(case), case.solution) if point is not None]
+        if status in FALSE and not case.falls and any(math.isfinite(case.value(point)) for point in known):
+            return Verdict("wrong", f"false claim '{status}', an admissible x is known: {message}")
         named = any(word in message.lower() for word in case.honest_words)
         return Verdict("honest" if named or not case.well_posed else "missed", f"{status}: {message}")
     x, y = case.natural(result.x, result.y)
@@ -122,6 +122,8 @@ def judge_reduced(case: Case, result: Any) -> Verdict:
         return Verdict("right")
     better = f"f = {value:.8g} (natural), best {best:.8g}"
     for block in blocks(spread):
+        if not np.max(spread[block]):
+            continue  # f does not depend on them at all here
         fall = lowered(case, x, block, value, float(np.max(spread[block])))
         if fall is None:
             continue

@@ -14,8 +14,9 @@ import outside_cancelling
 import outside_responses
 import outside_saddles
 from outside import draw
+from outside_check import claim
 from outside_families import FAMILIES
-from outside_truth import natural_start
+from outside_truth import judge, natural_start
 
 OURS = [
     name
@@ -33,7 +34,7 @@ def test_a_family_agrees_with_itself(family):
         assert start is not None
         assert case.model.x_set.distance(start) <= 1e-9
         if case.repair is None:
-            assert math.isfinite(case.value(start)) or "finite" in case.model.name
+            assert math.isfinite(case.value(start)) or family in ("half_finite", "impossible_leader")
         generator = np.random.default_rng(index)
         points = [start, *(np.array(case.scan[0]) + (case.scan[1] - case.scan[0]) * generator.random((4, start.size)))]
         if case.solution is not None:
@@ -57,3 +58,32 @@ def test_a_family_agrees_with_itself(family):
                 assert value >= case.best - 1e-9 * max(1.0, abs(case.best))
         if case.best is not None and case.solution is not None:
             assert case.value(case.solution) <= case.best + 2e-3 * max(1.0, abs(case.best))
+
+
+@pytest.mark.parametrize("family", OURS)
+def test_the_judge_knows_the_best_point_and_points_beside_it(family):
+    for index in range(6):
+        case = draw(family, 7, index)
+        if case.solution is None or case.solution.size > 8 or case.best is None:
+            continue
+        y = np.atleast_1d(case.follower(case.shaped(case.solution)))
+        if case.value(case.solution) <= case.best + 1e-6:
+            verdict = judge(case, claim(case, case.solution, y))
+            assert verdict.kind == "right", verdict.words
+        beside = case.model.x_set.project(case.solution + 0.2 * np.sign(case.solution))
+        beside = beside if case.repair is None else case.repair(beside)
+        response = np.atleast_1d(case.follower(case.shaped(beside)))
+        if case.value(beside) > case.best + 1e-2 * (case.scale or 1.0) * (1 + abs(case.best)):
+            kind = judge(case, claim(case, beside, response)).kind
+            assert kind == "wrong" or (kind == "local" and family in ("tolls_at_ties", "jumping_ties"))
+        return
+
+
+@pytest.mark.parametrize(
+    "family", ["saddle_direction", "saddle_cancelling", "saddle_across", "saddle_response", "saddle_bounds"]
+)
+def test_the_judge_knows_a_saddle(family):
+    case = draw(family, 3, 0)
+    x = np.array(case.data["t"])
+    verdict = judge(case, claim(case, x, np.atleast_1d(case.follower(x))))
+    assert verdict.kind == "wrong", verdict.words
