@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -20,7 +19,7 @@ from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
 from blocc.executors.choice import choose_executor
-from blocc.executors.work import Executor
+from blocc.executors.work import Executor, arriving
 from blocc.outer.monitor import Monitor, State, Stop, StopReason, interruptible
 from blocc.problem import BilevelProblem
 from blocc.result import Certificate, History, HistoryRow, Status
@@ -110,9 +109,9 @@ def design_network(
     with double_precision(), single_blas_thread(), clock_without_compilation(), closing(recording):
         monitor = RecordedMonitor(recording, lambda x: x, callback, report, settings.time_limit)
         run = _Run(model or DesignModel(network, settings.engine), problem, limits, settings, monitor)
-        if computing.name != "serial" and start is None:
-            run.elsewhere(computing)
-        with interruptible(monitor.request, signal.SIGTERM):
+        with interruptible(monitor.request):
+            if computing.name != "serial" and start is None:
+                run.elsewhere(computing)
             design = run.all(start)
     return log_answer(replace(design, message=design.message + recording.remark()), f"utility {design.utility:.10g}")
 
@@ -186,8 +185,8 @@ class _Run:
         waiting = [index for index in range(self.options.starts or 1) if not is_begun(self.monitor, index)]
         work = StartRuns(_follow_here, self.model.network, self.options, self.monitor)
         try:
-            with closing(executor.run(work, waiting)) as arriving:
-                for outcome in arriving:
+            with arriving(executor, work, waiting) as followed:
+                for outcome in followed:
                     if outcome.error is None:
                         self.followed[outcome.index] = outcome.value
                         self._keep_followed(outcome.index)
@@ -270,22 +269,16 @@ class _Run:
             step=PAPER_STEP,
             max_iterations=self.options.max_iterations,
             time_limit=None if self.monitor.time_limit is None else self.monitor.time_limit - self.monitor.elapsed(),
-            callback=self._wants_to_stop,
+            callback=self.monitor.callback,
             progress=False,
         )
         search.state.evaluations += result.counts["evaluations"]
         self.monitor.rows = list(result.history.rows())
         search.state.score = -np.inf  # the published method's answer is where it ends, not the best point on the way
         search.keep(np.asarray(result.x))
-        if result.status is Status.STOPPED:
-            raise Stop(StopReason.INTERRUPTED if self.monitor.interrupted else StopReason.CALLBACK)
-        if result.status is Status.TIME_LIMIT:
-            raise Stop(StopReason.TIME_LIMIT)
-
-    def _wants_to_stop(self, state: State) -> bool:
-        """Whether Ctrl-C was pressed, which this run's monitor hears, or the user's callback says so."""
-        callback = self.monitor.callback
-        return self.monitor.interrupted or (callback is not None and bool(callback(state)))
+        for reason, status in _STOPPED.items():
+            if result.status is status:
+                raise Stop(reason)
 
     # --- the end ----------------------------------------------------------------------------------------------------
     def _conclude(
