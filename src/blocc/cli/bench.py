@@ -60,7 +60,7 @@ def bench_command(
 
     It may be stopped at any time: the same command goes on where it stopped. Times of cells that run beside others are
     not worth comparing: leave the executor serial where time matters. Exit code 0: every cell is done; 3: some cells
-    failed; 130: interrupted; 2: bad input.
+    failed; 130 or 143: stopped by a signal; 2: bad input.
     """
     check_options({"time_limit": time_limit, "seed": seed, "preset": preset}, {"preset": ("default", "paper")})
     check_folder(out)

@@ -127,7 +127,9 @@ def solve_command(
     step: Annotated[float | None, typer.Option(help="Step length eta of pgd.")] = None,
     tolerance: Annotated[float | None, typer.Option(help="Relative tolerance of the certificate.")] = None,
     max_iterations: Annotated[int | None, typer.Option(help="Most outer iterations.")] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds; the best point so far is kept.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds, compilation included; the best point so far is kept.")
+    ] = None,
     starts: Annotated[int | None, typer.Option(help="Solve from this many random starts and report the best.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes for the starts. Default: this one.")] = None,
     seed: Seed = 0,

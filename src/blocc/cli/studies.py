@@ -74,7 +74,7 @@ def sweep_command(
     """Run a study over a grid of options and seeds, and write its tables, pictures and page.
 
     It may be stopped at any time: the same command goes on where it stopped. Exit code 0: every cell is done;
-    3: some cells failed; 130: interrupted; 2: bad input.
+    3: some cells failed; 130 or 143: stopped by a signal; 2: bad input.
     """
     computing = Computing(executor, workers, scheduler, fresh, quiet)
     plan = read_sweep(study, anywhere=anywhere)

@@ -99,7 +99,9 @@ class ModelOptions:
     method: Annotated[str | None, typer.Option(help="exact, or pgd: Algorithm 1 of the paper.")] = None
     step: Annotated[float | None, typer.Option(help="Step length of pgd. Default: 0.01.")] = None
     max_iterations: Annotated[int | None, typer.Option(help="Most steps of pgd. Default: 2000.")] = None
-    time_limit: Annotated[float | None, typer.Option(help="Seconds for each fit; the best so far is kept.")] = None
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds for each fit, compilation included; the best so far is kept.")
+    ] = None
     preset: Annotated[str, typer.Option(help="default, paper, or published (as the paper's code).")] = "default"
 
     @property
