@@ -20,7 +20,8 @@ from blocc.result import HistoryRow
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: By how much a time limit may be passed: seconds, and a share of it. That is what the documentation promises.
+#: By how much a time limit may be passed, beyond a compilation under way: seconds, and a share of it. The documentation
+#: promises that.
 GRACE = 1.0, 0.1
 #: Rows of history that are kept; of a longer run an even sample is.
 _MOST_ROWS = 20_000
