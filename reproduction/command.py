@@ -10,10 +10,10 @@ from pathlib import Path
 
 from blocc._lib.files import json_bytes
 from blocc.cli.common import check_folder
+from blocc.cli.ending import INTERRUPTED, ended_by_signals, exit_code
 from blocc.cli.studies import (
     EXECUTOR_HELP,
     FRESH_HELP,
-    INTERRUPTED,
     PAGE,
     REPORT_SETTINGS,
     SCHEDULER_HELP,
@@ -41,7 +41,7 @@ _TITLE = "Experiments of the paper"
 _ABOUT = """Compute the tables and figures of the paper again, and say which of its statements hold.
 
 It may be stopped at any time: the same command goes on where it stopped. Exit code 0: every cell is done;
-3: some cells failed; 130: interrupted; 2: bad input."""
+3: some cells failed; 130 or 143: stopped by Ctrl-C or SIGTERM; 2: bad input."""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -70,7 +70,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if options.list:
             return _list()
-        return _report(options) if options.report else _reproduce(options)
+        with ended_by_signals() as told:
+            code = _report(options) if options.report else _reproduce(options)
+        return exit_code(told) or code
     except BloccError as error:
         print(f"reproduction: {error}", file=sys.stderr)
         return BAD_INPUT

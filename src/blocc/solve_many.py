@@ -77,12 +77,12 @@ def solve_many(
         single_blas_thread(problem.flat.n_y),
         closing_report(report),
         closing(recording),
+        interruptible(request),
     ):
-        with interruptible(request):
-            results = many.together(points)
-            if computing is None:
-                many.here(points, results)
-        if computing is not None:
+        results = many.together(points)
+        if computing is None:
+            many.here(points, results)
+        else:
             many.elsewhere(computing, points, results, given)
     compiling = compile_seconds() - compiled
     seconds = {"compile": compiling, "run": time.perf_counter() - begun - compiling}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -172,8 +173,10 @@ def test_ctrl_c_keeps_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     def design(network: TransportNetwork, **options: Any) -> Design:
         made.append(options.get("budget"))
-        status = Status.INTERRUPTED if stopped[0] and options.get("budget") == 1 else Status.CONVERGED
-        return fake_design(network, status=status)
+        if not stopped[0] or options.get("budget") != 1:
+            return fake_design(network)
+        signal.raise_signal(signal.SIGTERM)
+        return fake_design(network, status=Status.INTERRUPTED)
 
     monkeypatch.setattr(scenario_runs, "design_network", design)
     scenarios = ["base", "budget=1", "budget=2"]

@@ -36,6 +36,8 @@ SHOWN = 80  #: characters of a value from outside in a message
 _ABANDONED = 3600.0
 #: Errors of systems and file systems that cannot flush (a folder, above all), or cannot lock.
 _UNSUPPORTED = {errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
+#: Errors of a disk that is full or broken, or of a share of it that is used up.
+DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
 #: Errors where a folder may be written to but not be opened for reading.
 _CLOSED = {errno.EACCES, errno.EPERM, errno.EISDIR}
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

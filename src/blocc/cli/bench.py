@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from blocc._lib.files import json_bytes, plain
+from blocc._lib.signals import Shield, listening
 from blocc._lib.tables import csv_bytes
 from blocc.cli.common import Quiet, Seed, check_folder, check_options
 from blocc.cli.compare import parse_methods
+from blocc.cli.ending import INTERRUPTED
 from blocc.cli.studies import (
     EXECUTOR_HELP,
     FRESH_HELP,
-    INTERRUPTED,
     PAGE,
     SCHEDULER_HELP,
     SOME_FAILED,
@@ -59,7 +60,7 @@ def bench_command(
 
     It may be stopped at any time: the same command goes on where it stopped. Times of cells that run beside others are
     not worth comparing: leave the executor serial where time matters. Exit code 0: every cell is done; 3: some cells
-    failed; 130: interrupted; 2: bad input.
+    failed; 130 or 143: stopped by a signal; 2: bad input.
     """
     check_options({"time_limit": time_limit, "seed": seed, "preset": preset}, {"preset": ("default", "paper")})
     check_folder(out)
@@ -73,14 +74,15 @@ def bench_command(
     )
     out.mkdir(parents=True, exist_ok=True)
     finished = run_here([study], out / STORE, computing)
-    view = StudyView(study, rows_of(study, out / STORE))
-    item = bench_item(view)
-    written = _write(view, item, out)
-    if not quiet:
-        print_item(item)
-        print_counts(Report(study.name, [view]))
-        for path in written:
-            print(f"written: {path}")
+    with listening(Shield()):
+        view = StudyView(study, rows_of(study, out / STORE))
+        item = bench_item(view)
+        written = _write(view, item, out)
+        if not quiet:
+            print_item(item)
+            print_counts(Report(study.name, [view]))
+            for path in written:
+                print(f"written: {path}")
     raise typer.Exit(INTERRUPTED if not finished else SOME_FAILED if view.failed else 0)
 
 

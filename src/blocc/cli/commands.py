@@ -6,6 +6,7 @@ The commands ``solve``, ``check``, ``verify``, ``toy``, ``info`` and ``examples`
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from blocc._lib.files import plain
+from blocc._lib.signals import Shield, listening
 from blocc._lib.version import __version__
 from blocc.cli.bench import bench_command
 from blocc.cli.common import (
@@ -96,7 +98,9 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold]. The first 
     8  time limit
     9  the penalty is open: gamma, given by hand, is too small
    10  out of memory
-  130  interrupted or stopped
+   11  the disk is full or broken
+  130  stopped by Ctrl-C (SIGINT): what was found until then is printed and kept
+  143  stopped by SIGTERM, likewise
     1  an unexpected error inside blocc"""
 
 _ABOUT_EXAMPLES = """Examples to read, to run and to change.
@@ -123,7 +127,9 @@ def solve_command(
     step: Annotated[float | None, typer.Option(help="Step length eta of pgd.")] = None,
     tolerance: Annotated[float | None, typer.Option(help="Relative tolerance of the certificate.")] = None,
     max_iterations: Annotated[int | None, typer.Option(help="Most outer iterations.")] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds; the best point so far is kept.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds, compilation included; the best point so far is kept.")
+    ] = None,
     starts: Annotated[int | None, typer.Option(help="Solve from this many random starts and report the best.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes for the starts. Default: this one.")] = None,
     seed: Seed = 0,
@@ -165,12 +171,16 @@ def solve_command(
         options.update(starts=starts, executor=executor)
         found = solve_many(target, **options) if is_core else target.solve_many(**options)
     result = found.best if isinstance(found, MultiResult) else found
-    written = [] if save is None else [result.save(save)]
-    if plot is not None:
-        result.plot(plot)
-        written.append(plot)
+
+    def write() -> Iterator[Path]:
+        if save is not None:
+            yield result.save(save)
+        if plot is not None:
+            result.plot(plot)
+            yield plot
+
     present(
-        lambda: _document(found, result), repr(found), result.success, as_json=as_json, quiet=quiet, written=written
+        lambda: _document(found, result), repr(found), result.success, as_json=as_json, quiet=quiet, written=write()
     )
     raise typer.Exit(EXIT_CODES[result.status])
 
@@ -277,17 +287,18 @@ def toy_command(
     Exit code 0 when every start converged to a local minimiser within 1e-4, otherwise 3.
     """
     run = toy.run_starts(starts, gamma, preset, seed)
-    table = Table("local minimiser x", "f(x, x)", "starts that end there", title=f"The toy, {preset} settings")
-    for x, count in zip(run.minimisers, run.counts, strict=True):
-        table.add_row(f"{x:.6f}", f"{float(toy.true_value(x)):.6f}", str(count))
-    Console().print(table)
-    seconds = run.results.seconds
-    print(
-        f"{run.converged} of {starts} starts converged; largest distance to a local minimiser "
-        f"{run.largest_distance:.1e}; {seconds['run']:.2f} s (and {seconds['compile']:.2f} s to compile)"
-    )
-    plot_toy_surface(run, out / "surface.png")
-    print(f"written: {out / 'surface.png'}")
+    with listening(Shield()):
+        table = Table("local minimiser x", "f(x, x)", "starts that end there", title=f"The toy, {preset} settings")
+        for x, count in zip(run.minimisers, run.counts, strict=True):
+            table.add_row(f"{x:.6f}", f"{float(toy.true_value(x)):.6f}", str(count))
+        Console().print(table)
+        seconds = run.results.seconds
+        print(
+            f"{run.converged} of {starts} starts converged; largest distance to a local minimiser "
+            f"{run.largest_distance:.1e}; {seconds['run']:.2f} s (and {seconds['compile']:.2f} s to compile)"
+        )
+        plot_toy_surface(run, out / "surface.png")
+        print(f"written: {out / 'surface.png'}")
     raise typer.Exit(0 if run.converged == starts and run.largest_distance < 1e-4 else 3)
 
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 import json
 import re
-import signal
+import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
@@ -18,14 +18,15 @@ import typer
 from rich.console import Console
 from typer.models import ArgumentInfo
 
-from blocc._lib.files import plain
+from blocc._lib.files import DISK_ERRORS, plain
+from blocc._lib.signals import Shield, listening
+from blocc.cli.ending import INTERRUPTED, ended_by_signals, exit_code
 from blocc.errors import BloccError, InputError
-from blocc.outer.monitor import StopRequest, interruptible
 from blocc.report.figure import new_figure
 from blocc.result import Status
 
 BAD_INPUT = 2
-OUT_OF_MEMORY = 10
+OUT_OF_MEMORY, NOT_WRITTEN = 10, 11
 ALARMS = ("FAIL ", "NOT CERTIFIED")  #: beginnings of lines that no reader should miss
 LESS_MEMORY = "take a smaller problem, or a machine with more memory"
 EXIT_CODES: dict[Status, int] = {
@@ -38,8 +39,8 @@ EXIT_CODES: dict[Status, int] = {
     Status.NOT_FINITE: 7,
     Status.TIME_LIMIT: 8,
     Status.PENALTY_OPEN: 9,
-    Status.STOPPED: 130,
-    Status.INTERRUPTED: 130,
+    Status.STOPPED: INTERRUPTED,
+    Status.INTERRUPTED: INTERRUPTED,
 }
 
 # --- options -------------------------------------------------------------------------------------------------------
@@ -139,31 +140,27 @@ def present(
     """Print an answer: the document as JSON, or the text with its first line green or red, and the files written.
 
     Lines that begin with one of ``ALARMS`` are red too. ``written`` may write its files while it is gone through: what
-    was computed is on the screen by then.
+    was computed is on the screen by then. Pages and pictures take seconds. One signal in that time changes nothing but
+    the exit code, so that whoever has stopped a search twice still has its answer on the disk; a second one interrupts.
     """
-    if as_json:
-        print_json(document())
-    elif not quiet:
-        first, _, rest = text.partition("\n")
-        console = Console(soft_wrap=True, highlight=False)
-        console.print(first, style="bold green" if success else "bold red", markup=False)
-        for line in rest.splitlines():
-            console.print(line, style="bold red" if line.lstrip().startswith(ALARMS) else None, markup=False)
-    sys.stdout.flush()
-    for path in written:
-        if not (as_json or quiet):
-            print(f"written: {path}")
+    with listening(Shield()):
+        if as_json:
+            print_json(document())
+        elif not quiet:
+            first, _, rest = text.partition("\n")
+            console = Console(soft_wrap=True, highlight=False)
+            console.print(first, style="bold green" if success else "bold red", markup=False)
+            for line in rest.splitlines():
+                console.print(line, style="bold red" if line.lstrip().startswith(ALARMS) else None, markup=False)
+        sys.stdout.flush()
+        for path in written:
+            if not (as_json or quiet):
+                print(f"written: {path}")
 
 
 def writing(write: Callable[[], list[Path]]) -> Iterator[Path]:
-    """The files of an answer, written when the first of them is asked for.
-
-    Pages and pictures take seconds. One signal in that time is not heeded, so that whoever has stopped a search twice
-    still has its answer on the disk; a second one interrupts as usual.
-    """
-    with interruptible(StopRequest(), signal.SIGTERM):
-        written = write()
-    yield from written
+    """The files of an answer, written when the first of them is asked for."""
+    yield from write()
 
 
 @dataclass(frozen=True)
@@ -204,7 +201,8 @@ def as_command(command: Callable[..., None]) -> Callable[..., None]:
     """What typer takes: every parameter that is a dataclass becomes a parameter for each of its fields.
 
     An error that the user can mend becomes one sentence, in which options have their names on the command line, and
-    exit code 2; a lack of memory likewise, with a code of its own.
+    exit code 2; a lack of memory and a disk that cannot be written to likewise, with codes of their own. A command that
+    was asked to stop ends with the code of the signal, whatever it found until then.
     """
     groups: dict[str, type] = {}
     parameters: list[inspect.Parameter] = []
@@ -222,8 +220,21 @@ def as_command(command: Callable[..., None]) -> Callable[..., None]:
         try:
             for name, group in groups.items():
                 given[name] = group(**{field: given.pop(field) for field in inspect.signature(group).parameters})
-            command(**given)
-        except BloccError as error:
+            with ended_by_signals() as told:
+                try:
+                    command(**given)
+                    code = 0
+                except typer.Exit as ended:
+                    code = ended.exit_code
+                if told.heard is not None:
+                    print(f"blocc: stopped by {told.heard.name}", file=sys.stderr)
+            raise typer.Exit(exit_code(told) or code)
+        except (BloccError, OSError, sqlite3.Error) as error:
+            if not_written(error):
+                print(f"blocc: {error}; what was written before is whole", file=sys.stderr)
+                raise typer.Exit(NOT_WRITTEN) from None
+            if not isinstance(error, BloccError):
+                raise
             columns = getattr(error, "columns", ())  # an error about tables names these, and not options
             print(f"blocc: {with_flags(str(error), set(names).difference(columns))}", file=sys.stderr)
             raise typer.Exit(BAD_INPUT) from None
@@ -236,6 +247,14 @@ def as_command(command: Callable[..., None]) -> Callable[..., None]:
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
+
+
+def not_written(error: BaseException) -> bool:
+    """Whether the disk is at fault: it is full or broken, or more than the user may have would be on it."""
+    cause = error if isinstance(error, (OSError, sqlite3.Error)) else error.__cause__
+    if isinstance(cause, sqlite3.Error):
+        return getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+    return isinstance(cause, OSError) and cause.errno in DISK_ERRORS
 
 
 def _is_argument(parameter: inspect.Parameter) -> bool:

@@ -9,11 +9,11 @@ import typer
 from rich.console import Console
 
 from blocc._lib.compiled import clock_without_compilation
-from blocc.cli.common import Quiet, Seed, check_folder, check_options, present
+from blocc.cli.common import Quiet, Seed, check_folder, check_options, present, writing
 from blocc.errors import InputError
 from blocc.methods.compare import Comparison, compare, row_of
 from blocc.methods.registry import NAMES, known_names
-from blocc.outer.monitor import State
+from blocc.outer.monitor import State, StopRequest, interruptible
 from blocc.problems.loading import load_problem, parse_x0
 from blocc.report.comparison import describe_comparison
 from blocc.report.progress import format_row
@@ -57,18 +57,23 @@ def compare_command(
         def watch(name: str, state: State) -> None:
             line.update(f"{name} {format_row(state.iteration, state.row)}")
 
-        comparison = compare(case.problem, start, methods=chosen, callback=None if quiet else watch, **given)
-    if case.own is not None and (chosen is None or "blocc" in chosen):
-        with clock_without_compilation():
-            result = case.own(time_limit)
-        comparison = comparison.with_first(row_of(case.problem, OWN, OWN_TITLE, result))
-    comparison = beside(comparison, case)
+        request = StopRequest()
+        with interruptible(request):
+            comparison = compare(case.problem, start, methods=chosen, callback=None if quiet else watch, **given)
+            if case.own is not None and (chosen is None or "blocc" in chosen) and request.reason is None:
+                with clock_without_compilation():
+                    result = case.own(time_limit)
+                comparison = comparison.with_first(row_of(case.problem, OWN, OWN_TITLE, result))
+            comparison = beside(comparison, case)
     success = any(row.success for row in comparison.entries)
-    present(lambda: describe_comparison(comparison), repr(comparison), success, as_json=as_json, quiet=quiet)
-    # Printed first: a folder that cannot be written must not cost the table.
-    for path in [] if out is None else comparison.save(out):
-        if not (as_json or quiet):
-            print(f"written: {path}")
+    present(
+        lambda: describe_comparison(comparison),
+        repr(comparison),
+        success,
+        as_json=as_json,
+        quiet=quiet,
+        written=() if out is None else writing(lambda: comparison.save(out)),
+    )
     raise typer.Exit(0 if success else NOT_CONVERGED)
 
 

@@ -56,7 +56,9 @@ class Arguments:
     tolerance: Annotated[float, typer.Option(help="What the certificate may lack, relative to 1 + |utility|.")] = (
         DesignOptions.tolerance
     )
-    time_limit: Annotated[float | None, typer.Option(help="Seconds; the best design so far is kept.")] = None
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds, compilation included; the best design so far is kept.")
+    ] = None
     max_iterations: Annotated[int | None, typer.Option(help="Most steps of Algorithm 1.")] = None
 
     @property

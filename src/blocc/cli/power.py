@@ -66,7 +66,9 @@ class PowerSearch:
     tolerance: Annotated[
         float | None, typer.Option(help="What decisions around the answer may gain, relative to 1 + |objective|.")
     ] = None
-    time_limit: Annotated[float | None, typer.Option(help="Seconds; the best answer so far is kept.")] = None
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds, compilation included; the best answer so far is kept.")
+    ] = None
     checkpoint: Checkpoint = None
     resume: Resume = None
 

@@ -80,7 +80,9 @@ class SearchArguments:
     tolerance: Annotated[
         float | None, typer.Option(help="What decisions around the answer may gain, relative to the objective.")
     ] = None
-    time_limit: Annotated[float | None, typer.Option(help="Seconds; the best answer so far is kept.")] = None
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds, compilation included; the best answer so far is kept.")
+    ] = None
     checkpoint: Checkpoint = None
     resume: Resume = None
 

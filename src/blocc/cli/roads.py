@@ -61,7 +61,9 @@ def assign_command(
         float | None, typer.Option(help="Hard limits: volumes of at most this multiple of the capacity; drivers wait.")
     ] = None,
     relative_gap: Annotated[float | None, typer.Option(help="Where to stop. Default: 1e-10.")] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds; the flows so far are kept.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds, compilation included; the flows so far are kept.")
+    ] = None,
     output: OutputArguments,
 ) -> None:
     """Find where drivers go: volumes, times and queues of all links.

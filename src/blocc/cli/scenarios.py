@@ -12,11 +12,12 @@ import typer
 
 from blocc._lib.files import read_limited, shown
 from blocc.cli.common import BAD_INPUT, EXIT_CODES, check_folder, print_json
+from blocc.cli.ending import INTERRUPTED
 from blocc.cli.studies import EXECUTOR_HELP, SCHEDULER_HELP, SOME_FAILED, WORKERS_HELP
 from blocc.errors import InputError, OptionError
 from blocc.report.progress import DesignProgress
 from blocc.report.study.study_tables import print_table
-from blocc.result import HistoryRow, Status
+from blocc.result import HistoryRow
 from blocc.transport import Scenario, ScenarioDesigns, TransportNetwork, design_scenarios
 
 _MOST_BYTES = 2**20  #: of a file of scenarios
@@ -129,5 +130,5 @@ def run_scenarios(
 
 def _exit_code(result: ScenarioDesigns) -> int:
     if result.interrupted:
-        return EXIT_CODES[Status.INTERRUPTED]
+        return INTERRUPTED
     return SOME_FAILED if result.failed else max((EXIT_CODES[design.status] for design in result), default=SOME_FAILED)

@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from blocc._lib.files import json_bytes, parse_json, read_limited
+from blocc._lib.signals import Shield, listening
 from blocc.cli.common import Quiet, check_folder
+from blocc.cli.ending import INTERRUPTED
 from blocc.errors import InputError
 from blocc.executors.choice import NAMES, make_executor
 from blocc.report.format import value_text
@@ -24,7 +26,7 @@ from blocc.studies.engine import run_study
 from blocc.studies.study import Study
 from blocc.studies.sweep import read_sweep
 
-SOME_FAILED, INTERRUPTED = 3, 130
+SOME_FAILED = 3
 STORE, PAGE = "study.sqlite", "index.html"
 #: Beside the store: what a report should show of it.
 REPORT_SETTINGS = "report.json"
@@ -72,7 +74,7 @@ def sweep_command(
     """Run a study over a grid of options and seeds, and write its tables, pictures and page.
 
     It may be stopped at any time: the same command goes on where it stopped. Exit code 0: every cell is done;
-    3: some cells failed; 130: interrupted; 2: bad input.
+    3: some cells failed; 130 or 143: stopped by a signal; 2: bad input.
     """
     computing = Computing(executor, workers, scheduler, fresh, quiet)
     plan = read_sweep(study, anywhere=anywhere)
@@ -82,23 +84,24 @@ def sweep_command(
     settings = {"title": name, "shown": {name: list(plan.columns)}}
     write_files(folder, {REPORT_SETTINGS: json_bytes(settings), "study.toml": study.read_bytes()})
     finished = run_here([plan.study], folder / STORE, computing)
-    report = read_report(folder / STORE, name, shown={name: plan.columns})
-    view = next(found for found in report.studies if found.study.name == name)
-    written = write_files(folder, study_files(view))
-    written.append(write_page(report, folder / PAGE))
-    if not quiet:
-        if view.done:
-            print_table(
-                summary_rows(view)[:_MOST_LINES], name, "means over the seeds" if len(view.study.seeds) > 1 else ""
-            )
-        print_counts(report)
-        if any("success" in row for row in view.done):
-            print(f"{sum(bool(row.get('success')) for row in view.done)} of {len(view.done)} runs converged")
-        for row in view.failed[:5]:
-            where = ", ".join(f"{key} {value_text(row.get(key))}" for key in view.parameters)
-            print(f"  failed: {where}: {str(row.get('error')).partition(chr(10))[0]}")
-        for path in written:
-            print(f"written: {path}")
+    with listening(Shield()):
+        report = read_report(folder / STORE, name, shown={name: plan.columns})
+        view = next(found for found in report.studies if found.study.name == name)
+        written = write_files(folder, study_files(view))
+        written.append(write_page(report, folder / PAGE))
+        if not quiet:
+            if view.done:
+                print_table(
+                    summary_rows(view)[:_MOST_LINES], name, "means over the seeds" if len(view.study.seeds) > 1 else ""
+                )
+            print_counts(report)
+            if any("success" in row for row in view.done):
+                print(f"{sum(bool(row.get('success')) for row in view.done)} of {len(view.done)} runs converged")
+            for row in view.failed[:5]:
+                where = ", ".join(f"{key} {value_text(row.get(key))}" for key in view.parameters)
+                print(f"  failed: {where}: {str(row.get('error')).partition(chr(10))[0]}")
+            for path in written:
+                print(f"written: {path}")
     raise typer.Exit(INTERRUPTED if not finished else SOME_FAILED if view.failed else 0)
 
 

@@ -14,6 +14,7 @@ import typer
 
 from blocc.cli.common import EXIT_CODES, Quiet, check_folder, check_options, flag, parse_number, present, writing
 from blocc.errors import InputError
+from blocc.outer.monitor import StopRequest, interruptible
 from blocc.report.progress import ProgressLine
 from blocc.report.svm.svm_parts import SplitData
 from blocc.report.svm.svm_tables import fit_summary, multiclass_summary, split_row, splits_summary, write_fit
@@ -98,7 +99,9 @@ class ModelOptions:
     method: Annotated[str | None, typer.Option(help="exact, or pgd: Algorithm 1 of the paper.")] = None
     step: Annotated[float | None, typer.Option(help="Step length of pgd. Default: 0.01.")] = None
     max_iterations: Annotated[int | None, typer.Option(help="Most steps of pgd. Default: 2000.")] = None
-    time_limit: Annotated[float | None, typer.Option(help="Seconds for each fit; the best so far is kept.")] = None
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds for each fit, compilation included; the best so far is kept.")
+    ] = None
     preset: Annotated[str, typer.Option(help="default, paper, or published (as the paper's code).")] = "default"
 
     @property
@@ -220,16 +223,17 @@ class _Fitted(NamedTuple):
 
 
 def _fit_splits(samples: SampleOptions, arguments: dict[str, Any], output: OutputOptions) -> list[_Fitted]:
-    """A fit for each split; an interruption ends them."""
+    """A fit for each split; a signal ends them."""
     parts = samples.parts()
     fits: list[_Fitted] = []
-    with ProgressLine() as line:
+    request = StopRequest()
+    with ProgressLine() as line, interruptible(request):
         report = None if output.quiet or not sys.stderr.isatty() else line
         for seed, part in zip(samples.seeds, parts, strict=True):
             fitted = _fit(part, {**arguments, "random_state": seed}, report, output.top)
             fitted.summary["seed"] = seed
             fits.append(fitted)
-            if Status(fitted.summary["status"]) is Status.INTERRUPTED:
+            if request.reason is not None:
                 break
     return fits
 

@@ -15,14 +15,13 @@ import numpy as np
 from cvxpy.lin_ops import lin_utils
 
 from blocc._lib.arrays import Float, NDArray
-from blocc._lib.compiled import clock
 from blocc._lib.version import __version__
 from blocc.cvxpy.recorded import model_fingerprint
 from blocc.cvxpy.run import ConicRun
 from blocc.cvxpy.run_options import RunOptions, make_run_options
 from blocc.errors import OptionError
 from blocc.executors.choice import choose_executor
-from blocc.executors.work import Call, ExecutorError, Outcome, explain, worker_name
+from blocc.executors.work import Call, ExecutorError, Outcome, arriving, explain, worker_name
 from blocc.multi_result import MultiResult
 from blocc.outer.monitor import StopReason, StopRequest, interruptible
 from blocc.result import Result, Status
@@ -41,7 +40,9 @@ def solve_many(
     problem: BilevelProblem, x0s: Any, starts: int | None, executor: Any, files: Files, given: dict[str, Any]
 ) -> MultiResult:
     """See :meth:`BilevelProblem.solve_many`."""
-    request, options = StopRequest(), make_run_options(given)
+    request = StopRequest()  # what the user waits for begins here
+    options = make_run_options(given)
+    request.limit = options.time_limit
     problem.renew()
     computing = None if executor is None or executor == "serial" else choose_executor(executor)
     if computing is not None and options.callback is not None:
@@ -58,19 +59,20 @@ def solve_many(
     if files.wanted:
         recording = open_recording(model_fingerprint(problem.model), options.described(), points, *files)
     begun, work = time.perf_counter(), _Work(problem, options, request, points, recording)
-    if computing is None:
-        with interruptible(request), closing(recording):
+    with interruptible(request), closing(recording):
+        if computing is None:
             results = [work.here(index) for index in range(len(points))]
-    else:
-        outcomes: dict[int, Outcome] = {}
-        try:
-            with closing(computing.run(work, range(len(points)))) as arriving:
-                outcomes = {one.index: one for one in arriving}
-        except KeyboardInterrupt:
-            request.reason = StopReason.INTERRUPTED
-        results = [work.told(index, outcomes.get(index)) for index in range(len(points))]
-    found = MultiResult(tuple(results), {"compile": 0.0, "run": time.perf_counter() - begun}, problem.sign)
-    _leave(problem, found)
+        else:
+            outcomes: dict[int, Outcome] = {}
+            try:
+                with arriving(computing, work, range(len(points))) as found_elsewhere:
+                    for one in found_elsewhere:
+                        outcomes[one.index] = one
+            except KeyboardInterrupt:
+                request.reason = StopReason.INTERRUPTED
+            results = [work.told(index, outcomes.get(index)) for index in range(len(points))]
+        found = MultiResult(tuple(results), {"compile": 0.0, "run": time.perf_counter() - begun}, problem.sign)
+        _leave(problem, found)
     return found
 
 
@@ -116,17 +118,9 @@ class _Work:
         silent = replace(options, progress=False, callback=None)
         self._sent = _Sent(uuid.uuid4().hex, __version__, parts, int(lin_utils.get_id()), silent)
 
-    def left(self) -> float | None:
-        """Seconds that are left; None where there is no limit."""
-        if self.request.reason is not None:
-            return 0.0
-        if self.options.time_limit is None:
-            return None
-        return max(0.0, self.options.time_limit - (clock() - self.request.started))
-
     def here(self, index: int) -> Result:
         """One start in this process."""
-        left = self.left()
+        left = self.request.left()
         if index > 0 and left == 0.0:
             return self._never_begun(index)
         request = self.request if index == 0 else StopRequest()
@@ -163,7 +157,7 @@ class _Work:
 
     def call(self, index: int) -> Call | None:
         """One start, unless the time is over."""
-        left = self.left()
+        left = self.request.left()
         if left == 0.0:
             return None
         return _follow, self._sent, index, self.points[index], left

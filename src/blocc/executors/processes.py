@@ -146,11 +146,16 @@ def _cause(error: BaseException) -> str:
 def _prepare_worker(program: int) -> None:
     """In a new worker: leave the program's terminal and its standard output alone, and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal; the main one decides
+    signal.signal(signal.SIGTERM, _end)  # a handler, so that no run in this process takes it for a wish of the user's
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     outlive_readers()
     sys.stdout = sys.stderr
     threading.Thread(target=_end_with, args=(program,), daemon=True).start()
+
+
+def _end(number: int, frame: Any) -> None:
+    os._exit(128 + number)
 
 
 def _end_with(program: int) -> None:

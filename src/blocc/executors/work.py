@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from blocc._lib.signals import Waiting, listening
 from blocc.errors import BloccError
 
 _TAIL = 4000  #: characters kept of a traceback; its end says most
@@ -77,6 +79,14 @@ def begin(call: Call) -> Outcome:
     """Make a call here and now."""
     function: Callable[..., Outcome] = call[0]
     return function(*call[1:])
+
+
+@contextmanager
+def arriving(executor: Executor, work: Work, indices: Sequence[int]) -> Iterator[Iterator[Outcome]]:
+    """The outcomes of a run; all workers end with the block, and a signal breaks off the wait for them."""
+    waiting = nullcontext() if executor.name == "serial" else listening(Waiting())
+    with waiting, closing(executor.run(work, indices)) as outcomes:
+        yield outcomes
 
 
 def explain(error: BaseException) -> str:

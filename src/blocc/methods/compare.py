@@ -20,7 +20,7 @@ from blocc.errors import OptionError, ProblemError
 from blocc.methods.base import Method, MethodDoesNotApply
 from blocc.methods.registry import NAMES, kind_of, name_of
 from blocc.options import PRESETS, Options
-from blocc.outer.monitor import State
+from blocc.outer.monitor import State, StopRequest, interruptible
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
 from blocc.solve import solve, start_in
@@ -202,19 +202,21 @@ def compare(
         return ended
 
     rows: list[MethodRow] = []
-    for name, method in chosen.items():
-        try:
-            own = {**options, "preset": preset, "callback": None if callback is None else partial(watch, name)}
-            if isinstance(method, Method):
-                own.pop("preset")  # it has its numbers
-            found = _solved_by(method, problem, x0, own)
-            moved = math.nan if found.result is None else _moved(problem, found.result, start)
-            rows.append(replace(found, moved=moved))
-        except KeyboardInterrupt:
-            ended = True
-        if ended or rows[-1].status == Status.INTERRUPTED.value:
-            ended = True
-            break
+    request = StopRequest()
+    with interruptible(request):
+        for name, method in chosen.items():
+            try:
+                own = {**options, "preset": preset, "callback": None if callback is None else partial(watch, name)}
+                if isinstance(method, Method):
+                    own.pop("preset")  # it has its numbers
+                found = _solved_by(method, problem, x0, own)
+                moved = math.nan if found.result is None else _moved(problem, found.result, start)
+                rows.append(replace(found, moved=moved))
+            except KeyboardInterrupt:
+                ended = True
+            ended = ended or request.reason is not None or rows[-1].status == Status.INTERRUPTED.value
+            if ended:
+                break
     return Comparison(problem.name, tuple(rows), {"preset": preset, **limits, "seed": seed}, ended)
 
 

@@ -146,6 +146,7 @@ def minimise(
     length = np.asarray(1 if monitor.callback is not None else _CHUNK)
     advance = flat.program(_chunk, oracle, count, is_loop=True)
     while True:
+        monitor.check_time()  # also before the first one, which is compiled
         states, rows, steps = advance(states, settings, length)
         seen, made = jax.device_get((states._replace(warm=()), steps))
         _record(monitor, seen, rows, int(made[0]), float(settings.gamma))
@@ -154,7 +155,6 @@ def minimise(
         over |= (seen.iteration >= settings.max_iterations) | (made == 0)
         if over.all():
             return seen
-        monitor.check_time()
 
 
 def _record(monitor: Monitor, states: StartState, rows: _Columns, made: int, gamma: float) -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from blocc._lib.compiled import clock, counted_compile_seconds
+from blocc._lib.signals import Listener, listening
 from blocc.penalty import Evaluation
 from blocc.result import HistoryRow
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
+#: By how much a time limit may be passed, beyond a compilation under way: seconds, and a share of it. The documentation
+#: promises that.
+GRACE = 1.0, 0.1
 #: Rows of history that are kept; of a longer run an even sample is.
 _MOST_ROWS = 20_000
 
@@ -54,15 +59,40 @@ def inner_residual(evaluation: Evaluation) -> float:
 
 
 @dataclass
-class StopRequest:
-    """A request to stop, by Ctrl-C or a callback, and since when there is something to stop.
+class StopRequest(Listener):
+    """A request to stop, by a signal or a callback, and since when there is something to stop.
 
-    All phases of a run, and the runs of many starts, share one.
+    All phases of a run, and the runs of many starts, share one. Loops look at it between compiled calls.
     """
 
     reason: StopReason | None = None
     started: float = field(default_factory=clock)
     compiled: float = field(default_factory=counted_compile_seconds)  #: seconds of compilation before that
+    limit: float | None = None  #: seconds from ``started`` on, after which nothing new is begun
+
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return clock() - self.started
+
+    def left(self) -> float | None:
+        """Seconds that are left: 0 where the work is to end now, None where there is no limit."""
+        late = None if self.limit is None else max(0.0, self.limit - self.elapsed())
+        return late if self.reason is None else 0.0
+
+    def why(self) -> StopReason | None:
+        """Why the work is to end now, if it is."""
+        late = self.limit is not None and self.elapsed() >= self.limit
+        return self.reason or (StopReason.TIME_LIMIT if late else None)
+
+    def check(self) -> None:
+        """Raise :class:`Stop` where the work is to end now."""
+        if (reason := self.why()) is not None:
+            raise Stop(reason)
+
+    def hear(self, number: signal.Signals) -> None:
+        """Stop at the next look."""
+        super().hear(number)
+        self.reason = StopReason.INTERRUPTED
 
 
 @dataclass
@@ -92,11 +122,6 @@ class Monitor:
         """Those of them that were compilation."""
         return counted_compile_seconds() - self.request.compiled
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C was pressed and is yet to be heeded."""
-        return self.request.reason is StopReason.INTERRUPTED and not self.closing
-
     def close(self) -> None:
         """What follows makes a result of what was found: no limit holds, and nothing is reported."""
         self.closing, self.time_limit, self.callback, self.report = True, None, None, None
@@ -112,7 +137,7 @@ class Monitor:
         return self.why_over() is not None
 
     def check_time(self) -> None:
-        """Raise :class:`Stop` when the time is over or Ctrl-C was pressed. Called at every evaluation."""
+        """Raise :class:`Stop` when the time is over or a stop was requested. Called at every evaluation."""
         if (reason := self.why_over()) is not None:
             raise Stop(reason)
 
@@ -168,7 +193,7 @@ class Monitor:
         if self.report is not None:
             self.report(self.iterations, row)
         if self.callback is not None and self.callback(State(self.unravel(x), self.iterations, row)):
-            self.request.reason = StopReason.CALLBACK
+            self.request.reason = self.request.reason or StopReason.CALLBACK
         self.check_time()
 
     def begin(self, name: str, state: T) -> T:
@@ -179,34 +204,20 @@ class Monitor:
         """Called by compiled loops whenever they look up; a run that can be continued keeps their state."""
 
 
-@contextmanager
-def interruptible(request: StopRequest, *others: signal.Signals) -> Iterator[None]:
-    """Turn the first Ctrl-C into an orderly stop at the next evaluation; the second one interrupts as usual.
+def interruptible(request: StopRequest) -> AbstractContextManager[None]:
+    """Turn the first Ctrl-C or SIGTERM in a block into an orderly stop at the next look at ``request``.
 
-    Inside compiled code and JAX's own callbacks a KeyboardInterrupt can be swallowed, a flag cannot. Only Python's
-    default handlers are replaced, each by itself (in the background SIGINT is ignored, SIGTERM is not), only in the
-    main thread, and they are put back at the end.
-
-    :param others: further signals that are heeded alike, such as SIGTERM
+    The second one interrupts as usual. Blocks within this one are told as well, those that begin later at once.
     """
-    usual: dict[signal.Signals, Any] = {
-        signal.SIGINT: signal.default_int_handler,
-        **dict.fromkeys(others, signal.SIG_DFL),
-    }
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    return listening(request)
 
-    def handler(number: int, frame: Any) -> None:
-        if request.reason is StopReason.INTERRUPTED:
-            signal.default_int_handler(number, frame)
-        request.reason = StopReason.INTERRUPTED
 
-    heeded = [number for number, default in usual.items() if signal.getsignal(number) is default]
-    for number in heeded:
-        signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        for number in heeded:
-            signal.signal(number, usual[number])
+def stoppable(front_door: Callable[P, T]) -> Callable[P, T]:
+    """A function that a first signal stops nowhere but where its loops look: what they found comes back as a result."""
+
+    @functools.wraps(front_door)
+    def run(*given: P.args, **named: P.kwargs) -> T:
+        with interruptible(StopRequest()):
+            return front_door(*given, **named)
+
+    return run

@@ -15,6 +15,7 @@ import numpy as np
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.cvxpy import BilevelProblem, dual
 from blocc.errors import InputError, OptionError
+from blocc.outer.monitor import stoppable
 from blocc.power.case import PowerCase
 from blocc.power.dispatch import Dispatch
 from blocc.power.market import Market, Offers
@@ -33,6 +34,7 @@ _RANDOM = 12  #: further candidates
 _SCANNED, _APART = 13, 1e-5
 
 
+@stoppable
 def bid_generators(
     case: PowerCase,
     generators: Any,
@@ -137,7 +139,7 @@ class _Bidding:
         search = Search(question, self.options, self.case, self._settings())
         found = search.run(self._candidates())
         offers = self._plain(found.x) if found.stopped is None else found.x
-        return conclude(self.case, found, offers, self._answer(offers), search.began, self._settings())
+        return conclude(self.case, found, offers, self._answer(offers), search.request, self._settings())
 
     def _candidates(self) -> list[Float[NDArray, " own"]]:
         """Offers at cost and at levels above it: all of them, one of them, and some at random."""

@@ -11,6 +11,7 @@ from blocc._lib.arrays import Float, NDArray
 from blocc._lib.checks import as_float_array, as_number
 from blocc.cvxpy import BilevelProblem, dual
 from blocc.errors import InputError, OptionError
+from blocc.outer.monitor import stoppable
 from blocc.power.case import PowerCase
 from blocc.power.dispatch import Dispatch
 from blocc.power.market import Additions, Market
@@ -31,6 +32,7 @@ _LEVELS = (0.0, 0.05, 0.15, 0.4, 1.0)
 _RANDOM = 12
 
 
+@stoppable
 def expand_lines(
     case: PowerCase,
     lines: Any = "congested",
@@ -164,7 +166,7 @@ class _Expansion:
         )
         search = Search(question, self.options, self.case, self._settings())
         found = search.run(self._candidates())
-        return conclude(self.case, found, found.x, self._answer(found.x), search.began, self._settings())
+        return conclude(self.case, found, found.x, self._answer(found.x), search.request, self._settings())
 
     def _candidates(self) -> list[Float[NDArray, " lines"]]:
         generator, n = np.random.default_rng(self.options.seed), len(self.lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.checks import as_number
 from blocc.errors import InputError, OptionError
-from blocc.outer.monitor import StopReason
+from blocc.outer.monitor import StopReason, StopRequest
 from blocc.power.case import PowerCase
 from blocc.power.checks import AGREED, certificate_checks, relative
 from blocc.power.dispatch import Dispatch
@@ -84,7 +83,7 @@ def conclude(
     found: Found,
     decision: Float[NDArray, " n"],
     answer: Answer,
-    began: float,
+    request: StopRequest,
     settings: dict[str, Any],
 ) -> PowerDesign:
     """The result, judged by its certificate."""
@@ -119,7 +118,7 @@ def conclude(
         history=tuple(found.history),
         evaluations=found.evaluations,
         cleared=found.cleared,
-        seconds=time.perf_counter() - began,
+        seconds=request.elapsed(),
         price_range=answer.price_range | _ranges(case, after, second),
         assumptions=answer.assumptions,
         settings=settings,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from blocc._lib.checks import as_number
 from blocc.errors import OptionError
+from blocc.outer.monitor import StopRequest
 from blocc.power.case import PowerCase
 from blocc.resume.file import open_recording
 from blocc.resume.fingerprint import fingerprint_of_arrays
@@ -41,6 +42,7 @@ class PowerOptions:
     checkpoint: str | Path | None = None  #: a file that the run keeps itself in
     resume: str | Path | None = None  #: such a file to go on from; the run keeps itself in it as well
     checkpoint_seconds: float = 5.0  #: between two times that it is written, at least
+    request: StopRequest = field(init=False, repr=False, compare=False)  #: from the call on
 
     def __post_init__(self) -> None:
         for name, least in (("starts", 1), ("seed", 0), ("max_iterations", 1)):
@@ -53,11 +55,12 @@ class PowerOptions:
             raise OptionError(f"tolerance must be a number between 1e-9 and 0.1, got {self.tolerance!r}")
         if self.time_limit is not None:
             as_number("time_limit", self.time_limit, positive=True)
+        object.__setattr__(self, "request", StopRequest(limit=self.time_limit))
 
     @classmethod
     def from_names(cls, given: dict[str, Any]) -> PowerOptions:
         """Options out of what was given by name."""
-        known = [one.name for one in fields(cls)]
+        known = [one.name for one in fields(cls) if one.init]
         for name in given:
             if name not in known:
                 raise OptionError(f"{name} is no option of a question about electricity; those are {', '.join(known)}")

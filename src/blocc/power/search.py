@@ -7,8 +7,6 @@ around tell which side of the tie is meant.
 
 from __future__ import annotations
 
-import signal
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -19,7 +17,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.cvxpy import BilevelProblem
-from blocc.outer.monitor import State, Stop, StopReason, StopRequest, interruptible
+from blocc.outer.monitor import State, Stop, StopReason, interruptible
 from blocc.power.case import PowerCase
 from blocc.power.power_options import PowerOptions, Step
 from blocc.result import Result, Status
@@ -101,15 +99,14 @@ class Search:
     def __init__(self, question: Question, options: PowerOptions, case: PowerCase, settings: dict[str, Any]) -> None:
         self.question, self.options, self.starts = question, options, options.starts_for(case.n_buses)
         self.recording = options.recording(case, settings)
-        self.began = time.perf_counter()
-        self.request = StopRequest()
+        self.request = options.request
         self.found = Found(question.low, np.inf)
         self._known: dict[bytes, float] = {}
         self._lowest: tuple[float, Vector] = (np.inf, question.low)  #: penalised value of a descent, and its shares
 
     def run(self, candidates: Sequence[Vector]) -> Found:
         """From exact values at candidates to a settled decision."""
-        with interruptible(self.request, signal.SIGTERM), closing(self.recording):
+        with interruptible(self.request), closing(self.recording):
             try:
                 ranked = self._ranked(candidates)
                 for start in ranked[: self.starts]:
@@ -126,7 +123,7 @@ class Search:
     # --- exact values ---------------------------------------------------------------------------------------------
     def value(self, x: Vector) -> float:
         """The leader's value with the market cleared anew; the best is kept."""
-        self._check_time()
+        self.request.check()
         key = x.tobytes()
         if key not in self._known:
             recalled = self.recording.recall("value", x)
@@ -142,16 +139,6 @@ class Search:
             self._note(np.inf, value)
         return value
 
-    @property
-    def _seconds(self) -> float:
-        return time.perf_counter() - self.began
-
-    def _check_time(self) -> None:
-        if self.request.reason is not None:
-            raise Stop(self.request.reason)
-        if self.options.time_limit is not None and self._seconds > self.options.time_limit:
-            raise Stop(StopReason.TIME_LIMIT)
-
     def _ranked(self, candidates: Sequence[Vector]) -> list[Vector]:
         """The best candidates first, none close to a better one."""
         points = [self.question.project(np.asarray(one, dtype=np.float64)) for one in candidates]
@@ -165,12 +152,12 @@ class Search:
 
     # --- descents -------------------------------------------------------------------------------------------------
     def _descend(self, start: Vector) -> None:
-        began = self._seconds
+        began = self.request.elapsed()
         self.value(start)
         ended = self._kept_descent(start)
         value = min(self.value(one) for one in [start, ended.x, *ended.beside])
         self.found.evaluations += ended.evaluations
-        self.found.starts.append(Start(value, ended.evaluations, self._seconds - began, ended.status.value))
+        self.found.starts.append(Start(value, ended.evaluations, self.request.elapsed() - began, ended.status.value))
 
     def _kept_descent(self, start: Vector) -> _Descended:
         """A descent out of the recording, or a new one, which is written down."""
@@ -194,8 +181,8 @@ class Search:
         x, evaluations = start, 0
         result = None
         for _ in range(_ATTEMPTS):
-            self._check_time()
-            left = None if options.time_limit is None else max(options.time_limit - self._seconds, 1e-3)
+            self.request.check()
+            left = self.request.left()
             self._lowest = np.inf, self._share(x)
             question.share.value = self._share(x)  # as a value it is projected: a budget is met to a solver's accuracy
             result = question.problem.solve(
@@ -203,7 +190,7 @@ class Search:
                 gamma=gamma,
                 tolerance=options.tolerance if question.smooth else max(1e-3, options.tolerance),
                 max_iterations=options.max_iterations,
-                time_limit=left,
+                time_limit=None if left is None else max(left, 1e-9),
                 seed=options.seed,
                 progress=False,
                 callback=self._enough,
@@ -237,10 +224,10 @@ class Search:
         if penalised < self._lowest[0]:
             self._lowest = penalised, np.asarray(state.x[self.question.share.name()])
         most = _EVALUATIONS + _EACH * len(self.question.low)
-        return self.request.reason is not None or state.row.evaluations >= most
+        return state.row.evaluations >= most
 
     def _note(self, gamma: float, value: float) -> None:
-        step = Step(self._seconds, len(self.found.starts), gamma, value)
+        step = Step(self.request.elapsed(), len(self.found.starts), gamma, value)
         self.found.history.append(step)
         if self.options.report is not None:
             self.options.report(step)

@@ -16,6 +16,7 @@ from blocc._lib.arrays import Float, NDArray
 from blocc._lib.checks import as_number
 from blocc.cvxpy import BilevelProblem
 from blocc.errors import OptionError
+from blocc.outer.monitor import stoppable
 from blocc.power.case import PowerCase
 from blocc.power.dispatch import Dispatch
 from blocc.power.market import Elastic, Market
@@ -34,6 +35,7 @@ _MISSED = 1e-6
 _FAR = 1.5
 
 
+@stoppable
 def set_tariff(
     case: PowerCase,
     *,
@@ -187,7 +189,7 @@ class _Tariff:
             raise OptionError(
                 f"required_revenue must be attainable: no charge was found that brings in {self.required:.6g} per hour"
             )
-        return conclude(self.case, found, found.x, self._answer(found.x), search.began, self._settings())
+        return conclude(self.case, found, found.x, self._answer(found.x), search.request, self._settings())
 
     def _check_required(self, candidates: list[Float[NDArray, " zones"]]) -> None:
         """Refuse a revenue that is far from what any candidate brings in, before a search for it."""

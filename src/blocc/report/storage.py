@@ -259,11 +259,13 @@ def write_files(folder: str | Path, files: Mapping[str, bytes], what: str = "") 
 
     ``what`` names them where they cannot be written.
     """
-    target = Path(folder)
+    target, at = Path(folder), ""
     try:
         target.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
+            at = f" ({name})"
             write_atomically(target / name, content)
     except OSError as error:
-        raise StorageError(f"cannot write {what}{' ' * bool(what)}into {target}: {error.strerror or error}") from error
+        reason = f"{error.strerror or error}{at}"
+        raise StorageError(f"cannot write {what}{' ' * bool(what)}into {target}: {reason}") from error
     return [target / name for name in files]

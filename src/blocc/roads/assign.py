@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -128,13 +127,12 @@ def assign(
     # The system optimum is the equilibrium of marginal costs: t + v t' has b (power + 1) in place of b. Tolls are
     # transfers there, and steer nobody.
     costs = network.bpr(room, 1.0 + network.power) if is_optimum else with_tolls(network.bpr(room), tolls)
-    began, request = time.perf_counter(), StopRequest()
+    request = StopRequest(limit=time_limit)
 
     def stop(iteration: int, gap: float) -> bool:
         if report is not None:
             report(iteration, gap)
-        if request.reason is None and time_limit is not None and time.perf_counter() - began > time_limit:
-            request.reason = StopReason.TIME_LIMIT
+        request.reason = request.why()
         return request.reason is not None
 
     paths = None if warm is None else warm.paths
@@ -157,7 +155,7 @@ def assign(
         principle=principle,
         status=status,
         message=message,
-        seconds=time.perf_counter() - began,
+        seconds=request.elapsed(),
         wanted_gap=float(relative_gap),
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.compiled import clock
 from blocc._lib.files import plain, shown
+from blocc._lib.signals import Shield, listening
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
-from blocc.outer.monitor import StopRequest, interruptible
+from blocc.outer.monitor import stoppable
 from blocc.roads.assign import RoadAssignment, assign, check_network, road_assignment
 from blocc.roads.demand_estimate import DemandEstimate
 from blocc.roads.estimation import Estimation, estimation
@@ -25,6 +25,7 @@ from blocc.run.conclude import versions
 from blocc.transport.network.checked_rows import LARGEST, finite, identifier
 
 
+@stoppable
 def estimate_demand(
     network: RoadNetwork,
     counts: Mapping[Any, float],
@@ -51,7 +52,7 @@ def estimate_demand(
     :param count_weight: a number above 0, or one for each count in their order
     :param max_factor: trips of a pair are at most this multiple of the prior ones
     """
-    began = time.perf_counter()
+    began = clock()
     check_network(network)
     told = RoadOptions.from_names({"starts": 2} | options)
     counted, count = counts_of(network, counts)
@@ -62,14 +63,12 @@ def estimate_demand(
     question = estimation(network, counted, count, of_prior, of_counts, float(max_factor))
     random = np.random.default_rng(told.seed)
     starts = [np.exp(0.3 * (n > 1) * random.normal(size=network.n_pairs)) for n in range(told.starts)]
-    request = StopRequest()
-    with single_blas_thread(), interruptible(request, signal.SIGTERM):
-        before = assign(network)
-        found, remark = searched(
-            question, starts, None, told, request, is_convex=False, known=before.paths, began=began
-        )
+    with single_blas_thread():
+        with listening(Shield()):
+            before = assign(network)
+        found, remark = searched(question, starts, None, told, is_convex=False, known=before.paths, began=began)
     settings = {"prior_weight": of_prior, "count_weight": of_counts, "max_factor": float(max_factor), **told.settings}
-    return _estimate(question, found, before, remark, time.perf_counter() - began, settings)
+    return _estimate(question, found, before, remark, clock() - began, settings)
 
 
 def _estimate(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from typing import Any
 
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.compiled import clock
 from blocc._lib.files import plain
+from blocc._lib.signals import Shield, listening
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
-from blocc.outer.monitor import StopRequest, interruptible
+from blocc.outer.monitor import stoppable
 from blocc.roads.assign import RoadAssignment, assign, check_network, road_assignment
 from blocc.roads.descents import Budget
 from blocc.roads.expansion import Expansion, affordable
@@ -26,6 +26,7 @@ from blocc.roads.tolls import Tolling
 from blocc.run.conclude import versions
 
 
+@stoppable
 def expand_network(
     network: RoadNetwork,
     *,
@@ -55,22 +56,22 @@ def expand_network(
         every candidate to either. Nothing is always possible. None: any capacity. The answer is then the best among the
         neighbours of the one without sizes, and the same bound holds
     """
-    began = time.perf_counter()
+    began = clock()
     check_network(network)
     told = RoadOptions.from_names(options)
     chosen, figures = expansion_figures(network, candidates, cost, exponent)
     check_positive("budget", budget, optional=True, or_zero=True)
     lists = None if sizes is None else size_lists(sizes, _names(network, chosen))
-    request = StopRequest()
-    with single_blas_thread(), interruptible(request, signal.SIGTERM):
-        before = assign(network)  # whatever the time limit: what may be decided depends on it
+    with single_blas_thread():
+        with listening(Shield()):  # whatever the time limit: what may be decided depends on it
+            before = assign(network)
         upper, table = expansion_limits(
             network, before.total_travel_time, chosen, figures, max_expansion, lists, budget
         )
         question = Expansion(network, chosen, np.zeros(len(chosen)), upper, **figures, sizes=table)
         limit = Budget(question.own, float(budget)) if budget else None
         found, remark = searched(
-            question, _starts(question, told), limit, told, request, is_convex=True, known=before.paths, began=began
+            question, _starts(question, told), limit, told, is_convex=True, known=before.paths, began=began
         )
     assert found.best is not None
     x = found.best.x
@@ -94,9 +95,10 @@ def expand_network(
         "sizes": lists,
     }
     design = _design(question, found, told, before, after, decided, settings)
-    return design.finished(remark, time.perf_counter() - began)
+    return design.finished(remark, clock() - began)
 
 
+@stoppable
 def second_best_tolls(
     network: RoadNetwork, *, candidates: Any = None, max_toll: Any = None, **options: Any
 ) -> RoadDesign:
@@ -112,19 +114,19 @@ def second_best_tolls(
     :param max_toll: the most that may be added to each link's own toll, in units of time; None: three times the largest
         marginal cost toll
     """
-    began = time.perf_counter()
+    began = clock()
     check_network(network)
     told = RoadOptions.from_names({"starts": 2} | options)
     chosen = np.arange(network.n_links) if candidates is None else chosen_links(network, candidates)
     most = None if max_toll is None else per_candidate("max_toll", max_toll, len(chosen))
-    request = StopRequest()
-    with single_blas_thread(), interruptible(request, signal.SIGTERM):
-        before, optimum = assign(network), assign(network, principle="system optimum")
+    with single_blas_thread():
+        with listening(Shield()):
+            before, optimum = assign(network), assign(network, principle="system optimum")
         right = network.bpr(factor=1.0 + network.power).at(optimum.flow) - network.travel_times(optimum.flow)
         upper = np.full(len(chosen), 3.0 * float(right.max()) + 1e-12) if most is None else most
         question = Tolling(network, chosen, np.zeros(len(chosen)), upper)
         first = [np.clip((right - network.toll)[chosen], 0.0, upper), *_starts(question, told)][: told.starts]
-        found, remark = searched(question, first, None, told, request, is_convex=False, known=before.paths, began=began)
+        found, remark = searched(question, first, None, told, is_convex=False, known=before.paths, began=began)
     found.bound = optimum.total_travel_time - optimum.certificate.average_excess_cost * float(network.demand.sum())
     assert found.best is not None
     x = found.best.x
@@ -140,7 +142,7 @@ def second_best_tolls(
     design = _design(
         question, found, told, before, after, decided, {"candidates": _names(network, chosen), "max_toll": upper}
     )
-    return design.finished(remark, time.perf_counter() - began)
+    return design.finished(remark, clock() - began)
 
 
 def _design(

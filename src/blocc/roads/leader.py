@@ -10,7 +10,6 @@ bound wherever it can be minimised globally.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.compiled import clock
 from blocc.roads.curvature import exact_curvature, penalty_curvature
 from blocc.roads.descents import Budget, convex_bound, highest, largest_price
 from blocc.roads.equilibrium import MANY_PAIRS, Equilibrium, PathFlows, assign_paths, cost_answer
@@ -66,7 +66,7 @@ class Leader:
     def _assigned(self, x: Float[NDArray, "n"], costs: LinkCosts, gap: float, warm: PathFlows | None) -> Equilibrium:
         def stop(iteration: int, relative: float) -> bool:
             self.heed()
-            return time.perf_counter() > self.deadline
+            return clock() > self.deadline
 
         return assign_paths(self.question.network.streets, self.question.pairs(x), costs, gap=gap, warm=warm, stop=stop)
 
@@ -165,7 +165,7 @@ class Leader:
         self.evaluations += 1
         reached = self.exact_at(x, gap) if sloped else self.value_at(x, gap)
         # Away from the equilibrium values mean nothing.
-        is_cut = time.perf_counter() > self.deadline and reached.answer.relative_gap > CUT_GAP
+        is_cut = clock() > self.deadline and reached.answer.relative_gap > CUT_GAP
         if self.best is None or (reached.value < self.best.value and not is_cut):
             self.best = reached
         self.on_step(np.inf, x, reached.value)

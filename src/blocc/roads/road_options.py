@@ -12,7 +12,6 @@ import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.errors import OptionError
-from blocc.outer.monitor import StopRequest
 from blocc.resume.file import open_recording
 from blocc.resume.recording import Recording
 from blocc.roads.descents import Budget
@@ -70,7 +69,6 @@ def searched(
     starts: list[Float[NDArray, "n"]],
     budget: Budget | None,
     told: RoadOptions,
-    request: StopRequest,
     *,
     is_convex: bool,
     known: PathFlows | None,
@@ -92,7 +90,6 @@ def searched(
             tolerance=told.tolerance,
             report=told.report,
             recording=recording,
-            request=request,
             known=known,
             began=began,
         )

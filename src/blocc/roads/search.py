@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.outer.monitor import Stop, StopReason, StopRequest, interruptible
+from blocc._lib.compiled import clock
+from blocc.outer.monitor import GRACE, Stop, StopReason, StopRequest, interruptible
 from blocc.result import Status
 from blocc.resume.recording import Recording
 from blocc.roads.curvature import NEWTON_STAGES, goes_by_newton
@@ -33,8 +32,8 @@ FEW_PROBES, NEARBY = 10, 10.0
 #: With many pairs a probe is assigned to this relative gap first, and exactly where it is not worse by so much
 #: relatively: many times what the rest of the gap changes.
 ROUGH_GAP, WORSE = 1e-8, 1e-5
-#: Seconds, and part of the time limit, within which a run that was stopped makes its last assignments.
-CLOSING = 6.0, 0.06
+#: Seconds within which a run that was interrupted makes its last assignments.
+CLOSING = 6.0
 #: What a penalised value may hide for gamma to stop growing, relative to the tolerance.
 HIDDEN = 0.1
 
@@ -80,29 +79,25 @@ def search(
     tolerance: float,
     report: Callable[[Step], None] | None,
     recording: Recording | None = None,
-    request: StopRequest | None = None,
     known: PathFlows | None = None,
     began: float | None = None,
 ) -> Search:
     """Run every start, keep the best, and look around it.
 
     :param recording: of an earlier part of the run, and of this one
-    :param request: to stop, by a signal that the caller heeds
     :param known: paths of drivers at the present decision
     :param began: when the time limit began, by the clock; None: now
     """
     found = Search()
-    began = time.perf_counter() if began is None else began
-    request, recording = request or StopRequest(), recording or Recording()
+    recording, request = recording or Recording(), StopRequest(limit=time_limit)
+    request.started = request.started if began is None else began
 
     def elapsed() -> float:
-        return recording.time if recording.replaying else recording.earlier + time.perf_counter() - began
+        return recording.time if recording.replaying else recording.earlier + request.elapsed()
 
     def heed(*_: object) -> None:
-        if request.reason is None and time_limit is not None and time.perf_counter() - began > time_limit:
-            request.reason = StopReason.TIME_LIMIT
-        if request.reason is not None and not recording.replaying:
-            raise Stop(request.reason)
+        if not recording.replaying:
+            request.check()
 
     def look(gamma: float, x: Float[NDArray, "n"], value: float) -> None:
         step = Step(elapsed(), len(found.starts), gamma, value)
@@ -145,7 +140,7 @@ def search(
             leader.on_step = heed
             _probe(leader, found, budget, tolerance)
 
-    with interruptible(request, signal.SIGTERM):
+    with interruptible(request):
         for part in (all_starts, closing):
             try:
                 part()
@@ -153,7 +148,9 @@ def search(
                 found.stopped = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
                 leader.is_closing, leader.heed = True, lambda: None
                 recording.stopped()
-                leader.deadline = time.perf_counter() + max(CLOSING[0], CLOSING[1] * (time_limit or 0.0))
+                leader.deadline = clock() + CLOSING
+                if found.stopped is StopReason.TIME_LIMIT and time_limit is not None:
+                    leader.deadline = request.started + time_limit + max(GRACE[0], GRACE[1] * time_limit)
         if leader.best is not None:
             gap = LAST_GAP if found.stopped is None else STOPPED_GAP
             found.best = leader.with_slope(leader.answered(leader.best, gap))

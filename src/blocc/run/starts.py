@@ -12,7 +12,6 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -26,7 +25,7 @@ from blocc._lib.compiled import clock
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc._lib.version import __version__
-from blocc.executors.work import Call, Executor, ExecutorError, Outcome, explain, worker_name
+from blocc.executors.work import Call, Executor, ExecutorError, Outcome, arriving, explain, worker_name
 from blocc.inner.choice import suited
 from blocc.lagrangian import Multipliers
 from blocc.options import Options
@@ -93,8 +92,8 @@ class Starts:
         waiting = iter(open_ones)
         due = next(waiting, None)
         try:
-            with closing(executor.run(_Work(self, given, points), open_ones)) as arriving:
-                for outcome in arriving:
+            with arriving(executor, _Work(self, given, points), open_ones) as followed:
+                for outcome in followed:
                     outcomes[outcome.index] = outcome
                     while due is not None and due in outcomes:
                         results[due] = self._told(due, points[due], outcomes)

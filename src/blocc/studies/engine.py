@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from blocc._lib.signals import Waiting, listening, unbroken
 from blocc._lib.version import __version__
 from blocc.errors import OptionError
 from blocc.executors.choice import make_executor
@@ -121,10 +122,14 @@ def _compute(
     tell()
     if not waiting:
         return
-    with _telling(), closing(executor.run(Batches(study), waiting)) as outcomes:
+    stopping = Waiting()
+    with _telling(), listening(stopping), closing(executor.run(Batches(study), waiting)) as outcomes:
         for outcome in outcomes:
+            if stopping.heard is not None:  # the solver in this cell has heard it, too, and ended early
+                raise KeyboardInterrupt
             batch: Sequence[Cell] = batches[outcome.index]
-            store.record(study, batch, outcome)
+            with unbroken():
+                store.record(study, batch, outcome)
             statuses |= {cell.key: DONE if outcome.error is None else FAILED for cell in batch}
             clock.note(outcome.seconds, len(batch))
             unfinished -= 1

@@ -24,7 +24,7 @@ from blocc.errors import InputError
 from blocc.problem import BilevelProblem
 from blocc.problems.loading import load_problem, parse_x0, split_name
 from blocc.problems.toy import toy_problem
-from blocc.result import Certificate, Result, Status
+from blocc.result import Certificate, Result
 from blocc.solve import solve
 from blocc.svm.data.samples import LabelledData, expand_data, proportional_sizes, read_samples, split_indices
 from blocc.transport.design.design_network import design_network
@@ -65,7 +65,6 @@ def solve_cell(
     target = cached_problem(problem, sha256, json.dumps(arguments, sort_keys=True))
     point = target.x_set.sample(seed) if start == "random" else fitted_start(target, x0)
     result = solve(target, point, seed=seed, progress=False, **given)
-    _go_on_unless_interrupted(result.status)
     return {**_result_columns(result), "x": _numbers(target.x_set.ravel(result.x))}
 
 
@@ -74,7 +73,6 @@ def design_cell(*, problem: str, sha256: str, seed: int, **options: Any) -> dict
     rules, given = split_rules(options)
     model = cached_model(problem, sha256, json.dumps(rules, sort_keys=True))
     design = design_network(model.network, seed=seed, model=model, **given)
-    _go_on_unless_interrupted(design.status)
     network, follower = design.network, design.follower
     return {
         "outcome": design.status.value,
@@ -119,7 +117,6 @@ def svm_cell(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the outcome tells whether it converged
         model.fit(X, y, X_val, y_val)
-    _go_on_unless_interrupted(model.result_.status)
     penalised = model.classes_[(model.penalised_decision_function(X_test) > 0.0).astype(int)]
     columns = _result_columns(model.result_)
     return {
@@ -213,12 +210,6 @@ def _compare(planned: str | None, found: str, source: str) -> None:
 
 
 # --- rows ----------------------------------------------------------------------------------------------------------
-def _go_on_unless_interrupted(status: Status) -> None:
-    """A run answers Ctrl-C with the best so far; a study must end there, and compute the cell another time."""
-    if status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
-
-
 def _result_columns(result: Result) -> dict[str, Any]:
     return {
         "outcome": result.status.value,

@@ -26,6 +26,7 @@ from sklearn.utils.validation import (
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.compiled import clock
 from blocc.errors import OptionError
+from blocc.outer.monitor import StopRequest, interruptible
 from blocc.result import Result
 from blocc.svm.copies import Distinct, split_distinct
 from blocc.svm.fitting import PRESETS, UNIFORM, FitOptions, worst_result
@@ -207,8 +208,9 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             start = None if start == "auto" else generator.uniform(*UNIFORM, size=len(train))
         over_features = partial(self._space.weights, features=self.n_features_in_)
         margins = self._start(start, len(train))
-        self._machines = fit_machines(over_features, parts, factors[1], margins, options, begun, report)
-        self._keep(X)
+        with interruptible(StopRequest()):  # the classes that are left end at once
+            self._machines = fit_machines(over_features, parts, factors[1], margins, options, begun, report)
+            self._keep(X)
         worst = worst_result(self.results_)
         if not worst.success:
             warnings.warn(f"{worst.status.value}: {worst.message}", ConvergenceWarning, stacklevel=2)

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc._lib.compiled import clock, compile_seconds
+from blocc._lib.compiled import compile_seconds
 from blocc.errors import OptionError
 from blocc.lagrangian import Multipliers
+from blocc.outer.monitor import StopRequest, interruptible
 from blocc.result import Certificate, History, HistoryRow, Result, Status
 from blocc.run.conclude import versions
 from blocc.solve import solve
@@ -29,7 +30,7 @@ from blocc.svm.margins import (
     scaled_problem,
 )
 from blocc.svm.optimality import follower_residual
-from blocc.svm.padded import Solvers, TimeLimitReached
+from blocc.svm.padded import Solvers, Stopped
 from blocc.svm.support_sets import Choice, Descent
 from blocc.svm.svm_problem import svm_problem
 
@@ -117,14 +118,15 @@ def fit_margins(
     start = None if start is None else np.asarray(start, dtype=np.float64)
     if start is not None and (start.shape != samples[1].shape or not np.isfinite(start).all() or (start < 0).any()):
         raise OptionError(f"start must hold a nonnegative margin for each of the {len(samples[1])} training samples")
-    begun = clock() if begun is None else begun
-    deadline = None if options.time_limit is None else begun + options.time_limit
-    scaled, units = scaled_problem(samples, **options.formula, weights=weights)
-    solvers = Solvers(scaled, deadline)
-    raw = MarginProblem.of(samples, **options.formula, weights=weights)
-    if options.method == "pgd":
-        return _by_gradient_steps(samples, solvers, units, options, start, report)
-    return _exactly(raw, solvers, units, options, start, report)
+    request = StopRequest(limit=options.time_limit)
+    request.started = request.started if begun is None else begun
+    with interruptible(request):
+        scaled, units = scaled_problem(samples, **options.formula, weights=weights)
+        solvers = Solvers(scaled, request)
+        raw = MarginProblem.of(samples, **options.formula, weights=weights)
+        if options.method == "pgd":
+            return _by_gradient_steps(samples, solvers, units, options, start, report)
+        return _exactly(raw, solvers, units, options, start, report)
 
 
 def _exactly(
@@ -197,7 +199,7 @@ def _penalised(
 ) -> tuple[float, Y, float]:
     """yF and F_gamma(c) at the given gamma, or at the one that hides least (the first that hides nothing).
 
-    Both are NaN where the time limit leaves none for them.
+    Both are NaN where the fit was stopped before them.
     """
     lower, upper = raw.lower(y), raw.upper(c, y)
     candidates = GAMMAS if isinstance(options.gamma, str) else (options.gamma,)
@@ -205,7 +207,7 @@ def _penalised(
     for gamma in candidates:
         try:
             answer = solvers.follower(c, gamma=gamma / units.unit**2)
-        except TimeLimitReached:
+        except Stopped:
             break
         y_penalty = units.back(answer.y)
         # The Lagrangian: second-order accurate where gamma magnifies what yF lacks in feasibility.
@@ -243,6 +245,7 @@ def _by_gradient_steps(
     )
     first = np.full(len(samples[1]), 2.0) if start is None else start
     margins: list[Margins] = []
+    left = solvers.request.left()
     result = solve(
         problem,
         first,
@@ -251,7 +254,7 @@ def _by_gradient_steps(
         step=options.step,
         tolerance=options.tolerance,
         max_iterations=options.max_iterations or 2000,
-        time_limit=None if solvers.deadline is None else max(solvers.deadline - clock(), 1e-3),
+        time_limit=None if left is None else max(left, 1e-9),
         progress=report,
         callback=lambda state: margins.append(np.array(state.x)),
     )
@@ -260,7 +263,7 @@ def _by_gradient_steps(
     try:
         for index in chosen:
             path.append(units.back(solvers.follower(margins[index]).y))
-    except TimeLimitReached:  # then the stages end early
+    except Stopped:  # then the stages end early
         chosen = chosen[: len(path)]
     # A very long history keeps only some of its rows.
     rows = chosen * len(result.history) // max(len(margins), 1)

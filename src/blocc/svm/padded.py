@@ -19,6 +19,7 @@ from blocc._lib.arrays import Array, Bool, Float, NDArray
 from blocc._lib.compiled import Program, Store, clock, compile_seconds
 from blocc._lib.precision import double_precision
 from blocc.inner.mehrotra import IterationState, Piece
+from blocc.outer.monitor import Stop, StopReason, StopRequest
 from blocc.svm.follower import FollowerData, FollowerPoint, solve_follower
 from blocc.svm.leader import LeaderData, LeaderPoint, solve_leader
 from blocc.svm.margins import MarginProblem, Margins, Y
@@ -30,11 +31,11 @@ OF_FEATURES = ("y", "coupling_price")  #: the fields of a point with an entry fo
 _programs = Store()
 
 
-class TimeLimitReached(Exception):
-    """The time limit has passed, or would pass during the next Newton step; ``y`` is where the solve stood."""
+class Stopped(Stop):
+    """A request to stop, or the time limit has passed or would during the next step; ``y`` is where the solve stood."""
 
-    def __init__(self, y: Y | None = None) -> None:
-        super().__init__("the time limit was reached")
+    def __init__(self, reason: StopReason, y: Y | None = None) -> None:
+        super().__init__(reason)
         self.y = y
 
 
@@ -76,14 +77,13 @@ def padded(size: int, least: int = 64) -> int:
 class Solvers:
     """One problem's interior points, its arrays padded and on the device once.
 
-    Where there is a ``deadline`` on :func:`blocc._lib.compiled.clock`, solves raise :class:`TimeLimitReached` rather
-    than pass it.
+    Solves look at ``request`` about four times a second, and raise :class:`Stopped` rather than pass its time limit.
     """
 
-    def __init__(self, problem: MarginProblem, deadline: float | None = None) -> None:
-        self.problem, self.deadline = problem, deadline
+    def __init__(self, problem: MarginProblem, request: StopRequest | None = None) -> None:
+        self.problem, self.request = problem, request or StopRequest()
         self._paces: dict[str, float] = {}  #: seconds of a Newton step
-        self._compiling = 0.0  #: seconds of the last compilation, on the deadline's clock
+        self._compiling = 0.0  #: seconds of the last compilation, on the request's clock
         self.sizes = problem.rows.shape
         n, p = padded(self.sizes[0]), padded(self.sizes[1], 16)
         m = padded(len(problem.validation))
@@ -148,18 +148,19 @@ class Solvers:
             return LeaderSolution._make([*self._unpadded(found.point), float(found.error), steps, path])
 
     def _call(self, name: str, function: Callable[..., Any], state: IterationState, *arguments: Any) -> Any:
-        """Solve; in pieces of a quarter of a second where there is a deadline."""
+        """Solve, in pieces of a quarter of a second."""
         program = _programs.get((name, jax.default_backend(), *self.padded), lambda: Program(function))
         self.solves += 1
         found, done, most = None, 0, LIMITS.max_iterations
         while True:
             pace = self._paces.get(name, 0.0)
-            compiled, now = program.is_compiled, clock()
-            if self.deadline is not None and now + (pace if compiled else self._compiling) > self.deadline:
-                self.deadline = -np.inf  # what is left may be enough for another solver, but must not be begun
+            compiled, now, left = program.is_compiled, clock(), self.request.left()
+            if left is not None and (left == 0.0 or left < (pace if compiled else self._compiling)):
+                # What is left may be enough for another solver, but must not be begun.
+                reason = self.request.reason = self.request.why() or StopReason.TIME_LIMIT
                 y = None if found is None else np.asarray(found.point.y)[: self.sizes[1]]
-                raise TimeLimitReached(y if y is None or np.isfinite(y).all() else None)
-            steps = most if self.deadline is None else max(1, int(0.25 / pace)) if pace else 1
+                raise Stopped(reason, y if y is None or np.isfinite(y).all() else None)
+            steps = max(1, int(0.25 / pace)) if pace else 1
             until = min(done + steps, most)
             began, before = time.perf_counter(), compile_seconds()
             piece = Piece(state, jnp.asarray(found is not None), jnp.asarray(until))

@@ -23,10 +23,12 @@ import numpy as np
 
 from blocc._lib.arrays import Bool, NDArray
 from blocc._lib.compiled import clock
+from blocc.outer.monitor import Stop, StopReason
 from blocc.result import HistoryRow, Status
+from blocc.run.single import reason_of
 from blocc.svm.margins import MarginProblem, Margins, Y
 from blocc.svm.optimality import Classifier, follower_residual, refined, stationarity, switching_gains
-from blocc.svm.padded import FollowerSolution, LeaderSolution, Solvers, TimeLimitReached
+from blocc.svm.padded import FollowerSolution, LeaderSolution, Solvers, Stopped
 
 #: Ridges of the starting classifiers, per validation sample, in features of unit size.
 RIDGES = (1e-4, 1e-3, 3e-3, 1e-2, 1e-1)
@@ -37,6 +39,10 @@ MAX_BRANCHES = 300
 #: A smaller gain, relative, is rounding.
 LEAST_GAIN = 1e-9
 
+_STOPPED = {
+    StopReason.TIME_LIMIT: (Status.TIME_LIMIT, "The time limit was reached"),
+    StopReason.INTERRUPTED: (Status.INTERRUPTED, "Interrupted"),
+}
 NOTHING = HistoryRow._make([np.nan] * len(HistoryRow._fields))  #: no step has a gamma or a penalised answer
 Held = Bool[NDArray, "n"]
 Solution = TypeVar("Solution", FollowerSolution, LeaderSolution)
@@ -103,7 +109,7 @@ class _SetDescent:
 
 @dataclass
 class Descent:
-    """One run, until it is done or the solvers' deadline comes. ``report`` sees every history row."""
+    """One run, until it is done or the solvers are stopped. ``report`` sees every history row."""
 
     solvers: Solvers
     tolerance: float = 1e-6
@@ -126,17 +132,15 @@ class Descent:
                 self._record(answer.y, self._elapsed(), answer.error, start)
             if not self._relax():
                 self._descend_from(start, gamma)
-        except KeyboardInterrupt:
+        except (Stop, KeyboardInterrupt) as stop:
+            reason = self.solvers.request.reason = reason_of(stop)
+            choice.status, what = _STOPPED[reason]
+            choice.message = f"{what}; this is the best classifier so far."
             if choice.best is None:
-                raise
-            choice.status, choice.message = Status.INTERRUPTED, "Interrupted; this is the best classifier so far."
-        except TimeLimitReached as reached:
-            choice.status, choice.message = Status.TIME_LIMIT, "The time limit was reached; this is the best so far."
-            if choice.best is None:
-                self._take_unfinished(reached.y)
+                self._take_unfinished(stop.y if isinstance(stop, Stopped) else None)
                 choice.message = (
-                    "The time limit was reached before the lower level was solved: y is a classifier on the way, and "
-                    "not yet the follower's answer to x."
+                    f"{what} before the lower level was solved: y is a classifier on the way, and not yet the "
+                    "follower's answer to x."
                 )
         return choice
 

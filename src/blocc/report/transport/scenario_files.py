@@ -16,6 +16,7 @@ from typing import Any
 from blocc._lib.files import json_bytes, parse_json, read_limited
 from blocc._lib.tables import csv_bytes
 from blocc.executors.choice import choose_executor
+from blocc.outer.monitor import StopReason, StopRequest, interruptible
 from blocc.report.format import duration
 from blocc.report.storage import StorageError, check_format, write_files
 from blocc.report.transport.design_tables import design_document, read_design_json, write_design
@@ -53,11 +54,12 @@ def design_scenarios(
     """Design a network in several scenarios; see :func:`blocc.transport.design_scenarios`."""
     chosen = choose_executor(executor, workers, scheduler)
     run = _Run(cases_of(network, scenarios, options), _Store(out), on_progress or (lambda name, words: None), report)
-    try:
-        run.compute(chosen)
-    except KeyboardInterrupt:
-        run.is_interrupted = True
-    return _side_by_side(run.result(network), out)
+    with interruptible(run.request):
+        try:
+            run.compute(chosen)
+        except KeyboardInterrupt:
+            run.request.reason = StopReason.INTERRUPTED
+        return _side_by_side(run.result(network), out)
 
 
 class _Store:
@@ -123,7 +125,7 @@ class _Run:
         self.cases, self.store, self.tell, self.report = cases, store, tell, report
         self.designs: dict[str, ScenarioDesign] = {}
         self.failed: dict[str, str] = {}
-        self.is_interrupted = False
+        self.request = StopRequest()
 
     def compute(self, executor: Any) -> None:
         for case in self.cases:
@@ -134,7 +136,7 @@ class _Run:
         missing = [case for case in self.cases if case.scenario.name not in self.designs]
         self._run([self.store.prepared(case) for case in missing], executor)
         for smaller, larger in _budget_pairs(self.cases):
-            if not self.is_interrupted and self._is_worse(larger, smaller):
+            if self.request.reason is None and self._is_worse(larger, smaller):
                 start = self.designs[smaller.scenario.name].capacity
                 self.tell(larger.scenario.name, f"earned less than {smaller.scenario.name!r}, begun again from there")
                 self._run([replace(larger, x0=start)], executor)
@@ -149,17 +151,14 @@ class _Run:
     def _run(self, cases: list[Case], executor: Any) -> None:
         if not cases:
             return
-        runs = ScenarioRuns(cases, lambda case: self.tell(case.scenario.name, "begun"), self.report, executor)
-        try:
-            for outcome in runs.outcomes():
-                case = cases[outcome.index]
-                if outcome.error is None:
-                    self._take(case, outcome.value)
-                else:
-                    self.failed[case.scenario.name] = outcome.error
-                    self.tell(case.scenario.name, f"failed: {outcome.error.partition(chr(10))[0]}")
-        finally:
-            self.is_interrupted |= runs.is_interrupted
+        begun = lambda case: self.tell(case.scenario.name, "begun")  # noqa: E731
+        for outcome in ScenarioRuns(cases, begun, self.report, executor, self.request).outcomes():
+            case = cases[outcome.index]
+            if outcome.error is None:
+                self._take(case, outcome.value)
+            else:
+                self.failed[case.scenario.name] = outcome.error
+                self.tell(case.scenario.name, f"failed: {outcome.error.partition(chr(10))[0]}")
 
     def _take(self, case: Case, design: Design) -> None:
         name = case.scenario.name
@@ -174,7 +173,7 @@ class _Run:
     def result(self, network: TransportNetwork) -> ScenarioDesigns:
         order = [case.scenario.name for case in self.cases]
         found = tuple(self.designs[name] for name in order if name in self.designs)
-        return ScenarioDesigns(network, found, self.failed, self.is_interrupted)
+        return ScenarioDesigns(network, found, self.failed, self.request.reason is not None)
 
 
 def _words(design: ScenarioDesign) -> str:

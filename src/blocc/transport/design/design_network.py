@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -14,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc._lib.compiled import clock_without_compilation, compile_seconds
+from blocc._lib.compiled import compile_seconds
 from blocc._lib.log import log_answer
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
 from blocc.executors.choice import choose_executor
-from blocc.executors.work import Executor
-from blocc.outer.monitor import Monitor, State, Stop, StopReason, interruptible
+from blocc.executors.work import Executor, arriving
+from blocc.outer.monitor import Monitor, State, Stop, StopReason, StopRequest, interruptible
 from blocc.problem import BilevelProblem
 from blocc.result import Certificate, History, HistoryRow, Status
 from blocc.resume.file import open_recording
@@ -69,8 +68,8 @@ def design_network(
     ``options`` are the fields of :class:`~blocc.transport.design.options.DesignOptions`: the penalty ``gamma``; how
     many random ``starts`` are tried, with which ``seed``; limits by ``budget``, ``symmetric``, ``max_capacity``,
     ``min_capacity`` and ``existing_capacity``; the ``method`` or ``preset``; the ``engine``; the ``tolerance`` of the
-    certificate; ``time_limit`` and ``max_iterations``. A time limit counts from the first evaluation, without
-    compilation. After it, or after Ctrl-C or SIGTERM, the best design so far is solved exactly once more and returned.
+    certificate; ``time_limit`` and ``max_iterations``. A time limit counts everything from the call on, compilation
+    included. After it, or after Ctrl-C or SIGTERM, the best design so far is solved exactly once more and returned.
     A design that would not fit into memory is refused before it begins.
 
     :param x0: the capacities of a single start, in place of random ones; where they keep the limits, the design is no
@@ -87,6 +86,7 @@ def design_network(
         :mod:`blocc.executors`, or a Dask client or cluster. The design is the same; ``report`` then sees the last
         iteration of each start. A finished start is in the checkpoint at once.
     """
+    request = StopRequest()  # what the user waits for begins here
     if not isinstance(network, TransportNetwork):
         raise OptionError(f"network must be a TransportNetwork, got {type(network).__name__}")
     settings = DesignOptions.from_names(options)
@@ -107,12 +107,15 @@ def design_network(
         raise CheckpointError(
             f"{resume} holds {begun} starts, this run would have {settings.starts}: give starts={begun} or more"
         )
-    with double_precision(), single_blas_thread(), clock_without_compilation(), closing(recording):
-        monitor = RecordedMonitor(recording, lambda x: x, callback, report, settings.time_limit)
+    with double_precision(), single_blas_thread(), closing(recording):
+        limit = settings.time_limit
+        monitor = RecordedMonitor(
+            recording, lambda x: x, callback, report, limit, started=request.started, request=request
+        )
         run = _Run(model or DesignModel(network, settings.engine), problem, limits, settings, monitor)
-        if computing.name != "serial" and start is None:
-            run.elsewhere(computing)
-        with interruptible(monitor.request, signal.SIGTERM):
+        with interruptible(monitor.request):
+            if computing.name != "serial" and start is None:
+                run.elsewhere(computing)
             design = run.all(start)
     return log_answer(replace(design, message=design.message + recording.remark()), f"utility {design.utility:.10g}")
 
@@ -130,7 +133,7 @@ def _capacities(network: TransportNetwork, x0: Any) -> Float[NDArray, "links"]:
 def _follow_here(model: DesignModel, options: DesignOptions, index: int) -> FollowedStart:
     """On a worker: one start of a design."""
     network = model.network
-    with double_precision(), single_blas_thread(), clock_without_compilation():
+    with double_precision(), single_blas_thread():
         limits = options.capacity_set(network)
         monitor = Monitor(lambda x: x, time_limit=options.time_limit)
         run = _Run(model, structured_problem(network, x_set=limits), limits, options, monitor)
@@ -186,8 +189,8 @@ class _Run:
         waiting = [index for index in range(self.options.starts or 1) if not is_begun(self.monitor, index)]
         work = StartRuns(_follow_here, self.model.network, self.options, self.monitor)
         try:
-            with closing(executor.run(work, waiting)) as arriving:
-                for outcome in arriving:
+            with arriving(executor, work, waiting) as followed:
+                for outcome in followed:
                     if outcome.error is None:
                         self.followed[outcome.index] = outcome.value
                         self._keep_followed(outcome.index)
@@ -270,22 +273,16 @@ class _Run:
             step=PAPER_STEP,
             max_iterations=self.options.max_iterations,
             time_limit=None if self.monitor.time_limit is None else self.monitor.time_limit - self.monitor.elapsed(),
-            callback=self._wants_to_stop,
+            callback=self.monitor.callback,
             progress=False,
         )
         search.state.evaluations += result.counts["evaluations"]
         self.monitor.rows = list(result.history.rows())
         search.state.score = -np.inf  # the published method's answer is where it ends, not the best point on the way
         search.keep(np.asarray(result.x))
-        if result.status is Status.STOPPED:
-            raise Stop(StopReason.INTERRUPTED if self.monitor.interrupted else StopReason.CALLBACK)
-        if result.status is Status.TIME_LIMIT:
-            raise Stop(StopReason.TIME_LIMIT)
-
-    def _wants_to_stop(self, state: State) -> bool:
-        """Whether Ctrl-C was pressed, which this run's monitor hears, or the user's callback says so."""
-        callback = self.monitor.callback
-        return self.monitor.interrupted or (callback is not None and bool(callback(state)))
+        for reason, status in _STOPPED.items():
+            if result.status is status:
+                raise Stop(reason)
 
     # --- the end ----------------------------------------------------------------------------------------------------
     def _conclude(
@@ -312,6 +309,7 @@ class _Run:
         status, message = self._judge(certificate, relative, found, stopped)
         if stopped is not None and search.is_idle:
             message = "Stopped early; nothing met on the way is certified to earn more than no new capacity at all."
+        compiling = compile_seconds() - self.compiled_before
         graph, existing = self.model.graph, self.limits.existing
         penalised_alternative = graph.alternative + graph.revenue / self.gamma
         follower = assignment(self.model, found.follower, capacity, graph.alternative, existing)
@@ -330,7 +328,7 @@ class _Run:
             history=History(rows),
             what_if=tuple(search.state.what_if),
             starts=tuple(done),
-            seconds={"compile": compile_seconds() - self.compiled_before, "run": self.monitor.elapsed()},
+            seconds={"compile": compiling, "run": self.monitor.elapsed() - compiling},
             settings=self.options.settings(),
             versions=versions(),
             lower_level_error=relative,

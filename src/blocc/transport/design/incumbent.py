@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
-from blocc._lib.compiled import clock
-from blocc.outer.monitor import Monitor
+from blocc._lib.compiled import clock, counted_compile_seconds
+from blocc.outer.monitor import GRACE, Monitor
 from blocc.result import HistoryRow
 from blocc.transport.design.capacity_descent import evaluate, worth_of_money
 from blocc.transport.design.capacity_set import CapacitySet
@@ -23,9 +23,9 @@ from blocc.transport.design.sharp_flows import MULTIPLES, WORTHLESS, Met, SharpF
 SAVING, LARGE_SAVING, LARGE = 1e-8, 1e-4, 150
 #: Links with less than these parts of the mean capacity are taken away where that costs next to nothing.
 DUST, _HOPELESS = (1e-2, 1e-3, 1e-4, 1e-5), 10.0
-#: Of the seconds that a stopped run may take to its answer, so many may pass before the certificate is begun: this part
-#: of the time limit, and no fewer than the second number.
-CLOSING, LEAST_CLOSING = 0.04, 4.0
+#: Seconds after which the answer of an interrupted run is cut short. After a time limit it is half of what that may
+#: be passed by; the certificate has the other half.
+CLOSING = 4.0
 #: Estimated utilities that grow by this part have their sharp flows looked at; at most so many halvings each. The
 #: second number where limits cut flows down, and what is left of them must be judged exactly.
 _STRIDE, _LONG_STRIDE, _FEW_HALVINGS = 0.01, 0.05, 5
@@ -99,17 +99,19 @@ class Incumbent:
         better while a run goes on.
         """
         limit = self.monitor.time_limit
-        end = clock() + max(LEAST_CLOSING, 0.0 if limit is None else CLOSING * limit)
+        is_timed = limit is not None and self.monitor.elapsed() > limit
+        seconds = 0.5 * max(GRACE[0], GRACE[1] * (limit or 0.0)) if is_timed else CLOSING
+        began, compiled = clock(), counted_compile_seconds()
 
-        def is_late() -> bool:
-            return clock() > end
+        def is_late() -> bool:  # what the answer has to compile does not shorten it
+            return clock() - began - (counted_compile_seconds() - compiled) > seconds
 
         if self.state.score == -np.inf:  # to build no more than must be is always possible
             found = evaluate(self.model, self.limits, self.limits.least, self.gamma, None, is_late)
             self._adopt(self.limits.least, found, found)
         self.judge_known(is_late)
         if self.is_idle:
-            self._judge_unpriced()
+            self._judge_unpriced(is_late)
         if (self.is_idle or self.fixed) and self.state.provisional_utility > self.state.score:
             self._try(self.state.prices, self.state.provisional, is_late)
         self.trim(is_late)
@@ -127,16 +129,15 @@ class Incumbent:
         if not self.fixed and known.utility + self.limits.refund > least:
             self._try(known.prices, known.capacity, is_late)
 
-    def _judge_unpriced(self) -> None:
-        """Judge capacities for flows at multiples of the costs, the most promising first, in seconds of their own."""
+    def _judge_unpriced(self, is_late: Callable[[], bool]) -> None:
+        """Judge capacities for flows at multiples of the costs, the most promising first."""
         unpriced = self.sharp.unpriced()
         if self.limits.is_simple:
             loads = [self.sharp.best(unpriced, parts=MULTIPLES)]
         else:
             loads = sorted(self.sharp.tried(unpriced, MULTIPLES), key=lambda load: -load.utility)[:_JUDGED]
-        end = clock() + LEAST_CLOSING
         for load in loads:
-            self._try(load.prices, load.capacity, lambda: clock() > end)
+            self._try(load.prices, load.capacity, is_late)
 
     def _try(
         self, prices: Float[NDArray, "links"], capacity: Float[NDArray, "links"], is_late: Callable[[], bool]
@@ -157,7 +158,7 @@ class Incumbent:
         self.state.looked_at = met.gamma, estimate
         judged = is_cut and self.limits.size <= LARGE
         if judged and gamma == 0.0:
-            self._judge_unpriced()
+            self._judge_unpriced(self.monitor.is_over)
         if self.state.known.utility == -np.inf and not is_cut:
             self.state.known = self.sharp.best(self.sharp.unpriced(), parts=MULTIPLES)
         load = self.sharp.best(met, halvings=_FEW_HALVINGS)

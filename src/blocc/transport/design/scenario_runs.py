@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 from blocc._lib.version import __version__
-from blocc.executors.work import Call, Executor, Outcome, explain, worker_name
-from blocc.result import HistoryRow, Status
+from blocc.executors.work import Call, Executor, Outcome, arriving, explain, worker_name
+from blocc.outer.monitor import StopRequest
+from blocc.result import HistoryRow
 from blocc.transport.design.design_network import design_network
 from blocc.transport.design.options import DesignOptions
 from blocc.transport.design.scenario import Case
@@ -21,14 +21,19 @@ Report = Callable[[str, int, HistoryRow], None]
 
 
 class ScenarioRuns:
-    """The designs of some cases as work for an executor; an interrupted design is the last one that is begun."""
+    """The designs of some cases as work for an executor; none is begun after a request to stop."""
 
     name = "scenario"
 
     def __init__(
-        self, cases: Sequence[Case], begun: Callable[[Case], None], report: Report | None, executor: Executor
+        self,
+        cases: Sequence[Case],
+        begun: Callable[[Case], None],
+        report: Report | None,
+        executor: Executor,
+        request: StopRequest,
     ) -> None:
-        self.cases, self.executor, self.is_interrupted = cases, executor, False
+        self.cases, self.executor, self.request = cases, executor, request
         self._begun = begun
         self._report = report if executor.name == "serial" else None  # a call back does not travel
 
@@ -37,8 +42,8 @@ class ScenarioRuns:
         return check_version, __version__
 
     def call(self, index: int) -> Call | None:
-        """One design, unless Ctrl-C was pressed."""
-        if self.is_interrupted:
+        """One design, unless the run is to stop."""
+        if self.request.reason is not None:
             return None
         case = self.cases[index]
         self._begun(case)
@@ -48,11 +53,8 @@ class ScenarioRuns:
 
     def outcomes(self) -> Iterator[Outcome]:
         """What became of each case, as soon as it is known."""
-        with closing(self.executor.run(self, range(len(self.cases)))) as arriving:
-            for outcome in arriving:
-                if outcome.error is None and outcome.value.status is Status.INTERRUPTED:
-                    self.is_interrupted = True
-                yield outcome
+        with arriving(self.executor, self, range(len(self.cases))) as outcomes:
+            yield from outcomes
 
 
 def _design(case: Case, index: int, report: Report | None) -> Outcome:
