@@ -139,14 +139,14 @@ def test_json(comparison: Comparison, tmp_path: Path) -> None:
 
 def test_markdown(comparison: Comparison) -> None:
     lines = comparison_markdown(comparison).splitlines()
-    assert lines[0] == "# a | problem"
+    assert lines[0] == "# a \\| problem"
     head, rule, *body = [line for line in lines if line.startswith("|")]
     columns = [cell.strip() for cell in head.strip("|").split("|")]
     assert columns[:3] == ["method", "status", "f at exact y"]
     assert columns[-1] == "accuracy"
     assert rule.count("---") == len(columns)
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in body]
-    assert cells[0][:6] == ["blocc", "converged", "2 *", "-1.2e-01", "5.0e-01", "2.5e-01"]
+    assert cells[0][:6] == ["blocc", "converged", "2 \\*", "-1.2e-01", "5.0e-01", "2.5e-01"]
     assert cells[1][2] == "3"
     assert cells[2][1:] == ["does not apply", *["–"] * 10]
     assert "clock: seconds without compilation." in lines

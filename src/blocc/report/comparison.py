@@ -30,7 +30,7 @@ from blocc.report.figure import (
     positive,
     style_axes,
 )
-from blocc.report.format import markdown_table, number, shortened
+from blocc.report.format import markdown_table, markdown_text, number, shortened
 from blocc.report.storage import write_files
 from blocc.run.conclude import versions
 
@@ -223,14 +223,14 @@ def describe_comparison(comparison: Comparison) -> dict[str, Any]:
 def comparison_markdown(comparison: Comparison) -> str:
     """The printed table in Markdown, with the methods' authors below and why some gave no answer."""
     head, *body = [[cell.strip() for cell in row] for row in cells(comparison)]
-    lines = [f"# {shortened(comparison.name, 70)}", ""]
+    lines = [f"# {markdown_text(shortened(comparison.name, 70))}", ""]
     lines += [markdown_table(head, body, [column > 1 for column in range(len(head))])]
     lines += ["A star marks the best values; a value in parentheses is not that of a feasible answer. f is"]
     lines += ["evaluated at the follower's exact answer; gap, violation and distance are those of the method's own y."]
-    lines += ["; ".join(legend_of(comparison)) + ".", ""]
+    lines += [markdown_text("; ".join(legend_of(comparison)) + "."), ""]
     for row in comparison.entries:
         note = "" if row.success else f": {row.why_not or row.message}"
-        lines.append(f"- `{row.method}`, {row.title}{note}")
+        lines.append(f"- {markdown_text(f'{row.method}, {row.title}{note}')}")
     return "\n".join(lines) + "\n"
 
 
