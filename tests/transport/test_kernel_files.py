@@ -30,7 +30,7 @@ print("done")
 
 def ran(package: Path, cache: str, program: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """The program with a package from elsewhere; ``/dev/null`` is no folder, for the superuser neither."""
-    places = {name: "/dev/null/home" for name in ("HOME", "XDG_CACHE_HOME")}
+    places = dict.fromkeys(("HOME", "XDG_CACHE_HOME"), "/dev/null/home")
     given = {**os.environ, **places, "NUMBA_CACHE_DIR": cache, "PYTHONPATH": str(package), "JAX_PLATFORMS": "cpu"}
     return subprocess.run(
         [sys.executable, str(program)], env=given | more, capture_output=True, text=True, timeout=150, cwd="/"
