@@ -121,7 +121,7 @@ def test_comparisons_are_words_in_markdown() -> None:
     marked = "**a** ![x](y) [z](http://b) <b> `c` | # d _e_ ~~f~~ &lt; \\* 1. - g"
     row = MethodRow(marked, f"# {marked}", status="does not apply", why_not=f"{marked}\n- # {marked}\n\n1. h")
     text = reader.render(comparison_markdown(Comparison(marked[:60], (row,))))
-    assert set(re.findall(r"<(\w+)", text)) <= set(["h1", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"])
+    assert set(re.findall(r"<(\w+)", text)) <= {"h1", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
     assert text.count("<li>") == text.count("<h1>") == 1
     assert html.escape(marked, quote=False) in text
 
