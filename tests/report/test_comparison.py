@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from blocc import History, Result, Status
+from blocc._lib.digests import sealed
 from blocc.methods.compare import Comparison, MethodRow, title_of
 from blocc.report.comparison import comparison_markdown, describe_comparison, plot_comparison, write_comparison
 from blocc.report.comparison_page import comparison_page
@@ -121,7 +122,7 @@ def test_json(comparison: Comparison, tmp_path: Path) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
     found = json.loads(write_comparison(comparison, tmp_path)[1].read_text(), parse_constant=refuse)
-    assert found == describe_comparison(comparison)
+    assert found == sealed(describe_comparison(comparison))
     assert (found["name"], found["best"], found["interrupted"]) == ("a | problem", "blocc", False)
     assert found["settings"] == {"seed": 0}
     first, second, third, _ = found["rows"]

@@ -284,8 +284,8 @@ def test_a_changed_byte_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
         "UPDATE studies SET ended = NULL",
         "DELETE FROM cells WHERE rowid = 2",
         "DELETE FROM checksums WHERE rowid = 2",
-        "INSERT INTO cells SELECT study, 'another', version, parameters, status, row, error, seconds, worker, attempts, "
-        "finished FROM cells LIMIT 1",
+        "INSERT INTO cells SELECT study, 'another', version, parameters, status, row, error, seconds, worker, "
+        "attempts, finished FROM cells LIMIT 1",
     ],
 )
 def test_a_changed_row_is_noticed(tmp_path: Path, change: str) -> None:

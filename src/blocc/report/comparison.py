@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.digests import sealed
 from blocc._lib.files import json_bytes, plain
 from blocc._lib.tables import csv_bytes
 from blocc.methods.compare import CLOCK, Comparison, MethodRow, cells, legend_of
@@ -243,7 +244,7 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
     picture = figure_image(plot_comparison(comparison))
     files = {
         "comparison.csv": csv_bytes(comparison.rows()),
-        "comparison.json": json_bytes(describe_comparison(comparison)),
+        "comparison.json": json_bytes(sealed(describe_comparison(comparison))),
         "comparison.md": comparison_markdown(comparison).encode(errors="replace"),
         "comparison.png": picture,
         "comparison.html": comparison_page(comparison, picture).encode(errors="replace"),
