@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from blocc._lib.digests import sealed
 from blocc._lib.files import json_bytes
 from blocc._lib.tables import csv_bytes
 from blocc.cli.common import Quiet, Seed, check_folder, check_options

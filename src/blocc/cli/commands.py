@@ -246,23 +246,21 @@ def verify_command(
 
 def _verify_roads(result: str, network: str, given: dict[str, float]) -> Verification:
     roads = RoadSource(network).read()
-    from blocc.report.roads.estimate_files import load_estimate  # Numba is needed from here on
-    from blocc.report.roads.road_files import load_design
-    from blocc.roads import verify_demand_estimate, verify_road_design
+    from blocc.report.roads.road_claims import verify_estimate_file, verify_road_file  # Numba is needed from here on
 
-    if document_format(result) == "blocc-demand-estimate":
-        return verify_demand_estimate(roads, load_estimate(result, roads), **given)
-    return verify_road_design(roads, load_design(result, roads), **given)
+    check = verify_estimate_file if document_format(result) == "blocc-demand-estimate" else verify_road_file
+    return check(result, roads, **given)
 
 
 def _verify_power(result: str, case: str, given: dict[str, float]) -> Verification:
     found = CaseSource(case).read()
-    from blocc.power import PowerDesign, verify_power_design  # CVXPY is needed from here on
+    from blocc.power import PowerDesign  # CVXPY is needed from here on
+    from blocc.report.power.power_claims import verify_power_file
 
     design = PowerDesign.load(result)
     if not same_system(found, design.case):  # perhaps its flows are computed in the other way
         found = CaseSource(case, branch_model="matpower").read()
-    return verify_power_design(design, case=found, **given)
+    return verify_power_file(result, design, found, **given)
 
 
 def toy_command(
