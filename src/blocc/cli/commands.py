@@ -48,6 +48,7 @@ from blocc.multi_result import MultiResult
 from blocc.problem import BilevelProblem
 from blocc.problems import toy
 from blocc.problems.loading import load_problem, load_solvable, parse_x0
+from blocc.report.claims import CONE_UNCHECKED, RESULT_BOUNDED, RESULT_UNCHECKED, FileVerification, of_file
 from blocc.report.plots import plot_toy_surface
 from blocc.report.storage import ChangedError, describe, document_format, load_result
 from blocc.report.transport.design_tables import read_design_json
@@ -225,6 +226,8 @@ def verify_command(
             found = load_result(result)
             is_core = isinstance(target, BilevelProblem)
             verification = verify(target, found, **given) if is_core else target.verify(found, **given)
+            unchecked = RESULT_UNCHECKED if is_core else CONE_UNCHECKED
+            verification = of_file(verification, unchecked | RESULT_BOUNDED)
         elif document_format(result) in ("blocc-road-design", "blocc-demand-estimate"):
             verification = _verify_roads(result, problem, given)
         elif document_format(result) == "blocc-power-design":
@@ -333,6 +336,9 @@ def _print_checks(verification: Verification) -> None:
     console.print(table)
     verdict = "verified" if verification.ok else "NOT verified"
     style = "bold green" if verification.ok else "bold red"
+    if isinstance(verification, FileVerification):
+        for line in verification.reserve():
+            console.print(line, style="dim", markup=False)
     console.print(f"{verification.name}: {verdict} (tolerance {verification.tolerance:g})", style=style, markup=False)
 
 

@@ -8,7 +8,7 @@ takes silence for consent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -29,6 +29,18 @@ RESULT_UNCHECKED = {
     "result.settings": "of the run: what they say is not believed",
     "result.bound": "held against the value; its proof is not repeated",
 }
+#: Held within the tolerance of the verification, which computes its own.
+RESULT_BOUNDED = {
+    "result.certificate": "each residual is held within the tolerance",
+    "result.gamma": "a choice of the run: what is told at it is held within the tolerance",
+}
+#: Of problems in CVXPY, whose verifier solves the followers again and not the penalised problem.
+CONE_UNCHECKED = RESULT_UNCHECKED | {
+    "result.gamma": "of the run",
+    "result.y_penalty": "of the run, as is the value there",
+    "result.upper_value_penalty": "of the run",
+    "result.multipliers": "used where the leader's objective has prices, and not recomputed",
+}
 
 
 @dataclass(frozen=True)
@@ -42,8 +54,14 @@ class FileVerification(Verification):
         return {**super().to_dict(), "unchecked": dict(self.unchecked)}
 
     def __str__(self) -> str:
-        lines = [f"  unchecked: {name} ({reason})" for name, reason in self.unchecked.items()]
-        return "\n".join([super().__str__(), *lines])
+        return "\n".join([super().__str__(), *(f"  {line}" for line in self.reserve())])
+
+    def reserve(self) -> list[str]:
+        """What was not checked, a line for each reason."""
+        names: dict[str, list[str]] = {}
+        for name, reason in self.unchecked.items():
+            names.setdefault(reason, []).append(name)
+        return [f"unchecked ({reason}): {', '.join(found)}" for reason, found in names.items()]
 
     def __repr__(self) -> str:
         return str(self)
@@ -89,7 +107,7 @@ def figures(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield path, tree
 
 
-def is_below(name: str, names: Mapping[str, Any]) -> bool:
+def is_below(name: str, names: Iterable[str]) -> bool:
     """Whether a figure has one of the names, or belongs to a part that has."""
     return any(name == one or name.startswith(one + ".") for one in names)
 

@@ -164,10 +164,7 @@ def _design(document: dict[str, Any]) -> PowerDesign:
         case=case,
         kind=str(summary["kind"]),
         unit=str(summary["unit"]),
-        decisions=tuple(
-            Decision(str(row["name"]), int(row["number"]), *(_number(row[name]) for name in Decision._fields[2:]))
-            for row in document["decisions"]
-        ),
+        decisions=tuple(_decision(row) for row in document["decisions"]),
         objective=_number(summary["objective"]),
         objective_before=_number(summary["objective_before"]),
         goal=str(summary["goal"]),
@@ -190,6 +187,11 @@ def _design(document: dict[str, Any]) -> PowerDesign:
         settings=dict(summary["settings"]),
         versions=dict(summary["versions"]),
     )
+
+
+def _decision(row: dict[str, Any]) -> Decision:
+    figures = _column([row[name] for name in Decision._fields[2:]], "a decision")
+    return Decision(str(row["name"]), int(row["number"]), *figures.tolist())
 
 
 def _case(said: dict[str, Any]) -> PowerCase:
@@ -225,7 +227,10 @@ def _step(row: dict[str, Any]) -> Step:
 
 def _column(values: list[Any], name: str) -> Any:
     missing = _UNLIMITED.get(name, np.nan)
-    return np.array([missing if value is None else _number(value) for value in values])
+    found = np.array([missing if value is None else _number(value) for value in values], dtype=float)
+    if np.isnan(found).any():
+        raise ValueError(f"{name} has gaps")
+    return found
 
 
 def _number(value: Any) -> float:
