@@ -66,7 +66,10 @@ def verify_design(
             return found
         from blocc.report.transport.design_claims import with_file  # what a file says, that room knows
 
-        return with_file(found, design, network, *verifier.answer)
+        try:
+            return with_file(found, design, network, *verifier.answer)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise OptionError(f"design is damaged: {type(error).__name__}: {error!s:.200}") from error
 
 
 class Claims(NamedTuple):
