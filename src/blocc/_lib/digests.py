@@ -26,3 +26,8 @@ def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
     """The same as plain values, with their digest."""
     said = dict(plain(document))
     return said | {KEY: digest(said)}
+
+
+def digest_list(files: Mapping[str, bytes]) -> bytes:
+    """Digests of files that cannot hold their own, as ``sha256sum --check`` reads them."""
+    return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items()).encode()
