@@ -76,3 +76,16 @@ caching.IndexDataCacheFile._open_for_write = lambda self, path: open("/dev/full"
     program.write_text(text + PROGRAM)
     done = ran(SOURCE, str(tmp_path / "cache"), program)
     assert (done.returncode, done.stdout.strip()) == (0, "done"), done.stderr
+
+
+def test_processes_that_begin_at_once_do_not_mix_up_kernels(tmp_path: Path) -> None:
+    """The second one read the list before the first one wrote it."""
+    from blocc.transport.travellers.kernels import KernelFiles
+
+    first, second = (KernelFiles(str(tmp_path), "kernel", 0.0) for _ in range(2))
+    first.save("one signature", "its program")
+    listed = first._load_index()
+    second._load_index = dict
+    second.save("another", "another program")
+    first._save_index(listed)
+    assert first.load("one signature") == "its program"

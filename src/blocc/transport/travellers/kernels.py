@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
+from hashlib import sha256
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.log import logger
@@ -26,8 +27,27 @@ F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
 
 
+class KernelFiles(IndexDataCacheFile):
+    """A file for each signature of a kernel, named after it, and one that lists them.
+
+    Numba numbers them: two processes that begin at once take the same number, and a third one runs the wrong program.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Keep a compiled program, and list it once it is there."""
+        listed = self._load_index()
+        listed[key] = name = self._data_name(int(sha256(repr(key).encode()).hexdigest()[:12], 16))
+        self._save_data(name, data)
+        self._save_index(listed)
+
+
 class _Kept(FunctionCache):
-    """Compiled kernels in a file. One that cannot be read or written costs time, and never a run."""
+    """Compiled kernels in files. One that cannot be read or written costs time, and never a run."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = KernelFiles(self._cache_path, self._impl.filename_base, stamp)
 
     @contextmanager
     def _guard_against_spurious_io_errors(self) -> Iterator[None]:  # Numba guards Windows alone
