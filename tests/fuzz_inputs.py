@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import io
@@ -22,11 +23,12 @@ import h5py
 import numpy as np
 
 from blocc import BilevelProblem, Box, Product, Reals
+from blocc._lib.digests import digest, sealed
 from blocc.cli.studies import read_report_settings
 from blocc.executors.work import Outcome
 from blocc.lagrangian import Multipliers
 from blocc.problems.loading import parse_x0
-from blocc.report.storage import digest, load_result, save_result
+from blocc.report.storage import load_result, save_result
 from blocc.report.study.study_views import read_report
 from blocc.report.transport.design_tables import design_document, read_design_json
 from blocc.result import Certificate, History, HistoryRow, Result, Status
@@ -41,6 +43,7 @@ from blocc.svm.data.samples import read_samples
 from blocc.transport.network.files import read_network, write_network
 from blocc.transport.network.readers.omx import read_omx
 from blocc.transport.network.readers.rules import FillRules
+from old_results import as_pair
 from transport_designs import fake_design, small_network
 
 Files = dict[str, bytes]
@@ -299,6 +302,28 @@ def _spoil_result(random: Random, files: Files) -> Files:
     return resealed({**files, "result.npz": buffer.getvalue()})
 
 
+def _spoil_one_file(random: Random, files: Files) -> Files:
+    document = json.loads(files["result.json"])
+    if random.random() < 0.5:
+        packed = mutated(random, {"npz": base64.b64decode(document["arrays"]["npz"])})["npz"]
+        document["arrays"]["npz"] = base64.b64encode(packed).decode()
+        return {"result.json": json.dumps(sealed(document)).encode()}
+    return _sealed_again("result.json")(random, files)
+
+
+def _sealed_again(name: str) -> Callable[[Random, Files], Files]:
+    """A document spoiled by someone who knows how its digest is made."""
+
+    def spoil(random: Random, files: Files) -> Files:
+        spoiled = _spoil_json(name)(random, files)
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            document = json.loads(spoiled[name])
+            return {name: json.dumps({**document, "sha256": digest(document)}).encode()}
+        return spoiled
+
+    return spoil
+
+
 def _checkpoint() -> Files:
     entries = [Entry("0", np.arange(5.0) + k, np.arange(9.0) - k, 0.1 * k) for k in range(4)]
     row = tuple(float(k) for k in range(len(HistoryRow._fields)))
@@ -350,6 +375,14 @@ def _spoil_omx(random: Random, files: Files) -> Files:
     return _omx(matrix, lookup, **(options if matrix.ndim and matrix.size else {}))
 
 
+def without_checksums(connection: sqlite3.Connection) -> None:
+    """Make a store one of the first version, whose rows are only held against what they must be."""
+    with contextlib.suppress(sqlite3.Error):  # another program's database
+        connection.execute("DROP TABLE IF EXISTS checksums")
+        connection.execute("PRAGMA user_version=1")
+        connection.commit()
+
+
 def _spoil_store(random: Random, files: Files) -> Files:
     table, columns = random.choice(
         (
@@ -372,6 +405,7 @@ def _spoil_store(random: Random, files: Files) -> Files:
             with contextlib.suppress(sqlite3.Error):  # a column that may not be empty
                 connection.execute(f"UPDATE {table} SET {column} = ?", (value,))
                 connection.commit()
+            without_checksums(connection)
 
     return _written(write)
 
@@ -405,15 +439,20 @@ READERS: dict[str, Reader] = {
     "samples in LIBSVM": Reader(lambda: {"data.svm": _LIBSVM}, lambda folder: read_samples(folder / "data.svm")),
     "samples in any text": Reader(lambda: {"data.txt": _LIBSVM}, lambda folder: read_samples(folder / "data.txt")),
     "saved result": Reader(
-        lambda: _written(lambda folder: save_result(saved_result(), folder / "result")),
+        lambda: _written(lambda folder: as_pair(save_result(saved_result(), folder / "result"))),
         _load_quietly,
         _spoil_result,
+    ),
+    "saved result in one file": Reader(
+        lambda: _written(lambda folder: save_result(saved_result(), folder / "result")),
+        _load_quietly,
+        _spoil_one_file,
     ),
     "checkpoint": Reader(_checkpoint, lambda folder: read_checkpoint(folder / "run.npz"), _spoil_checkpoint),
     "design in JSON": Reader(
         lambda: {"design.json": json.dumps(design_document(fake_design(small_network()))).encode()},
         lambda folder: read_design_json(folder / "design.json"),
-        _spoil_json("design.json"),
+        _sealed_again("design.json"),
     ),
     "study in TOML": Reader(
         lambda: {"study.toml": _SWEEP}, lambda folder: read_sweep(folder / "study.toml"), _spoil_sweep

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from blocc.methods.compare import Comparison, MethodRow
+from blocc.report.comparison import comparison_markdown
 from blocc.report.gis import geojson
 from blocc.report.study.study_page import study_page
 from blocc.report.study.study_tables import markdown_findings, markdown_rows, study_files
@@ -109,6 +113,17 @@ def test_markdown_holds_no_tags() -> None:
         assert "<script" not in text
         assert "<img" not in text
     assert markdown_rows([{"a": "x|y\nz"}]).count("\n") == 3
+
+
+def test_comparisons_are_words_in_markdown() -> None:
+    """By a reader of Markdown: the same words come out, and no element but the page's own."""
+    reader = pytest.importorskip("markdown_it").MarkdownIt("gfm-like", {"linkify": False})
+    marked = "**a** ![x](y) [z](http://b) <b> `c` | # d _e_ ~~f~~ &lt; \\* 1. - g"
+    row = MethodRow(marked, f"# {marked}", status="does not apply", why_not=f"{marked}\n- # {marked}\n\n1. h")
+    text = reader.render(comparison_markdown(Comparison(marked[:60], (row,))))
+    assert set(re.findall(r"<(\w+)", text)) <= {"h1", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
+    assert text.count("<li>") == text.count("<h1>") == 1
+    assert html.escape(marked, quote=False) in text
 
 
 def test_geojson_keeps_every_word() -> None:

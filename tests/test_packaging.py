@@ -67,7 +67,8 @@ def test_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         metadata = next(archive.read(name).decode() for name in archive.namelist() if name.endswith("METADATA"))
-        assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
+        shipped = {name.partition(".dist-info/")[2] for name in archive.namelist()}
+        assert shipped >= {"licenses/LICENSE", "licenses/NOTICE"}
     assert names == modules() | data_files() | {f"blocc/{name}" for name in examples()}
     assert f"Requires-Python: {PROJECT['project']['requires-python']}" in metadata
 
@@ -77,7 +78,7 @@ def test_source_archive_builds_and_holds_no_tests(built: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()} - {""}
     own = {name for name in names if not name.startswith("src/") and "/" not in name}
-    assert own >= {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO"}
+    assert own >= {"pyproject.toml", "README.md", "LICENSE", "NOTICE", "PKG-INFO"}
     assert {f"src/{name}" for name in modules() | data_files()} | examples() <= names
     pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert pages | {"mkdocs.yml", "CHANGELOG.md", "CITATION.cff", "SECURITY.md", "setup.py"} <= names
@@ -87,6 +88,16 @@ def test_source_archive_builds_and_holds_no_tests(built: Path) -> None:
     foreign = r"tests|benchmarks/fuzz|reproduction/tests|runs|build|\.venv|shared"
     assert not [name for name in names if re.match(foreign, name)]
     assert sdist.stat().st_size < 5e6
+
+
+def test_sources_of_data_are_named() -> None:
+    """Every file of data that is another's, in the file that travels with the package; its terms where it is used."""
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    assert not [name for name in data_files() if "/data/" in name and name.rpartition("/")[2] not in notice]
+    assert "academic research purposes only" in " ".join(notice.split())
+    roads = (ROOT / "docs" / "roads.md").read_text(encoding="utf-8")
+    assert "https://github.com/bstabler/TransportationNetworks" in roads
+    assert "Escudero" in (ROOT / "docs" / "transport.md").read_text(encoding="utf-8")
 
 
 def test_wheel_installs_and_runs(built: Path, tmp_path: Path) -> None:

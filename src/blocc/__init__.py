@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from blocc._lib.compilation_cache import cache_compilations
 from blocc._lib.version import __version__
-from blocc.errors import BloccError, OptionError, ProblemError, SensitivityError
+from blocc.errors import BloccError, ForkError, OptionError, ProblemError, SensitivityError
 from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.newton_cg import NewtonCG
@@ -50,6 +50,7 @@ __all__ = [
     "Certificate",
     "ConvexSet",
     "DifferentiableAnswer",
+    "ForkError",
     "GroupL2",
     "Halfspace",
     "History",

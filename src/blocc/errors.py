@@ -24,3 +24,7 @@ class SensitivityError(BloccError):
 
 class InputError(BloccError):
     """A file or an argument of a command cannot be used."""
+
+
+class ForkError(BloccError):
+    """This process was forked from one that had used JAX, where nothing can be computed."""

@@ -21,7 +21,7 @@ from blocc._lib.checks import as_data, check_taken
 from blocc._lib.notebook import Shown
 from blocc._lib.operations import joined
 from blocc._lib.tracing import Shared, Traced, digest_of_arrays, trace
-from blocc.errors import ProblemError
+from blocc.errors import ForkError, ProblemError
 from blocc.flat_problem import FlatProblem
 from blocc.lifting import Lifted
 from blocc.sets import ConvexSet
@@ -167,6 +167,8 @@ class BilevelProblem(_Hidden, Shown):
                 f"{name}(x, y) cannot be traced by JAX; write it with jax.numpy and without Python branches on the "
                 f"values of x or y. JAX says: {str(error).splitlines()[0]}"
             ) from error
+        except ForkError:
+            raise
         except Exception as error:  # whatever the user's code raises is the message; we add where it came from
             check_taken(name, getattr(self, name, None), 2 if self.data is None else 3)
             shapes = ", ".join(

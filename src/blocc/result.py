@@ -177,7 +177,7 @@ class Result(Shown):
         return plot_result(self, path)
 
     def save(self, path: str | Path) -> Path:
-        """Write ``PATH.json`` (numbers and words) and ``PATH.npz`` (arrays); returns the path of the JSON file."""
+        """Write ``PATH.json``, complete or not at all, and return its path."""
         from blocc.report.storage import save_result
 
         return save_result(self, path)

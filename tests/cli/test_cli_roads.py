@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from blocc._lib.digests import digest
 from blocc._lib.files import json_bytes
 from blocc.cli import commands as cli
-from blocc.report.storage import digest
 from blocc.result import Status
 from blocc.roads import RoadDesign, assign, expand_network, read_road_network
 from blocc.roads.files import network_document

@@ -28,7 +28,6 @@ FILES = {
     "margins.csv",
     "coefficients.csv",
     "result.json",
-    "result.npz",
     "accuracy.png",
     "losses.png",
     "forgiven.png",

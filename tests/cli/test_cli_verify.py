@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from blocc._lib.digests import digest
 from blocc.cli.commands import build_app
-from blocc.report.storage import digest
 
 TEXT = """
 from blocc import BilevelProblem, Box, Reals
@@ -58,7 +58,6 @@ def test_json_and_quiet(folder: Path) -> None:
 def test_forged(folder: Path) -> None:
     document = json.loads((folder / "kept.json").read_text())
     document["result"]["upper_value"] = 0.0
-    (folder / "forged.npz").write_bytes((folder / "kept.npz").read_bytes())
     (folder / "forged.json").write_text(json.dumps(document))
     code, output = run("verify", folder / "forged", folder / "study.py")
     assert code == 6

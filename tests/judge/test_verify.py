@@ -14,13 +14,15 @@ import numpy as np
 import pytest
 
 from blocc import Box, OptionError, Reals, Result, Status, solve
+from blocc._lib.digests import digest
 from blocc.judge.verification import Verification
 from blocc.judge.verify import verify
 from blocc.lagrangian import Multipliers
 from blocc.problem import BilevelProblem
 from blocc.problems.textbook import known_problem
 from blocc.problems.toy import toy_problem
-from blocc.report.storage import StorageError, digest, load_result
+from blocc.report.storage import StorageError, load_result
+from old_results import as_pair
 from selections import few
 
 
@@ -304,7 +306,8 @@ def test_any_edit_of_a_saved_result_is_noticed(honest: Result, tmp_path: Path) -
 
 def test_replaced_arrays_are_noticed(honest: Result, stalled: Result, tmp_path: Path) -> None:
     path = honest.save(tmp_path / "kept")
-    stalled.save(tmp_path / "other").with_suffix(".npz").replace(path.with_suffix(".npz"))
+    as_pair(path)
+    as_pair(stalled.save(tmp_path / "other")).with_suffix(".npz").replace(path.with_suffix(".npz"))
     with pytest.raises(StorageError, match=r"does not belong to kept\.json"):
         load_result(path)
 
@@ -324,6 +327,6 @@ def test_old_files_are_read_with_a_warning(honest: Result, tmp_path: Path) -> No
     path.write_text(json.dumps(document))
     with pytest.raises(StorageError, match="was changed"):
         load_result(path)
-    path.write_text(json.dumps({**document, "version": 1}))
-    with pytest.warns(UserWarning, match="without a digest"):
+    as_pair(honest.save(path), version=1)
+    with pytest.warns(UserWarning, match="no digest: saved by an older version"):
         assert load_result(path).upper_value == honest.upper_value

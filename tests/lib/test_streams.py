@@ -43,7 +43,7 @@ def test_a_command_without_reader(buffered: bool) -> None:
 def test_a_run_without_reader_writes_its_files(tmp_path: Path) -> None:
     words = ["solve", str(EXAMPLES / "toy.py"), "--x0", "0.3", "--save", str(tmp_path / "first")]
     assert without_reader([sys.executable, "-m", "blocc.cli.main", *words]) == (0, "")
-    assert {path.name for path in tmp_path.iterdir()} == {"first.json", "first.npz"}
+    assert {path.name for path in tmp_path.iterdir()} == {"first.json"}
 
 
 def test_errors_without_reader() -> None:

@@ -319,7 +319,7 @@ def test_verify_finds_a_false_claim(three: object) -> None:
     bids = bid_generators(three, [2], offer_cap=70.0, starts=1)  # type: ignore[arg-type]
     assert bids.verify().ok
     wrong = replace(bids, objective=bids.objective * 1.01)
-    assert [check.name for check in wrong.verify().failed] == ["objective", "status"]
+    assert [check.name for check in wrong.verify().failed] == ["objective", "objective of the dispatch", "status"]
     worse = replace(bids, decisions=(bids.decisions[0]._replace(value=50.0),))
     assert not worse.verify().ok
     assert "generator 2 at bus 3" in repr(bids)

@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from blocc import History, Result, Status
+from blocc._lib.digests import sealed
 from blocc.methods.compare import Comparison, MethodRow, title_of
 from blocc.report.comparison import comparison_markdown, describe_comparison, plot_comparison, write_comparison
 from blocc.report.comparison_page import comparison_page
@@ -121,7 +122,7 @@ def test_json(comparison: Comparison, tmp_path: Path) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
     found = json.loads(write_comparison(comparison, tmp_path)[1].read_text(), parse_constant=refuse)
-    assert found == describe_comparison(comparison)
+    assert found == sealed(describe_comparison(comparison))
     assert (found["name"], found["best"], found["interrupted"]) == ("a | problem", "blocc", False)
     assert found["settings"] == {"seed": 0}
     first, second, third, _ = found["rows"]
@@ -139,14 +140,14 @@ def test_json(comparison: Comparison, tmp_path: Path) -> None:
 
 def test_markdown(comparison: Comparison) -> None:
     lines = comparison_markdown(comparison).splitlines()
-    assert lines[0] == "# a | problem"
+    assert lines[0] == "# a \\| problem"
     head, rule, *body = [line for line in lines if line.startswith("|")]
     columns = [cell.strip() for cell in head.strip("|").split("|")]
     assert columns[:3] == ["method", "status", "f at exact y"]
     assert columns[-1] == "accuracy"
     assert rule.count("---") == len(columns)
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in body]
-    assert cells[0][:6] == ["blocc", "converged", "2 *", "-1.2e-01", "5.0e-01", "2.5e-01"]
+    assert cells[0][:6] == ["blocc", "converged", "2 \\*", "-1.2e-01", "5.0e-01", "2.5e-01"]
     assert cells[1][2] == "3"
     assert cells[2][1:] == ["does not apply", *["–"] * 10]
     assert "clock: seconds without compilation." in lines

@@ -17,7 +17,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from blocc._lib.digests import sealed
 from blocc.errors import BloccError
+from blocc.report.storage import ChangedError
 from blocc.report.transport.design_series import link_rows
 from blocc.report.transport.design_tables import read_design_json, write_design
 from blocc.result import Certificate, History, Status
@@ -82,7 +84,7 @@ def test_every_file_is_there_and_nothing_else(folder: Path) -> None:
 
 def test_summary(design: Design, folder: Path) -> None:
     document = strict(folder / "design.json")
-    assert (document["format"], document["version"]) == ("blocc-design", 1)
+    assert (document["format"], document["version"]) == ("blocc-design", 2)
     summary = document["summary"]
     assert summary["utility"] == pytest.approx(summary["revenue"] - summary["construction_cost"])
     assert summary["revenue"] == design.follower.revenue
@@ -356,7 +358,7 @@ def test_read_back(folder: Path) -> None:
     ("change", "words"),
     [
         ({"format": "blocc-result"}, "not written by write_design"),
-        ({"version": 2}, "upgrade blocc"),
+        ({"version": 3}, "upgrade blocc"),
         ({"version": True}, "damaged"),
         ({"links": {}}, "'links'"),
         ({"markets": [{"origin": 1}]}, "row 1 of 'markets'"),
@@ -365,7 +367,7 @@ def test_read_back(folder: Path) -> None:
 )
 def test_wrong_documents(folder: Path, tmp_path: Path, change: dict[str, Any], words: str) -> None:
     path = tmp_path / "design.json"
-    path.write_text(json.dumps({**strict(folder / "design.json"), **change}))
+    path.write_text(json.dumps(sealed({**strict(folder / "design.json"), **change})))
     with pytest.raises(BloccError, match=words):
         read_design_json(path)
 
@@ -378,3 +380,15 @@ def test_files_that_are_no_design(tmp_path: Path, content: bytes) -> None:
         read_design_json(path)
     with pytest.raises(BloccError, match="there is no file"):
         read_design_json(tmp_path / "other.json")
+
+
+def test_a_careless_edit_is_noticed_and_an_older_file_is_read(folder: Path, tmp_path: Path) -> None:
+    path, document = tmp_path / "design.json", strict(folder / "design.json")
+    del document["sha256"]
+    for said in (document, {**document, "sha256": "0" * 64}):
+        path.write_text(json.dumps(said))
+        with pytest.raises(ChangedError, match="was changed after it was saved"):
+            read_design_json(path)
+    path.write_text(json.dumps({**document, "version": 1}))
+    with pytest.warns(UserWarning, match="no digest: saved by an older version"):
+        assert read_design_json(path)["summary"] == document["summary"]

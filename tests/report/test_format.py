@@ -13,6 +13,7 @@ from blocc.report.format import (
     duration,
     is_numeric,
     markdown_table,
+    markdown_text,
     number,
     number_of,
     percent,
@@ -89,3 +90,19 @@ def test_numbers_are_found_in_words() -> None:
 def test_markdown() -> None:
     text = markdown_table(["a|b", "c"], [["x\ny", "<1"]], [False, True])
     assert text == "| a\\|b | c |\n| --- | ---: |\n| x y | &lt;1 |\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("![x](http://a)", "!\\[x\\](http\\://a)"),
+        ("*a* `b` ~c~ _d_ snake_case", "\\*a\\* \\`b\\` \\~c\\~ \\_d\\_ snake_case"),
+        ("# one", "\\# one"),
+        ("12. one", "12\\. one"),
+        ("- one", "\\- one"),
+        ("-1.5e-3 ± 0.2", "-1.5e-3 ± 0.2"),
+        ("&lt;b> $x^2$", "&amp;lt;b> \\$x\\^2\\$"),
+    ],
+)
+def test_words_stay_words_in_markdown(words: str, text: str) -> None:
+    assert markdown_text(words) == text

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections import namedtuple
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from blocc._lib.digests import sealed
 from blocc.errors import BloccError, OptionError
 from blocc.lagrangian import Multipliers
 from blocc.report.storage import FORMAT, VERSION, StorageError, describe, load_result, save_result
 from blocc.result import Certificate, History, HistoryRow, Result, Status
+from old_results import as_pair
 
 Pair = namedtuple("Pair", "left right")
 
@@ -61,7 +65,7 @@ def test_round_trip(tmp_path: Path, name: str) -> None:
     result = make_result()
     path = save_result(result, tmp_path / name)
     assert path.suffix == ".json"
-    assert path.with_suffix(".npz").is_file()
+    assert list(path.parent.iterdir()) == [path]
     again = load_result(tmp_path / name)
     for field in ("x", "y", "y_penalty", "multipliers"):
         assert_same_tree(getattr(result, field), getattr(again, field))
@@ -130,7 +134,58 @@ def test_nothing_is_left_behind_and_old_files_are_replaced(tmp_path: Path) -> No
     save_result(make_result(gamma=1.0), tmp_path / "kept")
     save_result(make_result(gamma=2.0), tmp_path / "kept")
     assert load_result(tmp_path / "kept").gamma == 2.0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.json", "kept.npz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.json"]
+
+
+class Death(BaseException):
+    """The process dies: nothing after this is run."""
+
+
+def test_a_save_that_dies_leaves_the_older_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every call to the system by which a file is written; and after the last of them the new result is there."""
+    path = save_result(make_result(gamma=1.0), tmp_path / "kept")
+    as_pair(path)  # the older one was written by an older version, as two files
+    names = ("open", "fdopen", "fsync", "replace")
+    steps = 0
+    while True:
+        left = iter(range(steps))
+
+        def dying(call: Any, left: Any = left) -> Any:
+            def step(*given: Any, **named: Any) -> Any:
+                if next(left, None) is None:
+                    raise Death
+                return call(*given, **named)
+
+            return step
+
+        with monkeypatch.context() as patch:
+            patch.setattr("pathlib.Path.unlink", lambda *_, **__: None)  # the dead do not tidy up
+            for name in names:
+                patch.setattr(os, name, dying(getattr(os, name)))
+            try:
+                save_result(make_result(gamma=2.0), tmp_path / "kept")
+            except Death:
+                died = True
+            else:
+                died = False
+        found = load_result(path).gamma
+        if not died:
+            break
+        assert found in (1.0, 2.0)
+        if found == 2.0:  # from the moment in which it has its name
+            as_pair(save_result(make_result(gamma=1.0), path))
+        steps += 1
+    assert found == 2.0
+    assert steps >= len(names)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_pairs_of_older_versions_are_read(tmp_path: Path, version: int) -> None:
+    path = as_pair(save_result(make_result(), tmp_path / "kept"), version)
+    for file in (path, path.with_suffix(".npz")):
+        file.rename(file.with_stem("renamed"))
+    with pytest.warns(UserWarning, match="no digest: saved by an older") if version == 1 else nullcontext():
+        assert_same_tree(load_result(tmp_path / "renamed").x, make_result().x)
 
 
 def test_objects_are_refused(tmp_path: Path) -> None:
@@ -147,14 +202,14 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 def test_missing_files(tmp_path: Path) -> None:
     with pytest.raises(BloccError, match=r"there is no file .*nothing\.json"):
         load_result(tmp_path / "nothing")
-    save_result(make_result(), tmp_path / "kept").with_suffix(".npz").unlink()
+    as_pair(save_result(make_result(), tmp_path / "kept")).with_suffix(".npz").unlink()
     with pytest.raises(StorageError, match=r"kept\.npz is missing"):
         load_result(tmp_path / "kept")
 
 
 def test_arrays_of_another_result(tmp_path: Path) -> None:
-    save_result(make_result(), tmp_path / "one")
-    save_result(make_result(x=np.ones(2)), tmp_path / "two")
+    as_pair(save_result(make_result(), tmp_path / "one"))
+    as_pair(save_result(make_result(x=np.ones(2)), tmp_path / "two"))
     (tmp_path / "two.npz").replace(tmp_path / "one.npz")
     with pytest.raises(StorageError, match=r"does not belong to one\.json"):
         load_result(tmp_path / "one")
@@ -168,7 +223,9 @@ def test_arrays_of_another_result(tmp_path: Path) -> None:
         ('{"format": "other"}', "was not written by Result.save"),
         (json.dumps({"format": FORMAT}), "format version is None"),
         (json.dumps({"format": FORMAT, "version": VERSION + 1}), "upgrade blocc"),
-        (json.dumps({"format": FORMAT, "version": VERSION}), "is damaged"),
+        (json.dumps({"format": FORMAT, "version": VERSION}), "its digest is gone"),
+        (json.dumps(sealed({"format": FORMAT, "version": VERSION})), "is damaged"),
+        (json.dumps(sealed({"format": FORMAT, "version": VERSION, "arrays": {"npz": "*"}})), "no base64"),
     ],
 )
 def test_foreign_and_damaged_json(tmp_path: Path, text: str, message: str) -> None:
@@ -181,7 +238,7 @@ def test_damaged_content(tmp_path: Path) -> None:
     path = save_result(make_result(), tmp_path / "kept")
     document = json.loads(path.read_text())
     for damage in ({"status": "sleeping"}, {"x": {"array": "gone"}}, {"x": {"code": "rm"}}, {"certificate": 3}):
-        path.write_text(json.dumps({**document, "result": {**document["result"], **damage}}))
+        path.write_text(json.dumps(sealed({**document, "result": {**document["result"], **damage}})))
         with pytest.raises(StorageError, match="is damaged"):
             load_result(path)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -117,7 +118,9 @@ def test_spread() -> None:
 
 def test_study_files() -> None:
     files = study_files(make_view())
-    assert list(files) == ["small.csv", "small-summary.csv", "small.md"]
+    assert list(files) == ["small.csv", "small-summary.csv", "small.md", "small.sha256"]
+    listed = dict(line.split("  ")[::-1] for line in files["small.sha256"].decode().splitlines())
+    assert listed == {name: sha256(files[name]).hexdigest() for name in list(files)[:3]}
     rows = list(csv.DictReader(io.StringIO(files["small.csv"].decode())))
     assert len(rows) == 18
     assert rows[0]["value"] == "1.0"
@@ -135,7 +138,7 @@ def test_study_files() -> None:
 def test_item_files(tmp_path: Path) -> None:
     item = make_item()
     files = item_files(item, [make_view()])
-    assert list(files) == ["toy.csv", "toy.tex", "toy.md", "toy-surface.png", "toy-rows-small.csv"]
+    assert list(files) == ["toy.csv", "toy.tex", "toy.md", "toy-surface.png", "toy-rows-small.csv", "toy.sha256"]
     assert files["toy.csv"].decode().splitlines()[0] == "eta,gap,words"
     assert item.findings is not None
     text = markdown_findings(item.title, item.findings)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from blocc._lib.version import __version__
@@ -162,7 +163,7 @@ def test_files_that_are_no_stores(tmp_path: Path, read_only: bool) -> None:
     newer = tmp_path / "newer.sqlite"
     fill(newer)
     with sqlite3.connect(newer) as connection:
-        connection.execute("PRAGMA user_version=2")
+        connection.execute("PRAGMA user_version=3")
     connection.close()
     before = {path: path.read_bytes() for path in (text, foreign, newer)}
     for path, complaint in ((text, "not a file of"), (foreign, "another program"), (newer, "newer blocc")):
@@ -246,3 +247,71 @@ except StudyError as error:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, "is in use: another program" in done.stderr) == (1, True)
     assert len(run_study(STUDY, path)) == 6
+
+
+# --- checksums -------------------------------------------------------------------------------------------------------
+def contents(path: Path) -> object:
+    """Everything that a report reads."""
+    with Store(path, read_only=True) as store:
+        return repr(store.studies()), repr(sorted(store.cells(STUDY).items()))
+
+
+def test_a_changed_byte_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
+    path, flipped = tmp_path / "store.sqlite", tmp_path / "flipped.sqlite"
+    run_study(STUDY, path)
+    written, known = path.read_bytes(), contents(path)
+    random, noticed = np.random.default_rng(5), 0
+    used = np.flatnonzero(np.frombuffer(written, np.uint8))  # most of a page is empty
+    for place in random.choice(used, 600, replace=False):
+        changed = bytearray(written)
+        changed[place] ^= 1 << random.integers(8)
+        flipped.write_bytes(changed)
+        try:
+            assert contents(flipped) == known, f"byte {place}"
+        except StudyError:
+            noticed += 1
+    assert noticed > 300
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE cells SET row = replace(row, '1', '7')",
+        "UPDATE cells SET seconds = 2 * seconds",
+        "UPDATE cells SET status = 'failed'",
+        "UPDATE cells SET finished = finished + 1",
+        "UPDATE studies SET total = 7",
+        "UPDATE studies SET ended = NULL",
+        "DELETE FROM cells WHERE rowid = 2",
+        "DELETE FROM checksums WHERE rowid = 2",
+        "INSERT INTO cells SELECT study, 'another', version, parameters, status, row, error, seconds, worker, "
+        "attempts, finished FROM cells LIMIT 1",
+    ],
+)
+def test_a_changed_row_is_noticed(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "store.sqlite"
+    run_study(STUDY, path)
+    with sqlite3.connect(path) as connection:
+        connection.execute(change)
+    connection.close()
+    with pytest.raises(StudyError, match="is damaged: the row"):
+        contents(path)
+
+
+def test_stores_without_checksums_are_read_and_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    fill(path, outcome(STUDY, 0))
+    known = contents(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE checksums")
+        connection.execute("PRAGMA user_version=1")
+    connection.close()
+    old = path.read_bytes()
+    assert contents(path) == known
+    assert path.read_bytes() == old
+    assert len(run_study(STUDY, path)) == 6
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM checksums").fetchone() == (7,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    connection.close()
+    contents(path)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from blocc._lib.digests import sealed
 from blocc.cli.commands import build_app
 from blocc.errors import OptionError
 from blocc.judge.verification import Verification
@@ -127,5 +128,10 @@ def test_the_command_line(network: TransportNetwork, honest: Design, tmp_path: P
     kept.write_text(json.dumps(document))
     code, output = verify(built)
     assert code == 6
+    assert "was changed after it was saved" in output
+    kept.write_text(json.dumps(sealed(document)))
+    code, output = verify(built)
+    assert code == 6
     assert "FAILS" in output
+    assert "unchecked (of the run): summary.seconds" in " ".join(output.split())
     assert verify(tmp_path / "nowhere")[0] == 2

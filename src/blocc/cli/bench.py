@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from blocc._lib.files import json_bytes, plain
+from blocc._lib.digests import sealed
+from blocc._lib.files import json_bytes
 from blocc._lib.signals import Shield, listening
 from blocc._lib.tables import csv_bytes
 from blocc.cli.common import Quiet, Seed, check_folder, check_options
@@ -99,7 +100,7 @@ def _write(view: StudyView, item: ItemView, folder: Path) -> list[Path]:
     files = {
         **item_files(item, [shown]),
         "profiles-curves.csv": csv_bytes(profile_rows(view)),
-        "bench.json": json_bytes(plain(document)),
+        "bench.json": json_bytes(sealed(document)),
     }
     written = write_files(folder, files, "the benchmark")
     return [*written, write_page(Report("Benchmark of bilevel methods", [shown], [item], facts), folder / PAGE)]

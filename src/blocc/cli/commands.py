@@ -50,6 +50,7 @@ from blocc.multi_result import MultiResult
 from blocc.problem import BilevelProblem
 from blocc.problems import toy
 from blocc.problems.loading import load_problem, load_solvable, parse_x0
+from blocc.report.claims import CONE_UNCHECKED, RESULT_BOUNDED, RESULT_UNCHECKED, FileVerification, of_file
 from blocc.report.plots import plot_toy_surface
 from blocc.report.storage import ChangedError, describe, document_format, load_result
 from blocc.report.transport.design_tables import read_design_json
@@ -235,6 +236,8 @@ def verify_command(
             found = load_result(result)
             is_core = isinstance(target, BilevelProblem)
             verification = verify(target, found, **given) if is_core else target.verify(found, **given)
+            unchecked = RESULT_UNCHECKED if is_core else CONE_UNCHECKED
+            verification = of_file(verification, unchecked | RESULT_BOUNDED)
         elif document_format(result) in ("blocc-road-design", "blocc-demand-estimate"):
             verification = _verify_roads(result, problem, given)
         elif document_format(result) == "blocc-power-design":
@@ -256,23 +259,21 @@ def verify_command(
 
 def _verify_roads(result: str, network: str, given: dict[str, float]) -> Verification:
     roads = RoadSource(network).read()
-    from blocc.report.roads.estimate_files import load_estimate  # Numba is needed from here on
-    from blocc.report.roads.road_files import load_design
-    from blocc.roads import verify_demand_estimate, verify_road_design
+    from blocc.report.roads.road_claims import verify_estimate_file, verify_road_file  # Numba is needed from here on
 
-    if document_format(result) == "blocc-demand-estimate":
-        return verify_demand_estimate(roads, load_estimate(result, roads), **given)
-    return verify_road_design(roads, load_design(result, roads), **given)
+    check = verify_estimate_file if document_format(result) == "blocc-demand-estimate" else verify_road_file
+    return check(result, roads, **given)
 
 
 def _verify_power(result: str, case: str, given: dict[str, float]) -> Verification:
     found = CaseSource(case).read()
-    from blocc.power import PowerDesign, verify_power_design  # CVXPY is needed from here on
+    from blocc.power import PowerDesign  # CVXPY is needed from here on
+    from blocc.report.power.power_claims import verify_power_file
 
     design = PowerDesign.load(result)
     if not same_system(found, design.case):  # perhaps its flows are computed in the other way
         found = CaseSource(case, branch_model="matpower").read()
-    return verify_power_design(design, case=found, **given)
+    return verify_power_file(result, design, found, **given)
 
 
 def toy_command(
@@ -346,6 +347,9 @@ def _print_checks(verification: Verification) -> None:
     console.print(table)
     verdict = "verified" if verification.ok else "NOT verified"
     style = "bold green" if verification.ok else "bold red"
+    if isinstance(verification, FileVerification):
+        for line in verification.reserve():
+            console.print(line, style="dim", markup=False)
     console.print(f"{verification.name}: {verdict} (tolerance {verification.tolerance:g})", style=style, markup=False)
 
 

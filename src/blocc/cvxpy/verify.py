@@ -90,9 +90,21 @@ class _Checks:
         upper = self.problem.sign * self.model.leader_value()
         self._add("upper value", r.upper_value, upper, abs(upper - r.upper_value) <= self.tolerance * self.unit)
         broken = self.broken = _violation(self.model.soft.constraints)
-        self._add("leader's constraints", r.certificate.leader_violation, broken, broken <= self.tolerance * self.unit)
+        told = r.certificate.leader_violation
+        true = not r.success or abs(told - broken) <= self.tolerance * self.unit
+        self._add("leader's constraints", told, broken, broken <= self.tolerance * self.unit and true)
         if r.success:
+            self._certificate()
             self._around()
+
+    def _certificate(self) -> None:
+        """Whether the residuals are those of an answer: the claims are held within the tolerance."""
+        c, r = self.result.certificate, self.result
+        largest = max(float(np.max(np.abs(one), initial=0.0)) for one in (self.x, *map(np.asarray, r.y.values())))
+        worst = max(c.stationarity, c.feasibility, c.complementarity)
+        sound = min(c.stationarity, c.feasibility, c.complementarity, c.stationarity_x, c.radius, c.distance) >= 0.0
+        sound = sound and worst <= self.tolerance * (1.0 + largest + abs(r.lower_value)) and c.exact
+        self._add("residuals of the followers", f"within {self.tolerance:g}", worst, sound, "as told, relative")
 
     def _tell(self) -> None:
         """Give the variables the values that the result tells."""

@@ -104,6 +104,14 @@ class SecondMarket:
             tangents |= set(missed)
         return None
 
+    def flows(self, dispatch: Dispatch) -> NDArray:
+        """What flows where generators and consumers do what a dispatch says."""
+        return np.asarray(self._factors @ (self.case.at_bus @ dispatch.output - dispatch.served) + self._shifted)
+
+    def prices(self, flow_price: NDArray) -> NDArray:
+        """Prices of buses above that of the reference, out of those of lines."""
+        return np.asarray(-self._factors.T @ flow_price)
+
     def _exact(self, units: list[_Unit], fixed: NDArray, found: _Found, low: NDArray, high: NDArray) -> _Found | None:
         """The answer that has the same units inside of their limits and the same lines at theirs, if there is one.
 

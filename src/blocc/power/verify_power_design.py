@@ -6,6 +6,7 @@ The market is cleared by HiGHS from distribution factors (``second_market.py``),
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,22 @@ from blocc._lib.checks import as_number
 from blocc.errors import OptionError
 from blocc.judge.verification import Check, Verification
 from blocc.power.case import PowerCase
+from blocc.power.checks import certificate_checks
 from blocc.power.dispatch import Dispatch
 from blocc.power.power_design import PowerDesign
 from blocc.power.second_market import SecondMarket, Terms
+from blocc.power.unique_prices import unique_prices
 from blocc.result import Status
 
 Vector = Float[NDArray, " n"]
 #: Figures agree to this, relative to their size.
 _SAME = 1e-5
+#: What is computed from the same numbers in the same way agrees to this.
+_EXACT = 1e-9
+#: Prices of two solvers agree to this, relative to the highest.
+_SAME_PRICE = 1e-4
+#: Consumers set a price where they are served in part: this far from both ends, relative to their demand.
+_MARGIN = 1e-6
 _STEPS = (3e-2, 3e-3, 3e-4)
 _DIRECTIONS = 6
 
@@ -53,13 +62,15 @@ class _Verifier:
     def run(self) -> Verification:
         """All checks."""
         design = self.design
-        names = ("bus_number", "demand", "susceptance", "capacity", "generator_bus", "output_max", "cost_linear")
+        names = [one.name for one in fields(PowerCase) if isinstance(getattr(self.case, one.name), np.ndarray)]
         same = all(np.array_equal(getattr(self.case, name), getattr(design.case, name)) for name in names)
+        same = same and (self.case.base, self.case.reference) == (design.case.base, design.case.reference)
+        same = same and self.case.segments == design.case.segments
         self._add("case", "buses, lines and generators", "the same" if same else "others", same)
         room = 1e-6 * np.maximum(self.high - self.low, 1e-9)
         inside = bool(np.all((self.x >= self.low - room) & (self.x <= self.high + room)))
         self._add("decision", "within its limits", "within" if inside else "outside", inside)
-        if same:
+        if same and inside:
             self._market()
         converged = design.status is Status.CONVERGED
         if converged:
@@ -68,24 +79,107 @@ class _Verifier:
         return Verification(design.case.name, self.tolerance, tuple(self.checks), converged)
 
     def _market(self) -> None:
-        design, after = self.design, self.design.after
-        found = self.market.clear(self.terms(self.x))
+        design, terms = self.design, self.terms(self.x)
+        before = self._today()
+        found = self._dispatch("", design.after, terms)
+        self._dispatch("before: ", design.before, before)
         if found is None:
-            self._add("market", "an answer", "none", False)
             return
-        total = max(1.0, float(np.abs(after.demand).sum()))
-        self._add("balance at every bus", 0.0, after.imbalance, after.imbalance <= 1e-6 * total, "MW")
-        self._add("limits", 0.0, after.overload, after.overload <= 1e-6 * total, "MW over")
-        self._same("market's value", after.value, found.value)
-        if design.price_range:
-            self._add("prices", "not unique", "not compared", True, "the design says so")
-        else:
-            largest = float(np.max(np.abs(after.price - found.price)))
-            size = 1.0 + float(np.max(np.abs(found.price)))
-            self._add("prices", 0.0, largest, largest <= 1e-4 * size, "largest difference per MWh")
         value = self.objective(found, self.x)
         self._same("objective", design.objective, value)
+        self._sums()
         self._around(value)
+
+    def _dispatch(self, when: str, claimed: Dispatch, terms: Terms) -> Dispatch | None:
+        """Whether a dispatch is the market's answer: it is possible, and worth what the other solver's is."""
+        found = self.market.clear(terms)
+        if found is None:
+            self._add(f"{when}market", "an answer", "none", False)
+            return None
+        total = max(1.0, float(np.abs(claimed.demand).sum()))
+        self._add(f"{when}balance at every bus", 0.0, claimed.imbalance, claimed.imbalance <= 1e-6 * total, "MW")
+        self._add(f"{when}limits", 0.0, claimed.overload, claimed.overload <= 1e-6 * total, "MW over")
+        off = float(np.max(np.abs(claimed.flow - self.market.flows(claimed)), initial=0.0))
+        self._add(f"{when}flows", "by distribution factors", f"{off:.1e} away", off <= _SAME * total, "MW")
+        fixed = ~np.isin(np.arange(self.case.n_buses), list(terms.elastic))
+        known = np.array_equal(claimed.demand[fixed], self.case.demand[fixed])
+        known = known and np.allclose(claimed.capacity, found.capacity, rtol=_EXACT, atol=_EXACT)
+        self._add(f"{when}demand and capacities", "of the case", "so they are" if known else "others", known)
+        self._same(f"{when}market's value", claimed.value, found.value)
+        self._same(f"{when}worth of outputs", claimed.value, self._worth_of(claimed, terms))
+        self._prices(when, claimed, found, terms)
+        return found
+
+    def _worth_of(self, claimed: Dispatch, terms: Terms) -> float:
+        """What the market minimises, out of a dispatch."""
+        each = self.case.cost(claimed.output)
+        for place, offer in terms.offers.items():
+            each[place] = offer * claimed.output[place]
+        value = float(each.sum()) + (terms.price_cap or 0.0) * float(claimed.shed.sum())
+        for bus, (intercept, slope) in terms.elastic.items():
+            value -= float(intercept * claimed.demand[bus] - 0.5 * slope * claimed.demand[bus] ** 2)
+        return value
+
+    def _prices(self, when: str, claimed: Dispatch, found: Dispatch, terms: Terms) -> None:
+        """Prices where there is one alone, whatever the design says about that; of lines where all are such."""
+        setting = (found.shed > _MARGIN * (1.0 + found.demand)) & (found.served > _MARGIN * (1.0 + found.demand))
+        setting |= np.isin(np.arange(self.case.n_buses), list(terms.elastic)) & (found.demand > _MARGIN)
+        unique = unique_prices(self.case, found.output, found.flow, found.capacity, setting)
+        size = 1.0 + float(np.max(np.abs(found.price)))
+        largest = float(np.max(np.abs(claimed.price - found.price)[unique], initial=0.0))
+        note = "largest difference per MWh" + ("" if unique.all() else f"; not unique at {int((~unique).sum())} buses")
+        self._add(f"{when}prices", 0.0, largest, largest <= _SAME_PRICE * size, note)
+        if unique.all():
+            # Parallel lines at their limits may share a price in any way that explains those of the buses.
+            explained = self.market.prices(claimed.flow_price)
+            apart = claimed.price - claimed.price[self.case.reference] - explained
+            full = np.abs(claimed.flow) >= claimed.capacity * (1.0 - _SAME) - _SAME
+            idle = float(np.max(np.abs(claimed.flow_price[~full]), initial=0.0))
+            off = max(idle, float(np.max(np.abs(apart), initial=0.0)))
+            self._add(f"{when}prices of lines", "explain those of buses", f"{off:.1e} away", off <= _SAME_PRICE * size)
+
+    def _today(self) -> Terms:
+        """The market without a decision."""
+        if self.design.kind == "bids":
+            return Terms(price_cap=self.design.settings["price_cap"])
+        return self.terms(0.0 * self.x)
+
+    def _sums(self) -> None:
+        """What follows from the two dispatches: objectives, figures, limits of decisions, certificate."""
+        design, settings, before, after = self.design, self.design.settings, self.design.before, self.design.after
+        dust = 1e-9 * (abs(before.payments) + abs(after.payments))  # a profit of less is told as 0
+        pairs = {
+            "objective of the dispatch": (design.objective, self.objective(after, self.x)),
+            "objective before": (design.objective_before, self.objective(before, 0.0 * self.x)),
+        }
+        if design.kind == "bids":
+            own = self.case.places("generators", [one.number for one in design.decisions])
+            cost = self.case.marginal_cost(before.output)[own]
+            numbers, low, high, none = settings["generators"], np.minimum(0.0, cost), settings["offer_cap"], cost
+            sums = {"output of the producer, MW": float(after.output[own].sum())}
+        elif design.kind == "expansion":
+            numbers, low, high, none = settings["lines"], 0.0, settings["max_addition"], 0.0
+            sums = {"construction, per hour": float(np.asarray(settings["cost"]) @ self.x)}
+        else:
+            numbers, low, high, none = range(1, len(self.x) + 1), 0.0, settings["max_charge"], 0.0
+            sums = {"revenue of the charges": self.revenue(after, self.x), "welfare": self.welfare(after)}
+            sums |= {"welfare without charges": self.welfare(before), "demand, MW": float(after.demand.sum())}
+            sums |= {"demand without charges, MW": float(before.demand.sum())}
+        sums["paid by consumers"] = after.payments
+        pairs |= {name: (value, sums.get(name, np.nan)) for name, value in design.figures.items()}
+        for name, (claimed, recomputed) in pairs.items():
+            self._add(name, claimed, recomputed, abs(claimed - recomputed) <= _EXACT * abs(recomputed) + dust)
+        told = np.array([(one.low, one.high, one.before) for one in design.decisions]).T
+        pairs_of = zip(told, (low, high, none), strict=True)
+        same = all(np.allclose(one, other, rtol=_EXACT, atol=_EXACT) for one, other in pairs_of)
+        same = same and [one.number for one in design.decisions] == list(numbers)
+        self._add("decisions", "of the question", "so they are" if same else "others", same)
+        total, certificate = max(1.0, float(np.abs(after.demand).sum())), design.certificate
+        residuals = ((certificate.balance, after.imbalance), (certificate.limits, after.overload))
+        right = all(abs(one - other / total) <= _EXACT for one, other in residuals)
+        if design.status is Status.CONVERGED:
+            right = right and all(check.passed for check in certificate_checks(design)) and min(certificate) >= 0.0
+        self._add("certificate", "of this dispatch", "so it is" if right else "of another", right)
 
     def _around(self, value: float) -> None:
         """Decisions around the answer, along axes and at random."""
@@ -150,6 +244,10 @@ class _Verifier:
             return building + (found.payments if settings["goal"] == "payments" else found.cost + unserved)
         if settings["goal"] == "revenue":
             return self.revenue(found, x)
+        return self.welfare(found)
+
+    def welfare(self, found: Dispatch) -> float:
+        """What consumption is worth beyond the cost of generation."""
         intercept, slope = self._worth()
         bought = np.where(self.case.demand > 0.0, found.demand, 0.0)
         return float(intercept @ bought - 0.5 * slope @ bought**2) - found.cost

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.digests import sealed
 from blocc._lib.files import json_bytes, plain
 from blocc._lib.tables import csv_bytes
 from blocc.methods.compare import CLOCK, Comparison, MethodRow, cells, legend_of
@@ -30,7 +31,7 @@ from blocc.report.figure import (
     positive,
     style_axes,
 )
-from blocc.report.format import markdown_table, number, shortened
+from blocc.report.format import markdown_table, markdown_text, number, shortened
 from blocc.report.storage import write_files
 from blocc.run.conclude import versions
 
@@ -223,14 +224,14 @@ def describe_comparison(comparison: Comparison) -> dict[str, Any]:
 def comparison_markdown(comparison: Comparison) -> str:
     """The printed table in Markdown, with the methods' authors below and why some gave no answer."""
     head, *body = [[cell.strip() for cell in row] for row in cells(comparison)]
-    lines = [f"# {shortened(comparison.name, 70)}", ""]
+    lines = [f"# {markdown_text(shortened(comparison.name, 70))}", ""]
     lines += [markdown_table(head, body, [column > 1 for column in range(len(head))])]
     lines += ["A star marks the best values; a value in parentheses is not that of a feasible answer. f is"]
     lines += ["evaluated at the follower's exact answer; gap, violation and distance are those of the method's own y."]
-    lines += ["; ".join(legend_of(comparison)) + ".", ""]
+    lines += [markdown_text("; ".join(legend_of(comparison)) + "."), ""]
     for row in comparison.entries:
         note = "" if row.success else f": {row.why_not or row.message}"
-        lines.append(f"- `{row.method}`, {row.title}{note}")
+        lines.append(f"- {markdown_text(f'{row.method}, {row.title}{note}')}")
     return "\n".join(lines) + "\n"
 
 
@@ -243,7 +244,7 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
     picture = figure_image(plot_comparison(comparison))
     files = {
         "comparison.csv": csv_bytes(comparison.rows()),
-        "comparison.json": json_bytes(describe_comparison(comparison)),
+        "comparison.json": json_bytes(sealed(describe_comparison(comparison))),
         "comparison.md": comparison_markdown(comparison).encode(errors="replace"),
         "comparison.png": picture,
         "comparison.html": comparison_page(comparison, picture).encode(errors="replace"),

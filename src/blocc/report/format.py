@@ -16,6 +16,9 @@ _GAPS = (None, "", "/", "-", "–")
 #: A number in words, perhaps with its deviation.
 _NUMBER = re.compile(r"(-?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)(?: ± \S+)?")
 
+#: What Markdown reads as markup: anywhere in a line, or at its beginning.
+_MARKUP = re.compile(r"[\\`*\[\]{}~|$^]|(?<!\w)_|_(?!\w)|:(?=//)|^[#=>]|^[-+](?=\s|$|[-+])|^\d+[.)](?=\s|$)")
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -132,11 +135,12 @@ def is_numeric(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
     """A table in Markdown; ``right`` says which columns are aligned to the right."""
-    lines = [headings, ["---:" if aside else "---" for aside in right], *rows]
-    return "".join("| " + " | ".join(markdown_text(cell) for cell in line) + " |\n" for line in lines)
+    rule = ["---:" if aside else "---" for aside in right]
+    lines = [rule if line is rule else [markdown_text(cell) for cell in line] for line in (headings, rule, *rows)]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def markdown_text(text: str) -> str:
-    """Words that stay words in Markdown, and in one line."""
-    words = " ".join(str(text).split())
-    return words.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    """Words that stay words in Markdown, and in one line: no emphasis, link, picture, code, tag or heading."""
+    words = _MARKUP.sub(lambda mark: f"{mark[0][:-1]}\\{mark[0][-1]}", " ".join(str(text).split()))
+    return words.replace("&", "&amp;").replace("<", "&lt;")

@@ -1,16 +1,18 @@
-"""Results on disk: ``PATH.json`` holds numbers, words and structure, ``PATH.npz`` the arrays.
+"""Results on disk: one JSON file of numbers, words and structure, with the arrays as a NumPy archive in base64.
 
-Both files are plain data: nothing in them is ever executed, so a result from outside is safe to load. Floats keep
-every bit. The JSON file carries the checksum of its companion, so that files that do not belong together are noticed,
-and a digest of everything it says, so that a later change is noticed. Both guard against accidents and careless edits:
-who recomputes them can write anything, and :func:`blocc.judge.verify.verify` is there for that.
+It is plain data: nothing in it is ever executed, so a result from outside is safe to load. Floats keep every bit. One
+file, because it then appears whole or not at all: a save that dies leaves the older result. A digest of everything it
+says tells of later changes; who recomputes it can write anything, and :func:`blocc.judge.verify.verify` is there for
+that. Older versions kept the arrays in ``PATH.npz`` beside it; such pairs are still read.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import io
-import json
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import NDArray, PyTree
+from blocc._lib.digests import digest, sealed
 from blocc._lib.files import (
     MOST_BYTES,
     json_bytes,
@@ -37,9 +40,12 @@ from blocc.lagrangian import Multipliers
 from blocc.result import Certificate, History, HistoryRow, Result, Status
 
 FORMAT = "blocc-result"
-VERSION = 2  #: from 2 on the file carries a digest of itself
+VERSION = 3  #: from 2 on with a digest, from 3 on with the arrays in the same file
 
-MOST_JSON = 64 * 2**20  #: bytes of the JSON file; arrays stand in the other one
+DIGEST_FROM = 2
+MOST_DOCUMENT = 500 * 2**20  #: bytes of the JSON file of a design
+MOST_JSON = 64 * 2**20  #: bytes of a JSON file besides its packed arrays: as objects of Python it takes 20 times that
+_PACKED = re.compile(rb'"npz": "[A-Za-z0-9+/=]*"')
 
 _HISTORY = "history"
 #: What the fields of a file from outside must be, so that nothing that uses a result meets anything else.
@@ -62,18 +68,12 @@ class ChangedError(StorageError):
     """The content of a file is no longer what was saved."""
 
 
-def digest(document: Mapping[str, Any]) -> str:
-    """SHA-256 over everything a document says but its own digest, however it is laid out."""
-    said = {key: value for key, value in document.items() if key != "sha256"}
-    return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
 def save_result(result: Result, path: str | Path) -> Path:
-    """Write ``PATH.json`` and ``PATH.npz`` and return the path of the JSON file.
+    """Write ``PATH.json`` and return its path.
 
-    ``path`` may carry either suffix or none; its folder is created. Each file appears complete or not at all.
+    ``path`` may carry the suffix or not; its folder is created. The file appears complete or not at all.
     """
-    json_path, npz_path = _paths(path)
+    json_path, _ = _paths(path)
     arrays: dict[str, NDArray] = {}
     content = {name: _encode(getattr(result, name), name, arrays) for name in _PLAIN}
     content["status"] = result.status.value
@@ -88,17 +88,14 @@ def save_result(result: Result, path: str | Path) -> Path:
     # Numbered names inside the archive: a user's own keys may hold characters that no file name should.
     numbered: dict[str, Any] = {f"array{index}": array for index, array in enumerate(arrays.values())}
     np.savez_compressed(buffer, allow_pickle=False, **numbered)
-    packed = buffer.getvalue()
     document = {
         "format": FORMAT,
         "version": VERSION,
-        "arrays": {"file": npz_path.name, "sha256": hashlib.sha256(packed).hexdigest(), "names": list(arrays)},
         "history": {"array": _HISTORY, "columns": list(History.columns)},
         "result": content,
+        "arrays": {"names": list(arrays), "npz": base64.b64encode(buffer.getvalue()).decode()},
     }
-    document["sha256"] = digest(document)
-    write_file(npz_path, packed, StorageError)
-    return write_file(json_path, json_bytes(document), StorageError)
+    return write_file(json_path, json_bytes(sealed(document)), StorageError)
 
 
 def load_result(path: str | Path) -> Result:
@@ -106,7 +103,7 @@ def load_result(path: str | Path) -> Result:
     json_path, _ = _paths(path)
     try:
         document = _read_document(json_path)
-        arrays = _read_arrays(json_path, document["arrays"])
+        arrays = _read_arrays(json_path, document)
         content = document["result"]
         given = {name: _decode(content[name], arrays) for name in _PLAIN if name in content or name not in _PROVEN}
         certificate = _decode(content["certificate"], arrays)
@@ -149,8 +146,20 @@ def _paths(path: str | Path) -> tuple[Path, Path]:
     return base.with_name(base.name + ".json"), base.with_name(base.name + ".npz")
 
 
-def check_format(document: Any, path: Path, name: str, newest: int, writer: str) -> dict[str, Any]:
-    """The document itself, if ``writer`` wrote it: its format is ``name``, and its version at most ``newest``."""
+def read_document(
+    path: Path, name: str, newest: int, writer: str, *, digest_from: int = 1, most: int = MOST_DOCUMENT
+) -> dict[str, Any]:
+    """The document that ``writer`` wrote: its format is ``name``, its version at most ``newest``, its digest its own.
+
+    :param digest_from: the first version with a digest. A file of an older one is read with a warning
+    :raises ChangedError: where it was changed since
+    """
+    document = parse_json(read_limited(path, most, StorageError), str(path), StorageError)
+    return checked(document, path, name, newest, writer, digest_from)
+
+
+def checked(document: Any, path: Path, name: str, newest: int, writer: str, digest_from: int) -> dict[str, Any]:
+    """The same of a document that was read already."""
     if not isinstance(document, dict) or document.get("format") != name:
         raise StorageError(f"{path} was not written by {writer}: its format is not {name!r}")
     version = document.get("version")
@@ -158,7 +167,17 @@ def check_format(document: Any, path: Path, name: str, newest: int, writer: str)
         raise StorageError(f"{path} is damaged: its format version is {shown(version)}")
     if version > newest:
         raise StorageError(f"{path} has format version {version}, this blocc reads up to {newest}: upgrade blocc")
+    if is_without_digest(document, digest_from):
+        warnings.warn(f"{path} has no digest: saved by an older version; later changes go unnoticed", stacklevel=4)
+    elif document.get("sha256") != digest(document):
+        told = "its digest differs" if "sha256" in document else "its digest is gone"
+        raise ChangedError(f"{path} is damaged: it was changed after it was saved, {told}")
     return document
+
+
+def is_without_digest(document: Mapping[str, Any], digest_from: int) -> bool:
+    """Whether an older version wrote a document, which had no digests yet."""
+    return document["version"] < digest_from and "sha256" not in document
 
 
 def document_format(path: str | Path) -> str:
@@ -171,25 +190,30 @@ def document_format(path: str | Path) -> str:
 
 
 def _read_document(path: Path) -> dict[str, Any]:
-    document = parse_json(read_limited(path, MOST_JSON, StorageError), str(path), StorageError)
-    document = check_format(document, path, FORMAT, VERSION, "Result.save")
-    if document["version"] == 1:
-        warnings.warn(f"{path} is of an older format without a digest: later changes go unnoticed", stacklevel=3)
-    elif document.get("sha256") != digest(document):
-        raise ChangedError(f"{path} is damaged: it was changed after it was saved, its digest differs")
-    return document
+    # Base64 has four letters for three bytes.
+    data = read_limited(path, MOST_JSON + MOST_BYTES * 4 // 3, StorageError)
+    if len(data) > MOST_JSON and len(data) - max(map(len, _PACKED.findall(data)), default=0) > MOST_JSON:
+        raise StorageError(f"{path} is too large: more than {MOST_JSON:,} bytes, the limit for such a file")
+    return checked(parse_json(data, str(path), StorageError), path, FORMAT, VERSION, "Result.save", DIGEST_FROM)
 
 
-def _read_arrays(json_path: Path, described: dict[str, Any]) -> dict[str, NDArray]:
-    # The name in the file is not used: whoever renames both files alike can still load them.
-    path = json_path.with_suffix(".npz")
-    if not path.exists():
-        raise StorageError(f"{path} is missing: {json_path.name} and {path.name} belong together")
-    packed = read_limited(path, MOST_BYTES, StorageError)
-    if hashlib.sha256(packed).hexdigest() != described["sha256"]:
-        raise ChangedError(
-            f"{path} was changed after it was saved, or does not belong to {json_path.name}: its checksum differs"
-        )
+def _read_arrays(json_path: Path, document: dict[str, Any]) -> dict[str, NDArray]:
+    described, path = document["arrays"], json_path
+    if document["version"] >= 3:
+        try:
+            packed = base64.b64decode(described["npz"], validate=True)
+        except binascii.Error as error:
+            raise StorageError(f"{path} is damaged: its arrays are no base64: {error}") from error
+    else:
+        # The name in the file is not used: whoever renamed both files alike can still load them.
+        path = json_path.with_suffix(".npz")
+        if not path.exists():
+            raise StorageError(f"{path} is missing: {json_path.name} and {path.name} belong together")
+        packed = read_limited(path, MOST_BYTES, StorageError)
+        if hashlib.sha256(packed).hexdigest() != described["sha256"]:
+            raise ChangedError(
+                f"{path} was changed after it was saved, or does not belong to {json_path.name}: its checksum differs"
+            )
     names = described["names"]
     members = [f"array{index}" for index in range(len(names))]
     arrays = unpack_arrays(packed, str(path), StorageError, members)

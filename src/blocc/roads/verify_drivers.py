@@ -160,6 +160,11 @@ class Claims:
             self.add(f"{when}: volumes of links", "the drivers' own", f"{away:.1e} away", away <= SAME_VOLUME)
         lost = network.lost_trips(volume)
         self.add(f"{when}: conservation", "no trips lost", f"{lost:.1e} of all", lost <= CONSERVED)
+        told = claimed.certificate
+        each = claimed.relative_gap * paid / float(network.demand.sum())  # what one trip costs too much
+        right = told.relative_gap == claimed.relative_gap and abs(told.average_excess_cost - each) <= SAME * abs(each)
+        right = right and abs(told.conservation - lost) <= CONSERVED and told.conservation >= 0.0
+        self.add(f"{when}: certificate", "of these volumes", "so it is" if right else "of others", right)
         idle = not claimed.waiting.any() and claimed.principle == PRINCIPLES[0]
         self.add(f"{when}: no limits", "nobody waits", "so it is" if idle else "waiting or another principle", idle)
         times = prices_of(network, capacity).at(volume)

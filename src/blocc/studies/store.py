@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from blocc._lib.digests import digest
 from blocc._lib.files import shown
 from blocc._lib.version import __version__
 from blocc.executors.work import Outcome
@@ -26,7 +27,7 @@ from blocc.studies.study import Cell, Study, StudyError, canonical
 DONE, FAILED = "done", "failed"
 
 APPLICATION = 0x626C6F63  #: SQLite's mark of who a file belongs to: "bloc"
-SCHEMA = 1  #: grows with every change of the tables
+SCHEMA = 2  #: grows with every change of the tables; 2 brought the checksums
 _WAIT = 30.0  #: seconds to wait for another program's transaction
 
 _TABLES = """
@@ -53,7 +54,23 @@ CREATE TABLE cells (
     finished REAL NOT NULL,
     PRIMARY KEY (study, key)
 );
+CREATE TABLE checksums (
+    study TEXT NOT NULL,
+    key TEXT NOT NULL,
+    sha256 TEXT NOT NULL,
+    PRIMARY KEY (study, key)
+);
 """
+_STATEMENTS = [statement.strip() for statement in _TABLES.split(";")[:-1]]
+#: SQLite words its own complaint about a damaged file with bytes out of it, which need not be text.
+_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+_NAMES = ("studies", "cells", "checksums")
+_WHOLE = ""  #: in place of a cell's key: the checksum of the study's own row
+
+
+def _code(error: Exception) -> int:
+    """The kind of an error of SQLite; 0 for one of Python's module."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 @dataclass(frozen=True)
@@ -127,10 +144,13 @@ class Store(AbstractContextManager["Store"]):
             self._connection.execute("PRAGMA journal_mode=WAL")
             with self._transaction():
                 if not self._belongs_to_us():  # another program may have made them in the meantime
-                    for statement in _TABLES.split(";")[:-1]:
+                    for statement in _STATEMENTS:
                         self._connection.execute(statement)
                     self._connection.execute(f"PRAGMA application_id={APPLICATION}")
                     self._connection.execute(f"PRAGMA user_version={SCHEMA}")
+                    self._has_checksums = True
+        if not self._has_checksums:
+            self._add_checksums()
         self._connection.execute("PRAGMA synchronous=FULL")
 
     def _open_to_read(self) -> None:
@@ -139,7 +159,7 @@ class Store(AbstractContextManager["Store"]):
         except sqlite3.OperationalError as error:
             # Readers of a WAL file share a small file beside it. In a folder where nothing can be written there is
             # none, and no writer either: then the file may be read as one that never changes.
-            denied = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+            denied = _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
             if self._ahead.exists() or not denied:
                 raise
             self._connection.close()
@@ -162,23 +182,37 @@ class Store(AbstractContextManager["Store"]):
                 f"up to {SCHEMA}). Install a newer blocc to use it"
             )
         if application == APPLICATION:
-            self._check_schema()
+            self._check_schema(schema)
         return bool(application == APPLICATION)
 
-    def _check_schema(self) -> None:
+    def _check_schema(self, schema: int) -> None:
         """See that the tables are ours: a view in their place might never end, a trigger would run at every write."""
         rows = self._connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
-        ours = dict(zip(("studies", "cells"), map(str.strip, _TABLES.split(";")), strict=False))
-        found = {name: sql for kind, name, sql in rows if kind == "table" and name in ours}
-        if found != ours or any(kind == "trigger" for kind, _, _ in rows):
+        ours = dict(zip(_NAMES, _STATEMENTS, strict=True))
+        self._has_checksums = schema >= 2
+        if not self._has_checksums:
+            del ours["checksums"]
+        found = {name: sql for kind, name, sql in rows if kind == "table" and name in _NAMES}
+        if schema < 1 or found != ours or any(kind == "trigger" for kind, _, _ in rows):
             raise StudyError(f"{self.path} is damaged: its tables are not those of a store")
+
+    def _add_checksums(self) -> None:
+        """Bring a store of an older version up to date: its rows are believed as they are, and guarded from now on."""
+        with self._transaction() as connection:
+            connection.execute(_STATEMENTS[-1])
+            for (name,) in connection.execute("SELECT name FROM studies").fetchall():
+                self._guard(name, _WHOLE)
+            for study, key in connection.execute("SELECT study, key FROM cells").fetchall():
+                self._guard(study, key)
+            connection.execute(f"PRAGMA user_version={SCHEMA}")
+        self._has_checksums = True
 
     def close(self) -> None:
         """Let go of the file; what was recorded stays."""
         self._connection.close()
         if self.read_only and self._ahead.exists():
             # A reader needs SQLite's two files beside the store, but only a writer that leaves last takes them away.
-            with suppress(sqlite3.Error), closing(self._connect("rw")) as writer:
+            with suppress(*_ERRORS), closing(self._connect("rw")) as writer:
                 writer.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
     def __exit__(self, *_: object) -> None:
@@ -189,8 +223,7 @@ class Store(AbstractContextManager["Store"]):
         """SQLite's errors as sentences for the user."""
         try:
             yield
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        except _ERRORS as error:
             reasons = {
                 sqlite3.SQLITE_NOTADB: "is not a file of blocc's studies",
                 sqlite3.SQLITE_CORRUPT: "is damaged",
@@ -201,7 +234,7 @@ class Store(AbstractContextManager["Store"]):
                 sqlite3.SQLITE_BUSY: f"has been locked by another program for {_WAIT:.0f} s",
                 sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports errors, or is full",
             }
-            raise StudyError(f"{self.path} {reasons.get(code, 'cannot be used')} ({error})") from error
+            raise StudyError(f"{self.path} {reasons.get(_code(error), 'cannot be used')} ({error})") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -229,11 +262,13 @@ class Store(AbstractContextManager["Store"]):
         values = (study.name, study.to_json(), __version__, json.dumps(settings), len(study.cells()), time.time())
         with self._explained(), self._transaction() as connection:
             connection.execute("INSERT OR REPLACE INTO studies VALUES (?, ?, ?, ?, ?, ?, NULL)", values)
+            self._guard(study.name, _WHOLE)
 
     def end(self, study: Study) -> None:
         """Note that nothing is left to do."""
         with self._explained(), self._transaction() as connection:
             connection.execute("UPDATE studies SET ended = ? WHERE name = ?", (time.time(), study.name))
+            self._guard(study.name, _WHOLE)
 
     def record(self, study: Study, batch: Sequence[Cell], outcome: Outcome) -> None:
         """Keep what became of a batch: all of its cells, or, where this fails, none."""
@@ -251,21 +286,19 @@ class Store(AbstractContextManager["Store"]):
                 "worker = excluded.worker, attempts = attempts + excluded.attempts, finished = excluded.finished",
                 values,
             )
+            for cell in batch:
+                self._guard(study.name, cell.key)
 
     def forget(self, study: Study) -> None:
         """Delete all cells of a study, those of older definitions and versions, too."""
         with self._explained(), self._transaction() as connection:
             connection.execute("DELETE FROM cells WHERE study = ?", (study.name,))
+            connection.execute("DELETE FROM checksums WHERE study = ? AND key <> ?", (study.name, _WHOLE))
 
     def cells(self, study: Study) -> dict[str, StoredCell]:
         """What is stored under a study's name, by key; cells of older definitions and versions included."""
-        with self._explained():
-            found = self._connection.execute(
-                "SELECT key, status, row, error, seconds, worker, attempts, finished FROM cells WHERE study = ?",
-                (study.name,),
-            ).fetchall()
         stored = {}
-        for key, status, row, error, *rest in found:
+        for _, key, _, _, status, row, error, *rest in self._rows(study.name)[1]:
             self._check_kinds((status, error, *rest), (str, str | None, float | int, str, int, float | int))
             columns = {} if row is None else self._decoded(row, "a row")
             stored[key] = StoredCell(key, status, columns, error, *rest)
@@ -273,12 +306,8 @@ class Store(AbstractContextManager["Store"]):
 
     def studies(self) -> list[StoredStudy]:
         """All studies that were ever begun here, with how far they are; the oldest first."""
-        with self._explained():
-            found = self._connection.execute(
-                "SELECT name, definition, version, settings, total, started, ended FROM studies ORDER BY started, name"
-            ).fetchall()
-            pairs = self._connection.execute("SELECT study, key, status FROM cells").fetchall()
-        statuses = {(name, key): status for name, key, status in pairs}
+        found, cells = self._rows()
+        statuses = {(name, key): status for name, key, _, _, status, *_ in cells}
         listed = []
         for name, definition, version, settings, total, started, ended in found:
             kinds = (str, str, str, int, float | int, float | int | None)
@@ -291,6 +320,42 @@ class Store(AbstractContextManager["Store"]):
             counts = (total, own.count(DONE), own.count(FAILED))
             listed.append(StoredStudy(study, version, self._decoded(settings, "settings"), *counts, started, ended))
         return listed
+
+    # --- checksums ---------------------------------------------------------------------------------------------------
+    def _guard(self, study: str, key: str) -> None:
+        """Note the checksum of a row as it stands; within the transaction that wrote it."""
+        if key == _WHOLE:
+            row = self._connection.execute("SELECT * FROM studies WHERE name = ?", (study,)).fetchone()
+        else:
+            row = self._connection.execute("SELECT * FROM cells WHERE study = ? AND key = ?", (study, key)).fetchone()
+        self._connection.execute("INSERT OR REPLACE INTO checksums VALUES (?, ?, ?)", (study, key, digest(row)))
+
+    def _rows(self, study: str | None = None) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        """Rows of studies and of cells, of one study or of all, as they were written.
+
+        :raises StudyError: where one was changed since, or is gone
+        """
+        only, names = ("", ()) if study is None else (" WHERE {} = ?", (study,))
+        with self._explained():
+            self._connection.execute("BEGIN")  # one state of the file, also beside a program that writes
+            try:
+                order = " ORDER BY started, name"
+                studies = self._connection.execute(
+                    f"SELECT * FROM studies{only.format('name')}{order}", names
+                ).fetchall()
+                cells = self._connection.execute(f"SELECT * FROM cells{only.format('study')}", names).fetchall()
+                if not self._has_checksums:
+                    return studies, cells
+                found = self._connection.execute(f"SELECT * FROM checksums{only.format('study')}", names).fetchall()
+            finally:
+                self._connection.execute("COMMIT")
+        noted = {(name, key): checksum for name, key, checksum in found}
+        for row, place in [*((row, (row[0], _WHOLE)) for row in studies), *((row, row[:2]) for row in cells)]:
+            if any(isinstance(value, bytes) for value in row) or noted.pop(place, None) != digest(row):
+                raise StudyError(f"{self.path} is damaged: the row {shown(place)} is not what was written")
+        if noted:
+            raise StudyError(f"{self.path} is damaged: the row {shown(next(iter(noted)))} is gone")
+        return studies, cells
 
     # --- checks of a file from outside --------------------------------------------------------------------------------
     def _decoded(self, text: Any, what: str) -> dict[str, Any]:

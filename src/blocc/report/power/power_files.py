@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from blocc._lib.files import json_bytes, parse_json, plain, read_limited
+from blocc._lib.digests import sealed
+from blocc._lib.files import json_bytes
 from blocc._lib.tables import csv_bytes
 from blocc.power.case import PowerCase, Segments
 from blocc.power.checks import certificate_checks
@@ -22,12 +23,11 @@ from blocc.power.power_design import KINDS, Decision, PowerCertificate, PowerDes
 from blocc.power.power_options import Step
 from blocc.power.search import Start
 from blocc.report.power.power_tables import figures_of, tables_of
-from blocc.report.storage import ChangedError, StorageError, check_format, digest, write_files
+from blocc.report.storage import StorageError, read_document, write_files
 from blocc.report.workbook import workbook_bytes
 from blocc.result import Status
 
 FORMAT, VERSION = "blocc-power-design", 1
-MOST_BYTES = 500 * 2**20  #: of a JSON file
 
 _ARRAYS = {
     "bus_number": int,
@@ -124,8 +124,7 @@ def design_document(design: PowerDesign) -> dict[str, Any]:
         "history": [one._asdict() for one in design.history],
         "case": case_document(design.case),
     }
-    said = dict(plain(document))
-    return said | {"sha256": digest(said)}
+    return sealed(document)
 
 
 def _dispatch_document(dispatch: Dispatch) -> dict[str, Any]:
@@ -150,10 +149,7 @@ def load_power_design(path: str | Path) -> PowerDesign:
     """Read an answer back: its folder, or the ``design.json`` in it."""
     source = Path(path)
     source = source / "design.json" if source.is_dir() else source
-    document = parse_json(read_limited(source, MOST_BYTES, StorageError), str(source), StorageError)
-    document = check_format(document, source, FORMAT, VERSION, "PowerDesign.save")
-    if document.get("sha256") != digest(document):
-        raise ChangedError(f"{source} is damaged: it was changed after it was saved, its digest differs")
+    document = read_document(source, FORMAT, VERSION, "PowerDesign.save")
     try:
         return _design(document)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -168,10 +164,7 @@ def _design(document: dict[str, Any]) -> PowerDesign:
         case=case,
         kind=str(summary["kind"]),
         unit=str(summary["unit"]),
-        decisions=tuple(
-            Decision(str(row["name"]), int(row["number"]), *(_number(row[name]) for name in Decision._fields[2:]))
-            for row in document["decisions"]
-        ),
+        decisions=tuple(_decision(row) for row in document["decisions"]),
         objective=_number(summary["objective"]),
         objective_before=_number(summary["objective_before"]),
         goal=str(summary["goal"]),
@@ -194,6 +187,11 @@ def _design(document: dict[str, Any]) -> PowerDesign:
         settings=dict(summary["settings"]),
         versions=dict(summary["versions"]),
     )
+
+
+def _decision(row: dict[str, Any]) -> Decision:
+    figures = _column([row[name] for name in Decision._fields[2:]], "a decision")
+    return Decision(str(row["name"]), int(row["number"]), *figures.tolist())
 
 
 def _case(said: dict[str, Any]) -> PowerCase:
@@ -229,7 +227,10 @@ def _step(row: dict[str, Any]) -> Step:
 
 def _column(values: list[Any], name: str) -> Any:
     missing = _UNLIMITED.get(name, np.nan)
-    return np.array([missing if value is None else _number(value) for value in values])
+    found = np.array([missing if value is None else _number(value) for value in values], dtype=float)
+    if np.isnan(found).any():
+        raise ValueError(f"{name} has gaps")
+    return found
 
 
 def _number(value: Any) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from blocc._lib.digests import sealed
 from blocc.report.roads.road_files import (
     VERSION,
     assignment_figures,
@@ -18,7 +19,6 @@ from blocc.report.roads.road_files import (
     read_assignment,
     read_number,
     read_step,
-    with_digest,
 )
 from blocc.report.roads.road_tables import tables_of
 from blocc.report.storage import write_files
@@ -66,7 +66,7 @@ def estimate_document(estimate: DemandEstimate) -> dict[str, Any]:
         **{name: tables[name] for name in ("links", "trips", "counts")},
         "history": [step._asdict() for step in estimate.history],
     }
-    return with_digest(document)
+    return sealed(document)
 
 
 def load_estimate(path: str | Path, prior: RoadNetwork | None = None) -> DemandEstimate:

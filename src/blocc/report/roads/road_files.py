@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc._lib.files import json_bytes, parse_json, plain, read_limited
+from blocc._lib.digests import sealed
+from blocc._lib.files import json_bytes
 from blocc._lib.tables import csv_bytes
 from blocc.report.gis import geojson, geopackage_bytes
 from blocc.report.roads.road_tables import Answer, checks_of, figures_of, layers_of, tables_of
-from blocc.report.storage import ChangedError, StorageError, check_format, digest, write_files
+from blocc.report.storage import ChangedError, StorageError, read_document, write_files
 from blocc.report.workbook import workbook_bytes
 from blocc.result import Status
 from blocc.roads.assign import AssignmentCertificate, RoadAssignment
@@ -32,7 +33,6 @@ A = TypeVar("A", bound=Answer)
 
 DESIGN, ASSIGNMENT = "blocc-road-design", "blocc-road-assignment"
 VERSION = 1
-MOST_BYTES = 500 * 2**20  #: of a JSON file
 
 #: Of an assignment, beside what its links and trips have.
 _PLAIN = ("objective", "total_travel_time", "revenue", "relative_gap", "wanted_gap", "principle", "message")
@@ -110,7 +110,7 @@ def design_document(design: RoadDesign) -> dict[str, Any]:
         "starts": [start._asdict() for start in design.starts],
         "history": [step._asdict() for step in design.history],
     }
-    return with_digest(document)
+    return sealed(document)
 
 
 def assignment_document(assignment: RoadAssignment) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def assignment_document(assignment: RoadAssignment) -> dict[str, Any]:
         "links": tables["links"],
         "trips": tables["trips"],
     }
-    return with_digest(document)
+    return sealed(document)
 
 
 def head_of(answer: Answer) -> dict[str, Any]:
@@ -143,12 +143,6 @@ def assignment_figures(assignment: RoadAssignment) -> dict[str, Any]:
     found = {name: getattr(assignment, name) for name in (*_PLAIN, *_COUNTS)}
     certificate = asdict(assignment.certificate)
     return found | {"status": assignment.status.value, "certificate": certificate, "gaps": list(assignment.gaps)}
-
-
-def with_digest(document: dict[str, Any]) -> dict[str, Any]:
-    """The same as plain values, with a digest of them."""
-    said = dict(plain(document))
-    return said | {"sha256": digest(said)}
 
 
 # --- reading -------------------------------------------------------------------------------------------------------
@@ -175,10 +169,7 @@ def load_answer(
     """
     source = Path(path)
     source = source / f"{name}.json" if source.is_dir() else source
-    document = parse_json(read_limited(source, MOST_BYTES, StorageError), str(source), StorageError)
-    document = check_format(document, source, known_format, VERSION, writer)
-    if document.get("sha256") != digest(document):
-        raise ChangedError(f"{source} is damaged: it was changed after it was saved, its digest differs")
+    document = read_document(source, known_format, VERSION, writer)
     roads = read_road_network(source.with_name("network.json")) if network is None else network
     try:
         named = {"links": ("link_id", "from", "to"), "trips": ("origin", "destination")}

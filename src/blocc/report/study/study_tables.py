@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from blocc._lib.digests import digest_list
 from blocc._lib.tables import csv_bytes
 from blocc.report.format import Spread, is_numeric, markdown_table, markdown_text, value_text
 from blocc.report.study.study_views import (
@@ -124,17 +125,18 @@ def markdown_study(view: StudyView) -> str:
 
 
 def study_files(view: StudyView) -> dict[str, bytes]:
-    """Names and contents of a study's files: all rows, the summary, and the summary in Markdown."""
+    """Names and contents of a study's files: all rows, the summary, the summary in Markdown, and their digests."""
     name = view.study.name
-    return {
+    files = {
         f"{name}.csv": rows_csv(view),
         f"{name}-summary.csv": table_csv(summary_rows(view)),
         f"{name}.md": markdown_study(view).encode(errors="replace"),
     }
+    return files | {f"{name}.sha256": digest_list(files)}
 
 
 def item_files(item: ItemView, studies: Sequence[StudyView]) -> dict[str, bytes]:
-    """Names and contents of an item's files: tables (CSV, LaTeX), findings (Markdown), pictures, rows of studies."""
+    """Names and contents of an item's files: tables (CSV, LaTeX), findings (Markdown), pictures, rows, digests."""
     assert item.findings is not None
     tables = item.findings.tables
     files = {table_file(item.name, k, tables): table_csv(table.rows) for k, table in enumerate(tables)}
@@ -142,7 +144,8 @@ def item_files(item: ItemView, studies: Sequence[StudyView]) -> dict[str, bytes]
     files[f"{item.name}.md"] = markdown_findings(item.title, item.findings, item.notice).encode(errors="replace")
     files |= {f"{item.name}-{name}.png": image for name, image in item.pictures.items()}
     files |= {f"{item.name}-{name}": content for name, content in item.documents.items()}
-    return files | {f"{item.name}-rows-{view.study.name}.csv": rows_csv(view) for view in studies}
+    files |= {f"{item.name}-rows-{view.study.name}.csv": rows_csv(view) for view in studies}
+    return files | {f"{item.name}.sha256": digest_list(files)}
 
 
 def table_file(item: str, position: int, tables: Sequence[Table]) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.digests import sealed
 from blocc._lib.files import json_bytes, plain
 from blocc._lib.tables import csv_bytes, table_rows
 from blocc.report.storage import write_files
@@ -204,8 +205,8 @@ def write_fit(
 ) -> list[Path]:
     """Write everything about a fit into ``folder`` (created where missing) and return the paths.
 
-    ``summary.json`` (``summary``, or :func:`fit_summary`), ``predictions.csv``, and for two classes ``result.json``
-    with ``result.npz``, ``history.csv``, ``margins.csv``, ``coefficients.csv`` for the linear kernel and the pictures
+    ``summary.json`` (``summary``, or :func:`fit_summary`), ``predictions.csv``, and for two classes ``result.json``,
+    ``history.csv``, ``margins.csv``, ``coefficients.csv`` for the linear kernel and the pictures
     ``accuracy.png``, ``losses.png`` and ``forgiven.png`` (needs ``blocc[plot]``). ``splits.csv`` and ``splits.png``
     where rows of several splits are given. Each file appears complete or not at all.
     """
@@ -215,7 +216,7 @@ def write_fit(
         summary = multiclass_summary(model, parts) if several else fit_summary(model, parts)
     # Everything is made before anything is written: a failure leaves the old files of a folder together.
     files = {
-        "summary.json": json_bytes(summary),
+        "summary.json": json_bytes(sealed(summary)),
         "predictions.csv": csv_bytes(prediction_rows(model, parts)),
     }
     if splits:
@@ -228,5 +229,5 @@ def write_fit(
     files |= figure_files(None if several else model, parts, splits)
     written = write_files(target, files, "the files of the SVM")
     if not several:
-        written += [model.result_.save(target / "result.json"), target / "result.npz"]
+        written.append(model.result_.save(target / "result.json"))
     return written

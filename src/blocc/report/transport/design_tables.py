@@ -11,10 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from blocc._lib.files import json_bytes, parse_json, plain, read_limited
+from blocc._lib.digests import sealed
+from blocc._lib.files import json_bytes
 from blocc._lib.tables import csv_bytes
 from blocc.report.gis import geojson, geopackage_bytes
-from blocc.report.storage import StorageError, check_format, write_files
+from blocc.report.storage import StorageError, read_document, write_files
 from blocc.report.transport.design_columns import LINK_FIELDS, MARKET_FIELDS, column_rows
 from blocc.report.transport.design_gis import design_layers
 from blocc.report.transport.design_series import hints, link_rows, market_rows, summary_rows, totals
@@ -26,8 +27,8 @@ from blocc.transport.design.indicators import indicators
 from blocc.transport.network.readers import native
 
 FORMAT = "blocc-design"
-VERSION = 1
-MOST_BYTES = 500 * 2**20  #: of a design.json
+VERSION = 2  #: from 2 on with a digest
+DIGEST_FROM = 2
 
 _PARTS: dict[str, type] = {
     **dict.fromkeys(("summary", "history"), dict),
@@ -100,14 +101,13 @@ def design_document(design: Design) -> dict[str, Any]:
         "what_if": [row._asdict() for row in design.what_if],
         "history": {name: getattr(design.history, name) for name in History.columns},
     }
-    return dict(plain(document))
+    return sealed(document)
 
 
 def read_design_json(path: str | Path) -> dict[str, Any]:
     """Read a ``design.json``: the document as it is, once its format, version and parts were checked."""
     source = Path(path)
-    document = parse_json(read_limited(source, MOST_BYTES, StorageError), str(source), StorageError)
-    document = check_format(document, source, FORMAT, VERSION, "write_design")
+    document = read_document(source, FORMAT, VERSION, "write_design", digest_from=DIGEST_FROM)
     for name, kind in _PARTS.items():
         if not isinstance(document.get(name), kind):
             raise StorageError(f"{source} is damaged: {name!r} is missing or not a {kind.__name__}")

@@ -13,12 +13,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from blocc._lib.files import json_bytes, parse_json, read_limited
+from blocc._lib.digests import sealed
+from blocc._lib.files import json_bytes
 from blocc._lib.tables import csv_bytes
 from blocc.executors.choice import choose_executor
 from blocc.outer.monitor import StopReason, StopRequest, interruptible
 from blocc.report.format import duration
-from blocc.report.storage import StorageError, check_format, write_files
+from blocc.report.storage import StorageError, read_document, write_files
 from blocc.report.transport.design_tables import design_document, read_design_json, write_design
 from blocc.result import Status
 from blocc.transport.design.design_result import Design
@@ -29,7 +30,7 @@ from blocc.transport.design.scenario_runs import Report, ScenarioRuns
 from blocc.transport.network.network import TransportNetwork
 
 FORMAT = "blocc-scenario"
-VERSION = 1
+VERSION = 2  #: from 2 on with a digest
 MANIFEST = "scenario.json"
 _MOST_BYTES = 2**20  #: of a manifest
 _ROUNDING = 1e-6  #: of a utility, relative: the travellers' answer to the same capacities is found anew
@@ -95,8 +96,9 @@ class _Store:
         if folder is None or not (folder / MANIFEST).is_file():
             return None
         try:
-            found = parse_json(read_limited(folder / MANIFEST, _MOST_BYTES, StorageError), MANIFEST, StorageError)
-            manifest = check_format(found, folder / MANIFEST, FORMAT, VERSION, "design_scenarios")
+            manifest = read_document(
+                folder / MANIFEST, FORMAT, VERSION, "design_scenarios", digest_from=2, most=_MOST_BYTES
+            )
             if not manifest.get("finished") or manifest.get("fingerprint") != case.fingerprint():
                 return None
             return ScenarioDesign(case.scenario, case.network, read_design_json(folder / "design.json"), folder)
@@ -112,7 +114,7 @@ class _Store:
             finished = design.status not in _STOPPED
             said = {"format": FORMAT, "version": VERSION, "name": case.scenario.name, "changes": case.scenario.changes}
             said |= {"fingerprint": case.fingerprint(), "finished": finished}
-            write_files(folder, {MANIFEST: json_bytes(said)}, "the scenario")
+            write_files(folder, {MANIFEST: json_bytes(sealed(said))}, "the scenario")
             for file in folder.glob("run-*.npz") if finished else ():
                 file.unlink(missing_ok=True)
         return ScenarioDesign(case.scenario, case.network, design_document(design), folder)
@@ -210,7 +212,7 @@ def _side_by_side(result: ScenarioDesigns, out: str | Path | None) -> ScenarioDe
     document |= {"interrupted": result.interrupted, "scenarios": result.rows()}
     changes = {design.name: dict(design.scenario.changes) for design in result}
     files = {
-        "scenarios.json": json_bytes(document | {"changes": changes}),
+        "scenarios.json": json_bytes(sealed(document | {"changes": changes})),
         "scenarios.csv": csv_bytes(result.rows()),
         "scenarios.html": scenario_page(result).encode(errors="replace"),
     }

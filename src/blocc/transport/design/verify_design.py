@@ -60,7 +60,16 @@ def verify_design(
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise OptionError(f"design is damaged: {type(error).__name__}: {error!s:.200}") from error
     with double_precision(), single_blas_thread():
-        return _Verifier(network, claims, float(tolerance)).run()
+        verifier = _Verifier(network, claims, float(tolerance))
+        found = verifier.run()
+        if isinstance(design, Design) or verifier.answer is None:
+            return found
+        from blocc.report.transport.design_claims import with_file  # what a file says, that room knows
+
+        try:
+            return with_file(found, design, network, *verifier.answer)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise OptionError(f"design is damaged: {type(error).__name__}: {error!s:.200}") from error
 
 
 class Claims(NamedTuple):
@@ -134,6 +143,7 @@ class _Verifier:
         self.network, self.claims, self.tolerance = network, claims, tolerance
         self.converged = claims.status is Status.CONVERGED
         self.checks: list[Check] = []
+        self.answer: tuple[Assignment, float] | None = None  #: the travellers' own, and its size
         self.way = "from a cold start"  #: how the travellers' answers were found
 
     def run(self) -> Verification:
@@ -193,6 +203,8 @@ class _Verifier:
             self._add(label, c.money[name], value, is_right or (name == "utility_penalised" and self._is_unmeasured()))
         self._flows(follower, float(found.follower.value))
         told, relative = certify(model, c.capacity, found, 0.0)
+        largest = max(told.stationarity, told.feasibility, told.complementarity)
+        self.answer = follower, largest / relative if relative else 1.0
         self._add("lower level solved", f"within {_SOLVED:.0e}", relative, relative <= _SOLVED, self.way)
         # Relative to the flows, as what the design itself was judged by: they may be millions of passengers.
         most = 10.0 * _SOLVED * (1.0 + float(np.max(follower.flow, initial=0.0))) if self.converged else np.inf

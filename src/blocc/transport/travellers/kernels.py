@@ -1,28 +1,70 @@
 """Kernels that Numba compiles, and the threads that share their work.
 
 A kernel holds no lock of Python's, so that several threads run at once, and is compiled once for all runs: what is
-compiled is kept in a file. Only large networks need any of this, so that this module is imported where they begin.
+compiled is kept in a file, where one can be written. Only large networks need any of this, so that this module is
+imported where they begin.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import cache
+from hashlib import sha256
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.log import logger
 from blocc._lib.threads import thread_count
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
 
-#: Compile a function of numbers and arrays.
-kernel = cast(Callable[[F], F], numba.njit(nogil=True, cache=True, error_model="numpy"))
+
+class KernelFiles(IndexDataCacheFile):
+    """A file for each signature of a kernel, named after it, and one that lists them.
+
+    Numba numbers them: two processes that begin at once take the same number, and a third one runs the wrong program.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Keep a compiled program, and list it once it is there."""
+        listed = self._load_index()
+        listed[key] = name = self._data_name(int(sha256(repr(key).encode()).hexdigest()[:12], 16))
+        self._save_data(name, data)
+        self._save_index(listed)
+
+
+class _Kept(FunctionCache):
+    """Compiled kernels in files. One that cannot be read or written costs time, and never a run."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = KernelFiles(self._cache_path, self._impl.filename_base, stamp)
+
+    @contextmanager
+    def _guard_against_spurious_io_errors(self) -> Iterator[None]:  # Numba guards Windows alone
+        try:
+            yield
+        except OSError as reason:
+            logger.info("a compiled kernel is not kept: %s", reason)
+
+
+def kernel(function: F) -> F:
+    """Compile a function of numbers and arrays: in each process anew where no file can be kept."""
+    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    try:
+        compiled._cache = _Kept(function)
+    except RuntimeError as reason:  # nothing can be written beside the source, at home, or in NUMBA_CACHE_DIR
+        logger.info("%s is compiled in each process anew: %s", function.__qualname__, reason)
+    return cast(F, compiled)
 
 
 @cache
