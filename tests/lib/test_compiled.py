@@ -21,12 +21,12 @@ def slow(x: jax.Array) -> jax.Array:
 
 def test_the_clock_stands_still_during_compilation() -> None:
     with clock_without_compilation():
-        began, real, compiled = clock(), time.perf_counter(), compile_seconds()
+        real, compiled, began = time.perf_counter(), compile_seconds(), clock()
         Program(slow)(jnp.ones(3))
         time.sleep(0.05)
-        elapsed, wall, compiling = clock() - began, time.perf_counter() - real, compile_seconds() - compiled
+        elapsed, compiling, wall = clock() - began, compile_seconds() - compiled, time.perf_counter() - real
     assert compiling >= 0.2
-    assert 0.05 <= elapsed == pytest.approx(wall - compiling, abs=1e-3)
+    assert 0.05 <= elapsed <= wall - compiling
     began = clock()
     Program(slow)(jnp.ones(4))
     assert clock() - began >= 0.2  # outside the block it goes on
@@ -35,7 +35,8 @@ def test_the_clock_stands_still_during_compilation() -> None:
 def test_the_block_ends_with_an_error() -> None:
     with pytest.raises(ValueError, match="broken"), clock_without_compilation():
         raise ValueError("broken")
-    assert clock() == pytest.approx(time.perf_counter(), abs=1e-2)
+    before = time.perf_counter()
+    assert before <= clock() <= time.perf_counter()
 
 
 def test_single_operations_are_counted_once() -> None:
