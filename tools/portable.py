@@ -46,7 +46,7 @@ class Setting:
     elsewhere: bool = False  #: in a clone whose path has spaces, where ../shared is not, and without rights
     environment: dict[str, str] = field(default_factory=dict)
 
-    def variables(self, folder: Path) -> dict[str, str]:
+    def variables(self, place: Path, folder: Path) -> dict[str, str]:
         """The environment. Programs that XLA compiled for one setting must not serve another."""
         xla = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa={self.instructions}" if self.instructions else ""
         chosen = {
@@ -58,7 +58,7 @@ class Setting:
             "NUMBA_CPU_FEATURES": "",
             "NUMBA_CACHE_DIR": str(folder / "numba"),
             "JAX_COMPILATION_CACHE_DIR": str(folder / "xla"),
-            "PYTHONPATH": os.pathsep.join(("src", *filter(None, [os.environ.get("PYTHONPATH")]))),
+            "PYTHONPATH": str(place / "src"),
             **self.environment,
         }
         return {**{name: value for name, value in os.environ.items() if name not in chosen}, **_given(chosen)}
@@ -128,7 +128,7 @@ def run(setting: Setting, tests: list[str]) -> bool:
         print(f"== {setting.name}, in {place}{', as nobody' if nobody else ''}", flush=True)
         call = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider", *tests]
         whose = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []} if nobody else {}
-        return subprocess.run(call, cwd=place, env=setting.variables(folder), **whose).returncode == 0
+        return subprocess.run(call, cwd=place, env=setting.variables(place, folder), **whose).returncode == 0
 
 
 def main(names: list[str]) -> int:

@@ -377,8 +377,9 @@ def test_a_disk_that_fills_up_does_not_end_the_run(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module, "write_atomically", full)
-    with pytest.warns(RuntimeWarning, match="No space left on device"):
+    with pytest.warns(RuntimeWarning, match="No space left on device") as told:
         result = solve(toy, checkpoint=tmp_path / "run.npz", checkpoint_seconds=0.0)
+    assert told[0].filename == __file__  # where a user can change something
     assert result.success
     assert "checkpoint could not be written at the end (No space left on device)" in result.message
     assert len(calls) > 1
