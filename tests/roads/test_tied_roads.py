@@ -62,6 +62,7 @@ def test_values_of_links_are_differences_of_assignments(options: dict) -> None:
         assert design.marginal_value[link] == pytest.approx(saved, rel=1e-3, abs=1e-4)
 
 
+@pytest.mark.slow  # the smaller grids above take the same steps
 def test_a_larger_grid_by_newton_steps() -> None:
     network = grid(5)
     design = expand_network(network, cost=0.4, max_expansion=60.0, starts=1)
