@@ -281,7 +281,7 @@ class SlowSteps(dict[str, float]):
 
 @pytest.mark.parametrize("options", [{}, {"method": "pgd"}], ids=["exact", "pgd"])
 def test_the_time_limit_is_kept(options: dict[str, Any]) -> None:
-    X, y = make_circles(n_samples=400, noise=0.3, factor=0.7, random_state=0)
+    X, y = make_circles(n_samples=120, noise=0.3, factor=0.7, random_state=0)
     with counted(step=0.01) as clock, pytest.warns(ConvergenceWarning, match="time limit"):
         model = BilevelSVC(kernel="rbf", time_limit=0.5, **options).fit(X, y)
     assert clock.passed < 0.8
@@ -291,12 +291,12 @@ def test_the_time_limit_is_kept(options: dict[str, Any]) -> None:
 
 
 def test_classes_share_the_time() -> None:
-    X, y = make_blobs(n_samples=400, centers=3, cluster_std=4.0, random_state=0)
+    X, y = make_blobs(n_samples=120, centers=3, cluster_std=4.0, random_state=0)
     with counted(step=0.01) as clock, pytest.warns(ConvergenceWarning, match="time limit"):
         model = BilevelSVC(kernel="rbf", time_limit=0.6).fit(X, y)
     assert clock.passed < 0.9
     assert all(result.seconds["run"] > 0.1 for result in model.results_)
-    assert model.predict(X).shape == (400,)
+    assert model.predict(X).shape == (120,)
 
 
 def test_no_time_at_all_gives_a_constant_and_says_so() -> None:
