@@ -348,6 +348,20 @@ def hard_problem() -> BilevelProblem:
     )
 
 
+def test_local_descents_get_no_share_of_the_time() -> None:
+    """A fifth of it, on a machine this slow, would end the descent before it has converged."""
+    problem = BilevelProblem(
+        upper=lambda x, y: -x * (y[0] + 3.0 * y[1]),
+        lower=lambda x, y: (2.0 + x) * (y[0] + 3.0 * y[1]) + 10.0 * (1.0 - y[0]) + 15.0 * (1.0 - y[1]),
+        x_set=Box(0.0, 10.0),
+        y_set=Box(0.0, 1.0, shape=2),
+    )
+    with counted(step=0.1):
+        result = solve_global(problem, time_limit=100.0)
+    assert result.settings["local_statuses"] == ["converged"]
+    assert result.success
+
+
 def test_the_time_limit_is_kept_with_a_valid_bound() -> None:
     problem = hard_problem()
     with counted(step=0.01) as clock:
