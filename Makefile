@@ -1,6 +1,7 @@
 # make run   the main job: design the metro of Seville, with its report in runs/seville
 # make test  lint, types and tests; make test-slow runs those that take long for what they add
 # make test-types  the numerics with every annotation of arrays checked
+# make test-portable  the numerics as on other processors and in other surroundings; NAME=nehalem for one setting
 # make bench every benchmark, figures measured now
 # make reproduce  the paper's tables and figures in runs/reproduction; make reproduce QUICK=1 at reduced size
 # make docs  the site in build/site, every link checked; make gallery runs the gallery's examples again and writes its pages
@@ -17,7 +18,7 @@ STAMP := $(VENV)/.installed
 # processes: tests start hundreds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install run test suite test-slow test-types lint docs gallery dist bench reproduce lock audit clean
+.PHONY: install run test suite test-slow test-types test-portable lint docs gallery dist bench reproduce lock audit clean
 
 install: $(STAMP)
 
@@ -37,11 +38,11 @@ lint: install
 
 # Many tests compile the same programs; JAX keeps them on disk, and every test but the first reads them from there.
 test suite test-slow test-types: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.pytest_cache/compiled
-test suite test-slow test-types: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.1
-test suite test-slow test-types: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := 0
+test suite test-slow test-types test-portable: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.1
+test suite test-slow test-types test-portable: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := 0
 # Most of the tests' time is compilation of small programs: less optimisation, one thread each and no fusion emitters,
 # which the package's own programs do without anyway, need a third of it.
-test suite test-types: export XLA_FLAGS := --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 \
+test suite test-types test-portable: export XLA_FLAGS := --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 \
     --xla_cpu_use_fusion_emitters=false --xla_disable_hlo_passes=while-loop-invariant-code-motion,while-loop-constant-sinking,simplify-while-loops,simplify-conditional,constant_folding,reshape-mover
 # Types and style are looked at beside the tests.
 test: install
@@ -60,6 +61,10 @@ test-types: install
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --jaxtyping-packages=$(CHECKED),beartype.beartype \
 	    -k "not bad_arguments and not impossible_paths" \
 	    tests/inner tests/outer tests/judge tests/run tests/resume tests/test_penalty.py tests/test_lagrangian.py
+
+# Each setting keeps its compiled programs apart from all others.
+test-portable: install
+	$(BIN)/python tools/portable.py $(NAME)
 
 # Offline: nothing is fetched, neither now nor when a page is opened.
 docs: install

@@ -185,7 +185,7 @@ def test_source_is_that_of_every_supported_python(minor: int) -> None:
         ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, minor))
     other = interpreter(minor)
     if other is not None:
-        check = "import sys; [compile(open(f, encoding='utf-8').read(), f, 'exec') for f in sys.stdin.read().split()]"
+        check = "import sys; [compile(open(f, encoding='utf-8').read(), f, 'exec') for f in map(str.strip, sys.stdin)]"
         names = "\n".join(map(str, files))
         done = subprocess.run([other, "-W", "error", "-c", check], input=names, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

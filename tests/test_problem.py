@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from blocc import solve
+from blocc._lib.compiled import compile_seconds
 from blocc._lib.precision import double_precision
 from blocc.errors import ProblemError
 from blocc.problem import BilevelProblem
@@ -249,15 +251,22 @@ def test_a_change_that_does_not_fit_is_an_error() -> None:
         problem.renew()
 
 
-def test_looking_for_changes_takes_milliseconds() -> None:
-    problem = changing({"goal": np.zeros(2), "walls": [9.0]})
+def test_looking_for_changes_traces_each_function_once_and_compiles_nothing() -> None:
+    calls: Counter[str] = Counter()
+
+    def counting(name: str, function: Any) -> Any:
+        return lambda x, y: (calls.update([name]), function(x, y))[1]
+
+    plain = changing({"goal": np.zeros(2), "walls": [9.0]})
+    problem = replace(
+        plain, **{name: counting(name, getattr(plain, name)) for name in ("upper", "lower", "inequality")}
+    )
     problem.renew()
-    times = []
-    for _ in range(5):
-        begun = time.process_time()
-        problem.renew()
-        times.append(time.process_time() - begun)
-    assert min(times) < 0.02
+    calls.clear()
+    before = compile_seconds()
+    assert not problem.renew()
+    assert calls == {"upper": 1, "lower": 1, "inequality": 1}
+    assert compile_seconds() == before
 
 
 def test_a_joint_projection_is_traced_too() -> None:

@@ -482,7 +482,7 @@ def test_a_problem_brings_its_own_oracle() -> None:
     "inner",
     [
         pytest.param("interior-point", marks=pytest.mark.slow),
-        "pdhg",
+        pytest.param("pdhg", marks=pytest.mark.slow),
         "maxmin",
         pytest.param("single-loop", marks=pytest.mark.slow),
     ],

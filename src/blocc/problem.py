@@ -230,18 +230,18 @@ class BilevelProblem(_Hidden, Shown):
         def scalar(function: Function) -> FlatFunction:
             def flat_function(x: AnyArray, y: AnyArray) -> Array:
                 value = function(self.x_set.unravel(x), self.y_set.unravel(y), *last)
-                return jnp.asarray(value, dtype=y.dtype)
+                return jnp.asarray(value, dtype=jnp.result_type(y))
 
             return flat_function
 
         def vector(function: Function | None) -> FlatFunction:
             def flat_function(x: AnyArray, y: AnyArray) -> Array:
                 if function is None:
-                    return jnp.zeros(0, dtype=y.dtype)
+                    return jnp.zeros(0, dtype=jnp.result_type(y))
                 leaves = jax.tree.leaves(function(self.x_set.unravel(x), self.y_set.unravel(y), *last))
                 if not leaves:
-                    return jnp.zeros(0, dtype=y.dtype)
-                parts = [jnp.asarray(leaf, dtype=y.dtype) for leaf in leaves]
+                    return jnp.zeros(0, dtype=jnp.result_type(y))
+                parts = [jnp.asarray(leaf, dtype=jnp.result_type(y)) for leaf in leaves]
                 return joined(*(part if part.ndim == 1 else part.ravel() for part in parts))
 
             return flat_function

@@ -1,4 +1,4 @@
-"""Algorithm 2: the published iteration to the last digit, its rates, and the automatic mode against Clarabel."""
+"""Algorithm 2: the published iteration to the last digit, its rates, and the automatic mode against exact answers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_paper_mode_is_the_published_algorithm(accelerated, steps_y):
 
 
 @pytest.mark.parametrize("family", few(FAMILIES, "everything"))
-def test_agrees_with_clarabel(family):
+def test_agrees_with_the_exact_answer(family):
     problem = random_problem(1, **FAMILIES[family])
     solve = solver(problem.flat, MaxMin())
     for upper in (0.0, 0.1):
@@ -78,7 +78,7 @@ def test_agrees_with_clarabel(family):
 
 @pytest.mark.parametrize("oracle", [MaxMin(accelerated=False), MaxMin.single_loop()], ids=["plain", "single loop"])
 @pytest.mark.parametrize("family", few(["affine", "everything"], "everything"))
-def test_other_versions_agree_with_clarabel(oracle, family):
+def test_other_versions_agree_with_the_exact_answer(oracle, family):
     problem = random_problem(1, **FAMILIES[family])
     found = solver(problem.flat, oracle)(upper=0.1)
     assert found.code == InnerCode.CONVERGED

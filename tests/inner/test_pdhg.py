@@ -1,4 +1,4 @@
-"""The accelerated primal-dual method against Clarabel and HiGHS, its verdicts, and its size."""
+"""The accelerated primal-dual method against exact answers and HiGHS, its verdicts, and its size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from selections import few
 
 
 @pytest.mark.parametrize("family", few(FAMILIES, "everything"))
-def test_agrees_with_clarabel(family):
+def test_agrees_with_the_exact_answer(family):
     problem = random_problem(1, **FAMILIES[family])
     solve = solver(problem.flat, PrimalDualHybridGradient())
     for upper in (0.0, 0.1):

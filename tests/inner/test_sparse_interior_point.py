@@ -44,7 +44,7 @@ def family(name):
 
 
 @pytest.mark.parametrize("name", ["everything", pytest.param("simplex", marks=pytest.mark.slow)])
-def test_agrees_with_clarabel(name):
+def test_agrees_with_the_exact_answer(name):
     problem, solve = family(name)
     for upper, lower in ((0.0, 1.0), (1.0, 0.5)):
         found = solve(np.zeros(2), upper, lower)

@@ -72,8 +72,9 @@ def test_what_the_theorems_do_not_cover_is_refused() -> None:
 @pytest.mark.slow
 def test_steps_longer_than_the_theory_allows_are_told() -> None:
     options = {"outer": "pgd", "inner": "interior-point", "gamma": 5.0, "max_iterations": 20}
-    with pytest.warns(RuntimeWarning, match="step=1 exceeds 1 / l_F"):
+    with pytest.warns(RuntimeWarning, match="step=1 exceeds 1 / l_F") as told:
         solve(toy_problem(), 0.7, step=1.0, **options)
+    assert told[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         solve(toy_problem(), 0.7, step=1e-3, **options)

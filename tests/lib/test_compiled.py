@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -21,12 +24,12 @@ def slow(x: jax.Array) -> jax.Array:
 
 def test_the_clock_stands_still_during_compilation() -> None:
     with clock_without_compilation():
-        began, real, compiled = clock(), time.perf_counter(), compile_seconds()
+        real, compiled, began = time.perf_counter(), compile_seconds(), clock()
         Program(slow)(jnp.ones(3))
         time.sleep(0.05)
-        elapsed, wall, compiling = clock() - began, time.perf_counter() - real, compile_seconds() - compiled
+        elapsed, compiling, wall = clock() - began, compile_seconds() - compiled, time.perf_counter() - real
     assert compiling >= 0.2
-    assert 0.05 <= elapsed == pytest.approx(wall - compiling, abs=1e-3)
+    assert 0.05 <= elapsed <= wall - compiling
     began = clock()
     Program(slow)(jnp.ones(4))
     assert clock() - began >= 0.2  # outside the block it goes on
@@ -35,7 +38,8 @@ def test_the_clock_stands_still_during_compilation() -> None:
 def test_the_block_ends_with_an_error() -> None:
     with pytest.raises(ValueError, match="broken"), clock_without_compilation():
         raise ValueError("broken")
-    assert clock() == pytest.approx(time.perf_counter(), abs=1e-2)
+    before = time.perf_counter()
+    assert before <= clock() <= time.perf_counter()
 
 
 def test_single_operations_are_counted_once() -> None:
@@ -84,3 +88,23 @@ def test_what_is_done_meanwhile_is_done_on_the_callers_device() -> None:
         program.prepare(np.ones(2), meanwhile=(lambda: seen.append(jax.config.jax_default_device), over.set))
     assert over.wait(30.0)
     assert seen == [device]
+
+
+ALARMING = """
+import jax.numpy as jnp
+import numpy as np
+from blocc._lib.compiled import Program
+from blocc._lib.precision import double_precision
+many = np.random.default_rng(0).standard_normal(100_000)
+with double_precision():
+    print(float(Program(lambda x: jnp.cumsum(jnp.asarray(many))[-1] * x)(2.0)), 2.0 * many.sum())
+"""
+
+
+@pytest.mark.slow  # a process of its own: the suite's own settings leave the pass out
+def test_sums_along_constants_raise_no_alarm() -> None:
+    own = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS" and not name.startswith("JAX_")}
+    done = subprocess.run([sys.executable, "-c", ALARMING], capture_output=True, text=True, env=own, check=True)
+    found, expected = map(float, done.stdout.split())
+    assert found == pytest.approx(expected, rel=1e-10)
+    assert "Constant folding" not in done.stderr

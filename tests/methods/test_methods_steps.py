@@ -178,7 +178,7 @@ def test_e_aipod(steps: int, seed: int) -> None:
 
 @pytest.mark.parametrize(("hold", "safeguard"), [(1, 0), pytest.param(1, 1, marks=pytest.mark.slow), (4, 1)])
 @pytest.mark.parametrize("seed", SETTINGS)
-@pytest.mark.parametrize("problem", list(NUMPY_PROBLEMS))
+@pytest.mark.parametrize("problem", few(NUMPY_PROBLEMS, "mixed", "curved"))
 def test_bvfsm(problem: str, seed: int, hold: int, safeguard: int) -> None:
     plain, numbers, x, y = drawn(problem, bvfsm_numbers, seed)
     if not safeguard:  # plain steps diverge when they are as long

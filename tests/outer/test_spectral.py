@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache, partial
 
-import cvxpy as cp
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +17,7 @@ from blocc.outer import spectral
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, Reals
 from blocc.simple_sets import Ball, Simplex
+from inner_random_problems import RandomProblem
 
 SIZE = 5
 SETS = {
@@ -60,23 +60,26 @@ def quadratic(seed, condition):
     return hessian, cost, lambda x: (0.5 * x @ hessian @ x + cost @ x, hessian @ x + cost)
 
 
-def reference(name, hessian, cost):
-    x = cp.Variable(SIZE)
-    rules = {
-        "reals": [],
-        "box": [x >= -0.3, x <= 0.5],
-        "ball": [cp.norm(x - 0.2) <= 0.8],
-        "simplex": [x >= 0, cp.sum(x) == 1],
-    }[name]
-    goal = cp.Minimize(0.5 * cp.quad_form(x, cp.psd_wrap(hessian)) + cost @ x)
-    precise = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
-    cp.Problem(goal, rules).solve(solver=cp.CLARABEL, **precise)
-    return np.asarray(x.value)
+def exact(name, hessian, cost):
+    none, balls = np.zeros((0, SIZE)), int(name == "ball")
+    return RandomProblem(
+        hessian=hessian,
+        cost=cost,
+        target=np.zeros(SIZE),
+        affine=none,
+        affine_rhs=none[:, 0],
+        centers=np.full((balls, SIZE), 0.2),
+        radii=np.full(balls, 0.8),
+        equality=none,
+        equality_rhs=none[:, 0],
+        y_set=Reals(SIZE) if balls else SETS[name],
+        shift=np.zeros((SIZE, 1)),
+    ).reference()
 
 
 @pytest.mark.parametrize("condition", [1.0, 10.0, 1e4])
 @pytest.mark.parametrize("name", SETS)
-def test_quadratics_against_clarabel(name, condition):
+def test_quadratics_with_known_minimisers(name, condition):
     hessian, cost, function = quadratic(3, condition)
     with double_precision():
         # The line search compares values: with curvature 1e4 their last digit hides gradients below about 1e-6.
@@ -84,7 +87,7 @@ def test_quadratics_against_clarabel(name, condition):
         state, trials = minimise(name, function, SETS[name].interior_flat(), tolerance=tolerance)
     assert float(state.stationarity) <= tolerance
     assert not state.failed
-    np.testing.assert_allclose(state.x, reference(name, hessian, cost), atol=2e-6)
+    np.testing.assert_allclose(state.x, exact(name, hessian, cost), atol=2e-6)
     assert len(trials) <= (100 if condition < 1e3 else 2000)
     assert all(SETS[name].contains(trial) for trial in trials)
 

@@ -24,6 +24,7 @@ from blocc.resume import file as module
 from blocc.resume.file import read_checkpoint
 from blocc.resume.fingerprint import fingerprint
 from blocc.resume.recording import CheckpointError, Recording
+from clocks import counted
 from selections import few
 
 
@@ -142,14 +143,14 @@ def test_a_run_in_other_units_goes_on(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_time_limit_counts_anew(toy: BilevelProblem, tmp_path: Path) -> None:
     file = tmp_path / "run.npz"
-    slow = lambda state: time.sleep(0.02)  # noqa: E731
-    whole = solve(toy, checkpoint=tmp_path / "whole.npz")  # compiles: otherwise the limit would be over too soon
-    first = solve(toy, callback=slow, time_limit=0.3, checkpoint=file)
-    assert first.status is Status.TIME_LIMIT
-    for _ in range(20):
-        again = solve(toy, callback=slow, time_limit=1.0, resume=file)  # what the judge computes is not kept
-        if again.success:
-            break
+    whole = solve(toy, checkpoint=tmp_path / "whole.npz")  # compiled
+    with counted(step=1e-6) as clock:
+        first = solve(toy, callback=lambda state: clock.advance(1.0), time_limit=4.5, checkpoint=file)
+        assert first.status is Status.TIME_LIMIT
+        for _ in range(20):  # what the judge computes is not kept
+            again = solve(toy, callback=lambda state: clock.advance(1.0), time_limit=20.5, resume=file)
+            if again.success:
+                break
     assert_same(whole, again)
 
 
@@ -376,8 +377,9 @@ def test_a_disk_that_fills_up_does_not_end_the_run(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module, "write_atomically", full)
-    with pytest.warns(RuntimeWarning, match="No space left on device"):
+    with pytest.warns(RuntimeWarning, match="No space left on device") as told:
         result = solve(toy, checkpoint=tmp_path / "run.npz", checkpoint_seconds=0.0)
+    assert told[0].filename == __file__  # where a user can change something
     assert result.success
     assert "checkpoint could not be written at the end (No space left on device)" in result.message
     assert len(calls) > 1

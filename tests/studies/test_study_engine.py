@@ -258,6 +258,19 @@ def test_workers_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         run_study(PICKY, tmp_path / "store.sqlite", executor="processes", workers=2)
 
 
+@pytest.mark.parametrize("where", ["__init__", "submit"])
+def test_a_system_that_gives_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Loky raises what the system says, such as EAGAIN, and BrokenPipeError where its tracker of resources is gone."""
+    import loky
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(loky.ProcessPoolExecutor, where, refuse)
+    with pytest.raises(StudyError, match=r"cannot start \(\[Errno 32\] Broken pipe\)"):
+        run_study(PICKY, tmp_path / "store.sqlite", executor="processes", workers=2)
+
+
 # --- Dask -------------------------------------------------------------------------------------------------------------
 def test_a_dask_client_of_ones_own(tmp_path: Path, scheduler: str) -> None:
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")

@@ -405,6 +405,7 @@ def test_all_limits_at_once(nine: Designer, nine_design: Design) -> None:
     assert design.settings["max_capacity"][3] == 0.0
 
 
+@pytest.mark.slow  # tests/test_concurrency.py shows that threads do not disturb each other
 def test_threads_share_a_model(three: Designer) -> None:
     """Two designs at once, with one model and different budgets, are those of one after the other."""
 

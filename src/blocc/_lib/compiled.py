@@ -28,9 +28,12 @@ R = TypeVar("R")
 
 # XLA's fusion emitters for CPUs more than double the compile time of the interior-point loop and make it no faster. Its
 # YNNPACK reductions return wrong sums when padded slices of 3e4 numbers or more are fused into them (jaxlib 0.10.2).
+# Operations on constants alone are left to the program: XLA's interpreter takes two minutes for a cumulative sum of two
+# million numbers out of a closure, and raises its alarm of slow operations on the way.
 _OPTIONS: dict[str, str | bool | int] = {
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_experimental_ynn_fusion_type": "",
+    "xla_disable_hlo_passes": "constant_folding",
 }
 
 # Where no array is larger than this, vector instructions gain little: at its lowest level of optimisation LLVM is done

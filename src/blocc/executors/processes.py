@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -71,11 +72,14 @@ class ProcessExecutor:
     def run(self, work: Work, indices: Sequence[int]) -> Generator[Outcome, None, None]:
         """Compute these pieces, in the order in which workers come to them."""
         waiting, attempts = deque(indices), Counter[int]()
-        pools = [_start_pool() for _ in range(min(self.workers, len(indices)))]
         check = work.check()
         running: dict[Future[Outcome], tuple[int, int]] = {}  # the piece, and the place of its pool
+        pools: list[Any] = []
         try:
-            _check_start(pools, check)
+            with _starting():
+                pools += [_start_pool() for _ in range(min(self.workers, len(indices)))]
+                for started in [pool.submit(*check) for pool in pools]:
+                    started.result()
             idle = list(range(len(pools)))
             while waiting or running:
                 while waiting and idle:
@@ -119,16 +123,21 @@ def _start_pool() -> Any:
 
 def _replace_pool(broken: Any, check: Call) -> Any:
     broken.shutdown()
-    pool = _start_pool()
-    pool.submit(*check)  # its one process makes this call before any other
+    with _starting():
+        pool = _start_pool()
+        pool.submit(*check)  # its one process makes this call before any other
     return pool
 
 
-def _check_start(pools: Sequence[Any], check: Call) -> None:
+@contextmanager
+def _starting() -> Iterator[None]:
+    """One sentence for whatever keeps workers from starting.
+
+    An OSError: the system gives no further process, or loky's tracker of resources, a process itself, is gone.
+    """
     try:
-        for started in [pool.submit(*check) for pool in pools]:
-            started.result()
-    except BrokenProcessPool as error:
+        yield
+    except (BrokenProcessPool, OSError) as error:
         raise ExecutorError(f"worker processes cannot start ({_cause(error)})") from error
 
 

@@ -31,8 +31,6 @@ from blocc.solve import check_arguments, solve, start_in
 
 #: Leader's variables up to which boxes are searched.
 MOST_BOXED = 3
-#: Share of the time limit that local descents may use.
-_LOCAL_SHARE = 0.2
 #: Share of the time limit that boxes leave for a last descent and the verdict.
 _LAST_SHARE = 0.2
 #: Residual of the optimality conditions, in units of their largest coefficients, at which y is the follower's answer.
@@ -103,7 +101,7 @@ class _Run:
     starts: int
     seed: int
     request: StopRequest = field(default_factory=StopRequest)
-    began: float = field(default_factory=time.perf_counter)
+    began: float = field(default_factory=lambda: time.perf_counter())
     compiled: float = field(default_factory=compile_seconds)
     local: list[Result] = field(default_factory=list)
     reserve: float = 0.0  #: seconds that the search leaves for what follows
@@ -150,13 +148,13 @@ class _Run:
         )
 
     def _descend(self, first: Float[NDArray, "n_x"]) -> None:
-        """Local answers, to begin with."""
+        """Local answers, to begin with. Their number ends them, not a share of the time: how fast the machine is tells
+        nothing about where they lead."""
         within = self.problem.x_set
-        limit = None if self.time_limit is None else _LOCAL_SHARE * self.time_limit
         for number in range(self.starts):
-            left = None if limit is None else limit - (time.perf_counter() - self.began)
-            if self.request.reason is not None or (left is not None and left <= 0.0):
+            if self.stopped():
                 return
+            left = None if self.time_limit is None else self.deadline - time.perf_counter()
             start = within.unravel(first) if number == 0 else within.sample(self.seed + number)
             self._local_from(start, left)
 

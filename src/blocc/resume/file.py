@@ -114,7 +114,7 @@ def read_checkpoint(path: Path) -> _Content:
         return _unpack(document, arrays)
     # The checksums are right and the content is not: someone wrote this file by other means.
     except (KeyError, IndexError, ValueError, TypeError, AttributeError, OverflowError, MemoryError) as reason:
-        raise CheckpointError(f"{path} is no checkpoint that blocc has written: {reason!r}") from reason
+        raise CheckpointError(f"{path} is no checkpoint that blocc has written: {reason!r:.200}") from reason
 
 
 # --- before any work -------------------------------------------------------------------------------------------------

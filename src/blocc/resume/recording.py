@@ -10,7 +10,6 @@ that are compiled ask no questions; they keep their whole state here instead.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -20,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.warning import warn_caller
 from blocc.errors import BloccError
 
 #: Beyond this many bytes nothing more is written down; a continued run then repeats what came after.
@@ -190,7 +190,7 @@ class Recording:
         except OSError as error:
             reason = error.strerror or str(error)
             if not self.trouble:
-                warnings.warn(f"the checkpoint cannot be written: {reason}; the run goes on", RuntimeWarning, 2)
+                warn_caller(f"the checkpoint cannot be written: {reason}; the run goes on", RuntimeWarning)
             self.trouble = reason
         self._saved = time.perf_counter()
         self._pause = max(self._interval, (self._saved - begun) / _SHARE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Float
 from blocc._lib.compiled import compile_seconds
+from blocc._lib.warning import warn_caller
 from blocc.inner.choice import choose_oracles
 from blocc.inner.interior_point import InteriorPoint
 from blocc.judge import failures
@@ -37,11 +37,10 @@ Report = Callable[[int, HistoryRow], None]
 def _warn_of_long_steps(step: float, smoothness: float) -> None:
     """Say so where eta exceeds 1 / l_F: the theory of Algorithm 1 does not cover such steps."""
     if step * smoothness > 1.0:
-        warnings.warn(
+        warn_caller(
             f"step={step:g} exceeds 1 / l_F: on the way the gradient of F_gamma changed by up to {smoothness:.3g} for "
             f"each unit of x, so Algorithm 1 is only sure to descend with steps of {1.0 / smoothness:.3g} or less",
             RuntimeWarning,
-            stacklevel=3,
         )
 
 
