@@ -22,6 +22,7 @@ from blocc.inner.choice import choose_oracles
 from blocc.judge.convexity import jensen
 from blocc.judge.curvature import curvature_of, feasible_samples
 from blocc.judge.failures import NO_ROOM, name_nonfinite, no_slater
+from blocc.judge.jumps import in_words
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
 from blocc.penalty import Evaluation, no_leader
@@ -95,7 +96,7 @@ class _Checker:
 
     def run(self) -> list[Finding]:
         flat = self.flat
-        found = [self._shapes(), self._constants(), self._start()]
+        found = [self._shapes(), self._constants(), self._start(), self._derivatives()]
         finite = self._finite()
         found.append(finite)
         if finite.ok is False:
@@ -131,6 +132,11 @@ class _Checker:
             words = f"{', '.join(single)} use float32 arrays; build the data with numpy to keep double precision"
             return Finding("dtypes", False, words)
         return Finding("dtypes", True, "all data are double precision")
+
+    def _derivatives(self) -> Finding:
+        """Functions whose derivative shows nothing of them."""
+        words = [text for name in ("upper", "lower", "upper_inequality") if (text := in_words(self.flat, name))]
+        return Finding("derivatives", not words, "; ".join(words) or "no function varies in jumps alone")
 
     def _start(self) -> Finding:
         away = self.problem.x_set.distance(self.problem.x_set.unravel(self.x))
