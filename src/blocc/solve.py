@@ -20,6 +20,7 @@ from blocc._lib.threads import single_blas_thread
 from blocc._lib.tracing import holds_tracers, is_traced
 from blocc.errors import OptionError
 from blocc.inner.choice import suited
+from blocc.judge.convexity import with_convexity
 from blocc.judge.jumps import with_jumps
 from blocc.options import OptionNumbers, Options, make_options
 from blocc.outer.monitor import StopRequest, interruptible
@@ -129,7 +130,7 @@ def solve(
         def phases(target: BilevelProblem) -> Phases:
             return Phases(target, settings, callback, report, recording, request)
 
-        result = solve_single(problem, settings, phases, start)
+        result = with_convexity(problem, solve_single(problem, settings, phases, start), settings.seed)
     compiling = compile_seconds() - compiled
     seconds = {"compile": compiling, "run": time.perf_counter() - begun + recording.earlier - compiling}
     return log_end(with_remark(with_jumps(problem, replace(result, seconds=seconds)), recording))

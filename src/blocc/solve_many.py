@@ -18,6 +18,7 @@ from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
 from blocc.executors.work import Executor
 from blocc.inner.choice import suited
+from blocc.judge.convexity import with_convexity
 from blocc.judge.jumps import with_jumps
 from blocc.multi_result import MultiResult
 from blocc.options import OptionNumbers, Options, make_options
@@ -87,7 +88,8 @@ def solve_many(
             many.elsewhere(computing, points, results, given)
     compiling = compile_seconds() - compiled
     seconds = {"compile": compiling, "run": time.perf_counter() - begun - compiling}
-    ends = (with_jumps(problem, one) for one in results if one is not None)
+    with double_precision(), single_blas_thread(problem.flat.n_y):
+        ends = [with_jumps(problem, with_convexity(problem, one, settings.seed)) for one in results if one is not None]
     return MultiResult(tuple(log_end(with_remark(one, recording)) for one in ends), seconds)
 
 

@@ -7,6 +7,7 @@ large constant in g leaves doubt about what its values show, second derivatives 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,8 @@ import scipy
 from blocc._lib.arrays import AnyArray, Array
 from blocc._lib.jaxprs import is_program
 from blocc.flat_problem import FlatProblem
+from blocc.problem import BilevelProblem
+from blocc.result import Result, Status
 
 _PAIRS, _FEWEST = 48, 8
 _NUMBERS = 2_000_000  #: that all points of the pairs may hold together: a large follower is shown fewer of them
@@ -42,6 +45,13 @@ class Jensen(NamedTuple):
     def penalised_bends(self) -> bool:
         """Whether f + gamma g is not convex in y on the follower's set: gamma is too small."""
         return self.penalised > _ALLOWED
+
+    def doubt(self) -> str:
+        """Why nothing can be said about g."""
+        return (
+            "Whether lower(x, y) is convex in y cannot be judged: what it varies by drowns in the rounding of its "
+            "value, and its second derivatives are not finite. Leave out of lower what does not depend on y."
+        )
 
     def failure(self) -> str | None:
         """Which function fails, in words; None if all pass."""
@@ -136,6 +146,21 @@ def jensen(flat: FlatProblem, x: AnyArray, y: AnyArray, gamma: float = 1.0, seed
     ]
     bends = flat.program(_bends)(np.asarray(x, np.float64), a[chosen], b[chosen])
     return result._replace(**_judged(*(np.asarray(part) for part in bends)))
+
+
+def with_convexity(problem: BilevelProblem, result: Result, seed: int = 0) -> Result:
+    """The result, which claims that y is the follower's answer only where no pair of points speaks against it.
+
+    However it was found, and in the user's own units.
+    """
+    if result.status is not Status.CONVERGED:
+        return result
+    x, y = problem.x_set.ravel(result.x), problem.y_set.ravel(result.y)
+    found = jensen(problem.flat, x, y, 1.0, seed)
+    if failure := found.failure():
+        message = f"{failure}, so y may be only a local answer of the follower."
+        return replace(result, status=Status.NOT_CONVEX, message=message)
+    return replace(result, status=Status.STALLED, message=found.doubt()) if found.doubtful else result
 
 
 def _unclear(ends: np.ndarray, distance: np.ndarray) -> np.ndarray:

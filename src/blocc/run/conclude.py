@@ -57,10 +57,7 @@ def judge(
     if failure := rules.failure():
         return Status.NOT_CONVEX, f"{failure}, so y may be only a local answer of the follower."
     if rules.doubtful:
-        return Status.STALLED, (
-            "Whether lower(x, y) is convex in y cannot be judged: what it varies by drowns in the rounding of its "
-            "value, and its second derivatives are not finite. Leave out of lower what does not depend on y."
-        )
+        return Status.STALLED, rules.doubt()
     if not isinstance(gamma, str) and (bool(e.penalised.concave) or rules.penalised_bends()):
         return Status.NOT_CONVEX, gamma_too_small(flat, e)
     lower = lower_residual(e)
