@@ -18,6 +18,7 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, PyTree
 from blocc._lib.checks import as_data, check_taken
+from blocc._lib.functions import CALLBACKS, DOUBTFUL, changing, check_differentiable, check_repeatable
 from blocc._lib.notebook import Shown
 from blocc._lib.operations import joined
 from blocc._lib.tracing import Shared, Traced, digest_of_arrays, trace
@@ -113,6 +114,7 @@ class BilevelProblem(_Hidden, Shown):
             if self.inequality is not None or self.equality is not None:
                 object.__setattr__(self, "y_set", Lifted(self.y_set, terms))
         object.__setattr__(self, "shared", Shared(self._trace_all()))
+        self._check_functions(self.shared.traced)
 
     def __str__(self) -> str:
         """What each level decides and what binds it."""
@@ -149,6 +151,23 @@ class BilevelProblem(_Hidden, Shown):
         """Every function of the user, traced as it is now; a misfit is reported."""
         used = [name for name in FUNCTIONS if getattr(self, name) is not None]
         return {name: self._trace(name) for name in used + ["lower_terms"] * (self._terms is not None)}
+
+    def _check_functions(self, traced: dict[str, Traced]) -> None:
+        """Refuse what changes between two tracings, and what has no gradient."""
+        for name, found in traced.items():
+            if self._trace(name).digest != found.digest:
+                raise changing(name, "traced twice, it gave two programs")
+            if name != "joint_projection" and found.operations & DOUBTFUL:
+                function = self.lower if name == "lower_terms" else getattr(self, name)
+                check_differentiable(name, function, self._arguments)
+                if found.operations & CALLBACKS:
+                    check_repeatable(name, function, self._arguments)
+
+    @property
+    def _arguments(self) -> tuple[PyTree, ...]:
+        """What the functions can be called with."""
+        x, y = (within.unravel(within.interior_flat()) for within in (self.x_set, self.y_set))
+        return (x, y) if self.data is None else (x, y, self.data)
 
     def _output(self, name: str) -> Any:
         """Shapes that a user function returns."""
@@ -212,6 +231,7 @@ class BilevelProblem(_Hidden, Shown):
         old, fresh = self.shared, Shared(self._trace_all())
         if fresh.digests() == old.digests():
             return False
+        self._check_functions(fresh.traced)
         # Problems that differ only in their data change together. Those that are being solved keep what they have.
         if old.successor is None or old.successor.digests() != fresh.digests():
             old.successor = fresh

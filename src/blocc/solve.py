@@ -20,6 +20,8 @@ from blocc._lib.threads import single_blas_thread
 from blocc._lib.tracing import holds_tracers, is_traced
 from blocc.errors import OptionError
 from blocc.inner.choice import suited
+from blocc.judge.convexity import with_convexity
+from blocc.judge.jumps import with_jumps
 from blocc.options import OptionNumbers, Options, make_options
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.problem import BilevelProblem
@@ -128,10 +130,10 @@ def solve(
         def phases(target: BilevelProblem) -> Phases:
             return Phases(target, settings, callback, report, recording, request)
 
-        result = solve_single(problem, settings, phases, start)
+        result = with_convexity(problem, solve_single(problem, settings, phases, start), settings.seed)
     compiling = compile_seconds() - compiled
     seconds = {"compile": compiling, "run": time.perf_counter() - begun + recording.earlier - compiling}
-    return log_end(with_remark(replace(result, seconds=seconds), recording))
+    return log_end(with_remark(with_jumps(problem, replace(result, seconds=seconds)), recording))
 
 
 def _by_other_method(
@@ -158,7 +160,7 @@ def _by_other_method(
         closing(run.recording),
     ):
         result = run_method(run, start)
-    return log_end(with_remark(result, run.recording))
+    return log_end(with_remark(with_jumps(problem, result), run.recording))
 
 
 def check_arguments(problem: Any, callback: Any) -> None:

@@ -18,6 +18,8 @@ from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
 from blocc.executors.work import Executor
 from blocc.inner.choice import suited
+from blocc.judge.convexity import with_convexity
+from blocc.judge.jumps import with_jumps
 from blocc.multi_result import MultiResult
 from blocc.options import OptionNumbers, Options, make_options
 from blocc.outer.monitor import StopRequest, interruptible
@@ -86,7 +88,9 @@ def solve_many(
             many.elsewhere(computing, points, results, given)
     compiling = compile_seconds() - compiled
     seconds = {"compile": compiling, "run": time.perf_counter() - begun - compiling}
-    return MultiResult(tuple(log_end(with_remark(one, recording)) for one in results if one is not None), seconds)
+    with double_precision(), single_blas_thread(problem.flat.n_y):
+        ends = [with_jumps(problem, with_convexity(problem, one, settings.seed)) for one in results if one is not None]
+    return MultiResult(tuple(log_end(with_remark(one, recording)) for one in ends), seconds)
 
 
 def _executor(given: Any, callback: Callback | None, files: Files) -> Executor | None:

@@ -246,3 +246,13 @@ def test_a_missing_slater_point_is_worded_as_such() -> None:
     )
     finding = problem.check(0.5)["lower level solvable"]
     assert finding.ok or "Slater" in finding.words
+
+
+def test_a_well_far_from_the_answer_is_named() -> None:
+    problem = BilevelProblem(
+        upper=lambda x, y: jnp.sum(y),
+        lower=lambda x, y: 0.1 * jnp.sum(y**2) - 5.0 * jnp.exp(-((y[0] - 3.7) ** 2) / 0.01),
+        x_set=Box(-1.0, 1.0, shape=1),
+        y_set=Box(-5.0, 5.0, shape=1),
+    )
+    assert problem.check()["lower convex in y"].ok is False

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from blocc import BilevelProblem, Box, Reals
+from blocc import BilevelProblem, Box, Reals, Status, solve
 from blocc._lib.precision import double_precision
 from blocc.judge.convexity import jensen
 from selections import few
@@ -74,3 +74,56 @@ def test_a_bend_that_is_not_finite_shows_nothing() -> None:
         y_set=Box.nonnegative(3),
     )
     assert failure(problem, np.zeros(3)) is None
+
+
+OFFSETS = (0.0, 1e9, 1e10, 1e16)
+
+
+@pytest.mark.parametrize("offset", few(OFFSETS, 1e10, 1e16))
+@pytest.mark.parametrize("seed", range(2))
+def test_a_constant_in_lower_changes_nothing(offset: float, seed: int) -> None:
+    """Where the variation of values drowns in their rounding, second derivatives decide."""
+    generator = np.random.default_rng(seed)
+    basis, _ = np.linalg.qr(generator.standard_normal((SIZE, SIZE)))
+    slope, middle = generator.standard_normal(SIZE), generator.uniform(-1.0, 1.0, size=SIZE)
+    for bends, expected in ((ONE_DOWN, True), (UP, False)):
+        matrix = (basis * bends) @ basis.T
+
+        def lower(x: jnp.ndarray, y: jnp.ndarray, matrix: np.ndarray = matrix) -> jnp.ndarray:
+            return offset + 0.5 * y @ (matrix @ y) + slope @ y * x[0] + jnp.sum(jnp.abs(y - middle))
+
+        box = Box(-5.0, 5.0, shape=SIZE)
+        problem = BilevelProblem(upper=lambda x, y: x[0], lower=lower, x_set=Reals(1), y_set=box)
+        assert (failure(problem, middle + 0.1) is not None) is expected
+
+
+@pytest.mark.parametrize(("size", "width"), [(1, 0.1), (1, 1.0), (2, 1.0)])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_second_well_is_found_anywhere_in_a_box(size: int, width: float, seed: int) -> None:
+    well = np.random.default_rng(seed).uniform(-4.0, 4.0, size=size)
+
+    def lower(x: jnp.ndarray, y: jnp.ndarray) -> jnp.ndarray:
+        return 0.1 * jnp.sum(y**2) - 5.0 * jnp.exp(-jnp.sum((y - well) ** 2) / width**2)
+
+    box = Box(-5.0, 5.0, shape=size)
+    problem = BilevelProblem(upper=lambda x, y: x[0], lower=lower, x_set=Reals(1), y_set=box)
+    assert failure(problem, np.zeros(size)) is not None
+
+
+@pytest.mark.parametrize("offset", [1e9, 1e10])
+def test_solve_does_not_claim_what_an_offset_hides(offset: float) -> None:
+    """However the end was found: descents of f(x, y(x)) itself are asked too."""
+
+    def answered(bend: float) -> Status:
+        return solve(
+            BilevelProblem(
+                upper=lambda x, y: jnp.sum((y - 0.5) ** 2) + x[0] ** 2,
+                lower=lambda x, y: offset + 0.5 * bend * (y[0] - 0.1 * x[0]) ** 2 + (y[1] - x[0]) ** 2,
+                x_set=Box(-1.0, 1.0, shape=1),
+                y_set=Box(-3.0, 3.0, shape=2),
+            ),
+            np.array([0.4]),
+        ).status
+
+    assert answered(-1.0) is Status.NOT_CONVEX
+    assert answered(1.0) is Status.CONVERGED

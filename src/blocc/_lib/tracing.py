@@ -37,6 +37,7 @@ class Traced(NamedTuple):
 
     output: PyTree  #: shapes and dtypes of what it returns
     digest: str
+    operations: frozenset[str] = frozenset()  #: the names of all operations in the program
 
 
 def holds_tracers(*trees: PyTree) -> bool:
@@ -71,7 +72,7 @@ def trace(function: Callable[..., Any], *arguments: PyTree) -> Traced:
     writer = _Writer()
     writer.put(_described(jax.tree.structure((arguments, output))))
     writer.program(program)
-    return Traced(output, writer.digest())
+    return Traced(output, writer.digest(), frozenset(writer.operations))
 
 
 def digest_of_arrays(tree: PyTree) -> str:
@@ -89,6 +90,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
+        self.operations: set[str] = set()
 
     def digest(self) -> str:
         return self._hash.hexdigest()
@@ -125,6 +127,7 @@ class _Writer:
             self.array(constant)
         for equation in inner.eqns:
             self.put(equation.primitive.name)
+            self.operations.add(equation.primitive.name)
             for atom in (*equation.invars, *equation.outvars):
                 variable(atom)
             for name in sorted(equation.params):

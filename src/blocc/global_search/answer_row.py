@@ -20,7 +20,7 @@ def answer_row(c: Constraints, follower: Follower) -> tuple[Float[NDArray, "n_y"
     n_x = c.n_x
     if c.rows[:, :n_x].any() or c.equalities[:, :n_x].any():
         return None
-    low, high = _bounds(c)
+    low, high = row_bounds(c)
     least = follower.linear + _extreme(follower.coupling, c.x_low, c.x_high)
     most = follower.linear - _extreme(-follower.coupling, c.x_low, c.x_high)
     rising, falling = (least >= 0.0) & np.isfinite(low), (most <= 0.0) & np.isfinite(high)
@@ -42,11 +42,11 @@ def answer_row(c: Constraints, follower: Follower) -> tuple[Float[NDArray, "n_y"
     return (row, right + _ROOM * (1.0 + abs(right))) if np.isfinite(right) else None
 
 
-def _bounds(c: Constraints) -> tuple[Float[NDArray, "n_y"], Float[NDArray, "n_y"]]:
-    """Bounds of y, from the rows with one variable."""
+def row_bounds(c: Constraints) -> tuple[Float[NDArray, "n_y"], Float[NDArray, "n_y"]]:
+    """Bounds of y, from the rows with one variable and without x."""
     low, high = np.full(c.n_y, -np.inf), np.full(c.n_y, np.inf)
     rows = c.rows[:, c.n_x :]
-    for index in np.flatnonzero((rows != 0.0).sum(axis=1) == 1):
+    for index in np.flatnonzero(((rows != 0.0).sum(axis=1) == 1) & ~c.rows[:, : c.n_x].any(axis=1)):
         at = int(rows[index].argmax() if rows[index].max() > 0.0 else rows[index].argmin())
         end = float(c.right[index] / rows[index, at])
         if rows[index, at] > 0.0:

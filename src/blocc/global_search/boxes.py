@@ -175,9 +175,8 @@ class BoxSearch:
             low, high = r.limits.low.copy(), r.limits.high.copy()
             low[: len(part.low)], high[: len(part.low)] = part.low, part.high
             found = r.tighten(r.limits._replace(low=low, high=high), self.value, _ROUNDS)
-            if found.status == "infeasible":
+            proven = max(proven, r.proven(found))
+            if proven == np.inf:
                 return
-            if found.status == "optimal":
-                proven = max(proven, found.value)
         first = proven if self.lipschitz is not None else estimated
         heapq.heappush(self.waiting, (first, next(numbers), part._replace(proven=proven, estimated=estimated)))

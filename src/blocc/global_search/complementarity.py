@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc.global_search.exact_points import settled
 from blocc.global_search.polish import polished
 from blocc.global_search.relaxation import Limits, Relaxation, Solved
 from blocc.global_search.reply import reply_at
@@ -37,6 +38,7 @@ class Node(NamedTuple):
     state: Int[NDArray, "m"]  #: what is decided about each pair
     left: Float[NDArray, " concave"]  #: ends of the intervals of negative squares
     right: Float[NDArray, " concave"]
+    proven: float = -np.inf  #: no feasible point of it has a value below this, in exact arithmetic
 
 
 @dataclass
@@ -48,7 +50,8 @@ class Search:
     stopped: Callable[[], bool]
     best: float = np.inf
     point: Float[NDArray, " columns"] | None = None
-    closed: float = np.inf  #: the least bound of all nodes that were given up without a better point
+    rough: Float[NDArray, " columns"] | None = None  #: a point that keeps the rows up to the solver's tolerance alone
+    closed: float = np.inf  #: the least that is proven of all nodes that were given up without a better point
     unbounded: bool = False
     finished: bool = False
     nodes: int = 0
@@ -59,12 +62,12 @@ class Search:
         """No feasible point has a value below this."""
         if self.unbounded:
             return -np.inf
-        return min(self.best, self.closed, *(bound for bound, _, _ in self.waiting[:1]))
+        return min(self.best, self.closed, *(node.proven for _, _, node in self.waiting))
 
     @property
     def cutoff(self) -> float:
-        """A node with this bound need not be looked into."""
-        return self.best - self.gap_tolerance * max(1.0, abs(self.best)) if np.isfinite(self.best) else np.inf
+        """A node with this bound need not be looked into; what is proven of it may be a little less."""
+        return self.best - 0.5 * self.gap_tolerance * max(1.0, abs(self.best)) if np.isfinite(self.best) else np.inf
 
     def run(self) -> None:
         """Search until nothing is left, or ``stopped`` says so."""
@@ -94,15 +97,17 @@ class Search:
 
     def _look(self, bound: float, node: Node) -> tuple[float, Node, Node] | None:
         """Solve one node; its bound and two children, the more promising first, or None where it is done."""
-        if self._give_up(bound):
+        if self._give_up(bound, node):
             return None
         self.nodes += 1
         limits, decided = self._limits(node), bool((node.state != _OPEN).all())
         found = self.relaxation.tighten(limits, self.cutoff, _LEAF_ROUNDS if decided else _ROUNDS)
+        node = node._replace(proven=max(node.proven, self.relaxation.proven(found)))
         if found.status == "infeasible":
+            self.closed = min(self.closed, node.proven)
             return None
         bound = max(bound, found.value) if found.status == "optimal" else bound
-        if self._give_up(bound):
+        if self._give_up(bound, node):
             return None
         point = self.relaxation.near(limits).point if found.status == "unbounded" else found.point
         if not decided:
@@ -110,13 +115,13 @@ class Search:
         self._keep(found, limits)
         if self.unbounded:
             return None
-        return None if self._give_up(bound) else self._divide(bound, node, point)
+        return None if self._give_up(bound, node) else self._divide(bound, node, point)
 
-    def _give_up(self, bound: float) -> bool:
-        """Whether a node with this bound is closed, which is then noted."""
+    def _give_up(self, bound: float, node: Node) -> bool:
+        """Whether a node with this bound is closed; what is proven of it is then noted."""
         if bound < self.cutoff:
             return False
-        self.closed = min(self.closed, bound)
+        self.closed = min(self.closed, node.proven)
         return True
 
     def _decide(self, bound: float, node: Node, point: NDArray) -> tuple[float, Node, Node] | None:
@@ -132,7 +137,7 @@ class Search:
                 self.try_leaf(node._replace(state=np.where(node.state == _OPEN, suggested, node.state)))
                 if self.nodes % _TRIALS == 1 and not self.unbounded:
                     self.try_at(point[: self.relaxation.constraints.n_x])
-                if self.unbounded or self._give_up(bound):
+                if self.unbounded or self._give_up(bound, node):
                     return None
             worst = undecided[int(np.argmax(price[undecided] * slack[undecided] + smaller))]
             keep_slack = bool(price[worst] <= slack[worst])
@@ -154,7 +159,7 @@ class Search:
                 left[k], right[k] = at, at
                 below, above = node._replace(right=right), node._replace(left=left)
                 return (bound, below, above) if along[k] <= at else (bound, above, below)
-        self.closed = min(self.closed, bound)
+        self.closed = min(self.closed, node.proven)
         return None
 
     def try_leaf(self, node: Node) -> None:
@@ -186,6 +191,10 @@ class Search:
         if found.status != "optimal":
             return
         point = polished(self.relaxation, found.point, limits)
-        value = self.relaxation.value(point)
-        if value < self.best and self.relaxation.admissible(point):
-            self.best, self.point = value, point
+        if self.relaxation.value(point) >= self.best or not self.relaxation.admissible(point):
+            return
+        exact = settled(self.relaxation, point, limits)
+        if exact is None:
+            self.rough = point
+        elif self.relaxation.value(exact) < self.best:
+            self.best, self.point = self.relaxation.value(exact), exact

@@ -51,11 +51,13 @@ class Quadratics(NamedTuple):
         return np.asarray((self.hessian != 0.0).any(axis=(1, 2)))
 
     def in_units(self) -> Quadratics:
-        """Every row divided by its largest coefficient: tolerances are absolute."""
-        size = np.maximum(
-            np.abs(self.linear).max(axis=1, initial=0.0), np.abs(self.hessian).max(axis=(1, 2), initial=0.0)
+        """Every row divided by a power of two, so exactly, that puts 1 in the middle of its coefficients.
+
+        Tolerances of linear programs are absolute, and HiGHS drops coefficients below 1e-9.
+        """
+        size = _middle(
+            np.concatenate([self.linear, self.hessian.reshape(len(self.linear), self.linear.shape[1] ** 2)], axis=1)
         )
-        size = np.where(size > 0.0, size, 1.0)
         return Quadratics(self.constant / size, self.linear / size[:, None], self.hessian / size[:, None, None])
 
     def of_units(self, unit: Float[NDArray, " n"]) -> Quadratics:
@@ -92,6 +94,23 @@ class Follower:
     hessian: Float[NDArray, "n_y n_y"]
     coupling: Float[NDArray, "n_y n_x"]
     linear: Float[NDArray, "n_y"]
+
+
+def _middle(coefficients: Float[NDArray, "rows k"]) -> Float[NDArray, " rows"]:
+    """For each row a power of two between its smallest and its largest coefficient, as far from both.
+
+    What is rounding beside the largest one does not count.
+    """
+    size = np.abs(coefficients)
+    most = size.max(axis=1, initial=0.0)
+    counted = size > float(np.finfo(np.float64).eps) * most[:, None]
+    least = np.where(counted, size, np.inf).min(axis=1, initial=np.inf)
+    return power_of_two(np.where(most > 0.0, np.sqrt(np.where(most > 0.0, least, 1.0)) * np.sqrt(most), 1.0))
+
+
+def power_of_two(size: Float[NDArray, " *k"]) -> Float[NDArray, " *k"]:
+    """The nearest powers of two, by which numbers are divided without rounding."""
+    return np.asarray(np.exp2(np.round(np.log2(size))))
 
 
 def _function(flat: FlatProblem, name: str) -> Any:
@@ -161,7 +180,7 @@ def units_of(flat: FlatProblem) -> Float[NDArray, "n_y"]:
     low, high = (np.asarray(bound, dtype=np.float64) for bound in flat.y_set.bounds_flat())
     size = np.maximum(np.abs(low), np.abs(high))
     odd = np.isfinite(size) & ((size > _ORDINARY) | (size < 1.0 / _ORDINARY)) & (size > 0.0)
-    return np.asarray(np.exp2(np.round(np.log2(np.where(odd, size, 1.0)))))
+    return power_of_two(np.where(odd, size, 1.0))
 
 
 def constraints_of(flat: FlatProblem) -> Constraints:
@@ -212,7 +231,7 @@ def follower_of(flat: FlatProblem) -> Follower:
         below = Quadratics(form.constant, form.linear, hessian[None] * np.outer(*[np.arange(len(hessian)) >= n_x] * 2))
         raise kind(f"lower is not convex in y: it has {named_term(below, 0, n_x)}")
     parts = hessian[n_x:, n_x:], hessian[n_x:, :n_x], form.linear[0, n_x:]
-    size = max(float(np.abs(part).max(initial=0.0)) for part in parts) or 1.0
+    size = power_of_two(np.array(max(float(np.abs(part).max(initial=0.0)) for part in parts) or 1.0))
     return Follower(*(part / size for part in parts))  # the same answers, in units for absolute tolerances
 
 

@@ -10,13 +10,13 @@ solution fell below a parabola, and stay for all later programs.
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.global_search.answer_row import answer_row
+from blocc.global_search.answer_row import answer_row, row_bounds
 from blocc.global_search.forms import (
     ROUNDING,
     Constraints,
@@ -25,10 +25,12 @@ from blocc.global_search.forms import (
     Quadratics,
     least_curvature,
     named_term,
+    power_of_two,
     substituted,
 )
+from blocc.global_search.safe_bounds import Program, safe_bound
 
-#: Feasibility tolerances of HiGHS, primal and dual: the sense in which bounds are proven.
+#: Feasibility tolerances of HiGHS, primal and dual.
 PRECISION = 1e-9
 #: A height may stay below its parabola by this, relative to the parabola.
 _CLOSE = 1e-9
@@ -56,6 +58,8 @@ class Solved(NamedTuple):
     status: str  #: "optimal", "infeasible", "unbounded" or "failed"
     value: float
     point: Float[NDArray, " columns"]
+    program: Program | None = None
+    multipliers: tuple[NDArray, NDArray] | None = None  #: of inequalities and equalities, as the solver has them
 
 
 class Relaxation:
@@ -109,6 +113,7 @@ class Relaxation:
         self._add([(k, at) for k in range(len(owner)) for at in _FIRST_TANGENTS])
         self.solved = 0  #: programs so far
         self.deadline = np.inf
+        self._ends = self._known_ends(low, high)
         self.limits = self._first_limits(low, high)
 
     def _wide(self, rows: NDArray, right: NDArray) -> tuple[NDArray, NDArray]:
@@ -116,6 +121,27 @@ class Relaxation:
         wide = np.zeros((len(rows), self.columns))
         wide[:, : self.n] = rows
         return wide, np.asarray(right)
+
+    def _known_ends(self, low: NDArray, high: NDArray) -> tuple[NDArray, NDArray]:
+        """Bounds of the columns that follow from those of x and y; of the prices nothing is known.
+
+        Points of the problem itself keep them, with each height and roof on its parabola.
+        """
+        c, (y_low, y_high) = self.constraints, row_bounds(self.constraints)
+        low, high = low.copy(), high.copy()
+        low[c.n_x : self.n], high[c.n_x : self.n] = np.nextafter(y_low, -np.inf), np.nextafter(y_high, np.inf)
+        first, last = low[: self.n], high[: self.n]
+        if np.isfinite(first).all() and np.isfinite(last).all():
+            middle, half = 0.5 * first + 0.5 * last, 0.5 * last - 0.5 * first
+            above = lambda rows: (rows @ middle, np.abs(rows) @ half)  # noqa: E731
+            centre, reach = above(c.rows)
+            high[self.slacks] = c.right - centre + reach
+            for vectors, columns in ((self.squares, self.heights), (self.concave, self.roofs)):
+                centre, reach = above(vectors)
+                low[columns], high[columns] = 0.0, (np.abs(centre) + reach) ** 2
+            # Rounding of these sums is far below their size.
+            high[self.slacks.start :] += PRECISION * (1.0 + np.abs(high[self.slacks.start :]))
+        return low, high
 
     def _first_limits(self, low: NDArray, high: NDArray) -> Limits:
         """The limits of the whole problem; the intervals of negative squares come from linear programs."""
@@ -136,7 +162,8 @@ class Relaxation:
                     name = "upper" if curved[0] is c.objective else "upper_inequality"
                     term = named_term(curved[0], row, c.n_x)
                     raise NotRecognised(f"{name} is not convex: it has {term}, and the variables in it have no bounds")
-                ends[end, k] = sign * (found.value - self.constant)
+                proven = self.proven(found)
+                ends[end, k] = sign * ((proven if np.isfinite(proven) else found.value) - self.constant)
         room = PRECISION * (1.0 + np.abs(ends))
         return limits._replace(left=ends[0] - room[0], right=ends[1] + room[1])
 
@@ -149,7 +176,7 @@ class Relaxation:
             return
         rows, right = np.zeros((len(tangents), self.columns)), np.zeros(len(tangents))
         for row, (k, at) in enumerate(tangents):
-            size = max(1.0, 2.0 * abs(at))
+            size = float(np.exp2(np.ceil(np.log2(max(1.0, 2.0 * abs(at))))))  # so that division rounds nothing
             rows[row, : self.n] = 2.0 * at / size * self.squares[k]
             rows[row, self.heights.start + k] = -1.0 / size
             right[row] = at * at / size
@@ -170,30 +197,72 @@ class Relaxation:
         """One linear program over the tangents so far."""
         self.solved += 1
         chords, chords_right = self._chords(limits)
+        program = Program(
+            self.cost if cost is None else cost,
+            np.concatenate([self.above, self._tangent_rows, chords]),
+            np.concatenate([self.above_right, self._tangent_right, chords_right]),
+            self.equal,
+            self.equal_right,
+            limits.low,
+            limits.high,
+        )
         for presolve in (True, False):
-            seconds = self.deadline - time.perf_counter()
-            if seconds <= 0.0:
+            found = self._minimised(program, presolve)
+            if found is None:
                 break
-            found = scipy.optimize.linprog(
-                self.cost if cost is None else cost,
-                A_ub=np.concatenate([self.above, self._tangent_rows, chords]),
-                b_ub=np.concatenate([self.above_right, self._tangent_right, chords_right]),
-                A_eq=self.equal,
-                b_eq=self.equal_right,
-                bounds=np.column_stack([limits.low, limits.high]),
-                method="highs",
-                options={
-                    "presolve": presolve,
-                    "primal_feasibility_tolerance": PRECISION,
-                    "dual_feasibility_tolerance": PRECISION,
-                    **({"time_limit": seconds} if np.isfinite(seconds) else {}),
-                },
-            )
             if found.status == 0:
-                return Solved("optimal", float(found.fun) + self.constant, np.asarray(found.x))
+                given = found.ineqlin.marginals, found.eqlin.marginals
+                return Solved("optimal", float(found.fun) + self.constant, np.asarray(found.x), program, given)
             if found.status in (2, 3):
-                return Solved({2: "infeasible", 3: "unbounded"}[found.status], np.nan, np.zeros(0))
+                return Solved({2: "infeasible", 3: "unbounded"}[found.status], np.nan, np.zeros(0), program)
         return Solved("failed", np.nan, np.zeros(0))
+
+    def _minimised(self, program: Program, presolve: bool = True) -> Any:
+        """What HiGHS says; None where no time is left."""
+        seconds = self.deadline - time.perf_counter()
+        if seconds <= 0.0:
+            return None
+        return scipy.optimize.linprog(
+            *program[:5],
+            bounds=np.column_stack(program[5:]),
+            method="highs",
+            options={
+                "presolve": presolve,
+                "primal_feasibility_tolerance": PRECISION,
+                "dual_feasibility_tolerance": PRECISION,
+                **({"time_limit": seconds} if np.isfinite(seconds) else {}),
+            },
+        )
+
+    def proven(self, found: Solved) -> float:
+        """What the end of a program proves in exact arithmetic: no feasible point has a value below this."""
+        if found.program is None or found.status not in ("optimal", "infeasible"):
+            return -np.inf
+        low, high = np.maximum(found.program.low, self._ends[0]), np.minimum(found.program.high, self._ends[1])
+        program = found.program._replace(low=low, high=high)
+        if (low > high).any():
+            return np.inf
+        if found.multipliers is not None:
+            return float(np.nextafter(safe_bound(program, *found.multipliers) + self.constant, -np.inf))
+        # Infeasible: the multipliers of the least violation bound 0 from below by more than 0.
+        p, height = found.program, np.ones((len(program.above), 1))
+        both, tall = np.concatenate([p.equal, -p.equal]), np.ones((2 * len(p.equal), 1))
+        elastic = Program(
+            np.append(np.zeros(self.columns), 1.0),
+            np.block([[p.above, -height], [both, -tall]]),
+            np.concatenate([p.above_right, p.equal_right, -p.equal_right]),
+            np.zeros((0, self.columns + 1)),
+            np.zeros(0),
+            np.append(p.low, 0.0),
+            np.append(p.high, np.inf),
+        )
+        self.solved += 1
+        least = self._minimised(elastic)
+        if least is None or least.status != 0:
+            return -np.inf
+        above, more, less = np.split(least.ineqlin.marginals, [len(p.above), len(p.above) + len(p.equal)])
+        nothing = program._replace(cost=np.zeros(self.columns))
+        return np.inf if safe_bound(nothing, above, more - less) > 0.0 else -np.inf
 
     def tighten(self, limits: Limits, cutoff: float, rounds: int) -> Solved:
         """The same with tangents added where the solution falls below a parabola, as long as it is below ``cutoff``."""
@@ -275,7 +344,7 @@ def _units(c: Constraints, follower: Follower) -> tuple[Float[NDArray, " prices"
     """Units of the prices, and of the follower's slopes: where a slope has small terms alone, these are what counts."""
     terms = np.concatenate([follower.coupling, follower.hessian, follower.linear[:, None]], axis=1)
     size = np.abs(terms).max(axis=1, initial=0.0)
-    slope = np.exp2(np.round(np.log2(np.where((size > 0.0) & (size < _SMALL), size, 1.0))))
+    slope = power_of_two(np.where((size > 0.0) & (size < _SMALL), size, 1.0))
     rows = np.concatenate([c.rows, c.equalities])[:, c.n_x :]
     price = np.where(rows != 0.0, slope, 0.0).max(axis=1, initial=0.0)
     return np.where(price > 0.0, price, 1.0), slope

@@ -17,7 +17,7 @@ from blocc.global_search.answer import judged_result
 from blocc.global_search.boxes import BoxSearch
 from blocc.global_search.complementarity import Search
 from blocc.global_search.forms import NotConvex, NotRecognised, constraints_of, follower_of
-from blocc.global_search.relaxation import PRECISION, Relaxation
+from blocc.global_search.relaxation import Relaxation
 from blocc.global_search.reply import is_answer
 from blocc.inner.choice import choose_oracles
 from blocc.outer.evaluator import Evaluator
@@ -178,9 +178,10 @@ class _Run:
         counts = {"nodes": search.nodes, "linear programs": relaxation.solved, "evaluations": relaxation.solved}
         point, answered = None, False
         assert relaxation.follower is not None
-        if search.point is not None:  # linear programs keep bounds up to their tolerance
-            x, y = np.split(search.point[: relaxation.n], [self.problem.flat.n_x])
-            answered = relaxation.residual(search.point) <= _ANSWERED and is_answer(
+        end = search.rough if search.point is None else search.point
+        if end is not None:
+            x, y = np.split(end[: relaxation.n], [self.problem.flat.n_x])
+            answered = relaxation.residual(end) <= _ANSWERED and is_answer(
                 relaxation.constraints, relaxation.follower, x, y
             )
             y = y * relaxation.constraints.unit
@@ -196,7 +197,7 @@ class _Run:
         if search.finished and search.point is None and search.closed == np.inf:
             message = "No x in X has an answer of the follower that meets the leader's constraints: proven."
             return replace(found, status=Status.INFEASIBLE, message=message)
-        how = f"by branch and bound with HiGHS, feasible to {PRECISION:.0e}"
+        how = "by branch and bound with HiGHS, whose bounds are checked in exact arithmetic"
         return self._concluded(found, search.point is not None, search.bound, search.finished, how)
 
     # --- boxes --------------------------------------------------------------------------------------------------------
@@ -263,7 +264,9 @@ class _Run:
         """Status, sentence, bound and gap."""
         proven = float(bound) if np.isfinite(bound) else None
         gap = max(found.upper_value - bound, 0.0) if known and proven is not None else None
-        closed = gap is not None and gap <= self.gap_tolerance * max(1.0, abs(found.upper_value))
+        allowed = self.gap_tolerance * max(1.0, abs(found.upper_value))
+        # A value below what is proven is that of a point that misses its rows.
+        closed = gap is not None and gap <= allowed and found.upper_value >= bound - allowed
         if closed and found.certificate.exact:
             status, message = Status.CONVERGED, f"Global optimum, proven {how}."
         elif not finished:

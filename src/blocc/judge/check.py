@@ -19,9 +19,10 @@ from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
 from blocc.inner.choice import choose_oracles
-from blocc.judge.convexity import jensen
+from blocc.judge.convexity import Jensen, jensen
 from blocc.judge.curvature import curvature_of, feasible_samples
 from blocc.judge.failures import NO_ROOM, name_nonfinite, no_slater
+from blocc.judge.jumps import in_words
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
 from blocc.penalty import Evaluation, no_leader
@@ -95,7 +96,7 @@ class _Checker:
 
     def run(self) -> list[Finding]:
         flat = self.flat
-        found = [self._shapes(), self._constants(), self._start()]
+        found = [self._shapes(), self._constants(), self._start(), self._derivatives()]
         finite = self._finite()
         found.append(finite)
         if finite.ok is False:
@@ -106,8 +107,9 @@ class _Checker:
             return found
         y = np.asarray(solution.follower.y)
         samples = feasible_samples(flat, self.x, y, 8, self.seed)
-        convexity, modulus = self._convex(samples)
-        found += [convexity, self._strongly_convex(modulus), *self._rules(y)]
+        pairs = jensen(self.flat, self.x, y, seed=self.seed)
+        convexity, modulus = self._convex(samples, pairs)
+        found += [convexity, self._strongly_convex(modulus), *self._rules(pairs)]
         found += self._qualifications(solution, y)
         found.append(self._gamma(samples, modulus))
         return found
@@ -131,6 +133,11 @@ class _Checker:
             words = f"{', '.join(single)} use float32 arrays; build the data with numpy to keep double precision"
             return Finding("dtypes", False, words)
         return Finding("dtypes", True, "all data are double precision")
+
+    def _derivatives(self) -> Finding:
+        """Functions whose derivative shows nothing of them."""
+        words = [text for name in ("upper", "lower", "upper_inequality") if (text := in_words(self.flat, name))]
+        return Finding("derivatives", not words, "; ".join(words) or "no function varies in jumps alone")
 
     def _start(self) -> Finding:
         away = self.problem.x_set.distance(self.problem.x_set.unravel(self.x))
@@ -172,13 +179,15 @@ class _Checker:
                 return Finding(name, False, no_slater(float(violation.value)), float(violation.value))
         return Finding(name, False, "no solution of the lower level was found: unbounded, or not convex")
 
-    def _convex(self, samples: list[np.ndarray]) -> tuple[Finding, float]:
+    def _convex(self, samples: list[np.ndarray], pairs: Jensen) -> tuple[Finding, float]:
         curvature = curvature_of(lambda z: self.flat.lower(self.at, z))
         ends = np.array([curvature(point) for point in samples])
         smallest, largest = float(np.nanmin(ends[:, 0])), float(np.nanmax(np.abs(ends)))
         self.vanishes = smallest < 1e-3 * float(np.nanmax(ends[:, 0]))  # flatter at some points than at others
         convex = smallest >= -1e-7 * (1.0 + largest)
         words = f"smallest curvature of lower in y over {len(samples)} feasible points: {smallest:.3g}"
+        if convex and pairs.lower > 1e-7:
+            convex, words = False, f"{words}; but elsewhere in y_set pairs of points show that it bends down"
         return Finding("lower convex in y", convex, words, smallest), smallest
 
     def _strongly_convex(self, modulus: float) -> Finding:
@@ -192,9 +201,8 @@ class _Checker:
             )
         return Finding("strongly convex", None, words, max(modulus, 0.0))
 
-    def _rules(self, y: np.ndarray) -> list[Finding]:
+    def _rules(self, found: Jensen) -> list[Finding]:
         """Jensen's inequality for the constraints: cheaper than a Hessian for each row."""
-        found = jensen(self.flat, self.x, y, seed=self.seed)
         words = f"largest violation of Jensen's inequality: {max(found.inequality, 0.0):.1e}"
         inequality = Finding("inequality convex in y", found.inequality <= 1e-7, words, found.inequality)
         if self.flat.n_inequality == 0:

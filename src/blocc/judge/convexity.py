@@ -1,11 +1,13 @@
-"""Is the lower level convex in y? Jensen's inequality on random pairs of points, from function values alone.
+"""Is the lower level convex in y? Jensen's inequality on random pairs of points.
 
 ``c((a + b) / 2) <= (c(a) + c(b)) / 2`` must hold for a convex c. One violated pair is a proof of the contrary; pairs
-that all pass are evidence, not proof. It costs a few function values, at any size, and is part of every solve.
+that all pass are evidence, not proof. It costs a few function values, at any size, and is part of every solve. Where a
+large constant in g leaves doubt about what its values show, second derivatives along the same pairs decide.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -14,14 +16,21 @@ import numpy as np
 import scipy
 
 from blocc._lib.arrays import AnyArray, Array
+from blocc._lib.jaxprs import is_program
 from blocc.flat_problem import FlatProblem
+from blocc.problem import BilevelProblem
+from blocc.result import Result, Status
 
 _PAIRS, _FEWEST = 48, 8
 _NUMBERS = 2_000_000  #: that all points of the pairs may hold together: a large follower is shown fewer of them
+#: Further pairs on segments from y through the follower's set, at most; each segment is cut into so many of them. A
+#: second well is seen where an end of any pair falls into it: on a line, at this number, one of 0.5 % of its length.
+_FAR, _CUTS = 1024, 8
 _INWARD = 24  #: further pairs just inside the follower's set, half of them where g bends down most
 _DENSE = 300  #: variables of the follower up to which that direction is looked for
 _ENTRIES = 1_000_000  #: of a Jacobian, up to which it is looked at
 _ALLOWED = 1e-7  #: excess relative to the values, below which it is rounding
+_EPSILON = float(np.finfo(np.float64).eps)
 
 
 class Jensen(NamedTuple):
@@ -31,10 +40,18 @@ class Jensen(NamedTuple):
     inequality: float  #: of gc, over pairs in Y
     equality: float  #: of h, in either direction: h must be affine
     penalised: float  #: of f + gamma g, over pairs that satisfy the constraints
+    doubtful: bool = False  #: neither values nor second derivatives show whether g is convex
 
     def penalised_bends(self) -> bool:
         """Whether f + gamma g is not convex in y on the follower's set: gamma is too small."""
         return self.penalised > _ALLOWED
+
+    def doubt(self) -> str:
+        """Why nothing can be said about g."""
+        return (
+            "Whether lower(x, y) is convex in y cannot be judged: what it varies by drowns in the rounding of its "
+            "value, and its second derivatives are not finite. Leave out of lower what does not depend on y."
+        )
 
     def failure(self) -> str | None:
         """Which function fails, in words; None if all pass."""
@@ -76,6 +93,8 @@ def _all_excesses(flat: FlatProblem, x: Array, gamma: Array, points: Array) -> t
         first, second, middle = jnp.split(values, 3)
         return (middle - 0.5 * (first + second)) / (1.0 + jnp.abs(first) + jnp.abs(second))
 
+    ends = jnp.stack(jnp.split(found.lower, 3))
+
     size = 1e-9 * (1.0 + jnp.max(jnp.abs(a), axis=1) + jnp.max(jnp.abs(b), axis=1))
     feasible = jnp.ones(len(a), dtype=bool)
     inequality, equality = jnp.full(len(a), -jnp.inf), jnp.zeros(len(a))
@@ -87,7 +106,7 @@ def _all_excesses(flat: FlatProblem, x: Array, gamma: Array, points: Array) -> t
         worst = jnp.max(jnp.abs(found.equality), axis=1)
         feasible &= (worst[: len(a)] <= size) & (worst[len(a) : 2 * len(a)] <= size)
         equality = jnp.max(jnp.abs(excess(found.equality)), axis=1)
-    return excess(found.lower), inequality, equality, excess(found.penalised), feasible
+    return excess(found.lower), inequality, equality, excess(found.penalised), feasible, ends, a, b
 
 
 def jensen(flat: FlatProblem, x: AnyArray, y: AnyArray, gamma: float = 1.0, seed: int = 0) -> Jensen:
@@ -103,19 +122,117 @@ def jensen(flat: FlatProblem, x: AnyArray, y: AnyArray, gamma: float = 1.0, seed
     members = np.stack([flat.y_set.sample_flat(generator) for _ in range(towards)])
     offsets[1:count:4] = generator.uniform(size=(towards, 1)) * (members - y)
     local = _local(flat, x, y)
-    offsets = np.concatenate([_tangent(local, offsets), _inside(local, size, generator, y.size)[:count]])
+    parts = [_inside(local, size, generator, y.size)[:count], _tangent(local, offsets)]
+    offsets = np.concatenate([*parts, _across(flat, local, np.asarray(y), generator)])
     arguments = (np.asarray(part, np.float64) for part in (x, gamma, y + offsets))
     found = flat.program(_all_excesses)(*arguments)
-    lower, inequality, equality, penalised, feasible = (np.asarray(part) for part in found)
+    lower, inequality, equality, penalised, feasible, ends, a, b = (np.asarray(part) for part in found)
 
     def worst(values: np.ndarray, mask: np.ndarray) -> float:
         usable = values[mask & np.isfinite(values)]
         return float(usable.max()) if usable.size else 0.0
 
     everywhere = np.ones(len(feasible), dtype=bool)
-    return Jensen(
+    result = Jensen(
         worst(lower, feasible), worst(inequality, everywhere), worst(equality, everywhere), worst(penalised, feasible)
     )
+    unclear = _unclear(ends, np.linalg.norm(a - b, axis=1)) & feasible
+    if result.lower > _ALLOWED or not unclear.any():
+        return result
+    most = min(_INWARD, max(_FEWEST, _NUMBERS // (8 * y.size)))
+    those = np.flatnonzero(unclear)
+    chosen = those[
+        np.minimum(np.append(np.arange(most), np.linspace(0, len(those) - 1, most)), len(those) - 1).astype(int)
+    ]
+    bends = flat.program(_bends)(np.asarray(x, np.float64), a[chosen], b[chosen])
+    return result._replace(**_judged(*(np.asarray(part) for part in bends)))
+
+
+def with_convexity(problem: BilevelProblem, result: Result, seed: int = 0) -> Result:
+    """The result, which claims that y is the follower's answer only where no pair of points speaks against it.
+
+    However it was found, and in the user's own units.
+    """
+    if result.status is not Status.CONVERGED:
+        return result
+    x, y = problem.x_set.ravel(result.x), problem.y_set.ravel(result.y)
+    found = jensen(problem.flat, x, y, 1.0, seed)
+    if failure := found.failure():
+        message = f"{failure}, so y may be only a local answer of the follower."
+        return replace(result, status=Status.NOT_CONVEX, message=message)
+    return replace(result, status=Status.STALLED, message=found.doubt()) if found.doubtful else result
+
+
+def _unclear(ends: np.ndarray, distance: np.ndarray) -> np.ndarray:
+    """Pairs over which the values of g may hide what they are measured by: where the excess is large beside what g
+    varies by though not beside its value, or where rounding of the value is."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        first, second, middle = ends
+        varies = np.abs(first - middle) + np.abs(second - middle)
+        near = distance <= 2.0 * distance[:, None]  # of each pair, those that are not much longer
+        most = np.where(near & np.isfinite(varies), varies, 0.0).max(axis=1, initial=0.0)
+        rounding = 16.0 * _EPSILON * (np.abs(ends).sum(axis=0) + most)
+        excess = middle - 0.5 * (first + second)
+        drowned = (varies > 0.0) & (varies < rounding)
+        return np.asarray(np.isfinite(ends).all(axis=0) & ((excess > _ALLOWED * varies + rounding) | drowned))
+
+
+def _bends(flat: FlatProblem, x: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
+    """Curvature of g along each pair, at three points of it; the size of what it is made of; and the rise of the slope.
+
+    A constant in g leaves no trace in them, nor do linear terms in the first.
+    """
+    slope = jax.grad(flat.lower, argnums=1)
+
+    def along(a: Array, b: Array) -> tuple[Array, Array, Array]:
+        way = (b - a) / jnp.maximum(jnp.linalg.norm(b - a), 1e-300)
+
+        def at(share: Array) -> tuple[Array, Array]:
+            turned = jax.jvp(lambda y: slope(x, y), (a + share * (b - a),), (way,))[1]
+            return way @ turned, jnp.linalg.norm(turned)
+
+        bend, size = jax.vmap(at)(jnp.array([0.0, 0.5, 1.0]))
+        one, other = slope(x, a), slope(x, b)
+        steep = jnp.linalg.norm(one) + jnp.linalg.norm(other)
+        return bend, size, way @ (other - one) / jnp.where(steep > 0.0, steep, 1.0)
+
+    return jax.vmap(along)(first, second)
+
+
+def _judged(bend: np.ndarray, size: np.ndarray, rise: np.ndarray) -> dict[str, Any]:
+    """What second derivatives, and slopes at the ends, say in the place of values."""
+    if not (np.isfinite(bend).all() and np.isfinite(rise).all()):
+        return {"doubtful": True}
+    most = float(size.max(initial=0.0))
+    relative = -bend / np.maximum(size, _ALLOWED * most) if most > 0.0 else np.zeros(1)
+    return {"lower": max(float(relative.max()), float(-rise.min()), 0.0)}
+
+
+def _largest(flat: FlatProblem) -> int:
+    """How many numbers the largest array has that an evaluation of the follower's functions makes."""
+
+    def of(program: Any) -> int:
+        inner = getattr(program, "jaxpr", program)
+        sizes = [int(np.prod(getattr(atom.aval, "shape", ()))) for each in inner.eqns for atom in each.outvars]
+        return max(
+            [1, *sizes, *(of(value) for each in inner.eqns for value in each.params.values() if is_program(value))]
+        )
+
+    at = (jax.ShapeDtypeStruct((flat.n_x,), np.float64), jax.ShapeDtypeStruct((flat.n_y,), np.float64))
+    functions = (flat.upper, flat.lower, flat.inequality, flat.equality)
+    return max(flat.n_y, *(of(jax.make_jaxpr(lambda x, y, f=f: f(x, y))(*at)) for f in functions))
+
+
+def _across(flat: FlatProblem, local: _Local, y: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Offsets of pairs on segments from y to random members of Y, which may have further wells anywhere."""
+    count = min(_FAR, _NUMBERS // (8 * flat.once(_largest))) // _CUTS
+    members = [flat.y_set.sample_flat(generator) - y for _ in range(count)]
+    if not members:
+        return np.zeros((0, y.size))
+    ways = _tangent(local, np.stack(members))
+    marks = np.sort(generator.uniform(size=(count, _CUTS + 1)), axis=1)
+    pairs = np.stack([marks[:, :-1], marks[:, 1:]], axis=2).reshape(count, 2 * _CUTS)
+    return (pairs[:, :, None] * ways[:, None, :]).reshape(-1, y.size)
 
 
 class JensenTest:

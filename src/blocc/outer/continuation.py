@@ -148,15 +148,18 @@ def minimise_from_both(
     return fast, fast_leader
 
 
-def _rank(end: Endpoint, tolerances: Tolerances) -> tuple[bool, int, bool]:
+def _rank(end: Endpoint, tolerances: Tolerances) -> tuple[bool, float, bool]:
     """Admissible first, then by what the leader gets; finished ones first where that ties.
 
-    What is not finished yet can be: a better value at the follower's exact answer is worth more.
+    What is not finished yet can be: a better value at the follower's exact answer is worth more. What is no number is
+    worth nothing.
     """
     e = end.evaluation
     finished = bool(e.usable) and tolerances.stationary(end) and tolerances.exact(e)
-    value = round((e.upper_value - tolerances.origin) / (100.0 * tolerances.tolerance * tolerances.scale(e)))
-    return not (bool(e.usable) and tolerances.admissible(e)), value, not finished
+    value = (e.upper_value - tolerances.origin) / (100.0 * tolerances.tolerance * tolerances.scale(e))
+    if np.isnan(value):
+        value = np.inf
+    return not (bool(e.usable) and tolerances.admissible(e)), float(np.round(value)), not finished
 
 
 def _stage(

@@ -56,6 +56,8 @@ def judge(
     rules = convexity(e.x, np.asarray(e.follower.y), float(e.gamma))
     if failure := rules.failure():
         return Status.NOT_CONVEX, f"{failure}, so y may be only a local answer of the follower."
+    if rules.doubtful:
+        return Status.STALLED, rules.doubt()
     if not isinstance(gamma, str) and (bool(e.penalised.concave) or rules.penalised_bends()):
         return Status.NOT_CONVEX, gamma_too_small(flat, e)
     lower = lower_residual(e)
