@@ -78,7 +78,7 @@ class Judge:
         for problem in self.problems:
             if not (_sharply_solved(problem) or _solved(problem)):
                 return None
-            lower.append(float(problem.value))
+            lower.append(float(np.asarray(problem.objective.value)))
         for variable in model.price_variables:
             variable.take()
         return self._read(tuple(lower))
