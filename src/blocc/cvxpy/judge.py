@@ -28,7 +28,7 @@ _NEAR = (1e-5, 1e-7)
 #: Residuals of a follower's answer, relative to its size, up to which it counts as one.
 EXACT = 1e-5
 #: Residuals of an answer to the last digit.
-_SHARP = 1e-9
+SHARP = 1e-9
 _TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10, "max_iter": 200}
 
 
@@ -40,6 +40,8 @@ class Exact(NamedTuple):
     violation: float  #: of the leader's constraints
     values: tuple[Any, ...]  #: of the followers' variables and of prices, in order
     prices: tuple[tuple[Any, ...], ...]  #: of every constraint of every follower, in the parts that CVXPY gives them
+    worst: int = 0  #: which of these is violated most
+    sharp: bool = False  #: whether the answers meet the conditions of an optimum to the last digit
     pairs: Pairs | None = None  #: where answers and prices were chosen in the leader's favour
 
 
@@ -74,21 +76,24 @@ class Judge:
         model = self.model
         for one, value in zip(model.parameters, model.values(x), strict=True):
             one.save_value(value if one.shape else float(value))
-        lower = []
+        lower, sharp = [], True
         for problem in self.problems:
-            if not (_sharply_solved(problem) or _solved(problem)):
-                return None
+            if not _sharply_solved(problem):
+                sharp = False
+                if not _solved(problem):
+                    return None
             lower.append(float(np.asarray(problem.objective.value)))
         for variable in model.price_variables:
             variable.take()
-        return self._read(tuple(lower))
+        return self._read(tuple(lower))._replace(sharp=sharp)
 
     def _read(self, lower: tuple[float, ...]) -> Exact:
         model = self.model
         upper = model.leader_value()
         violated = [_violated(one) for one in self.leader_rules]
         values = tuple(np.array(one.value) for one in self._variables())
-        return Exact(upper, lower, max(violated, default=0.0), values, tuple(map(_prices_of, self._constraints())))
+        prices = tuple(map(_prices_of, self._constraints()))
+        return Exact(upper, lower, max(violated, default=0.0), values, prices, int(np.argmax([*violated, 0.0])))
 
     def _constraints(self) -> list[cp.Constraint]:
         return [one for follower in self.model.followers for one in follower.constraints]
@@ -232,10 +237,7 @@ def _sharply_solved(problem: cp.Problem) -> bool:
         raw, found, way_back = _raw(problem)
     except cp.error.SolverError:
         return False
-    if (
-        found.outcome is not Outcome.SOLVED
-        or max(found.stationarity, found.feasibility, found.complementarity) > _SHARP
-    ):
+    if found.outcome is not Outcome.SOLVED or max(found.stationarity, found.feasibility, found.complementarity) > SHARP:
         return False
     told = Told(found.z, found.prices, "Solved", found.value, raw.solve_time, raw.iterations)
     problem.unpack_results(told, *way_back)
