@@ -1,4 +1,4 @@
-"""Is it true? The followers' answers once more, by CVXPY's own way to a solver.
+"""Is it true? The followers' answers once more, from the numbers that CVXPY gives a solver.
 
 Nothing here uses the programs, the gradients or the penalty that led to x. Where a follower has several best answers,
 the one that suits the leader counts (the optimistic one), and the spread between that and the worst is measured: the
@@ -7,7 +7,6 @@ answers within eps of the optimum spread like ``c + d sqrt(eps)``, so two values
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from blocc.cvxpy.cone_program import ConeSizes, Numbers
 from blocc.cvxpy.expressions import Told
 from blocc.cvxpy.implicit import sharpened
 from blocc.cvxpy.model import Model, Vector
-from blocc.cvxpy.solvers import ConeAnswer, Outcome, measured, without_answer
+from blocc.cvxpy.solvers import ConeAnswer, Outcome, measured, solve
 
 #: Relative slack of the follower's value within which answers count as equally good, larger first.
 _NEAR = (1e-5, 1e-7)
@@ -29,7 +28,8 @@ _NEAR = (1e-5, 1e-7)
 EXACT = 1e-5
 #: Residuals of an answer to the last digit.
 SHARP = 1e-9
-_TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10, "max_iter": 200}
+#: Accuracies that solvers are asked for, one after the other.
+_TIGHT, _USUAL = 1e-10, 1e-8
 
 
 class Exact(NamedTuple):
@@ -78,10 +78,10 @@ class Judge:
             one.save_value(value if one.shape else float(value))
         lower, sharp = [], True
         for problem in self.problems:
-            if not _sharply_solved(problem):
-                sharp = False
-                if not _solved(problem):
-                    return None
+            solved, sharply = _solved(problem)
+            if not solved:
+                return None
+            sharp = sharp and sharply
             lower.append(float(np.asarray(problem.objective.value)))
         for variable in model.price_variables:
             variable.take()
@@ -130,7 +130,7 @@ class Judge:
         for near in _NEAR:
             for limit, value in zip(self.limits, exact.lower, strict=True):
                 limit.value = value + near * (1e-2 + abs(value))
-            if not _solved(problem):
+            if not _solved(problem)[0]:
                 return None
             last = self._read(exact.lower)._replace(prices=exact.prices)
             found.append(last.upper)
@@ -143,7 +143,7 @@ class Judge:
             return None
         found: list[float] = []
         last = exact
-        own = [_raw(problem)[1] for problem in self.problems]
+        own = [_raw(problem)[0] for problem in self.problems]
         for near in _NEAR:
             pairs = best_pairs.best_pairs(model, x, own, near, worst=worst)
             if pairs is None:
@@ -175,7 +175,7 @@ class Judge:
         for index, (problem, one, lower) in enumerate(
             zip(self.problems, self.model.followers, exact.lower, strict=True)
         ):
-            found = _raw(problem)[1]
+            found = _raw(problem)[0]
             prices = None if exact.pairs is None else exact.pairs.prices[index]
             if exact.pairs is not None and prices is not None:
                 data, _, _ = problem.get_problem_data(cp.CLARABEL)
@@ -216,48 +216,32 @@ def _prices_of(constraint: cp.Constraint) -> tuple[Any, ...]:
     return tuple(None if value is None else np.array(value) for value in values)
 
 
-def _raw(problem: cp.Problem) -> tuple[Any, ConeAnswer, tuple[Any, Any]]:
-    """Clarabel's answer as CVXPY calls it, the same to the last digit, and CVXPY's way back to the user's variables.
+def _raw(problem: cp.Problem, accuracy: float = _TIGHT) -> tuple[ConeAnswer, tuple[Any, Any]]:
+    """An answer of the numbers that CVXPY would give Clarabel, to the last digit, and CVXPY's way back.
 
     A value within 1e-10 of the best leaves answers off by as much as 1e-5. Where the conditions of an optimum are
     regular, Newton's method meets them to rounding; residuals tell whether it did.
     """
-    data, chain, inverse = problem.get_problem_data(cp.CLARABEL, solver_opts=_TIGHT)
-    raw = chain.solve_via_data(problem, data, solver_opts=_TIGHT)
+    data, chain, inverse = problem.get_problem_data(cp.CLARABEL, solver_opts={})
     numbers, cones = _numbers(data), _sizes(data["dims"])
-    if str(raw.status) not in ("Solved", "AlmostSolved"):
-        return raw, without_answer(numbers, Outcome.FAILED), (chain, inverse)
-    found = measured(numbers, cones, Outcome.SOLVED, np.asarray(raw.x), np.asarray(raw.z))
-    return raw, sharpened(numbers, cones, found), (chain, inverse)
+    found = solve(numbers, cones, accuracy)
+    return (sharpened(numbers, cones, found) if found.is_usable else found), (chain, inverse)
 
 
-def _sharply_solved(problem: cp.Problem) -> bool:
-    """Solve, with the answer to the last digit; False where that cannot be had."""
-    try:
-        raw, found, way_back = _raw(problem)
-    except cp.error.SolverError:
-        return False
-    if found.outcome is not Outcome.SOLVED or max(found.stationarity, found.feasibility, found.complementarity) > SHARP:
-        return False
-    told = Told(found.z, found.prices, "Solved", found.value, raw.solve_time, raw.iterations)
-    problem.unpack_results(told, *way_back)
-    return bool(problem.status == cp.OPTIMAL)
-
-
-def _solved(problem: cp.Problem) -> bool:
-    """Solve by Clarabel as CVXPY calls it; whether that came to an answer."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the accuracy asked for cannot be had is seen to here
-        return _solved_noisily(problem)
-
-
-def _solved_noisily(problem: cp.Problem) -> bool:
-    settings: tuple[dict[str, Any], ...] = (_TIGHT, {})  # the accuracy asked for cannot always be had
-    for one in settings:
-        try:
-            problem.solve(solver=cp.CLARABEL, **one)
-        except cp.error.SolverError:
-            return False
-        if problem.status == cp.OPTIMAL or problem.status not in cp.settings.SOLUTION_PRESENT:
+def _solved(problem: cp.Problem) -> tuple[bool, bool]:
+    """Leave the answer in the user's objects; whether there is one, and whether it is one to the last digit."""
+    for accuracy in (_TIGHT, _USUAL):  # the accuracy asked for cannot always be had
+        found, way_back = _raw(problem, accuracy)
+        if found.is_usable:
             break
-    return bool(problem.status == cp.OPTIMAL)
+    else:
+        return False, False
+    sharp = max(found.stationarity, found.feasibility, found.complementarity) <= SHARP * _size(found)
+    problem.unpack_results(Told(found.z, found.prices, "Solved", found.value), *way_back)
+    return bool(problem.status == cp.OPTIMAL), sharp
+
+
+def _size(found: ConeAnswer) -> float:
+    """The size of an answer, its multipliers and its value: what rounding errors are relative to."""
+    parts = (found.z, found.prices, np.array([found.value]))
+    return 1.0 + max(float(np.max(np.abs(part), initial=0.0)) for part in parts)
