@@ -2,7 +2,7 @@
 
 Nothing here uses the programs, the gradients or the penalty that led to x. Where a follower has several best answers,
 the one that suits the leader counts (the optimistic one), and the spread between that and the worst is measured: the
-answers within eps of the optimum spread like ``c + d sqrt(eps)``, so two values of eps tell c.
+answers within eps of the optimum spread like ``c + d sqrt(eps) + e eps``, so three values of eps tell c.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from blocc.cvxpy.model import Model, Vector
 from blocc.cvxpy.solvers import ConeAnswer, Outcome, measured, solve
 
 #: Relative slack of the follower's value within which answers count as equally good, larger first.
-_NEAR = (1e-5, 1e-7)
+_NEAR = (1e-5, 1e-6, 1e-7)
 #: Residuals of a follower's answer, relative to its size, up to which it counts as one.
 EXACT = 1e-5
 #: Residuals of an answer to the last digit.
@@ -46,9 +46,10 @@ class Exact(NamedTuple):
 
 
 def _extrapolated(found: list[float]) -> float:
-    """The value at answers that are exactly best."""
-    ratio = float(np.sqrt(_NEAR[0] / _NEAR[1]))
-    return (ratio * found[1] - found[0]) / (ratio - 1.0)
+    """The value at answers that are exactly best: by the polynomial in sqrt(eps) through those that are found."""
+    roots = np.sqrt(_NEAR)
+    weights = [np.prod([other / (other - one) for other in roots if other != one]) for one in roots]
+    return float(np.dot(weights, found))
 
 
 class Judge:
