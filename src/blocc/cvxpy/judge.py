@@ -72,14 +72,17 @@ class Judge:
             if objective.is_concave() and cp.Maximize(objective).is_dcp(dpp=True):
                 self.pessimistic = cp.Problem(cp.Maximize(objective), best)
 
-    def at(self, x: Vector) -> Exact | None:
-        """The value at the follower's answer as the solver finds it; None where there is none."""
+    def at(self, x: Vector, *, inside: bool = False) -> Exact | None:
+        """The value at the follower's answer as the solver finds it; None where there is none.
+
+        :param inside: of linear followers an answer inside of all that are as good, and no vertex
+        """
         model = self.model
         for one, value in zip(model.parameters, model.values(x), strict=True):
             one.save_value(value if one.shape else float(value))
         lower, sharp = [], True
         for problem in self.problems:
-            solved, sharply = _solved(problem)
+            solved, sharply = _solved(problem, inside=inside)
             if not solved:
                 return None
             sharp = sharp and sharply
@@ -217,7 +220,7 @@ def _prices_of(constraint: cp.Constraint) -> tuple[Any, ...]:
     return tuple(None if value is None else np.array(value) for value in values)
 
 
-def _raw(problem: cp.Problem, accuracy: float = _TIGHT) -> tuple[ConeAnswer, tuple[Any, Any]]:
+def _raw(problem: cp.Problem, accuracy: float = _TIGHT, *, inside: bool = False) -> tuple[ConeAnswer, tuple[Any, Any]]:
     """An answer of the numbers that CVXPY would give Clarabel, to the last digit, and CVXPY's way back.
 
     A value within 1e-10 of the best leaves answers off by as much as 1e-5. Where the conditions of an optimum are
@@ -225,14 +228,16 @@ def _raw(problem: cp.Problem, accuracy: float = _TIGHT) -> tuple[ConeAnswer, tup
     """
     data, chain, inverse = problem.get_problem_data(cp.CLARABEL, solver_opts={})
     numbers, cones = _numbers(data), _sizes(data["dims"])
-    found = solve(numbers, cones, accuracy)
+    linear = cones.is_linear and numbers.quadratic.count_nonzero() == 0
+    vertex = linear and not inside  # close to a tie only vertices are exact
+    found = solve(numbers, cones, accuracy, "highs" if vertex else "clarabel")
     return (sharpened(numbers, cones, found) if found.is_usable else found), (chain, inverse)
 
 
-def _solved(problem: cp.Problem) -> tuple[bool, bool]:
+def _solved(problem: cp.Problem, *, inside: bool = False) -> tuple[bool, bool]:
     """Leave the answer in the user's objects; whether there is one, and whether it is one to the last digit."""
     for accuracy in (_TIGHT, _USUAL):  # the accuracy asked for cannot always be had
-        found, way_back = _raw(problem, accuracy)
+        found, way_back = _raw(problem, accuracy, inside=inside)
         if found.is_usable:
             break
     else:

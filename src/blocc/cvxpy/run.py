@@ -189,15 +189,17 @@ class ConicRun:
         here = self.judge.at(x)
         if here is None:
             return None
+        noise = max(10.0 * self.options.tolerance, BLUNT) * self._scale(here)
+        inside = self.judge.at(x, inside=True)  # another answer, where there are several
+        differs = 0.0 if inside is None else abs(inside.upper - here.upper)
         best = self.judge.among_best(x, here)
         if best is None:
-            return Judged(x, here, None)
+            return Judged(x, here, differs if differs > noise else None)
         value, answer = best
-        noise = max(10.0 * self.options.tolerance, BLUNT) * self._scale(here)
         worst = self.judge.among_best(x, here, worst=True)
         spread = None if worst is None else max(worst[0] - value, 0.0)
-        if here.upper - value > noise:  # the solver's own answer is one of them
-            spread = max(spread or 0.0, here.upper - value)
+        if max(differs, here.upper - value) > noise:  # the solver's own answers are among them
+            spread = max(spread or 0.0, differs, here.upper - value)
         if here.violation > ADMISSIBLE >= answer.violation:
             spread = np.inf
         chosen = answer._replace(lower=here.lower) if here.upper - value > noise or spread == np.inf else here
