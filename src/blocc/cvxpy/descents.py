@@ -37,6 +37,9 @@ _LAST_STEPS, _WORSE = 60, 1e-3
 #: Violation of the leader's constraints at the follower's answer, relative to their size, that is corrected; how often.
 _VIOLATED, _CORRECTIONS = 1e-8, 3
 
+#: Of a violation of the leader's constraints, in the unit of her objective, at first.
+_PRICE = 10.0
+
 Trouble = tuple[Status, str] | None
 Descent = Callable[[], tuple[Endpoint, Leader]]
 
@@ -48,12 +51,12 @@ class Descents:
         self.evaluator, self.model, self.options, self.judge = evaluator, evaluator.model, options, judge
         self.leader = Leader(np.zeros(0), np.asarray(10.0))
         self.tolerances = Tolerances(tolerance=options.tolerance, max_iterations=options.max_iterations, finest=_FINEST)
-        self._price = 10.0
+        self._price = _PRICE
 
     def set_units(self, units: Units) -> None:
         """Measure both objectives by their sizes."""
         self.evaluator.units = units
-        self._set_price(10.0)
+        self._set_price(_PRICE)
 
     def _set_price(self, price: float) -> None:
         """Of a violation of the leader's constraints."""
@@ -63,6 +66,7 @@ class Descents:
 
     def descend(self, x: Vector, *, again: bool) -> tuple[Endpoint, Trouble]:
         """From x, or from a point beside an earlier end."""
+        self._set_price(_PRICE)  # what an earlier descent raised it to may be more than solvers can cope with
         if self.options.gamma != "auto":
             return self._admissible(x, float(self.options.gamma))
         starts, bar = [x], np.inf

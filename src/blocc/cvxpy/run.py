@@ -202,8 +202,12 @@ class ConicRun:
             spread = max(spread or 0.0, differs, here.upper - value)
         if here.violation > ADMISSIBLE >= answer.violation:
             spread = np.inf
-        chosen = answer._replace(lower=here.lower) if here.upper - value > noise or spread == np.inf else here
-        return Judged(x, chosen, spread)
+        if here.upper - value > noise or spread == np.inf:
+            chosen = answer._replace(lower=here.lower)
+            self.judge.restore(x, chosen)
+            if is_exact(list(self.judge.residuals(chosen)), chosen):
+                return Judged(x, chosen, spread)
+        return Judged(x, here, spread)
 
     def _seen(self, x: Vector, optimistic: bool) -> Seen:
         here = self.judge.at(x)

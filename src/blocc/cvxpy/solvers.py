@@ -61,6 +61,8 @@ _CLARABEL = {
 LARGE_LINEAR = 300
 #: Residuals, relative to the sizes of the terms, below which an answer that the solver is unsure of is used.
 _CLOSE = 1e-6
+#: Size of numbers that a solver gives up at: products of more would overflow.
+_ENDLESS = 1e100
 #: Accuracy of the programs that are asked whether there is no answer.
 _CONFIRMED = 1e-8
 
@@ -82,7 +84,11 @@ def solve(numbers: Numbers, cones: ConeSizes, tolerance: float, solver: SolverNa
     if not found.is_usable:
         return without_answer(numbers, found.outcome, found.iterations)
     z, prices = units.z(found.z), units.prices(found.prices)
-    return measured(numbers, cones, found.outcome, z, prices, found.iterations)
+    answer = measured(numbers, cones, found.outcome, z, prices, found.iterations)
+    if _close_enough(numbers, answer) is not Outcome.FAILED:
+        return answer
+    plain = _by_clarabel(numbers, cones, tolerance)  # a solution in the program's units, but not in the user's
+    return plain if plain.is_usable else without_answer(numbers, Outcome.FAILED, plain.iterations)
 
 
 def _is_confirmed(outcome: Outcome, numbers: Numbers, cones: ConeSizes) -> bool:
@@ -111,7 +117,7 @@ def _by_clarabel(numbers: Numbers, cones: ConeSizes, tolerance: float) -> ConeAn
     ).solve()
     outcome = _CLARABEL.get(str(solution.status), Outcome.FAILED)
     z, prices = np.asarray(solution.x), np.asarray(solution.z)
-    if outcome in (Outcome.INFEASIBLE, Outcome.UNBOUNDED) or not (np.isfinite(z).all() and np.isfinite(prices).all()):
+    if outcome in (Outcome.INFEASIBLE, Outcome.UNBOUNDED):
         return without_answer(numbers, outcome, int(solution.iterations))
     found = measured(numbers, cones, outcome, z, prices, int(solution.iterations))
     return found if outcome is Outcome.SOLVED else found._replace(outcome=_close_enough(numbers, found))
@@ -169,6 +175,8 @@ def measured(
     iterations: int = 0,
 ) -> ConeAnswer:
     """An answer with its value and residuals."""
+    if not max(_largest(z), _largest(prices)) < _ENDLESS:
+        return without_answer(numbers, Outcome.FAILED, iterations)
     slack = numbers.matrix @ z + numbers.offset
     curved = numbers.quadratic @ z
     value = float(numbers.linear @ z + 0.5 * z @ curved + numbers.constant)
