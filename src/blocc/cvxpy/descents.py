@@ -51,11 +51,11 @@ class Descents:
         self.evaluator, self.model, self.options, self.judge = evaluator, evaluator.model, options, judge
         self.leader = Leader(np.zeros(0), np.asarray(10.0))
         self.tolerances = Tolerances(tolerance=options.tolerance, max_iterations=options.max_iterations, finest=_FINEST)
-        self._price = _PRICE
+        self._price, self._varied = _PRICE, 1.0
 
-    def set_units(self, units: Units) -> None:
-        """Measure both objectives by their sizes."""
-        self.evaluator.units = units
+    def set_units(self, units: Units, varied: float) -> None:
+        """Measure both objectives by their sizes; ``varied``: what f varies by, as a share of its size."""
+        self.evaluator.units, self._varied = units, varied
         self._set_price(_PRICE)
 
     def _set_price(self, price: float) -> None:
@@ -158,7 +158,7 @@ class Descents:
     def _slope(self, e: Evaluation) -> float:
         """The largest entry that the derivative of f(x, y(x)) may keep: over the size of x it changes f by little."""
         size = max(1.0, float(np.max(np.abs(e.x), initial=0.0)))
-        return self.tolerances.slope(e, self.tolerances.tolerance) / size
+        return self.tolerances.slope(e, self._varied * self.tolerances.tolerance) / size
 
     def stationary(self, end: Endpoint) -> bool:
         """Whether a descent of f(x, y(x)), or of F_gamma, came to its end."""

@@ -45,11 +45,16 @@ class Exact(NamedTuple):
     pairs: Pairs | None = None  #: where answers and prices were chosen in the leader's favour
 
 
-def _extrapolated(found: list[float]) -> float:
-    """The value at answers that are exactly best: by the polynomial in sqrt(eps) through those that are found."""
+def _extrapolated(found: list[float]) -> tuple[float, float]:
+    """The value at answers that are exactly best, and how sure that is.
+
+    By the polynomial in sqrt(eps) through the values that are found, and by the line through the last two.
+    """
     roots = np.sqrt(_NEAR)
     weights = [np.prod([other / (other - one) for other in roots if other != one]) for one in roots]
-    return float(np.dot(weights, found))
+    line = (roots[1] * found[2] - roots[2] * found[1]) / (roots[1] - roots[2])
+    value = float(np.dot(weights, found))
+    return value, abs(value - float(line))
 
 
 class Judge:
@@ -119,8 +124,8 @@ class Judge:
         for payment in model.tied:
             payment.total.settle()
 
-    def among_best(self, x: Vector, exact: Exact, *, worst: bool = False) -> tuple[float, Exact] | None:
-        """The leader's best (worst) value over the followers' best answers, extrapolated; and the best such answer.
+    def among_best(self, x: Vector, exact: Exact, *, worst: bool = False) -> tuple[float, float, Exact] | None:
+        """The leader's best (worst) value over the followers' best answers, how sure it is, and the best such answer.
 
         None where that is no convex problem.
         """
@@ -138,9 +143,9 @@ class Judge:
                 return None
             last = self._read(exact.lower)._replace(prices=exact.prices)
             found.append(last.upper)
-        return _extrapolated(found), last
+        return *_extrapolated(found), last
 
-    def _among_pairs(self, x: Vector, exact: Exact, *, worst: bool) -> tuple[float, Exact] | None:
+    def _among_pairs(self, x: Vector, exact: Exact, *, worst: bool) -> tuple[float, float, Exact] | None:
         """The same where the leader looks at prices: pairs of answers and prices."""
         model = self.model
         if not best_pairs.is_possible(model, worst=worst):
@@ -154,7 +159,7 @@ class Judge:
                 return None
             last = self._read(exact.lower)._replace(prices=self._with_prices(exact, pairs), pairs=pairs)
             found.append(pairs.upper)
-        return _extrapolated(found), last
+        return *_extrapolated(found), last
 
     def _with_prices(self, exact: Exact, pairs: Pairs) -> tuple[tuple[Any, ...], ...]:
         """The multipliers of an answer with those of linear rows taken from pairs."""

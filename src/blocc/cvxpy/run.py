@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 #: Rounds of descending and judging.
 _ROUNDS = 4
+#: Directions, at most, in which the objectives' units are measured.
+_UNIT_DIRECTIONS = 4
+#: What values are off by, relative to their size, at answers to the last digit: some hundred roundings.
+ROUNDED = 1e-13
 
 
 class ConicRun:
@@ -64,7 +68,7 @@ class ConicRun:
             started=self.request.started,
             request=self.request,
         )
-        self.units = Units()
+        self.units, self.first, self.varied = Units(), 0.0, 1.0
         self.evaluator = RecordedConicEvaluator(
             self.recording, self.model, self.monitor, options.solver, self.units, options.seed
         )
@@ -107,15 +111,24 @@ class ConicRun:
                 )
         if np.isnan(exact.upper):
             return x, (Status.STALLED, "The leader's objective is not a number (NaN) at the start.")
-        self.set_units(exact)
+        self.set_units(x, exact)
         self._best_so_far(self._judged(x))
         return x, None
 
-    def set_units(self, exact: Exact) -> None:
-        """Measure both objectives by their size at the start."""
+    def set_units(self, x: Vector, exact: Exact) -> None:
+        """Measure both objectives by their size at the start, and gains by what f varies by over the size of x."""
         size = lambda number: abs(number) if abs(number) > 1e-6 else 1.0  # noqa: E731
-        self.units = Units(size(exact.upper), size(sum(exact.lower)))
-        self.descents.set_units(self.units)
+        self.units, self.first = Units(size(exact.upper), size(sum(exact.lower))), exact.upper
+        generator, length = np.random.default_rng(self.options.seed), 1.0 + float(np.max(np.abs(x), initial=0.0))
+        most = _UNIT_DIRECTIONS if self.model.n_y <= LARGE else 1
+        few = np.eye(len(x)) if len(x) <= most else generator.standard_normal((most, len(x))) / np.sqrt(len(x))
+        # Two lengths: f may have the same value on the other side of a valley.
+        points = [self.evaluator.project(x + share * length * one) for one in few for share in (1.0, -1.0, 0.5, -0.5)]
+        values = [one.upper for one in map(self.judge.at, points) if one is not None]
+        varied = max((abs(one - exact.upper) for one in values if np.isfinite(one)), default=0.0)
+        least = ROUNDED * abs(exact.upper)
+        self.varied = min(varied, self.units.upper) if varied > least else self.units.upper
+        self.descents.set_units(self.units, self.varied / self.units.upper)
         lower_sign = self.problem.lower_signs[0] if len(set(self.problem.lower_signs)) == 1 else 1.0
         self.monitor.factors = (self.problem.sign * self.units.upper, lower_sign * self.units.lower)
 
@@ -142,14 +155,18 @@ class ConicRun:
                 message = "The leader's objective falls without limit: x leaves the start a millionfold."
                 return self._conclude(here, Status.UNBOUNDED, message, end)
             final = turn == _ROUNDS - 1
-            allowed = (1.0 if turn else 0.1) * self.options.tolerance * self._scale(here.here)  # once more for a tenth
+            share = (1.0 if turn else 0.1) * self.options.tolerance  # once more for a tenth
+            allowed = share * self._scale(here.here)
+            if here is not own and here.gains(own) > allowed:  # answers may jump there: the other side counts as well
+                beside = self._probe(own, np.zeros(len(own.x)), share, patient=False).best
+                here = here if beside is None else self._best_so_far(self._judged(beside)) or here
             if here is not own and here.gains(own) > allowed and not final and not np.array_equal(x, here.x):
                 x = here.x  # the descent has left it behind: another one from there
                 continue
             last = end if here is own else self._end_at(here.x)
-            around = self._probe(here, -np.asarray(last.evaluation.gradient), np.inf if final else 10.0 * allowed)
-            if around.best is None or around.improvement <= allowed:
-                status = self._status(end, here, allowed, around)
+            around = self._probe(here, -np.asarray(last.evaluation.gradient), share, patient=final)
+            if around.best is None:
+                status = self._status(end, here)
                 return self._conclude(here, *status, last, around)
             x = around.best
             if final:
@@ -181,7 +198,8 @@ class ConicRun:
         return Endpoint(e, slope, 0.0)
 
     def _scale(self, here: Exact) -> float:
-        return max(abs(here.upper), self.units.upper)
+        """What f varies by around the start, and has varied by since: a constant added to f changes nothing."""
+        return self.varied + abs(here.upper - self.first)
 
     # --- the judgement ------------------------------------------------------------------------------------------
     def _judged(self, x: Vector) -> Judged | None:
@@ -195,9 +213,10 @@ class ConicRun:
         best = self.judge.among_best(x, here)
         if best is None:
             return Judged(x, here, differs if differs > noise else None)
-        value, answer = best
+        value, unsure, answer = best
+        noise = max(noise, unsure, 2.0 * abs(answer.upper - value))  # more than the slack that answers are found with
         worst = self.judge.among_best(x, here, worst=True)
-        spread = None if worst is None else max(worst[0] - value, 0.0)
+        spread = None if worst is None else max(worst[0] - value - worst[1] - unsure, 0.0)
         if max(differs, here.upper - value) > noise:  # the solver's own answers are among them
             spread = max(spread or 0.0, differs, here.upper - value)
         if here.violation > ADMISSIBLE >= answer.violation:
@@ -214,21 +233,26 @@ class ConicRun:
         if here is None:
             return Seen(np.inf, 0.0)
         if optimistic and (best := self.judge.among_best(x, here)) is not None:
-            return Seen(best[1].upper, best[1].violation)
-        return Seen(here.upper, here.violation)
+            here = best[2]
+        return Seen(here.upper, here.violation, self._noise(here))
 
-    def _probe(self, at: Judged, downhill: Vector, enough: float) -> Around:
+    def _noise(self, here: Exact) -> float:
+        """What a value may be off by: rounding, or what the follower's answer leaves."""
+        blunt = 0.0 if here.sharp else 0.1 * self.options.tolerance * self._scale(here)
+        return ROUNDED * abs(here.upper) + blunt
+
+    def _probe(self, at: Judged, downhill: Vector, share: float, *, patient: bool) -> Around:
         optimistic = at.spread is not None and at.spread > 1e-4 * self._scale(at.here)
 
         def look(point: Vector) -> Seen:
             self.monitor.check_time()
             return self._seen(point, optimistic)
 
-        seen = self._seen(at.x, optimistic) if optimistic else Seen(at.here.upper, at.here.violation)
+        seen = self._seen(at.x, optimistic)
         most = MOST_DIRECTIONS if self.model.n_y <= LARGE else FEW_DIRECTIONS
-        return probe(look, self.evaluator.project, at.x, seen, self.options.seed, most, downhill, enough)
+        return probe(look, self.evaluator.project, at.x, seen, self.options.seed, most, downhill, share, patient)
 
-    def _status(self, end: Endpoint, at: Judged, allowed: float, around: Around) -> tuple[Status, str]:
+    def _status(self, end: Endpoint, at: Judged) -> tuple[Status, str]:
         """What holds at the best point seen, and, for a gamma that was given, at the end of its descent."""
         here, spread = at.here, at.spread
         if not at.is_admissible:

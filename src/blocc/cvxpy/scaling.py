@@ -76,7 +76,7 @@ def _equilibrated(
         before = columns, rows, last
         columns, rows = _divided(columns, of_columns), _divided(rows, of_blocks[blocks])
         last = float(_divided(np.array([last]), np.array([of_last]))[0])
-        if all(map(np.array_equal, before, (columns, rows, last))):
+        if all(np.array_equal(old, new) for old, new in zip(before, (columns, rows, last), strict=True)):
             break
     return columns, rows, last
 
