@@ -94,10 +94,11 @@ class Descents:
         best = min(ends, key=lambda one: float(one.evaluation.value), default=None)
         # An end worse than where the penalty function led to is another valley's. One that is not stationary may
         # be the last point before a jump: the judge is asked, and only what he objects to is left to large gammas.
-        done = best is not None and float(best.evaluation.value) <= bar
-        moved = best is not None and not np.array_equal(best.evaluation.x, x)
-        done = done and (not again or moved or self.stationary(best))
-        return (best, None) if best is not None and done else self._admissible(x, None, begun)
+        if best is not None and float(best.evaluation.value) <= bar:
+            moved = not np.array_equal(best.evaluation.x, x)
+            if not again or moved or self.stationary(best):
+                return best, None
+        return self._admissible(x, None, begun)
 
     def _loosely(self, first: Evaluation, loose: Tolerances) -> Endpoint:
         """F_gamma for small gammas."""

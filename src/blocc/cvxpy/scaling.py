@@ -73,10 +73,10 @@ def _equilibrated(
         np.maximum.at(of_rows, entries.coords[0], inside)
         of_blocks = np.zeros(len(blocks))
         np.maximum.at(of_blocks, blocks, of_rows)
-        before = columns, rows, last
+        before = np.concatenate([columns, rows, [last]])
         columns, rows = _divided(columns, of_columns), _divided(rows, of_blocks[blocks])
         last = float(_divided(np.array([last]), np.array([of_last]))[0])
-        if all(np.array_equal(old, new) for old, new in zip(before, (columns, rows, last), strict=True)):
+        if np.array_equal(before, np.concatenate([columns, rows, [last]])):
             break
     return columns, rows, last
 
