@@ -69,6 +69,8 @@ class Judge:
             best += [*one.constraints, one.objective <= limit]
         self.leader_rules = list(model.soft.constraints)
         self.has_prices = bool(model.price_variables)
+        programs = [one.program for one in model.followers]
+        self.any_linear = any(one.cones.is_linear and not one.quadratic.rows.size for one in programs)
         self.optimistic: cp.Problem | None = None
         self.pessimistic: cp.Problem | None = None
         if not self.has_prices and model.plain is None:
@@ -139,7 +141,7 @@ class Judge:
         for near in _NEAR:
             for limit, value in zip(self.limits, exact.lower, strict=True):
                 limit.value = value + near * (1e-2 + abs(value))
-            if not _solved(problem)[0]:
+            if not _solved(problem, sharply=False)[0]:  # a limit on a value makes Newton's matrix dense
                 return None
             last = self._read(exact.lower)._replace(prices=exact.prices)
             found.append(last.upper)
@@ -225,7 +227,9 @@ def _prices_of(constraint: cp.Constraint) -> tuple[Any, ...]:
     return tuple(None if value is None else np.array(value) for value in values)
 
 
-def _raw(problem: cp.Problem, accuracy: float = _TIGHT, *, inside: bool = False) -> tuple[ConeAnswer, tuple[Any, Any]]:
+def _raw(
+    problem: cp.Problem, accuracy: float = _TIGHT, *, inside: bool = False, sharply: bool = True
+) -> tuple[ConeAnswer, tuple[Any, Any]]:
     """An answer of the numbers that CVXPY would give Clarabel, to the last digit, and CVXPY's way back.
 
     A value within 1e-10 of the best leaves answers off by as much as 1e-5. Where the conditions of an optimum are
@@ -236,13 +240,13 @@ def _raw(problem: cp.Problem, accuracy: float = _TIGHT, *, inside: bool = False)
     linear = cones.is_linear and numbers.quadratic.count_nonzero() == 0
     vertex = linear and not inside  # close to a tie only vertices are exact
     found = solve(numbers, cones, accuracy, "highs" if vertex else "clarabel")
-    return (sharpened(numbers, cones, found) if found.is_usable else found), (chain, inverse)
+    return (sharpened(numbers, cones, found) if found.is_usable and sharply else found), (chain, inverse)
 
 
-def _solved(problem: cp.Problem, *, inside: bool = False) -> tuple[bool, bool]:
+def _solved(problem: cp.Problem, *, inside: bool = False, sharply: bool = True) -> tuple[bool, bool]:
     """Leave the answer in the user's objects; whether there is one, and whether it is one to the last digit."""
     for accuracy in (_TIGHT, _USUAL):  # the accuracy asked for cannot always be had
-        found, way_back = _raw(problem, accuracy, inside=inside)
+        found, way_back = _raw(problem, accuracy, inside=inside, sharply=sharply)
         if found.is_usable:
             break
     else:

@@ -112,7 +112,7 @@ class ConicRun:
         if np.isnan(exact.upper):
             return x, (Status.STALLED, "The leader's objective is not a number (NaN) at the start.")
         self.set_units(x, exact)
-        self._best_so_far(self._judged(x))
+        self._best_so_far(self._judged(x, passing=True))
         return x, None
 
     def set_units(self, x: Vector, exact: Exact) -> None:
@@ -186,7 +186,7 @@ class ConicRun:
         lowest = self.monitor.lowest
         if lowest is not None and lowest is not self._considered:
             self._considered = lowest
-            found = (*found, self._judged(np.asarray(lowest.x)))
+            found = (*found, self._judged(np.asarray(lowest.x), passing=True))
         known = [one for one in (*found, self.incumbent) if one is not None]
         self.incumbent = best_of(*known) if known else None
         return self.incumbent
@@ -202,13 +202,20 @@ class ConicRun:
         return self.varied + abs(here.upper - self.first)
 
     # --- the judgement ------------------------------------------------------------------------------------------
-    def _judged(self, x: Vector) -> Judged | None:
-        """The answer that counts at x, and the spread between the leader's best and worst among the follower's best."""
+    def _judged(self, x: Vector, *, passing: bool = False) -> Judged | None:
+        """The answer that counts at x, and the spread between the leader's best and worst among the follower's best.
+
+        :param passing: a point on the way, where other answers of a large follower would cost more than they tell
+        """
         here = self.judge.at(x)
         if here is None:
             return None
+        if passing and self.model.n_y > LARGE:
+            return Judged(x, here, None)
         noise = max(10.0 * self.options.tolerance, BLUNT) * self._scale(here)
-        inside = self.judge.at(x, inside=True)  # another answer, where there are several
+        inside = (
+            self.judge.at(x, inside=True) if self.judge.any_linear else here
+        )  # another answer, if there are several
         differs = 0.0 if inside is None else abs(inside.upper - here.upper)
         best = self.judge.among_best(x, here)
         if best is None:
