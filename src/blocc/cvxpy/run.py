@@ -213,9 +213,7 @@ class ConicRun:
         if passing and self.model.n_y > LARGE:
             return Judged(x, here, None)
         noise = max(10.0 * self.options.tolerance, BLUNT) * self._scale(here)
-        inside = (
-            self.judge.at(x, inside=True) if self.judge.any_linear else here
-        )  # another answer, if there are several
+        inside = self.judge.at(x, inside=True) if self.judge.any_linear else here
         differs = 0.0 if inside is None else abs(inside.upper - here.upper)
         best = self.judge.among_best(x, here)
         if best is None:
