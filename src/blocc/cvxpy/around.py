@@ -31,6 +31,7 @@ class Seen(NamedTuple):
 
     value: float  #: minimised; infinite where there is none
     violation: float
+    noise: float = 0.0  #: what the value may be off by
 
 
 class Around(NamedTuple):
@@ -47,6 +48,7 @@ class _Probe(NamedTuple):
     longest: bool
     gain: float
     excess: float  #: violation beyond that at x
+    enough: float  #: a gain of less says nothing
 
 
 def probe(
@@ -57,32 +59,41 @@ def probe(
     seed: int,
     most: int = MOST_DIRECTIONS,
     downhill: Vector | None = None,
-    enough: float = np.inf,
+    share: float = 1e-5,
+    patient: bool = True,
 ) -> Around:
     """Values at points of X around x, in all directions of few variables, in random ones of many, and downhill.
 
-    :param enough: an improvement that ends the search for others
+    A gain counts if it is more than a share of what the values vary by along its direction, over the size of x.
+
+    :param patient: whether to look for the best of all; otherwise ten times what counts ends the search
     """
     size = 1.0 + float(np.max(np.abs(x), initial=0.0))
     seen: list[_Probe] = []
 
+    def varies(direction: Vector) -> float:
+        values = [look(project(x + sign * size * direction)).value for sign in (1.0, -1.0)]
+        return max((abs(one - here.value) for one in values if np.isfinite(one)), default=0.0)
+
     def looked(directions: Float[NDArray, "k n_x"]) -> bool:
         """Probes along these; whether one of them is enough."""
         for direction in directions:
-            for distance in DISTANCES:
+            allowed = share * varies(direction)
+            for distance in [sign * one for sign in (1.0, -1.0) for one in DISTANCES]:
                 point = project(x + distance * size * direction)
                 move = point - x
                 if float(np.linalg.norm(move)) < 1e-9 * size:
                     continue
                 found = look(point)
                 excess = max(found.violation - here.violation, 0.0)
-                seen.append(_Probe(point, move, distance == DISTANCES[0], here.value - found.value, excess))
-                if seen[-1].gain > enough and excess <= _NOTHING:
+                gain, enough = here.value - found.value, allowed + here.noise + found.noise
+                seen.append(_Probe(point, move, abs(distance) == DISTANCES[0], gain, excess, enough))
+                if not patient and gain > 10.0 * enough and excess <= _NOTHING:
                     return True
         return False
 
     directions = _directions(len(x), most, downhill, np.random.default_rng(seed))
-    if not looked(np.concatenate([directions, -directions])) and len(x) > 1:
+    if not looked(directions) and len(x) > 1:
         looked(_along(seen))
     return _best(seen)
 
@@ -134,7 +145,7 @@ def _best(seen: list[_Probe]) -> Around:
         gain = one.gain - worth * one.excess
         if one.longest:  # closer, what solvers leave over is larger than any slope
             steepest = max(steepest, gain / float(np.linalg.norm(one.move)))
-        if gain > improvement:
+        if gain > max(improvement, one.enough):
             best, improvement = one.point, gain
     return Around(best, improvement, steepest)
 

@@ -82,7 +82,7 @@ def _slope(run: ConicRun, x: Vector, end: Endpoint | None, around: Around | None
     """How steep f(x, y(x)) is at x, and within which radius: by its derivative, or by probes where that is noise."""
     if end is None:
         return np.inf, 0.0
-    if run.tolerances.stationary(end) or around is None:
+    if run.descents.stationary(end) or around is None:
         return run.units.upper * end.stationarity, end.radius
     return around.steepest, DISTANCES[0] * (1.0 + float(np.max(np.abs(x), initial=0.0)))
 

@@ -6,6 +6,7 @@ end short of it, and the penalty function is followed to large gammas.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -29,14 +30,18 @@ _FINEST = 1e-11
 _TIGHTENED, _SLACK = 8, 1e-4
 #: Tolerance of the descent of F_gamma before the last digits are left to f(x, y(x)).
 _LOOSE = 2e-2
-#: Evaluations of that descent at most, and for every variable.
+#: Evaluations of a descent of F_gamma at most, and for every variable.
 _VALLEY, _VALLEY_EACH = 80, 20
 #: Steps for these; and by how much worse, relative to the size of f, they may end.
 _LAST_STEPS, _WORSE = 60, 1e-3
 #: Violation of the leader's constraints at the follower's answer, relative to their size, that is corrected; how often.
 _VIOLATED, _CORRECTIONS = 1e-8, 3
 
+#: Of a violation of the leader's constraints, in the unit of her objective, at first.
+_PRICE = 10.0
+
 Trouble = tuple[Status, str] | None
+Descent = Callable[[], tuple[Endpoint, Leader]]
 
 
 class Descents:
@@ -46,12 +51,12 @@ class Descents:
         self.evaluator, self.model, self.options, self.judge = evaluator, evaluator.model, options, judge
         self.leader = Leader(np.zeros(0), np.asarray(10.0))
         self.tolerances = Tolerances(tolerance=options.tolerance, max_iterations=options.max_iterations, finest=_FINEST)
-        self._price = 10.0
+        self._price, self._varied = _PRICE, 1.0
 
-    def set_units(self, units: Units) -> None:
-        """Measure both objectives by their sizes."""
-        self.evaluator.units = units
-        self._set_price(10.0)
+    def set_units(self, units: Units, varied: float) -> None:
+        """Measure both objectives by their sizes; ``varied``: what f varies by, as a share of its size."""
+        self.evaluator.units, self._varied = units, varied
+        self._set_price(_PRICE)
 
     def _set_price(self, price: float) -> None:
         """Of a violation of the leader's constraints."""
@@ -61,6 +66,7 @@ class Descents:
 
     def descend(self, x: Vector, *, again: bool) -> tuple[Endpoint, Trouble]:
         """From x, or from a point beside an earlier end."""
+        self._set_price(_PRICE)  # what an earlier descent raised it to may be more than solvers can cope with
         if self.options.gamma != "auto":
             return self._admissible(x, float(self.options.gamma))
         starts, bar = [x], np.inf
@@ -86,16 +92,27 @@ class Descents:
                 if self.model.n_y > LARGE and float(one.evaluation.value) <= bar:
                     break  # a second descent costs minutes there, and would rarely find another valley
         best = min(ends, key=lambda one: float(one.evaluation.value), default=None)
-        # An end that is worse than where the penalty function led to is another valley's.
-        worse = best is None or float(best.evaluation.value) > bar
-        return self._admissible(x, None, begun) if best is None or worse else (best, None)
+        # An end worse than where the penalty function led to is another valley's. One that is not stationary may
+        # be the last point before a jump: the judge is asked, and only what he objects to is left to large gammas.
+        if best is not None and float(best.evaluation.value) <= bar:
+            moved = not np.array_equal(best.evaluation.x, x)
+            if not again or moved or self.stationary(best):
+                return best, None
+        return self._admissible(x, None, begun)
 
     def _loosely(self, first: Evaluation, loose: Tolerances) -> Endpoint:
-        """F_gamma for small gammas; among kinks, where that would take thousands of evaluations, the best of some."""
+        """F_gamma for small gammas."""
+        descend = lambda: continuation.minimise(self.evaluator, first, self.leader, loose, fixed_gamma=False)  # noqa: E731
+        return self._within_limits(1, first, descend)
+
+    def _within_limits(
+        self, tracks: int, first: Evaluation, descend: Callable[[], tuple[Endpoint, Leader]]
+    ) -> Endpoint:
+        """A descent of F_gamma; among kinks, where that would take thousands of evaluations, the best of some."""
         monitor = self.evaluator.monitor
-        monitor.budget = monitor.spent + _VALLEY + _VALLEY_EACH * self.model.n_x
+        monitor.budget = monitor.spent + tracks * (_VALLEY + _VALLEY_EACH * self.model.n_x)
         try:
-            return continuation.minimise(self.evaluator, first, self.leader, loose, fixed_gamma=False)[0]
+            return descend()[0]
         except Stop as stop:
             if stop.reason is not StopReason.BUDGET:
                 raise
@@ -105,7 +122,7 @@ class Descents:
 
     # --- f(x, y(x)) itself ----------------------------------------------------------------------------------------
     def _settled(self, x: Vector) -> Endpoint | None:
-        """A stationary point of f(x, y(x)) at which the leader's constraints hold; None where none is reached."""
+        """Where f(x, y(x)) leads to, if the leader's constraints hold there."""
         self._untighten()
         end = self._followed(x)
         for _ in range(_CORRECTIONS if self.model.soft.constraints else 0):
@@ -129,7 +146,7 @@ class Descents:
         first = self.evaluator(x, np.inf, self.leader, _FINEST)
         if not first.usable or first.optimistic:
             return None
-        slope = self.tolerances.slope(first, self.tolerances.tolerance)
+        slope = self._slope(first)
         if self.model.n_x <= LARGEST:
             # With many constraints kinks are so dense that f looks smooth; its last digits would cost most of a run.
             large = self.model.n_y > LARGE
@@ -137,7 +154,18 @@ class Descents:
             end = settle(self.evaluator, first, self.leader, wanted, _LAST_STEPS, nearer=not large)
         else:
             end = follow_gradients(self.evaluator, first, Stage(self.leader, _FINEST, slope, _LAST_STEPS, 0.1))
-        return end if self.tolerances.stationary(end) else None
+        return end
+
+    def _slope(self, e: Evaluation) -> float:
+        """The largest entry that the derivative of f(x, y(x)) may keep: over the size of x it changes f by little."""
+        size = max(1.0, float(np.max(np.abs(e.x), initial=0.0)))
+        return self.tolerances.slope(e, self._varied * self.tolerances.tolerance) / size
+
+    def stationary(self, end: Endpoint) -> bool:
+        """Whether a descent of f(x, y(x)), or of F_gamma, came to its end."""
+        if np.isinf(float(end.evaluation.gamma)):
+            return end.stationarity <= self._slope(end.evaluation)
+        return self.tolerances.stationary(end)
 
     def _untighten(self) -> None:
         if any(np.any(shift.value) for shift in self.model.soft.shifts):
@@ -190,10 +218,12 @@ class Descents:
         self.tolerances = tolerances = replace(tolerances, origin=first.upper_value)
         if gamma is not None:
             return continuation.minimise(evaluator, first, self.leader, tolerances, fixed_gamma=True)[0], None
-        end, _ = continuation.minimise_from_both(evaluator, first, self.leader, tolerances, begun)
+        both = lambda: continuation.minimise_from_both(evaluator, first, self.leader, tolerances, begun)  # noqa: E731
+        end = self._within_limits(2, first, both)
         if end.evaluation.optimistic or self.model.soft.constraints or runs_away(evaluator, end.evaluation):
             return end, None
-        return self._followed(np.asarray(end.evaluation.x)) or end, None
+        exact = self._followed(np.asarray(end.evaluation.x))
+        return (end if exact is None or not self.stationary(exact) else exact), None
 
 
 def _why(failed: Evaluation) -> tuple[Status, str]:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.atoms.affine.affine_atom import AffAtom
+from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.cvxpy.leader_set import as_variables
@@ -164,22 +166,33 @@ class Split(NamedTuple):
     alone: cp.Expression  #: terms of parameters alone
 
 
+#: Affine atoms that multiply their arguments with each other; all others are linear in all arguments together.
+_PRODUCTS = (MulExpression, DivExpression, cp.multiply, cp.kron, cp.conv, cp.convolve)
+
+
 def split(expression: cp.Expression) -> Split:
-    """Take the terms apart that have no variable in them."""
-    joint: list[cp.Expression] = []
-    alone: list[cp.Expression] = []
-    for sign, term in _terms(expression, 1.0):
-        (joint if term.variables() else alone).append(sign * term)
-    add = lambda terms: sum(terms[1:], start=terms[0]) if terms else cp.Constant(0.0)  # noqa: E731
-    return Split(add(joint), add(alone))
+    """Take the terms apart that have no variable in them, through sums, factors and whatever else is linear.
+
+    CVXPY evaluates squares of parameters that it finds in a quadratic objective once and for all, so none must stay.
+    """
+    if not expression.variables():
+        return Split(_zeros(expression), expression)
+    constant = [not (one.variables() or one.parameters()) for one in expression.args]
+    products = isinstance(expression, _PRODUCTS)
+    if not isinstance(expression, AffAtom) or (products and constant.count(False) > 1):
+        return Split(expression, _zeros(expression))
+    parts = [split(one) for one in expression.args]
+    if all(part.alone.is_zero() for part in parts):
+        return Split(expression, _zeros(expression))
+    kept = lambda index, part: expression.args[index] if products and constant[index] else part  # noqa: E731
+    return Split(
+        expression.copy([kept(index, part.joint) for index, part in enumerate(parts)]),
+        expression.copy([kept(index, part.alone) for index, part in enumerate(parts)]),
+    )
 
 
-def _terms(expression: cp.Expression, sign: float) -> list[tuple[float, cp.Expression]]:
-    if isinstance(expression, cp.atoms.affine.add_expr.AddExpression):
-        return [term for part in expression.args for term in _terms(part, sign)]
-    if isinstance(expression, cp.atoms.affine.unary_operators.NegExpression):
-        return _terms(expression.args[0], -sign)
-    return [(sign, expression)]
+def _zeros(like: cp.Expression) -> cp.Expression:
+    return cp.Constant(np.zeros(like.shape))
 
 
 def check_leader(expression: cp.Expression, what: str) -> None:
@@ -249,7 +262,7 @@ class OwnTerms:
     def _by_cvxpy(self, values: Sequence[Any]) -> tuple[float, Float[NDArray, " n_x"]]:
         for one, value in zip(self._parameters, values, strict=True):
             self._copies[id(one)].value = value
-        value = float(np.asarray(self._copied.value))
+        value = float(np.ravel(self._copied.value)[0])
         if self.is_constant:
             return value, np.zeros(sum(one.size for one in self._parameters))
         gradient = self._copied.grad

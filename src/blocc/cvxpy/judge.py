@@ -1,13 +1,12 @@
-"""Is it true? The followers' answers once more, by CVXPY's own way to a solver.
+"""Is it true? The followers' answers once more, from the numbers that CVXPY gives a solver.
 
 Nothing here uses the programs, the gradients or the penalty that led to x. Where a follower has several best answers,
 the one that suits the leader counts (the optimistic one), and the spread between that and the worst is measured: the
-answers within eps of the optimum spread like ``c + d sqrt(eps)``, so two values of eps tell c.
+answers within eps of the optimum spread like ``c + d sqrt(eps) + e eps``, so three values of eps tell c.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,15 +20,16 @@ from blocc.cvxpy.cone_program import ConeSizes, Numbers
 from blocc.cvxpy.expressions import Told
 from blocc.cvxpy.implicit import sharpened
 from blocc.cvxpy.model import Model, Vector
-from blocc.cvxpy.solvers import ConeAnswer, Outcome, measured, without_answer
+from blocc.cvxpy.solvers import ConeAnswer, Outcome, measured, solve
 
 #: Relative slack of the follower's value within which answers count as equally good, larger first.
-_NEAR = (1e-5, 1e-7)
+_NEAR = (1e-5, 1e-6, 1e-7)
 #: Residuals of a follower's answer, relative to its size, up to which it counts as one.
 EXACT = 1e-5
 #: Residuals of an answer to the last digit.
-_SHARP = 1e-9
-_TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10, "max_iter": 200}
+SHARP = 1e-9
+#: Accuracies that solvers are asked for, one after the other.
+_TIGHT, _USUAL = 1e-10, 1e-8
 
 
 class Exact(NamedTuple):
@@ -40,13 +40,21 @@ class Exact(NamedTuple):
     violation: float  #: of the leader's constraints
     values: tuple[Any, ...]  #: of the followers' variables and of prices, in order
     prices: tuple[tuple[Any, ...], ...]  #: of every constraint of every follower, in the parts that CVXPY gives them
+    worst: int = 0  #: which of these is violated most
+    sharp: bool = False  #: whether the answers meet the conditions of an optimum to the last digit
     pairs: Pairs | None = None  #: where answers and prices were chosen in the leader's favour
 
 
-def _extrapolated(found: list[float]) -> float:
-    """The value at answers that are exactly best."""
-    ratio = float(np.sqrt(_NEAR[0] / _NEAR[1]))
-    return (ratio * found[1] - found[0]) / (ratio - 1.0)
+def _extrapolated(found: list[float]) -> tuple[float, float]:
+    """The value at answers that are exactly best, and how sure that is.
+
+    By the polynomial in sqrt(eps) through the values that are found, and by the line through the last two.
+    """
+    roots = np.sqrt(_NEAR)
+    weights = [np.prod([other / (other - one) for other in roots if other != one]) for one in roots]
+    line = (roots[1] * found[2] - roots[2] * found[1]) / (roots[1] - roots[2])
+    value = float(np.dot(weights, found))
+    return value, abs(value - float(line))
 
 
 class Judge:
@@ -61,6 +69,8 @@ class Judge:
             best += [*one.constraints, one.objective <= limit]
         self.leader_rules = list(model.soft.constraints)
         self.has_prices = bool(model.price_variables)
+        programs = [one.program for one in model.followers]
+        self.any_linear = any(one.cones.is_linear and not one.quadratic.rows.size for one in programs)
         self.optimistic: cp.Problem | None = None
         self.pessimistic: cp.Problem | None = None
         if not self.has_prices and model.plain is None:
@@ -69,26 +79,32 @@ class Judge:
             if objective.is_concave() and cp.Maximize(objective).is_dcp(dpp=True):
                 self.pessimistic = cp.Problem(cp.Maximize(objective), best)
 
-    def at(self, x: Vector) -> Exact | None:
-        """The value at the follower's answer as the solver finds it; None where there is none."""
+    def at(self, x: Vector, *, inside: bool = False) -> Exact | None:
+        """The value at the follower's answer as the solver finds it; None where there is none.
+
+        :param inside: of linear followers an answer inside of all that are as good, and no vertex
+        """
         model = self.model
         for one, value in zip(model.parameters, model.values(x), strict=True):
             one.save_value(value if one.shape else float(value))
-        lower = []
+        lower, sharp = [], True
         for problem in self.problems:
-            if not (_sharply_solved(problem) or _solved(problem)):
+            solved, sharply = _solved(problem, inside=inside)
+            if not solved:
                 return None
-            lower.append(float(problem.value))
+            sharp = sharp and sharply
+            lower.append(float(np.asarray(problem.objective.value)))
         for variable in model.price_variables:
             variable.take()
-        return self._read(tuple(lower))
+        return self._read(tuple(lower))._replace(sharp=sharp)
 
     def _read(self, lower: tuple[float, ...]) -> Exact:
         model = self.model
         upper = model.leader_value()
         violated = [_violated(one) for one in self.leader_rules]
         values = tuple(np.array(one.value) for one in self._variables())
-        return Exact(upper, lower, max(violated, default=0.0), values, tuple(map(_prices_of, self._constraints())))
+        prices = tuple(map(_prices_of, self._constraints()))
+        return Exact(upper, lower, max(violated, default=0.0), values, prices, int(np.argmax([*violated, 0.0])))
 
     def _constraints(self) -> list[cp.Constraint]:
         return [one for follower in self.model.followers for one in follower.constraints]
@@ -110,8 +126,8 @@ class Judge:
         for payment in model.tied:
             payment.total.settle()
 
-    def among_best(self, x: Vector, exact: Exact, *, worst: bool = False) -> tuple[float, Exact] | None:
-        """The leader's best (worst) value over the followers' best answers, extrapolated; and the best such answer.
+    def among_best(self, x: Vector, exact: Exact, *, worst: bool = False) -> tuple[float, float, Exact] | None:
+        """The leader's best (worst) value over the followers' best answers, how sure it is, and the best such answer.
 
         None where that is no convex problem.
         """
@@ -125,27 +141,27 @@ class Judge:
         for near in _NEAR:
             for limit, value in zip(self.limits, exact.lower, strict=True):
                 limit.value = value + near * (1e-2 + abs(value))
-            if not _solved(problem):
+            if not _solved(problem, sharply=False)[0]:  # a limit on a value makes Newton's matrix dense
                 return None
             last = self._read(exact.lower)._replace(prices=exact.prices)
             found.append(last.upper)
-        return _extrapolated(found), last
+        return *_extrapolated(found), last
 
-    def _among_pairs(self, x: Vector, exact: Exact, *, worst: bool) -> tuple[float, Exact] | None:
+    def _among_pairs(self, x: Vector, exact: Exact, *, worst: bool) -> tuple[float, float, Exact] | None:
         """The same where the leader looks at prices: pairs of answers and prices."""
         model = self.model
         if not best_pairs.is_possible(model, worst=worst):
             return None
         found: list[float] = []
         last = exact
-        own = [_raw(problem)[1] for problem in self.problems]
+        own = [_raw(problem)[0] for problem in self.problems]
         for near in _NEAR:
             pairs = best_pairs.best_pairs(model, x, own, near, worst=worst)
             if pairs is None:
                 return None
             last = self._read(exact.lower)._replace(prices=self._with_prices(exact, pairs), pairs=pairs)
             found.append(pairs.upper)
-        return _extrapolated(found), last
+        return *_extrapolated(found), last
 
     def _with_prices(self, exact: Exact, pairs: Pairs) -> tuple[tuple[Any, ...], ...]:
         """The multipliers of an answer with those of linear rows taken from pairs."""
@@ -170,7 +186,7 @@ class Judge:
         for index, (problem, one, lower) in enumerate(
             zip(self.problems, self.model.followers, exact.lower, strict=True)
         ):
-            found = _raw(problem)[1]
+            found = _raw(problem)[0]
             prices = None if exact.pairs is None else exact.pairs.prices[index]
             if exact.pairs is not None and prices is not None:
                 data, _, _ = problem.get_problem_data(cp.CLARABEL)
@@ -211,51 +227,36 @@ def _prices_of(constraint: cp.Constraint) -> tuple[Any, ...]:
     return tuple(None if value is None else np.array(value) for value in values)
 
 
-def _raw(problem: cp.Problem) -> tuple[Any, ConeAnswer, tuple[Any, Any]]:
-    """Clarabel's answer as CVXPY calls it, the same to the last digit, and CVXPY's way back to the user's variables.
+def _raw(
+    problem: cp.Problem, accuracy: float = _TIGHT, *, inside: bool = False, sharply: bool = True
+) -> tuple[ConeAnswer, tuple[Any, Any]]:
+    """An answer of the numbers that CVXPY would give Clarabel, to the last digit, and CVXPY's way back.
 
     A value within 1e-10 of the best leaves answers off by as much as 1e-5. Where the conditions of an optimum are
     regular, Newton's method meets them to rounding; residuals tell whether it did.
     """
-    data, chain, inverse = problem.get_problem_data(cp.CLARABEL, solver_opts=_TIGHT)
-    raw = chain.solve_via_data(problem, data, solver_opts=_TIGHT)
+    data, chain, inverse = problem.get_problem_data(cp.CLARABEL, solver_opts={})
     numbers, cones = _numbers(data), _sizes(data["dims"])
-    if str(raw.status) not in ("Solved", "AlmostSolved"):
-        return raw, without_answer(numbers, Outcome.FAILED), (chain, inverse)
-    found = measured(numbers, cones, Outcome.SOLVED, np.asarray(raw.x), np.asarray(raw.z))
-    return raw, sharpened(numbers, cones, found), (chain, inverse)
+    linear = cones.is_linear and numbers.quadratic.count_nonzero() == 0
+    vertex = linear and not inside  # close to a tie only vertices are exact
+    found = solve(numbers, cones, accuracy, "highs" if vertex else "clarabel")
+    return (sharpened(numbers, cones, found) if found.is_usable and sharply else found), (chain, inverse)
 
 
-def _sharply_solved(problem: cp.Problem) -> bool:
-    """Solve, with the answer to the last digit; False where that cannot be had."""
-    try:
-        raw, found, way_back = _raw(problem)
-    except cp.error.SolverError:
-        return False
-    if (
-        found.outcome is not Outcome.SOLVED
-        or max(found.stationarity, found.feasibility, found.complementarity) > _SHARP
-    ):
-        return False
-    told = Told(found.z, found.prices, "Solved", found.value, raw.solve_time, raw.iterations)
-    problem.unpack_results(told, *way_back)
-    return bool(problem.status == cp.OPTIMAL)
-
-
-def _solved(problem: cp.Problem) -> bool:
-    """Solve by Clarabel as CVXPY calls it; whether that came to an answer."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the accuracy asked for cannot be had is seen to here
-        return _solved_noisily(problem)
-
-
-def _solved_noisily(problem: cp.Problem) -> bool:
-    settings: tuple[dict[str, Any], ...] = (_TIGHT, {})  # the accuracy asked for cannot always be had
-    for one in settings:
-        try:
-            problem.solve(solver=cp.CLARABEL, **one)
-        except cp.error.SolverError:
-            return False
-        if problem.status == cp.OPTIMAL or problem.status not in cp.settings.SOLUTION_PRESENT:
+def _solved(problem: cp.Problem, *, inside: bool = False, sharply: bool = True) -> tuple[bool, bool]:
+    """Leave the answer in the user's objects; whether there is one, and whether it is one to the last digit."""
+    for accuracy in (_TIGHT, _USUAL):  # the accuracy asked for cannot always be had
+        found, way_back = _raw(problem, accuracy, inside=inside, sharply=sharply)
+        if found.is_usable:
             break
-    return bool(problem.status == cp.OPTIMAL)
+    else:
+        return False, False
+    sharp = max(found.stationarity, found.feasibility, found.complementarity) <= SHARP * _size(found)
+    problem.unpack_results(Told(found.z, found.prices, "Solved", found.value), *way_back)
+    return bool(problem.status == cp.OPTIMAL), sharp
+
+
+def _size(found: ConeAnswer) -> float:
+    """The size of an answer, its multipliers and its value: what rounding errors are relative to."""
+    parts = (found.z, found.prices, np.array([found.value]))
+    return 1.0 + max(float(np.max(np.abs(part), initial=0.0)) for part in parts)

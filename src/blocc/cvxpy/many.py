@@ -85,7 +85,7 @@ def _leave(problem: BilevelProblem, found: MultiResult) -> None:
     if exact is None:
         return
     among = judge.among_best(x, exact)
-    judge.restore(x, exact if among is None or among[1].upper > exact.upper else among[1])
+    judge.restore(x, exact if among is None or among[2].upper > exact.upper else among[2])
 
 
 @dataclass(frozen=True)

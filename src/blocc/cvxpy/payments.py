@@ -20,8 +20,9 @@ import scipy.sparse as sp
 from scipy.sparse import csgraph
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc.cvxpy.cone_program import Block, ConeProgram, ConeSizes, Numbers
+from blocc.cvxpy.cone_program import Block, ConeProgram, Numbers
 from blocc.cvxpy.expressions import PriceVariable, dual, shown
+from blocc.cvxpy.scaling import row_blocks
 from blocc.errors import ProblemError
 
 Vector = Float[NDArray, " n"]
@@ -195,14 +196,6 @@ def _products(
     return sp.csr_array((factors, where), shape=(program.m, program.n))
 
 
-def _blocks(cones: ConeSizes) -> Int[NDArray, " rows"]:
-    """A number for every row, the same for rows whose prices vanish only together."""
-    sizes = [1] * (cones.zero + cones.nonnegative) + list(cones.second_order)
-    sizes += [order * (order + 1) // 2 for order in cones.semidefinite]
-    sizes += [3] * (cones.exponential + len(cones.power))
-    return np.repeat(np.arange(len(sizes)), sizes)
-
-
 def shares_of(program: ConeProgram, matrix: sp.csr_array) -> Shares | None:
     """Diagonals a and c with ``E = diag(a) A + A diag(c)`` at all parameters, or None."""
     entries = program.constraint
@@ -214,7 +207,7 @@ def shares_of(program: ConeProgram, matrix: sp.csr_array) -> Shares | None:
     if np.count_nonzero(wanted) < matrix.count_nonzero() or (moving & (wanted != 0.0)).any():
         return None
     fixed = np.where(moving, 1.0, np.asarray(values[:, [-1]].todense()).ravel())
-    blocks = _blocks(program.cones)
+    blocks = row_blocks(program.cones)
     n_blocks = int(blocks[-1]) + 1 if len(blocks) else 0
     found = _potentials(blocks[rows], n_blocks + columns, wanted / fixed, n_blocks + program.n, n_blocks)
     if found is None:

@@ -13,6 +13,7 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc.cvxpy.cone_program import ConeProgram
 from blocc.cvxpy.evaluator import ConicEvaluator, Linearised
+from blocc.cvxpy.incumbent import MET
 from blocc.cvxpy.model import Model
 from blocc.outer.recovery import Question
 from blocc.penalty import Evaluation
@@ -26,6 +27,15 @@ class ConicMonitor(RecordedMonitor):
     """Reports in the user's units and signs."""
 
     factors: tuple[float, float] = (1.0, 1.0)  #: of the leader's values and of the follower's
+    lowest: Evaluation | None = None  #: the best value among points at which the leader's constraints are met
+
+    def consider(self, evaluation: Evaluation) -> None:
+        """Keep the best points: that of all, and that of those which gain nothing by violating constraints."""
+        super().consider(evaluation)
+        size = max(1.0, float(np.max(np.abs(evaluation.x), initial=0.0)))
+        met = bool(evaluation.usable) and evaluation.violation <= MET * size
+        if met and (self.lowest is None or evaluation.upper_value < self.lowest.upper_value):
+            self.lowest = evaluation
 
     def append(self, row: HistoryRow, x: np.ndarray) -> None:
         """Append a row in the user's units."""

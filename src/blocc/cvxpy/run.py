@@ -13,6 +13,8 @@ from blocc.cvxpy.around import FEW_DIRECTIONS, LARGE, MOST_DIRECTIONS, Around, S
 from blocc.cvxpy.conclude import assemble
 from blocc.cvxpy.descents import Descents
 from blocc.cvxpy.evaluator import Units
+from blocc.cvxpy.expressions import shown
+from blocc.cvxpy.incumbent import ADMISSIBLE, BLUNT, Judged, best_of
 from blocc.cvxpy.judge import Exact, Judge, is_exact
 from blocc.cvxpy.model import Vector
 from blocc.cvxpy.recorded import ConicMonitor, RecordedConicEvaluator
@@ -20,8 +22,8 @@ from blocc.cvxpy.run_options import RunOptions
 from blocc.errors import OptionError
 from blocc.outer.monitor import Stop, StopReason, StopRequest, interruptible
 from blocc.outer.nonsmooth.restoration import FEASIBLE, restore
-from blocc.outer.tolerances import Endpoint, Tolerances, runs_away
-from blocc.penalty import Leader
+from blocc.outer.tolerances import Endpoint, Tolerances, measure, runs_away
+from blocc.penalty import Evaluation, Leader
 from blocc.result import Result, Status
 from blocc.resume.recording import Recording
 from blocc.run.conclude import stopped
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 
 #: Rounds of descending and judging.
 _ROUNDS = 4
+#: Directions, at most, in which the objectives' units are measured.
+_UNIT_DIRECTIONS = 4
+#: What values are off by, relative to their size, at answers to the last digit: some hundred roundings.
+ROUNDED = 1e-13
 
 
 class ConicRun:
@@ -62,11 +68,13 @@ class ConicRun:
             started=self.request.started,
             request=self.request,
         )
-        self.units = Units()
+        self.units, self.first, self.varied = Units(), 0.0, 1.0
         self.evaluator = RecordedConicEvaluator(
             self.recording, self.model, self.monitor, options.solver, self.units, options.seed
         )
         self.descents = Descents(self.evaluator, options, self.judge)
+        self.incumbent: Judged | None = None
+        self._considered: Evaluation | None = None  #: the last evaluation that the incumbent was compared with
         self.began = perf_counter()
 
     # --- the way ------------------------------------------------------------------------------------------------
@@ -81,7 +89,7 @@ class ConicRun:
             try:
                 x, trouble = self._begin(x)
                 if trouble is not None:
-                    return self._failed(x, *trouble)
+                    return self.without_answer(x, *trouble)
                 return self._descend_and_judge(x)
             except (Stop, KeyboardInterrupt) as stop:
                 return self._stopped(x, reason_of(stop))
@@ -103,14 +111,24 @@ class ConicRun:
                 )
         if np.isnan(exact.upper):
             return x, (Status.STALLED, "The leader's objective is not a number (NaN) at the start.")
-        self.set_units(exact)
+        self.set_units(x, exact)
+        self._best_so_far(self._judged(x, passing=True))
         return x, None
 
-    def set_units(self, exact: Exact) -> None:
-        """Measure both objectives by their size at the start."""
+    def set_units(self, x: Vector, exact: Exact) -> None:
+        """Measure both objectives by their size at the start, and gains by what f varies by over the size of x."""
         size = lambda number: abs(number) if abs(number) > 1e-6 else 1.0  # noqa: E731
-        self.units = Units(size(exact.upper), size(sum(exact.lower)))
-        self.descents.set_units(self.units)
+        self.units, self.first = Units(size(exact.upper), size(sum(exact.lower))), exact.upper
+        generator, length = np.random.default_rng(self.options.seed), 1.0 + float(np.max(np.abs(x), initial=0.0))
+        most = _UNIT_DIRECTIONS if self.model.n_y <= LARGE else 1
+        few = np.eye(len(x)) if len(x) <= most else generator.standard_normal((most, len(x))) / np.sqrt(len(x))
+        # Two lengths: f may have the same value on the other side of a valley.
+        points = [self.evaluator.project(x + share * length * one) for one in few for share in (1.0, -1.0, 0.5, -0.5)]
+        values = [one.upper for one in map(self.judge.at, points) if one is not None]
+        varied = max((abs(one - exact.upper) for one in values if np.isfinite(one)), default=0.0)
+        least = ROUNDED * abs(exact.upper)
+        self.varied = min(varied, self.units.upper) if varied > least else self.units.upper
+        self.descents.set_units(self.units, self.varied / self.units.upper)
         lower_sign = self.problem.lower_signs[0] if len(set(self.problem.lower_signs)) == 1 else 1.0
         self.monitor.factors = (self.problem.sign * self.units.upper, lower_sign * self.units.lower)
 
@@ -125,85 +143,134 @@ class ConicRun:
         return self.descents.tolerances
 
     def _descend_and_judge(self, x: Vector) -> Result:
-        last: Endpoint | None = None
         for turn in range(_ROUNDS):
-            last, trouble = self.descents.descend(x, again=turn > 0)
+            end, trouble = self.descents.descend(x, again=turn > 0)
             if trouble is not None:
-                return self._failed(np.asarray(last.evaluation.x), *trouble)
-            x = np.asarray(last.evaluation.x)
-            here, spread = self._exact(x)
-            if here is None:
-                return self._conclude(last, None, None, None, Status.STALLED, "CVXPY finds no answer at x.")
-            if runs_away(self.evaluator, last.evaluation):
+                return self._failed(*trouble)
+            own = self._judged(np.asarray(end.evaluation.x))
+            here = self._best_so_far(own)
+            if own is None or here is None:
+                return self._failed(Status.STALLED, "CVXPY finds no answer at the end of the descent.")
+            if runs_away(self.evaluator, end.evaluation) and here is own:
                 message = "The leader's objective falls without limit: x leaves the start a millionfold."
-                return self._conclude(last, here, spread, None, Status.UNBOUNDED, message)
+                return self._conclude(here, Status.UNBOUNDED, message, end)
             final = turn == _ROUNDS - 1
-            allowed = (1.0 if turn else 0.1) * self.options.tolerance * self._scale(here)  # once more for a tenth
-            enough = np.inf if final else 10.0 * allowed
-            around = self._probe(x, here, spread, -np.asarray(last.evaluation.gradient), enough)
-            if around.best is None or around.improvement <= allowed or final:
-                return self._conclude(last, here, spread, around, *self._status(last, here, spread, around, allowed))
+            share = (1.0 if turn else 0.1) * self.options.tolerance  # once more for a tenth
+            allowed = share * self._scale(here.here)
+            if here is not own and here.gains(own) > allowed:  # answers may jump there: the other side counts as well
+                beside = self._probe(own, np.zeros(len(own.x)), share, patient=False).best
+                here = here if beside is None else self._best_so_far(self._judged(beside)) or here
+            if here is not own and here.gains(own) > allowed and not final and not np.array_equal(x, here.x):
+                x = here.x  # the descent has left it behind: another one from there
+                continue
+            last = end if here is own else self._end_at(here.x)
+            around = self._probe(here, -np.asarray(last.evaluation.gradient), share, patient=final)
+            if around.best is None:
+                status = self._status(end, here)
+                return self._conclude(here, *status, last, around)
             x = around.best
+            if final:
+                return self._left_behind(here, x, around)
         raise AssertionError
 
+    def _left_behind(self, here: Judged, x: Vector, around: Around) -> Result:
+        """The result where points beside the end of the last descent are better still: the best of them."""
+        found = best_of(here, self._judged(x))
+        message = f"A point near x is better by {around.improvement:.3g}, and descending did not get there."
+        if found is not here:
+            message = f"A point beside the end of the last descent is better by {around.improvement:.3g}: this one."
+        return self._conclude(found, Status.STALLED, message, self._end_at(found.x), around)
+
+    def _best_so_far(self, *found: Judged | None) -> Judged | None:
+        """The best of these points and of all that the run has seen, which it remains."""
+        lowest = self.monitor.lowest
+        if lowest is not None and lowest is not self._considered:
+            self._considered = lowest
+            found = (*found, self._judged(np.asarray(lowest.x), passing=True))
+        known = [one for one in (*found, self.incumbent) if one is not None]
+        self.incumbent = best_of(*known) if known else None
+        return self.incumbent
+
+    def _end_at(self, x: Vector) -> Endpoint:
+        """A point that no descent ended at, as an end: f(x, y(x)) and its derivative, if there is one."""
+        e = self.evaluator(x, np.inf, self.leader, self.tolerances.finest)
+        slope = measure(self.evaluator, e) if e.usable else np.inf
+        return Endpoint(e, slope, 0.0)
+
     def _scale(self, here: Exact) -> float:
-        return max(abs(here.upper), self.units.upper)
+        """What f varies by around the start, and has varied by since: a constant added to f changes nothing."""
+        return self.varied + abs(here.upper - self.first)
 
     # --- the judgement ------------------------------------------------------------------------------------------
-    def _exact(self, x: Vector) -> tuple[Exact | None, float | None]:
-        """The answer that counts at x, and the spread between the leader's best and worst among the follower's best."""
+    def _judged(self, x: Vector, *, passing: bool = False) -> Judged | None:
+        """The answer that counts at x, and the spread between the leader's best and worst among the follower's best.
+
+        :param passing: a point on the way, where other answers of a large follower would cost more than they tell
+        """
         here = self.judge.at(x)
         if here is None:
-            return None, None
+            return None
+        if passing and self.model.n_y > LARGE:
+            return Judged(x, here, None)
+        noise = max(10.0 * self.options.tolerance, BLUNT) * self._scale(here)
+        inside = self.judge.at(x, inside=True) if self.judge.any_linear else here
+        differs = 0.0 if inside is None else abs(inside.upper - here.upper)
         best = self.judge.among_best(x, here)
         if best is None:
-            return here, None
-        value, answer = best
-        noise = max(10.0 * self.options.tolerance, 1e-4) * self._scale(here)
+            return Judged(x, here, differs if differs > noise else None)
+        value, unsure, answer = best
+        noise = max(noise, unsure, 2.0 * abs(answer.upper - value))  # more than the slack that answers are found with
         worst = self.judge.among_best(x, here, worst=True)
-        spread = None if worst is None else max(worst[0] - value, 0.0)
-        if here.upper - value > noise:  # the solver's own answer is one of them
-            spread = max(spread or 0.0, here.upper - value)
-        if here.violation > 1e-6 >= answer.violation:
+        spread = None if worst is None else max(worst[0] - value - worst[1] - unsure, 0.0)
+        if max(differs, here.upper - value) > noise:  # the solver's own answers are among them
+            spread = max(spread or 0.0, differs, here.upper - value)
+        if here.violation > ADMISSIBLE >= answer.violation:
             spread = np.inf
-        chosen = answer._replace(lower=here.lower) if here.upper - value > noise or here.violation > 1e-6 else here
-        return chosen, spread
+        if here.upper - value > noise or spread == np.inf:
+            chosen = answer._replace(lower=here.lower)
+            self.judge.restore(x, chosen)
+            if is_exact(list(self.judge.residuals(chosen)), chosen):
+                return Judged(x, chosen, spread)
+        return Judged(x, here, spread)
 
     def _seen(self, x: Vector, optimistic: bool) -> Seen:
         here = self.judge.at(x)
         if here is None:
             return Seen(np.inf, 0.0)
         if optimistic and (best := self.judge.among_best(x, here)) is not None:
-            return Seen(best[1].upper, best[1].violation)
-        return Seen(here.upper, here.violation)
+            here = best[2]
+        return Seen(here.upper, here.violation, self._noise(here))
 
-    def _probe(self, x: Vector, here: Exact, spread: float | None, downhill: Vector, enough: float) -> Around:
-        optimistic = spread is not None and spread > 1e-4 * self._scale(here)
+    def _noise(self, here: Exact) -> float:
+        """What a value may be off by: rounding, or what the follower's answer leaves."""
+        blunt = 0.0 if here.sharp else 0.1 * self.options.tolerance * self._scale(here)
+        return ROUNDED * abs(here.upper) + blunt
+
+    def _probe(self, at: Judged, downhill: Vector, share: float, *, patient: bool) -> Around:
+        optimistic = at.spread is not None and at.spread > 1e-4 * self._scale(at.here)
 
         def look(point: Vector) -> Seen:
             self.monitor.check_time()
             return self._seen(point, optimistic)
 
-        seen = self._seen(x, optimistic) if optimistic else Seen(here.upper, here.violation)
+        seen = self._seen(at.x, optimistic)
         most = MOST_DIRECTIONS if self.model.n_y <= LARGE else FEW_DIRECTIONS
-        return probe(look, self.evaluator.project, x, seen, self.options.seed, most, downhill, enough)
+        return probe(look, self.evaluator.project, at.x, seen, self.options.seed, most, downhill, share, patient)
 
-    def _status(
-        self, end: Endpoint, here: Exact, spread: float | None, around: Around, allowed: float
-    ) -> tuple[Status, str]:
-        tolerances, e = self.tolerances, end.evaluation
-        if here.violation > 1e-6 * max(1.0, float(np.max(np.abs(e.x), initial=0.0))):
-            return Status.INFEASIBLE, f"The leader's constraints are violated by {here.violation:.3g}."
-        if self.options.gamma != "auto" and not tolerances.exact(e):
-            return Status.PENALTY_OPEN, (
-                f"x is stationary for F_gamma at the gamma given, but the penalty hides {e.gap * self.units.upper:.3g}."
-            )
-        if around.improvement > allowed:
-            return (
-                Status.STALLED,
-                f"A point near x is better by {around.improvement:.3g}, and descending did not get there.",
-            )
-        self.judge.restore(np.asarray(e.x), here)
+    def _status(self, end: Endpoint, at: Judged) -> tuple[Status, str]:
+        """What holds at the best point seen, and, for a gamma that was given, at the end of its descent."""
+        here, spread = at.here, at.spread
+        if not at.is_admissible:
+            return Status.INFEASIBLE, self._violated(here)
+        if self.options.gamma != "auto" and not self.tolerances.exact(end.evaluation):
+            hidden = abs(end.evaluation.gap) * self.units.upper
+            message = f"x is stationary for F_gamma at the gamma given, but the penalty hides {hidden:.3g}."
+            if at.x is not end.evaluation.x and not np.array_equal(at.x, end.evaluation.x):
+                message = (
+                    f"At the gamma given the penalty hides {hidden:.3g}; x is a better point that the run has seen."
+                )
+            return Status.PENALTY_OPEN, message
+        self.judge.restore(at.x, here)
         if not is_exact(left := list(self.judge.residuals(here)), here):
             return Status.STALLED, f"y is not the follower's answer: its residuals are up to {np.max(left):.1e}."
         message = "No point around x is better, and y is the follower's answer."
@@ -214,35 +281,41 @@ class ConicRun:
             message += f" The follower has other {what} as good, at which {worse}."
         return Status.CONVERGED, message
 
+    def _violated(self, here: Exact) -> str:
+        """Which of the leader's constraints is violated most, and that no less was found."""
+        worst = shown(self.judge.leader_rules[here.worst])
+        return (
+            f"The leader's constraint {worst} is violated by {here.violation:.3g}, the least violation that was found."
+        )
+
     # --- results ------------------------------------------------------------------------------------------------
     def _stopped(self, x: Vector, reason: StopReason) -> Result:
         self.monitor.close()
         self.request.reason = None
         best = self.monitor.best
-        end = None if best is None else Endpoint(best, np.inf, 0.0)
-        at = x if best is None else np.asarray(best.x)
-        return self._conclude(end, self.judge.at(at), None, None, *stopped(reason, self.monitor), at=at)
+        lowest = None if best is None else self._judged(np.asarray(best.x))
+        found = self._best_so_far(lowest)
+        status, message = stopped(reason, self.monitor)
+        if found is None:
+            return assemble(self, x, None, None, None, None, status, message)
+        if not found.is_admissible:
+            message += " " + self._violated(found.here)
+        end = None if best is None or found is not lowest else Endpoint(best, np.inf, 0.0)
+        return self._conclude(found, status, message, end)
 
     def without_answer(self, x: Vector, status: Status, message: str) -> Result:
         """The result of a start that was never followed."""
         return assemble(self, x, None, None, None, None, status, message)
 
-    def _failed(self, x: Vector, status: Status, message: str) -> Result:
+    def _failed(self, status: Status, message: str) -> Result:
+        """No descent: what is known is the best point seen."""
         self.monitor.close()
-        return self._conclude(None, self.judge.at(x), None, None, status, message, at=x)
+        found = self._best_so_far()
+        assert found is not None  # the start is one
+        return self._conclude(found, status, message)
 
     def _conclude(
-        self,
-        end: Endpoint | None,
-        here: Exact | None,
-        spread: float | None,
-        around: Around | None,
-        status: Status,
-        message: str,
-        at: Vector | None = None,
+        self, at: Judged, status: Status, message: str, end: Endpoint | None = None, around: Around | None = None
     ) -> Result:
-        x = at if at is not None or end is None else np.asarray(end.evaluation.x)
-        assert x is not None
-        if here is not None:
-            self.judge.restore(x, here)
-        return assemble(self, x, end, here, spread, around, status, message)
+        self.judge.restore(at.x, at.here)
+        return assemble(self, at.x, end, at.here, at.spread, around, status, message)

@@ -1,4 +1,4 @@
-"""One cone program, solved: by Clarabel, or by HiGHS where everything is linear; and how good an answer is.
+"""One cone program, solved in units of its own: by Clarabel, or by HiGHS where it is linear; and how good an answer is.
 
 The residuals are computed here from the numbers of the program, not taken from a solver.
 """
@@ -13,7 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from blocc._lib.arrays import Float, NDArray
+from blocc.cvxpy.alternatives import elastic, rays
 from blocc.cvxpy.cone_program import ConeSizes, Numbers
+from blocc.cvxpy.scaling import scaled
 
 SolverName = Literal["auto", "clarabel", "highs"]
 
@@ -59,15 +61,48 @@ _CLARABEL = {
 LARGE_LINEAR = 300
 #: Residuals, relative to the sizes of the terms, below which an answer that the solver is unsure of is used.
 _CLOSE = 1e-6
+#: Size of numbers that a solver gives up at: products of more would overflow.
+_ENDLESS = 1e100
+#: Accuracy of the programs that are asked whether there is no answer.
+_CONFIRMED = 1e-8
 
 
 def solve(numbers: Numbers, cones: ConeSizes, tolerance: float, solver: SolverName = "auto") -> ConeAnswer:
-    """Solve to ``tolerance``, relative to the program's size; ``auto``: large linear programs by HiGHS."""
-    large = len(numbers.linear) >= LARGE_LINEAR and cones.is_linear and numbers.quadratic.count_nonzero() == 0
-    if solver == "highs" or (solver == "auto" and large):
-        found = _by_highs(numbers, cones)
-        if solver == "highs" or found.outcome is not Outcome.FAILED:
-            return found
+    """Solve to ``tolerance``, relative to the program's size; ``auto``: large linear programs by HiGHS.
+
+    That there is no answer is claimed only if another program, which has one, says so too.
+    """
+    units = scaled(numbers, cones)
+    own = units.numbers
+    linear = cones.is_linear and own.quadratic.count_nonzero() == 0
+    highs_first = solver == "highs" or (solver == "auto" and linear and len(own.linear) >= LARGE_LINEAR)
+    found = _by_highs(own, cones) if highs_first else _by_clarabel(own, cones, tolerance)
+    if not found.is_usable and not _is_confirmed(found.outcome, own, cones):
+        other = _by_highs(own, cones) if linear and not highs_first else _by_clarabel(own, cones, tolerance)
+        agreed = other.is_usable or _is_confirmed(other.outcome, own, cones)
+        found = other if agreed else without_answer(own, Outcome.FAILED, found.iterations)
+    if not found.is_usable:
+        return without_answer(numbers, found.outcome, found.iterations)
+    z, prices = units.z(found.z), units.prices(found.prices)
+    answer = measured(numbers, cones, found.outcome, z, prices, found.iterations)
+    if _close_enough(numbers, answer) is not Outcome.FAILED:
+        return answer
+    plain = _by_clarabel(numbers, cones, tolerance)  # a solution in the program's units, but not in the user's
+    return plain if plain.is_usable else without_answer(numbers, Outcome.FAILED, plain.iterations)
+
+
+def _is_confirmed(outcome: Outcome, numbers: Numbers, cones: ConeSizes) -> bool:
+    """Whether there is no answer, by the least violation of the constraints or by the rays of the feasible set."""
+    if outcome is Outcome.INFEASIBLE:
+        found = _by_clarabel(*elastic(numbers, cones), _CONFIRMED)
+        return found.is_usable and found.z[-1] > _CLOSE
+    if outcome is Outcome.UNBOUNDED:
+        found = _by_clarabel(*rays(numbers, cones), _CONFIRMED)
+        return found.is_usable and found.value < -_CLOSE
+    return False
+
+
+def _by_clarabel(numbers: Numbers, cones: ConeSizes, tolerance: float) -> ConeAnswer:
     settings = clarabel.DefaultSettings()
     settings.verbose, settings.max_threads, settings.max_iter = False, 1, 200
     settings.tol_feas = settings.tol_gap_abs = settings.tol_gap_rel = max(tolerance, 1e-12)
@@ -82,7 +117,10 @@ def solve(numbers: Numbers, cones: ConeSizes, tolerance: float, solver: SolverNa
     ).solve()
     outcome = _CLARABEL.get(str(solution.status), Outcome.FAILED)
     z, prices = np.asarray(solution.x), np.asarray(solution.z)
-    return measured(numbers, cones, outcome, z, prices, int(solution.iterations))
+    if outcome in (Outcome.INFEASIBLE, Outcome.UNBOUNDED):
+        return without_answer(numbers, outcome, int(solution.iterations))
+    found = measured(numbers, cones, outcome, z, prices, int(solution.iterations))
+    return found if outcome is Outcome.SOLVED else found._replace(outcome=_close_enough(numbers, found))
 
 
 def _clarabel_cones(cones: ConeSizes) -> list[Any]:
@@ -136,7 +174,9 @@ def measured(
     prices: Float[NDArray, " m"],
     iterations: int = 0,
 ) -> ConeAnswer:
-    """An answer with its value and residuals; one that its solver is unsure of is used where these are small."""
+    """An answer with its value and residuals."""
+    if not max(_largest(z), _largest(prices)) < _ENDLESS:
+        return without_answer(numbers, Outcome.FAILED, iterations)
     slack = numbers.matrix @ z + numbers.offset
     curved = numbers.quadratic @ z
     value = float(numbers.linear @ z + 0.5 * z @ curved + numbers.constant)
@@ -144,13 +184,17 @@ def measured(
     stationarity = _largest(numbers.linear + curved - pull)
     feasibility = max(outside(slack, cones), outside(prices, cones, dual=True))
     complementarity = abs(float(slack @ prices))
-    if outcome in (Outcome.INACCURATE, Outcome.FAILED):
-        forces = 1.0 + max(_largest(numbers.linear), _largest(curved), _largest(pull))
-        sizes = 1.0 + max(_largest(numbers.offset), _largest(z))
-        small = stationarity <= _CLOSE * forces and feasibility <= _CLOSE * sizes
-        small = small and complementarity <= _CLOSE * (1.0 + abs(value))
-        outcome = Outcome.INACCURATE if small else Outcome.FAILED
     return ConeAnswer(outcome, z, prices, value, stationarity, feasibility, complementarity, iterations)
+
+
+def _close_enough(numbers: Numbers, found: ConeAnswer) -> Outcome:
+    """What becomes of an answer that its solver is unsure of: used where its residuals are small."""
+    curved, pull = numbers.quadratic @ found.z, numbers.matrix.T @ found.prices
+    forces = 1.0 + max(_largest(numbers.linear), _largest(curved), _largest(pull))
+    sizes = 1.0 + max(_largest(numbers.offset), _largest(found.z))
+    small = found.stationarity <= _CLOSE * forces and found.feasibility <= _CLOSE * sizes
+    small = small and found.complementarity <= _CLOSE * (1.0 + abs(found.value))
+    return Outcome.INACCURATE if small else Outcome.FAILED
 
 
 def _largest(vector: Float[NDArray, " n"]) -> float:

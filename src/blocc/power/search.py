@@ -196,9 +196,9 @@ class Search:
                 callback=self._enough,
             )
             evaluations += result.counts["evaluations"]
-            # A descent that is stopped returns the best exact value it saw, not where the penalty function is lowest.
-            stopped = result.status is Status.STOPPED
-            share = self._lowest[1] if stopped else np.asarray(result.x[question.share.name()], dtype=np.float64)
+            # A result is the best exact value seen; if answers jump, the penalty function leads further.
+            own = question.smooth and result.status is not Status.STOPPED
+            share = np.asarray(result.x[question.share.name()], dtype=np.float64) if own else self._lowest[1]
             x = question.project(question.low + share * (question.high - question.low))
             if result.status is not Status.PENALTY_OPEN:
                 break
