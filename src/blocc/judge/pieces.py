@@ -23,7 +23,7 @@ from blocc.judge.lower_level import Newton, Reply, all_rows, held_rows, kkt_syst
 STRICT = 1e-6
 #: Largest condition number of a KKT system, in balanced variables, whose solution is trusted.
 _CONDITION = 1e9
-#: Biactive rows up to which all pieces are looked at; beyond it two for each row, and the two extremes.
+#: Biactive rows up to which all pieces are looked at; beyond it strong stationarity decides (:func:`relaxed`).
 _ENUMERATED = 6
 #: Newton steps to y_A next to a point where it is known. They converge quadratically or not at all.
 _NEWTON = 12
@@ -56,19 +56,60 @@ class Pieces(NamedTuple):
     complete: bool
 
 
+class Relaxed(NamedTuple):
+    """First order of the follower's conditions with complementarity dropped for the biactive rows, in (x, their mu)."""
+
+    gradient: np.ndarray  #: of f
+    rows: np.ndarray  #: values of inequalities
+    jacobian: np.ndarray
+    equality_jacobian: np.ndarray
+    sizes: np.ndarray  #: of the multipliers: such that y moves by no more than its sizes
+
+
 def pieces_at(flat: FlatProblem, r: Reply) -> Pieces:
     """The pieces of phi at a judged answer."""
     sure, biactive = active_rows(r)
-    wanted: list[np.ndarray]
+    choices = [biactive[:0], biactive]
     if len(biactive) <= _ENUMERATED:
-        choices = product((False, True), repeat=len(biactive))
-        wanted = [biactive[np.array(chosen, bool)] for chosen in choices]
-    else:
-        wanted = [biactive[:0], biactive]
-        wanted += [part for row in biactive for part in (np.array([row]), np.setdiff1d(biactive, row))]
-    found = [piece_at(flat, r, r.x, r.y, np.union1d(sure, more).astype(int), biactive) for more in wanted]
+        choices = [biactive[np.array(one, bool)] for one in product((False, True), repeat=len(biactive))]
+    found = [piece_at(flat, r, r.x, r.y, np.union1d(sure, more).astype(int), biactive) for more in choices]
     regular = tuple(piece for piece in found if piece is not None)
     return Pieces(regular, biactive, len(regular) == len(found) and len(biactive) <= _ENUMERATED)
+
+
+def relaxed(flat: FlatProblem, r: Reply, piece: Piece, biactive: np.ndarray) -> Relaxed | None:
+    """The relaxed program around the piece that holds no biactive row; None if its system is singular.
+
+    If multipliers of the right signs explain the gradient here (strong stationarity), every piece is stationary,
+    however many there are (Scheel and Scholtes, Mathematical Programs with Complementarity Constraints, 2000).
+    """
+    n_x, n_y = flat.n_x, flat.n_y
+    at = r._replace(y=piece.y)
+    system = kkt_system(flat, at, r.local, piece.held)
+    normals = r.rows.jacobian[biactive]
+    right = np.concatenate([system.unit[:, None] * normals.T, np.zeros((len(system.matrix) - n_y, len(biactive)))])
+    try:
+        change = -system.unit[:, None] * np.linalg.solve(system.matrix, right)[:n_y]
+    except np.linalg.LinAlgError:
+        return None
+    with np.errstate(divide="ignore"):
+        sizes = np.min(r.sizes.y[:, None] / np.abs(change), axis=0, initial=np.inf)
+    if not (np.isfinite(change).all() and np.isfinite(sizes).all()):
+        return None
+    leader = r.local.upper_inequality_jacobian[:, n_x:] @ change
+    start = piece.leader.stop
+    free = np.flatnonzero(piece.open)  # the biactive rows, none of which is held
+    own = np.concatenate([np.zeros((piece.leader.start, len(biactive))), leader, normals @ change])
+    rows = np.concatenate([piece.jacobian[:start], piece.jacobian[free]])
+    signs = np.concatenate([np.zeros((len(biactive), n_x)), -np.eye(len(biactive))], axis=1)
+    equalities = piece.equality_jacobian
+    return Relaxed(
+        np.concatenate([piece.gradient, r.local.upper_gradient[n_x:] @ change]),
+        np.concatenate([piece.rows[:start], np.zeros(2 * len(biactive))]),
+        np.concatenate([np.concatenate([rows, own], axis=1), signs]),
+        np.concatenate([equalities, np.zeros((len(equalities), len(biactive)))], axis=1),
+        sizes,
+    )
 
 
 def smooth_piece(flat: FlatProblem, r: Reply) -> Piece | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import LARGEST, size_of
+from blocc.judge.derivatives import size_of
 from blocc.judge.lower_level import Reply, polish, reply
 from blocc.judge.pieces import smooth_piece
 from blocc.judge.probe import Value
@@ -18,6 +18,8 @@ from blocc.lagrangian import Multipliers, figures, zero_multipliers
 #: A response is trusted if it is accurate to this ratio.
 _TRUSTED = 1e-4
 FEASIBLE = 1e-9
+#: Variables and constraints up to which matrices are dense: one factorisation takes some hundredths of a second there.
+DENSE = 600
 #: Newton steps back to G(x, y(x)) <= 0 from a point on its tangent: each squares the violation.
 _MENDS = 2
 
@@ -51,7 +53,7 @@ class Responses:
     @property
     def dense(self) -> bool:
         """Whether the problem is small enough for second derivatives, and has them."""
-        return size_of(self.flat) <= LARGEST and self.flat.prox is None
+        return size_of(self.flat) <= DENSE and self.flat.prox is None
 
     def ask(self, x: np.ndarray) -> Value | None:
         """What the leader gets at x; if G is violated there, at a point nearby where a Newton step has mended that."""

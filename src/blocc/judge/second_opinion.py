@@ -15,6 +15,7 @@ import scipy
 
 from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import general_oracles
+from blocc.judge.derivatives import LARGEST, Local, local, size_of
 from blocc.lagrangian import weights
 
 #: Up to this many of the follower's variables SciPy solves the lower level.
@@ -36,18 +37,6 @@ class SecondOpinion:
 
     def __init__(self, flat: FlatProblem, y: np.ndarray, sizes: np.ndarray, scale: float) -> None:
         self.flat, self.y, self.sizes, self.scale = flat, y, sizes, max(scale, 1e-30)
-        within = flat.y_set
-        self._value = jax.jit(jax.value_and_grad(lambda x, z: flat.lower(x, z), argnums=1))
-        parts = {
-            "ineq": lambda x, z: -jnp.concatenate([flat.inequality(x, z), within.inequality_flat(z)]),
-            "eq": lambda x, z: jnp.concatenate([flat.equality(x, z), within.equality_flat(z)]),
-        }
-        at = (jnp.zeros(flat.n_x), jnp.asarray(y))
-        self._rows = {
-            kind: (jax.jit(rows), jax.jit(jax.jacrev(rows, argnums=1)))
-            for kind, rows in parts.items()
-            if jax.eval_shape(rows, *at).size
-        }
         self._oracles: list[Any] = []
 
     def answer(self, x: np.ndarray) -> np.ndarray | None:
@@ -57,36 +46,67 @@ class SecondOpinion:
 
     def best(self, x: np.ndarray, starts: tuple[np.ndarray, ...] | None = None) -> Below | None:
         """The smallest g that was found; None where no feasible point was."""
-        small = self.flat.n_y <= SCIPY_LARGEST and self.flat.prox is None
-        found, ended = self._by_scipy(x, starts) if small else (None, False)
+        found, ended = self._by_scipy(x, self._starts() if starts is None else starts) if self.small else (None, False)
         if found is not None and ended:
             return found
         other = self._by_oracle(x)  # SLSQP gives up on dependent rows, for instance
         return other if found is None or (other is not None and other.value < found.value) else found
 
-    def _by_scipy(self, x: np.ndarray, starts: tuple[np.ndarray, ...] | None) -> tuple[Below | None, bool]:
-        """The best of several runs, and whether any of them came to its own end."""
-        at, sizes, scale = jnp.asarray(x), self.sizes, self.scale
-        if starts is None:
-            generator = np.random.default_rng(0)
-            members = (self.flat.y_set.sample_flat(generator) for _ in range(_STARTS))
-            starts = (self.flat.y_set.interior_flat(), self.y, *members)
-        low, high = self.flat.y_set.bounds_flat()
+    @property
+    def small(self) -> bool:
+        """Whether SciPy solves the lower level."""
+        return self.flat.n_y <= SCIPY_LARGEST and self.flat.prox is None and size_of(self.flat) <= LARGEST
+
+    def preferred(self, x: np.ndarray, limit: float) -> Below | None:
+        """Among the responses that cost the follower no more than ``limit``, the best for the leader that was found."""
+        return self._by_scipy(x, self._starts(), limit)[0] if self.small else None
+
+    def _starts(self) -> tuple[np.ndarray, ...]:
+        generator = np.random.default_rng(0)
+        members = (self.flat.y_set.sample_flat(generator) for _ in range(_STARTS))
+        return (self.flat.y_set.interior_flat(), self.y, *members)
+
+    def _by_scipy(
+        self, x: np.ndarray, starts: tuple[np.ndarray, ...], limit: float | None = None
+    ) -> tuple[Below | None, bool]:
+        """The best of several runs, and whether any of them came to its own end.
+
+        It minimises g; with a ``limit`` of g, f.
+        """
+        flat, sizes, n_x = self.flat, self.sizes, self.flat.n_x
+        low, high = flat.y_set.bounds_flat()
+        latest: tuple[bytes, Local] | None = None
+
+        def at(z: np.ndarray) -> Local:
+            nonlocal latest
+            if latest is None or latest[0] != z.tobytes():
+                latest = z.tobytes(), local(flat, x, z * sizes)
+            return latest[1]
 
         def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
-            height, slope = self._value(at, jnp.asarray(z * sizes))
-            return float(height) / scale, np.asarray(slope) * sizes / scale
+            found = at(z)
+            if limit is None:
+                return float(found.lower) / self.scale, found.lower_gradient[n_x:] * sizes / self.scale
+            return float(found.upper), found.upper_gradient[n_x:] * sizes
 
-        constraints = [
-            {
-                "type": kind,
-                "fun": lambda z, f=rows: np.asarray(f(at, jnp.asarray(z * sizes))),
-                "jac": lambda z, f=slopes: np.asarray(f(at, jnp.asarray(z * sizes))) * sizes,
-            }
-            for kind, (rows, slopes) in self._rows.items()
-        ]
+        def inequality(z: np.ndarray) -> np.ndarray:
+            over = [] if limit is None else [(at(z).lower - limit) / self.scale]
+            return -np.concatenate([at(z).inequality, over])
+
+        def slopes(z: np.ndarray) -> np.ndarray:
+            over = at(z).lower_gradient[None, n_x:] / self.scale
+            rows = at(z).inequality_jacobian[:, n_x:]
+            return -np.concatenate([rows, over[: 0 if limit is None else 1]]) * sizes
+
+        constraints: list[dict[str, Any]] = []
+        n_inequality, n_equality = flat.follower_rows
+        if n_inequality or limit is not None:
+            constraints.append({"type": "ineq", "fun": inequality, "jac": slopes})
+        if n_equality:
+            tangents = lambda z: at(z).equality_jacobian[:, n_x:] * sizes  # noqa: E731
+            constraints.append({"type": "eq", "fun": lambda z: at(z).equality, "jac": tangents})
         best: Below | None = None
-        finished = False
+        least, finished = np.inf, False
         for start in starts:
             ended = scipy.optimize.minimize(
                 objective,
@@ -101,20 +121,14 @@ class SecondOpinion:
             point = np.clip(ended.x * sizes, low, high)
             if not np.isfinite(point).all():
                 continue
-            violation = self.violation(x, point)
-            height = float(self._value(at, jnp.asarray(point))[0])
+            found = local(flat, x, point)
+            violation = _violation(found)
             feasible = violation <= 1e-7 * (1.0 + float(np.max(np.abs(point), initial=0.0)))
-            if feasible and np.isfinite(height) and (best is None or height < best.value):
-                best = Below(point, height, violation, "SciPy's SLSQP")
+            feasible &= limit is None or float(found.lower) - limit <= 1e-7 * self.scale
+            height = float(found.lower if limit is None else found.upper)
+            if feasible and np.isfinite(height) and height < least:
+                best, least = Below(point, float(found.lower), violation, "SciPy's SLSQP"), height
         return best, finished
-
-    def violation(self, x: np.ndarray, y: np.ndarray) -> float:
-        """Largest violation of a constraint of the follower."""
-        worst = 0.0
-        for kind, (rows, _) in self._rows.items():
-            values = np.asarray(rows(jnp.asarray(x), jnp.asarray(y)))
-            worst = max(worst, float(np.max(-values if kind == "ineq" else np.abs(values), initial=0.0)))
-        return worst
 
     def _by_oracle(self, x: np.ndarray) -> Below | None:
         flat = self.flat
@@ -129,3 +143,8 @@ class SecondOpinion:
                 value = float(flat.lower(jnp.asarray(x), jnp.asarray(found.y)))
                 return Below(np.asarray(found.y), value, float(found.residuals.feasibility), name)
         return None
+
+
+def _violation(found: Local) -> float:
+    """Largest violation of a constraint of the follower."""
+    return max(float(np.max(found.inequality, initial=0.0)), float(np.max(np.abs(found.equality), initial=0.0)))

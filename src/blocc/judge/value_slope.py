@@ -11,7 +11,7 @@ values of phi (:mod:`blocc.judge.verdict`), never by the sizes of terms, which m
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from blocc.flat_problem import FlatProblem
 from blocc.judge.derivatives import LARGEST
 from blocc.judge.fit import lengths_of, nonnegative_fit
 from blocc.judge.lower_level import TOUCHED, Reply
-from blocc.judge.pieces import Piece, piece_at, pieces_at
+from blocc.judge.pieces import Piece, Relaxed, piece_at, pieces_at, relaxed
 
 #: Step of central differences of gradients, in sizes of x: the fourth root of the rounding of a number, for which
 #: truncation (the square of the step) and rounding (over the step) stay below 1e-7 and 1e-11.
@@ -40,6 +40,14 @@ class Way(NamedTuple):
     def length(self) -> float:
         """How far the minimum of the model is away, at most one unit."""
         return min(1.0, self.slope / self.curvature) if self.curvature > 0.0 else 1.0
+
+    def falls(self, tolerance: float, floor: float) -> bool:
+        """Whether its minimum is farther away than the tolerance, and lower by more than values resolve."""
+        return self.length > tolerance and 0.5 * self.slope * self.length > floor
+
+    def matters(self, tolerance: float, floor: float) -> bool:
+        """The same, or whether it bends down."""
+        return (self.curvature < 0.0 and -0.5 * self.curvature > floor) or self.falls(tolerance, floor)
 
 
 class Slope(NamedTuple):
@@ -78,8 +86,14 @@ def slope_at(flat: FlatProblem, r: Reply, tolerance: float, watch: Callable[[], 
     ``watch`` is called before everything that takes time, and may raise.
     """
     pieces = pieces_at(flat, r)
+    slopes: list[Slope]
     if not pieces.complete:
-        return None
+        first = next((piece for piece in pieces.found if not np.isin(piece.held, pieces.biactive).any()), None)
+        program = None if first is None else relaxed(flat, r, first, pieces.biactive)
+        if first is None or program is None:
+            return None
+        slope = _slope(flat, r, first, pieces.biactive, tolerance, watch)
+        return slope._replace(**_strongly(flat, r, slope, program))
     slopes = [_slope(flat, r, piece, pieces.biactive, tolerance, watch) for piece in pieces.found]
     worst = max(slopes, key=lambda slope: float(np.max(np.abs(slope.left) * slope.sizes, initial=0.0)))
     return worst._replace(ways=tuple(way for slope in slopes for way in slope.ways))
@@ -118,6 +132,24 @@ def _slope(
     )
 
 
+def _strongly(flat: FlatProblem, r: Reply, slope: Slope, program: Relaxed) -> dict[str, Any]:
+    """What multipliers of the relaxed program leave of its gradient, and the way down that this is."""
+    sizes = np.concatenate([slope.sizes, program.sizes])
+    rows = LeaderRows(program.rows, program.jacobian, program.equality_jacobian)
+    weighed = weigh(flat, r.x, program.gradient, sizes, rows)
+    n_x = flat.n_x
+    left = weighed.left * sizes
+    fall = float(np.linalg.norm(left))
+    if fall == 0.0:
+        return {"left": weighed.left[:n_x], "ways": ()}
+    # A fall in the multipliers alone happens only as x moves: the way is then where the rows give way together.
+    moving = -left[:n_x] if np.any(left[:n_x]) else -(program.jacobian[:, :n_x].sum(axis=0)) * slope.sizes
+    if not np.any(moving):
+        return {"left": weighed.left[:n_x], "ways": ()}
+    own = LeaderRows(program.rows[:0], program.jacobian[:0, :n_x], program.equality_jacobian[:0, :n_x])
+    return {"left": weighed.left[:n_x], "ways": (*slope.ways, _way(moving, fall, np.nan, slope.sizes, own))}
+
+
 def _across(piece: Piece, sizes: np.ndarray, tolerance: float) -> tuple[np.ndarray, ...]:
     """Points twice as far away as the rows of the follower that end within the tolerance."""
     found = []
@@ -146,7 +178,8 @@ def weigh(
 ) -> Weighed:
     """The gradient of phi, and what the normals of X and of active rows leave of it, each with a multiplier >= 0."""
     low, high = flat.x_set.bounds_flat()
-    at_low, at_high = x - low <= TOUCHED * sizes, high - x <= TOUCHED * sizes
+    own = sizes[: flat.n_x]  # variables beyond those of x have no bounds
+    at_low, at_high = x - low <= TOUCHED * own, high - x <= TOUCHED * own
     active = rows.value >= -TOUCHED * np.abs(rows.jacobian) @ sizes
     if always is not None:
         active |= always
@@ -154,7 +187,7 @@ def weigh(
     if not len(others) and flat.n_x > LARGEST:
         left = np.where((at_low & (gradient > 0.0)) | (at_high & (gradient < 0.0)), 0.0, gradient)
         return Weighed(left, others, np.zeros(0), active)
-    identity = np.eye(flat.n_x)
+    identity = np.eye(flat.n_x, len(sizes))
     normals = np.concatenate([-identity[at_low], identity[at_high], others])
     if len(others):
         lengths = lengths_of(normals * sizes)

@@ -19,6 +19,7 @@ from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import general_oracles
 from blocc.inner.elastic import violation
 from blocc.judge.adjoint_slope import slope_without_matrices
+from blocc.judge.challenge import Challenge, challenge
 from blocc.judge.lower_level import Reply
 from blocc.judge.pieces import smooth_piece
 from blocc.judge.probe import (
@@ -45,6 +46,7 @@ from blocc.problem import BilevelProblem
 _EPS = float(np.finfo(float).eps)
 #: Shares of a step that are tried in turn, and of the promised gain that must be seen (Nocedal and Wright, 2006, 3.1).
 _SHARES, _ARMIJO = (1.0, 0.25, 0.25**2, 0.25**3, 0.25**5, 0.25**7, 0.25**9), 1e-4
+_STEPS = 30  #: Newton steps at most; where they converge they are fewer than ten
 #: Variables up to which all probes are made.
 _ALL_PROBES = 500
 #: Variables of the leader up to which ways along kinks are looked for.
@@ -66,6 +68,7 @@ class Verdict(NamedTuple):
     unseen: bool = False  #: without a derivative, and the follower, though feasible, did not answer in some direction
     row_units: np.ndarray | None = None  #: what the rows of G change by with x
     residual: float = 0.0  #: of the follower, by its own measure, if second derivatives are not to be had
+    challenge: Challenge = Challenge()  #: of a second solver of the lower level
     jump: float | None = None  #: f at a point within the tolerance of x where the follower's response jumps
 
     @property
@@ -82,7 +85,7 @@ class Verdict(NamedTuple):
     def holds(self) -> bool:
         """Whether nothing speaks against the answer."""
         stationary = self.first_order is not False and self.probed.better is None and not self.unbounded
-        return self.below and self.admissible and stationary and not self.unseen
+        return self.below and self.admissible and stationary and not self.unseen and not self.challenge.objection
 
     def objection(self) -> str:
         """What speaks against the answer, in words."""
@@ -104,7 +107,7 @@ class Verdict(NamedTuple):
             return f"the derivative of f(x, y(x)) is {np.max(np.abs(self.slope.left)):.1e}"
         if self.unseen:
             return "the follower's answers around x, which alone can tell, could not be found accurately"
-        return ""
+        return self.challenge.objection
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,11 @@ class Judge(Responses):
             return found
         first_order, probed = judge._first_order(found.value, found.slope, plan, probes)
         found = found._replace(first_order=first_order, probed=probed, scale=probed.variation)
-        return judge._probed(found, plan, downhill, start) if probes else found
+        found = judge._probed(found, plan, downhill, start) if probes else found
+        if not (probes and found.holds and found.reply is not None):
+            return found
+        least = max(self.tolerance * found.unit, plan.floor)
+        return found._replace(challenge=challenge(self.flat, found.reply, plan.allowed_violation, least))
 
     def standing(self, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None = None) -> Value | None:
         """The exact value at x, by Newton steps from y; None if y does not lead to a response, or G is violated."""
@@ -189,13 +196,23 @@ class Judge(Responses):
             mended = judge.ask(judge.mended(here))
             return mended if mended is not None and mended.violation < here.violation else None
         for way in found.slope.ways:
-            if judge._matters(way, plan) and (lower := judge._descended(here, way, plan)) is not None:
+            if way.matters(plan.tolerance, plan.floor) and (lower := judge._descended(here, way, plan)) is not None:
                 return lower
         return None
 
+    def follow(self, first: Value) -> Value:
+        """Newton steps on the pieces of phi, as long as each leads to a lower value of phi itself."""
+        at = first
+        for _ in range(_STEPS):
+            better = self.step(at.x, at.y)
+            if better is None:
+                break
+            at = better
+        return at
+
     def _descended(self, here: Value, way: Way, plan: Probing) -> Value | None:
         """The first point along a way that is lower by a share of what the model promises (Armijo's rule)."""
-        bent = way.curvature < 0.0 and not self._falls(way, plan)
+        bent = way.curvature < 0.0 and not way.falls(plan.tolerance, plan.floor)
         reach = max(way.lengths, default=way.length)
         for share in _SHARES:
             for sign in (1.0, -1.0) if bent else (1.0,):
@@ -259,7 +276,7 @@ class Judge(Responses):
         if slope is None:
             return None, NOTHING
         seen: list[Probed] = []
-        open_ways = [way for way in slope.ways if self._matters(way, plan)]
+        open_ways = [way for way in slope.ways if way.matters(plan.tolerance, plan.floor)]
         if not probes:
             return (None if open_ways else True), NOTHING
         kinked = False
@@ -271,25 +288,15 @@ class Judge(Responses):
             distances = tuple(
                 sorted({*FINE, *(reach for end in way.lengths for reach in (end, 2.0 * end))}, reverse=True)
             )
-            both = way.curvature < 0.0 and not self._falls(way, plan)
+            both = way.curvature < 0.0 and not way.falls(plan.tolerance, plan.floor)
             found = probe(self.ask, self.project, here, [way.direction], plan._replace(distances=distances), both)
             seen.append(found._replace(flat=()))
-            kinked |= found.better is None and self._falls(way, plan)
+            kinked |= found.better is None and way.falls(plan.tolerance, plan.floor)
         probed = merged(seen)
         if probed.better is not None:
             return False, probed
         # Derivatives that promise a gain which no value of phi shows belong to a kink that is no row of the follower.
         return (None if kinked else True), probed
-
-    def _matters(self, way: Way, plan: Probing) -> bool:
-        """Whether a model of phi has its minimum farther away than the tolerance, and lower than values can resolve."""
-        if way.curvature < 0.0 and -0.5 * way.curvature > plan.floor:
-            return True
-        return self._falls(way, plan)
-
-    def _falls(self, way: Way, plan: Probing) -> bool:
-        """The same by the slope alone."""
-        return way.length > self.tolerance and 0.5 * way.slope * way.length > plan.floor
 
     def _probed(self, found: Verdict, plan: Probing, downhill: np.ndarray | None, start: np.ndarray | None) -> Verdict:
         """What values of phi around x say, on top of its derivatives."""

@@ -18,6 +18,7 @@ import numpy as np
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import BloccError, OptionError
+from blocc.judge.challenge import cost_allowance
 from blocc.judge.lower_level import Reply
 from blocc.judge.penalty_claim import gap_by_oracles, gap_of_numbers, wrong_gamma
 from blocc.judge.responses import below_tolerance
@@ -38,6 +39,7 @@ TOLERANCE = 1e-5
 _SAME = 1e-9
 _BELOW = 1e-6  #: by how much a value may lie below its bound, relative
 _INSIDE = 1e-7
+_WITNESSES = 32  #: members of X that a bound is held against
 
 
 def verify(problem: BilevelProblem, result: Result, tolerance: float = TOLERANCE) -> Verification:
@@ -173,6 +175,21 @@ class _Verifier:
         note = "the value itself lies below the bound" if refuted else ""
         self._add("gap of the bound", told, left, r.bound is not None and fits and not refuted, note)
 
+    def _below_bound(self, judge: Judge, unit: float) -> None:
+        """Descents from members of X that would end below a false bound; the proof itself is not repeated."""
+        bound = self.result.bound
+        if bound is None or not np.isfinite(bound) or not judge.dense:
+            return
+        generator = np.random.default_rng(0)
+        found = [judge.ask(self.smooth.x_set.sample_flat(generator)) for _ in range(_WITNESSES)]
+        seen = sorted((value for value in found if value is not None), key=lambda value: value.upper)
+        ends = [judge.follow(value) for value in seen[: _WITNESSES // 4]]
+        allowed = below_tolerance(self.tolerance)
+        least = min((end.upper for end in [*seen, *ends] if end.violation <= allowed), default=np.inf)
+        slack = _BELOW * (1.0 + abs(bound)) + self.tolerance * unit
+        note = f"the least of {len(seen)} values and {len(ends)} descents; the proof is not repeated"
+        self._add("bound", bound, least, least >= bound - slack, note)
+
     def _residuals(self) -> None:
         """The certificate's residuals, by their definition and with the result's own multipliers."""
         c = self.result.certificate
@@ -214,6 +231,7 @@ class _Verifier:
             polishing=False,
         )
         if told:
+            self._below_bound(judge, verdict.unit)
             self._lower_level(verdict)
             self._leader(verdict)
             self._penalty(verdict)
@@ -236,10 +254,8 @@ class _Verifier:
         if found is None:
             self._add("y minimises g", claimed, "no second opinion", None)
             return
-        # A point that violates its constraints a little is worth that much times their prices less.
-        prices = 0.0 if judged is None else float(np.abs(judged.mu).sum() + np.abs(judged.nu).sum())
-        slack = found.violation * prices
-        allowed = 10.0 * below_tolerance(self.tolerance) * scale + slack + 1e-12 * abs(claimed)
+        wanted = below_tolerance(self.tolerance)
+        allowed = 10.0 * wanted * scale if judged is None else cost_allowance(judged, found, wanted)
         self._add("y minimises g", claimed, found.value, claimed - found.value <= allowed, found.solver)
 
     def _lower_level(self, verdict: Verdict) -> None:
@@ -253,9 +269,19 @@ class _Verifier:
         for name in ("stationarity", "feasibility"):
             value = getattr(verdict.reply, name)
             self._add(f"y answers x: {name}", f"within {allowed:.0e}", value, value <= allowed, "own multipliers")
+        self._own_multipliers(verdict.reply, allowed)
+        objection = verdict.challenge.objection
+        self._add("best response", "none better", objection or "none better found", not objection)
         self._add(
             "G(x, y) <= 0", f"within {allowed:.0e}", verdict.value.violation, verdict.admissible, "relative to its rows"
         )
+
+    def _own_multipliers(self, judged: Reply, allowed: float) -> None:
+        """A result that says ``CONVERGED`` must not print multipliers that prove nothing."""
+        steep = float(np.max(judged.slope / judged.sizes.y, initial=1e-300))
+        c, size = self.result.certificate, 1.0 + _largest(judged.y)
+        left = max(c.stationarity / steep, c.complementarity / (steep * size), c.feasibility / size)
+        self._add("multipliers", f"within {allowed:.0e}", left, left <= 10.0 * allowed, "those of the result")
 
     def _leader(self, verdict: Verdict) -> None:
         """Whether x is stationary for f(x, y(x)), and whether the certificate says so truthfully."""

@@ -17,7 +17,7 @@ from blocc.problem import BilevelProblem
 from blocc.result import Status
 from blocc.run.phase import Phase
 from blocc.run.units import ones, units_of
-from blocc.run.value_descent import LARGEST_DIMENSION, descend_value, follow, refine
+from blocc.run.value_descent import LARGEST_DIMENSION, descend_value, refine
 
 _HOPELESS = 1e7  #: a gamma at which the penalty should be closed
 _CLOSE = 4.0  #: units within this factor of one are left alone in a later phase
@@ -107,7 +107,7 @@ class Attempts:
         assert v is not None
         if not v.below or v.reply is None:
             return None
-        reached = follow(best.judge(self.problem, self.options), at)
+        reached = best.judge(self.problem, self.options).follow(at)
         return None if reached is v.value else self._moved(best, reached)
 
     def _refined(self, best: Phase) -> Phase | None:

@@ -300,6 +300,8 @@ class Phases:
             return True
         if phase.verdict is None or phase.verdict.unbounded or not self.automatic:
             return True
+        if phase.verdict.challenge.objection:  # nothing that moves x changes which responses there are
+            return True
         return phase.success(self.problem) and not phase.verdict.probed.flat
 
     def _rank(self, phase: Phase) -> tuple[Any, ...]:

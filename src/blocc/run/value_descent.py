@@ -16,13 +16,11 @@ import scipy
 
 from blocc.judge.lower_level import TOUCHED
 from blocc.judge.probe import Ask, Value
-from blocc.judge.verdict import Judge
 
 #: Polling asks for two values for each variable and mesh size: beyond this many variables it no longer pays.
 LARGEST_DIMENSION = 12
 _MESH, _FINEST = 0.1, 1e-7  #: first and last distance of polled points, in sizes of x
 _DIFFERENCE = 1e-4  #: step of central differences, in sizes of x
-_STEPS = 30  #: Newton steps at most; where they converge they are fewer than ten
 _MOST = 150  #: values for each variable that polling may ask for
 
 
@@ -30,17 +28,6 @@ _MOST = 150  #: values for each variable that polling may ask for
 Differentiate = Callable[[np.ndarray], tuple[Value, np.ndarray, np.ndarray] | None]
 #: The inequalities and equalities of X beyond its bounds at x, each with its Jacobian.
 Rows = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
-
-
-def follow(judge: Judge, first: Value) -> Value:
-    """Newton steps on the pieces of phi, as long as each leads to a lower value of phi itself."""
-    at = first
-    for _ in range(_STEPS):
-        better = judge.step(at.x, at.y)
-        if better is None:
-            break
-        at = better
-    return at
 
 
 def refine(
