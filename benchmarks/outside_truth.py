@@ -29,8 +29,10 @@ TIED = ("tie", "jump", "indifferent")  # words that tell the user that the respo
 def judge(case: Case, result: Any) -> Verdict:
     """Judge one result of `blocc.solve`: what it claims, and whether it is worse than its start."""
     verdict = (judge_reduced if case.reduced is not None else outside_judge.judge)(case, result)
-    if verdict.kind == "wrong" or (result.status.value == "not convex" and verdict.kind == "honest"):
+    if verdict.kind in ("right", "wrong") or (result.status.value == "not convex" and verdict.kind == "honest"):
         return verdict  # where the follower is not convex nobody knows f(x, y(x)) at the start either
+    if "gamma" in case.options and result.status.value == "penalty open":
+        return verdict  # a gamma by hand asks for the minimiser of F_gamma
     worse = worse_than_start(case, result)
     return Verdict("wrong", f"{worse} ({verdict.kind}: {verdict.words})") if worse else verdict
 

@@ -18,6 +18,8 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 #: Figures that differ by less, relative, are the same to verifiers that solve again.
 SEEN = 1e-6
+#: Figures that are zero up to rounding stay so.
+ROUNDING = 1e-15
 
 
 class Forgery(NamedTuple):
@@ -35,7 +37,7 @@ def forgeries(document: Mapping[str, Any], unchecked: Mapping[str, str]) -> Iter
         value, other = _at(document, path), _at(document, after)
         changed = {"other": not value} if isinstance(value, bool) else {k: f(value) for k, f in CHANGES.items()}
         for how, new in changed.items():
-            if new != value:
+            if new is None or abs(new - value) > ROUNDING:
                 yield Forgery(name_of(path), f"{path}: {value} by {how}", _with(document, {path: new}))
         differ = not isinstance(value, bool) and not isinstance(other, bool)
         if differ and abs(value - other) > SEEN * (abs(value) + abs(other)):

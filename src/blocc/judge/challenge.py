@@ -13,10 +13,12 @@ import numpy as np
 from blocc.flat_problem import FlatProblem
 from blocc.judge.derivatives import local
 from blocc.judge.lower_level import Reply, polish, reply
+from blocc.judge.responses import FEASIBLE
 from blocc.judge.second_opinion import Below, SecondOpinion
 
 #: A response is another one if it lies farther away than this, in sizes of y.
 _APART = 1e-2
+_MANY = "The follower has many best responses, over which f is not convex: y is the best of them that was found."
 
 
 class Challenge(NamedTuple):
@@ -24,6 +26,8 @@ class Challenge(NamedTuple):
 
     best: Below | None = None  #: its response; None if it was not asked or found none
     objection: str = ""
+    remark: str = ""  #: what the answer rests on
+    snapped: np.ndarray | None = None  #: beside a tie: the x at which y is the better response by what is allowed
 
 
 def cost_allowance(judged: Reply, best: Below, allowed: float) -> float:
@@ -45,18 +49,40 @@ def challenge(flat: FlatProblem, judged: Reply, allowed: float, least_gain: floa
         return Challenge(best, f"the follower does better elsewhere: lower is {best.value:.8g} there, {cost:.8g} at y")
     if not _apart(judged, best.y):
         return Challenge(best)
+    rounding = cost_allowance(judged, best, FEASIBLE)
+    if cost - best.value > rounding:
+        return _beside_tie(flat, judged, best, cost - best.value, allowed * scale)
     preferred = second.preferred(judged.x, cost)
     first = None if preferred is None else reply(flat, judged.x, preferred.y, judged.sizes)
     other = None if first is None else polish(flat, first)
     if other is None or other.worst > allowed or not _apart(judged, other.y):
-        return Challenge(best)
+        return Challenge(best, remark=_MANY if _concave(flat, judged) else "")
     found = local(flat, other.x, other.y)
     gain = float(judged.local.upper - found.upper)
-    if gain > least_gain and float(found.lower) - cost <= cost_allowance(judged, best, allowed):
-        return Challenge(
-            best, f"another response, which costs the follower no more, is worth {gain:.3g} more to the leader"
-        )
-    return Challenge(best)
+    if gain > least_gain and float(found.lower) - cost <= rounding:
+        return Challenge(best, f"another response costs the follower no more, and the leader {gain:.3g} less")
+    return Challenge(best, remark=_MANY if _concave(flat, judged) else "")
+
+
+def _beside_tie(flat: FlatProblem, judged: Reply, best: Below, excess: float, margin: float) -> Challenge:
+    """x lies beyond a tie by less than the tolerance: the follower does otherwise, if only just."""
+    found = local(flat, judged.x, best.y)
+    objection = (
+        f"the response jumps within the tolerance of x: f is {float(judged.local.upper):.8g} at y, and "
+        f"{float(found.upper):.8g} at the response that costs the follower {excess:.1e} less"
+    )
+    normal = (judged.local.lower_gradient - found.lower_gradient)[: flat.n_x] * judged.sizes.x
+    length = float(normal @ normal)
+    step = -(excess + margin) / length * judged.sizes.x * normal if length > 0.0 else None
+    return Challenge(best, objection, snapped=None if step is None else judged.x + step)
+
+
+def _concave(flat: FlatProblem, judged: Reply) -> bool:
+    """Whether f bends down in y, so that its best value among many responses is no convex program."""
+    units = judged.sizes.y
+    hessian = units[:, None] * judged.local.upper_hessian[flat.n_x :, flat.n_x :] * units
+    values = np.linalg.eigvalsh(hessian)
+    return bool(values[0] < -1e-9 * max(values[-1], -values[0]))
 
 
 def _apart(judged: Reply, y: np.ndarray) -> bool:

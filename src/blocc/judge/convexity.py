@@ -153,14 +153,15 @@ def with_convexity(problem: BilevelProblem, result: Result, seed: int = 0) -> Re
 
     However it was found, and in the user's own units.
     """
-    if result.status is not Status.CONVERGED:
+    if result.status not in (Status.CONVERGED, Status.STALLED) or not result.certificate.exact:
         return result
     x, y = problem.x_set.ravel(result.x), problem.y_set.ravel(result.y)
     found = jensen(problem.flat, x, y, 1.0, seed)
     if failure := found.failure():
         message = f"{failure}, so y may be only a local answer of the follower."
         return replace(result, status=Status.NOT_CONVEX, message=message)
-    return replace(result, status=Status.STALLED, message=found.doubt()) if found.doubtful else result
+    doubtful = found.doubtful and result.success
+    return replace(result, status=Status.STALLED, message=found.doubt()) if doubtful else result
 
 
 def _unclear(ends: np.ndarray, distance: np.ndarray) -> np.ndarray:

@@ -158,6 +158,24 @@ def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, broad
     )
 
 
+def ratio_with(flat: FlatProblem, r: Reply, mu: np.ndarray, nu: np.ndarray) -> float:
+    """The ratio of stationarity, sign and complementarity that multipliers of the coupled rows leave at y.
+
+    Those of Y, which nobody states, are the best there are.
+    """
+    n_x, n, m = flat.n_x, flat.n_inequality, flat.n_equality
+    touched = np.flatnonzero(r.rows.value >= -TOUCHED * np.maximum(r.rows.size, 1e-300))
+    own = r.rows.jacobian[touched[touched >= n]]
+    equality = r.local.equality_jacobian[:, n_x:]
+    gradient = r.local.lower_gradient[n_x:] + r.rows.jacobian[:n].T @ mu + equality[:m].T @ nu
+    normals = np.concatenate([own, equality[m:]])
+    left = gradient + normals.T @ _fit(gradient, normals, len(own), r.sizes.y / r.slope)
+    largest = float(np.max(r.slope, initial=1e-300))
+    sign = np.maximum(-mu, 0.0) * r.rows.size[:n] / largest
+    slack = np.abs(mu) * np.maximum(-r.rows.value[:n], 0.0) / largest
+    return float(max(np.max(np.abs(left) * r.sizes.y / r.slope, initial=0.0), np.max([*sign, *slack], initial=0.0)))
+
+
 def _fit(gradient: np.ndarray, normals: np.ndarray, signed: int, weight: np.ndarray) -> np.ndarray:
     """Prices of the rows, the first ``signed`` of them nonnegative, that leave least of the weighted gradient."""
     lengths = lengths_of(normals * weight)

@@ -59,7 +59,13 @@ class SecondOpinion:
 
     def preferred(self, x: np.ndarray, limit: float) -> Below | None:
         """Among the responses that cost the follower no more than ``limit``, the best for the leader that was found."""
-        return self._by_scipy(x, self._starts(), limit)[0] if self.small else None
+        if not self.small:
+            return None
+        low, high = self.flat.y_set.bounds_flat()
+        # If f is not convex its best value may lie in a corner: every variable at either end.
+        ends = [np.where(np.arange(low.size) == i, end, self.y) for i in range(low.size) for end in (low, high)]
+        corners = (point for point in ends if np.isfinite(point).all())
+        return self._by_scipy(x, (*self._starts(), *corners), limit)[0]
 
     def _starts(self) -> tuple[np.ndarray, ...]:
         generator = np.random.default_rng(0)

@@ -242,7 +242,7 @@ def ways_of(
             whole = _way(basis @ newton, -float(newton @ reduced), float(newton @ hessian @ newton), sizes, rows)
             length = float(np.max(np.abs(basis @ newton)))
             found.insert(0, whole._replace(lengths=tuple(one for one in (length, *whole.lengths) if one <= 1.0)))
-        return (*found, *_down(reduced, basis, sizes, rows))
+        return (*found, *_down(reduced, basis, sizes, rows, lambda direction: hessian @ direction))
     smallest = _smallest(product, dimension)
     bent = () if smallest is None else (_way(basis @ smallest[1], 0.0, smallest[0], sizes, rows),)
     return (*bent, *_down(reduced, basis, sizes, rows, product))

@@ -177,7 +177,8 @@ class Judge(Responses):
         """The exact value at x, by Newton steps from y; None if y does not lead to a response, or G is violated."""
         judged = self.polished(x, y)
         residual = self.residual_of(x, y, multipliers) if judged is None else judged.worst
-        if not residual <= below_tolerance(self.tolerance):
+        # Beyond the edge of the follower's feasibility answers are a little infeasible, and look better.
+        if not residual <= below_tolerance(self.tolerance) or (judged is not None and judged.feasibility > FEASIBLE):
             return None
         piece = None if judged is None else smooth_piece(self.flat, judged)
         judge = self

@@ -19,7 +19,7 @@ from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import BloccError, OptionError
 from blocc.judge.challenge import cost_allowance
-from blocc.judge.lower_level import Reply
+from blocc.judge.lower_level import Reply, ratio_with
 from blocc.judge.penalty_claim import gap_by_oracles, gap_of_numbers, wrong_gamma
 from blocc.judge.responses import below_tolerance
 from blocc.judge.second_opinion import SecondOpinion
@@ -278,9 +278,7 @@ class _Verifier:
 
     def _own_multipliers(self, judged: Reply, allowed: float) -> None:
         """A result that says ``CONVERGED`` must not print multipliers that prove nothing."""
-        steep = float(np.max(judged.slope / judged.sizes.y, initial=1e-300))
-        c, size = self.result.certificate, 1.0 + _largest(judged.y)
-        left = max(c.stationarity / steep, c.complementarity / (steep * size), c.feasibility / size)
+        left = ratio_with(self.smooth, judged, *map(np.asarray, self._priced(judged.y)))
         self._add("multipliers", f"within {allowed:.0e}", left, left <= 10.0 * allowed, "those of the result")
 
     def _leader(self, verdict: Verdict) -> None:

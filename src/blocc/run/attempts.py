@@ -53,6 +53,8 @@ class Attempts:
             return None if beyond is None else self.phase(best.units, beyond)
         if best.success(self.problem):
             return None  # flat, and nothing to gain from other units or methods
+        if v.challenge.snapped is not None:
+            return self._snapped(best, v.challenge.snapped) if kind == "follow" else None
         if kind == "follow":
             return self._followed(best, at)
         if kind == "refine":
@@ -100,6 +102,12 @@ class Attempts:
             judge.ask, judge.project, bounds, at, v.reply.sizes.x, allowed, noise, self.options.seed
         )
         return self._moved(best, reached)
+
+    def _snapped(self, best: Phase, x: np.ndarray) -> Phase | None:
+        """The side of a tie beside x on which the follower does what the leader wants."""
+        judge = best.judge(self.problem, self.options)
+        reached = judge.ask(judge.project(x))
+        return None if reached is None else self._moved(best, reached)
 
     def _followed(self, best: Phase, at: Value) -> Phase | None:
         """Newton steps on the pieces of f(x, y(x)) from the best point known, each to a lower value of it."""

@@ -300,7 +300,8 @@ class Phases:
             return True
         if phase.verdict is None or phase.verdict.unbounded or not self.automatic:
             return True
-        if phase.verdict.challenge.objection:  # nothing that moves x changes which responses there are
+        challenge = phase.verdict.challenge
+        if challenge.objection and challenge.snapped is None:  # no other x changes which responses there are
             return True
         return phase.success(self.problem) and not phase.verdict.probed.flat
 
@@ -356,6 +357,7 @@ class Phases:
         if phase.success(self.problem):
             where = "" if v.slope is not None else " as far as probes around it tell (y(x) has no derivative there)"
             message = f"x is a stationary point of f(x, y(x)){where}, and y is the follower's exact answer."
+            message += f" {v.challenge.remark}" if v.challenge.remark else ""
             if v.jump is not None:
                 message += (
                     f" The response jumps within the tolerance of x: f is {v.value.upper:.8g} here and "

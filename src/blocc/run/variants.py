@@ -52,7 +52,8 @@ def solve_single(problem: BilevelProblem, options: Options, phases: MakePhases, 
             start = problem.x_set.ravel(result.x)
     assert plain is not None
     if _lacks_slater_point(problem, options, plain):
-        return agreed(problem, *(phases(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
+        found = agreed(problem, *(phases(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
+        return found if found.success or not _better(plain, found) else plain
     return plain if not kinks_of(problem) else replace(plain, message=f"{plain.message} {_advice(problem)}")
 
 
