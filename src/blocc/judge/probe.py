@@ -21,6 +21,7 @@ NEAR = (1e-2,)
 #: Distances over which f(x, y(x)) is seen to vary. Next to a minimum it varies as the square of the distance, so both
 #: tell what it varies by over one size of x, and the smaller one is not misled by what only happens far away.
 _FAR = (1.0, 0.1)
+_BESIDE = 0.01  #: how far beside a line a point may lie, in distances from x
 #: Largest dimension in which every coordinate is probed in both directions.
 _ALL_COORDINATES = 8
 
@@ -60,6 +61,7 @@ class Probing(NamedTuple):
     floor: float  #: what rounding and the accuracy of y may feign in f
     tolerance: float
     allowed_violation: float  #: of the leader's constraints, relative to their rows
+    blur: float = 0.0  #: how far, in sizes, x is known where the follower's response is
     distances: Sequence[float] = DISTANCES
 
 
@@ -76,7 +78,7 @@ def lines(
         axis = np.zeros(n)
         axis[index] = sizes[index]
         found.append(axis)
-    found += [sizes * generator.uniform(-1.0, 1.0, n) for _ in range(3 if n > 1 else 0)]
+    found += [sizes * way for way in (np.ones(n), *generator.uniform(-1.0, 1.0, (3, n)))] if n > 1 else []
     return found[:most]
 
 
@@ -103,12 +105,23 @@ class Line:
             self._seen[distance] = (self.ask(point) if moved else None, moved, point)
         return self._seen[distance]
 
+    def _beside(self, seen: tuple[Value, float, np.ndarray]) -> float:
+        """How far beside the line a point lies, in sizes."""
+        step = (seen[2] - self.here.x) / self.sizes
+        way = self.way / self.sizes
+        return float(np.max(np.abs(step - way * (step @ way) / (way @ way)), initial=0.0))
+
     def variation(self) -> float:
         """What f(x, y(x)) varies by along the line over a distance of one size; NaN if nothing answered."""
         found = []
         for distance in _FAR:
             ends = [self.at(sign * distance) for sign in (1.0, -1.0)]
-            changes = [abs(value.upper - self.here.upper) / moved**2 for value, moved, _ in ends if value is not None]
+            seen = [(value, moved, point) for value, moved, point in ends if value is not None]
+            # Ends that X has cut off lie beside the line, where f may do what it does not along it.
+            on = [
+                one for one, far in zip(seen, map(self._beside, seen), strict=True) if far <= _BESIDE * one[1]
+            ] or seen
+            changes = [abs(value.upper - self.here.upper) / moved**2 for value, moved, _ in on]
             found += [max(changes)] if changes else []
         return min(found, default=np.nan)
 
@@ -143,9 +156,10 @@ def merged(found: Sequence[Probed]) -> Probed:
 
 
 def _look(line: Line, probing: Probing, both: bool) -> Probed:
-    here, distances, floor = line.here, probing.distances, probing.floor
+    here, distances = line.here, probing.distances
     variation = line.variation()
     variation = 0.0 if np.isnan(variation) else variation
+    floor = max(probing.floor, probing.blur * variation)
     better: Value | None = None
     best, steepest = 0.0, 0.0
     along = np.flatnonzero(line.way)

@@ -85,7 +85,10 @@ class Claim(NamedTuple):
 
     def _unbounded(self) -> str:
         """A bounded y_set where no answer of the follower is told, or an x at rest."""
-        if not self.verdict.below and np.isfinite(self.flat.y_set.bounds_flat()).all():
+        bounded = [np.isfinite(within.bounds_flat()).all() for within in (self.flat.x_set, self.flat.y_set)]
+        if all(bounded):
+            return "x_set and y_set are bounded"
+        if not self.verdict.below and bounded[1]:
             return "y_set is bounded, and so is what the follower can gain"  # a convex function has affine minorants
         if self._method == "global" or np.max(np.abs(self.x), initial=0.0) > _FAR:
             return ""  # a search of all of X may know more than what is seen around one x

@@ -24,6 +24,7 @@ from blocc.judge.pieces import Piece, Relaxed, piece_at, pieces_at, relaxed
 #: Step of central differences of gradients, in sizes of x: the fourth root of the rounding of a number, for which
 #: truncation (the square of the step) and rounding (over the step) stay below 1e-7 and 1e-11.
 _STEP = float(np.finfo(float).eps) ** 0.25
+_CORRECTIONS = 3  #: each squares what a step along the tangent has left the rows by
 #: Dimensions of a tangent space up to which its whole Hessian is computed; beyond it, the smallest eigenvalue alone.
 _WHOLE = 256
 
@@ -35,6 +36,7 @@ class Way(NamedTuple):
     slope: float  #: by which the model falls for a unit of it, at first
     curvature: float  #: second derivative along it; NaN if unknown
     lengths: tuple[float, ...] = ()  #: where the model has its minimum, or a row of the piece ends
+    hold: Callable[[np.ndarray], np.ndarray] | None = None  #: back onto the rows with positive multipliers
 
     @property
     def length(self) -> float:
@@ -60,6 +62,8 @@ class Slope(NamedTuple):
     ways: tuple[Way, ...]  #: over all pieces
     row_units: np.ndarray  #: what each row of G changes by when x moves by its sizes
     across: tuple[np.ndarray, ...] = ()  #: points just beyond rows of the piece that end within the tolerance of x
+    worth: float = 0.0  #: what f gains by violations of G
+    moved: float = 0.0  #: how far the response lies from the y that was judged, in sizes of y
     error: float = 0.0  #: accuracy of the value of f, as far as that of y decides
 
 
@@ -77,6 +81,7 @@ class Weighed(NamedTuple):
     left: np.ndarray
     normals: np.ndarray  #: of the active inequalities (bounds of X first), then equalities with either sign
     multipliers: np.ndarray
+    slack: np.ndarray  #: of the normals' rows, at most the tolerance of a touch
     active: np.ndarray  #: which of the rows given are among them
 
 
@@ -119,13 +124,32 @@ def _slope(
         near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, biactive)
         return None if near is None else near.gradient + _turning(near, weighed)
 
+    def hold(x: np.ndarray) -> np.ndarray:
+        """Newton steps back onto the curved rows with a positive multiplier: second-order correction."""
+        for _ in range(_CORRECTIONS):
+            near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, biactive)
+            if near is None:
+                break
+            step = np.linalg.lstsq(near.jacobian[firm] * sizes, -near.rows[firm], rcond=None)[0]
+            x = x + sizes * step
+        return x
+
+    active = np.flatnonzero(weighed.active)
+    start = len(weighed.multipliers) - len(active) - 2 * len(piece.equality_jacobian)
+    prices = weighed.multipliers[start : start + len(active)]
+    firm = active[prices > 0.0]
     leader = piece.jacobian[piece.leader]
+    ways = ways_of(r.x, weighed, sizes, rows, lagrangian)
+    priced = np.zeros(len(piece.rows))
+    priced[active] = prices
     return Slope(
         gradient=piece.gradient,
         sizes=sizes,
         constraint=leader,
         left=weighed.left,
-        ways=ways_of(r.x, weighed, sizes, rows, lagrangian),
+        ways=tuple(way._replace(hold=hold) for way in ways) if len(firm) else ways,
+        worth=float(priced[piece.leader] @ np.maximum(piece.rows[piece.leader], 0.0)),
+        moved=float(np.max(np.abs(piece.y - r.y) / r.sizes.y, initial=0.0)),
         row_units=np.abs(leader) @ sizes,
         across=_across(piece, sizes, tolerance),
         error=piece.error,
@@ -186,7 +210,7 @@ def weigh(
     others = np.concatenate([rows.jacobian[active], rows.equality_jacobian, -rows.equality_jacobian])
     if not len(others) and flat.n_x > LARGEST:
         left = np.where((at_low & (gradient > 0.0)) | (at_high & (gradient < 0.0)), 0.0, gradient)
-        return Weighed(left, others, np.zeros(0), active)
+        return Weighed(left, others, np.zeros(0), np.zeros(0), active)
     identity = np.eye(flat.n_x, len(sizes))
     normals = np.concatenate([-identity[at_low], identity[at_high], others])
     if len(others):
@@ -195,7 +219,9 @@ def weigh(
         multipliers = nonnegative_fit(columns.T, -sizes * gradient) / np.where(lengths > 0.0, lengths, 1.0)
     else:  # bounds alone take what points out of X, entry by entry
         multipliers = np.maximum(-normals @ gradient, 0.0)
-    return Weighed(gradient + normals.T @ multipliers, normals, multipliers, active)
+    count = 2 * len(rows.equality_jacobian)
+    slack = np.concatenate([(x - low)[at_low], (high - x)[at_high], -rows.value[active], np.zeros(count)])
+    return Weighed(gradient + normals.T @ multipliers, normals, multipliers, slack, active)
 
 
 def ways_of(
@@ -215,8 +241,9 @@ def ways_of(
         return (_way(-sizes * weighed.left / fall, fall, np.nan, sizes, rows),) if fall else ()
     basis = _tangent_space(weighed, sizes)
     dimension = basis.shape[1]
+    snap = _snap(weighed, sizes, rows)
     if dimension == 0:
-        return ()
+        return snap
     reduced = basis.T @ (sizes * weighed.left)
 
     def product(direction: np.ndarray) -> np.ndarray:
@@ -230,7 +257,7 @@ def ways_of(
     if dimension <= _WHOLE:
         hessian = np.array([product(row) for row in np.eye(dimension)])
         if not np.isfinite(hessian).all():
-            return _down(reduced, basis, sizes, rows)
+            return (*snap, *_down(reduced, basis, sizes, rows))
         values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
         found = [
             _way(basis @ vector, -float(vector @ reduced), value, sizes, rows)
@@ -242,10 +269,24 @@ def ways_of(
             whole = _way(basis @ newton, -float(newton @ reduced), float(newton @ hessian @ newton), sizes, rows)
             length = float(np.max(np.abs(basis @ newton)))
             found.insert(0, whole._replace(lengths=tuple(one for one in (length, *whole.lengths) if one <= 1.0)))
-        return (*found, *_down(reduced, basis, sizes, rows, lambda direction: hessian @ direction))
+        return (*snap, *found, *_down(reduced, basis, sizes, rows, lambda direction: hessian @ direction))
     smallest = _smallest(product, dimension)
     bent = () if smallest is None else (_way(basis @ smallest[1], 0.0, smallest[0], sizes, rows),)
-    return (*bent, *_down(reduced, basis, sizes, rows, product))
+    return (*snap, *bent, *_down(reduced, basis, sizes, rows, product))
+
+
+def _snap(weighed: Weighed, sizes: np.ndarray, rows: LeaderRows) -> tuple[Way, ...]:
+    """The way onto all rows with a positive multiplier that x touches without lying on them, as far as it goes."""
+    held = weighed.multipliers > 0.0
+    gain = float(weighed.multipliers[held] @ weighed.slack[held])
+    if not gain > 0.0:
+        return ()
+    step = np.linalg.lstsq(weighed.normals[held] * sizes, weighed.slack[held], rcond=None)[0]
+    length = float(np.max(np.abs(step)))
+    if not 0.0 < length <= 1.0:
+        return ()
+    way = _way(step, gain, np.nan, sizes, rows)
+    return (way._replace(slope=gain / length, curvature=gain / length**2, lengths=(length,)),)
 
 
 def _tangent_space(weighed: Weighed, sizes: np.ndarray) -> np.ndarray:
@@ -270,9 +311,10 @@ def _down(
     """Steepest descent in the tangent space, and each coordinate of the gradient by itself."""
     if not np.any(reduced):
         return ()
-    unit = -reduced / float(np.linalg.norm(reduced))
+    fall = float(lengths_of(reduced[None])[0])  # squares of its entries may be too large for numbers
+    unit = -reduced / fall
     bend = np.nan if product is None else float(unit @ product(unit))
-    return (_way(basis @ unit, float(np.linalg.norm(reduced)), bend, sizes, rows),)
+    return (_way(basis @ unit, fall, bend, sizes, rows),)
 
 
 def _way(direction: np.ndarray, slope: float, curvature: float, sizes: np.ndarray, rows: LeaderRows) -> Way:

@@ -168,6 +168,10 @@ class Judge(Responses):
         first_order, probed = judge._first_order(found.value, found.slope, plan, probes)
         found = found._replace(first_order=first_order, probed=probed, scale=probed.variation)
         found = judge._probed(found, plan, downhill, start) if probes else found
+        if probes and (0.0 if found.slope is None else found.slope.worth) > max(
+            self.tolerance * found.unit, plan.floor
+        ):
+            found = found._replace(admissible=False)  # f gains more by violating G than it may be wrong by
         if not (probes and found.holds and found.reply is not None):
             return found
         least = max(self.tolerance * found.unit, plan.floor)
@@ -193,11 +197,12 @@ class Judge(Responses):
         here = found.value
         if not found.below or found.slope is None:
             return None
-        if not found.admissible and judge.normals is not None:
+        worth = 0.0 if found.slope is None else found.slope.worth
+        if judge.normals is not None and (not found.admissible or worth > plan.floor) and here.violation > 0.0:
             mended = judge.ask(judge.mended(here))
             return mended if mended is not None and mended.violation < here.violation else None
         for way in found.slope.ways:
-            if way.matters(plan.tolerance, plan.floor) and (lower := judge._descended(here, way, plan)) is not None:
+            if way.matters(0.0, plan.floor) and (lower := judge._descended(here, way, plan)) is not None:
                 return lower
         return None
 
@@ -218,7 +223,7 @@ class Judge(Responses):
         for share in _SHARES:
             for sign in (1.0, -1.0) if bent else (1.0,):
                 length = sign * share * (1.0 if bent else reach)
-                found = self.ask(self.project(here.x + length * way.direction))
+                found = self.ask(self._onto(way)(here.x + length * way.direction))
                 if found is None or found.violation > max(plan.allowed_violation, here.violation):
                     continue
                 promised = -0.5 * way.curvature * length**2 if bent else way.slope * length
@@ -244,7 +249,11 @@ class Judge(Responses):
             if judged is not None:
                 judge = replace(judge, near=y, natural=judged.sizes)
         here = judge.value(x, y, judged)
-        plan = Probing(sizes, judge._floor(here, judged, slope), self.tolerance, allowed)
+        # Without a regular piece a row of the follower holds to that ratio of its terms in all variables, and so x.
+        blur = 2.0 * FEASIBLE * (self.flat.n_x + self.flat.n_y) if slope is None else 0.0
+        plan = Probing(sizes, judge._floor(here, judged, slope), self.tolerance, allowed, blur)
+        if slope is not None and judged is not None and slope.moved > self.tolerance:
+            below = False  # small residuals of an ill-conditioned follower are no small distance
         found = Verdict(
             here,
             judged,
@@ -282,7 +291,8 @@ class Judge(Responses):
             return (None if open_ways else True), NOTHING
         kinked = False
         for way in open_ways:
-            line = Line(self.ask, self.project, here, way.direction, plan.sizes)
+            project = self._onto(way)
+            line = Line(self.ask, project, here, way.direction, plan.sizes)
             variation = line.variation()
             if not way.curvature < 0.0 and way.slope <= self.tolerance * variation:
                 continue
@@ -290,7 +300,7 @@ class Judge(Responses):
                 sorted({*FINE, *(reach for end in way.lengths for reach in (end, 2.0 * end))}, reverse=True)
             )
             both = way.curvature < 0.0 and not way.falls(plan.tolerance, plan.floor)
-            found = probe(self.ask, self.project, here, [way.direction], plan._replace(distances=distances), both)
+            found = probe(self.ask, project, here, [way.direction], plan._replace(distances=distances), both)
             seen.append(found._replace(flat=()))
             kinked |= found.better is None and way.falls(plan.tolerance, plan.floor)
         probed = merged(seen)
@@ -298,6 +308,11 @@ class Judge(Responses):
             return False, probed
         # Derivatives that promise a gain which no value of phi shows belong to a kink that is no row of the follower.
         return (None if kinked else True), probed
+
+    def _onto(self, way: Way) -> Callable[[np.ndarray], np.ndarray]:
+        """Members of X, on the curved rows that a way keeps."""
+        hold = way.hold
+        return self.project if hold is None else lambda x: self.project(hold(x))
 
     def _probed(self, found: Verdict, plan: Probing, downhill: np.ndarray | None, start: np.ndarray | None) -> Verdict:
         """What values of phi around x say, on top of its derivatives."""

@@ -39,6 +39,7 @@ TOLERANCE = 1e-5
 _SAME = 1e-9
 _BELOW = 1e-6  #: by how much a value may lie below its bound, relative
 _INSIDE = 1e-7
+_ROUNDING = 64.0 * float(np.finfo(float).eps)  #: of the terms of a function that may cancel
 _WITNESSES = 32  #: members of X that a bound is held against
 
 
@@ -148,7 +149,10 @@ class _Verifier:
         )
         for name, claimed, function, y in cases:
             found = float(function(jnp.asarray(self.x), jnp.asarray(y)))
-            self._add(name, claimed, found, _same(claimed, found, _SAME * (1.0 + abs(claimed))))
+            slopes = jax.grad(function, argnums=(0, 1))(jnp.asarray(self.x), jnp.asarray(y))
+            terms = sum(float(np.abs(slope) @ np.abs(at)) for slope, at in zip(slopes, (self.x, y), strict=True))
+            rounding = _ROUNDING * terms if np.isfinite(terms) else 0.0
+            self._add(name, claimed, found, _same(claimed, found, _SAME * (1.0 + abs(claimed)) + rounding))
         self._bound()
         size = _SAME * (1.0 + _largest(self.y) + _largest(self.y_penalty))
         distance = float(np.linalg.norm(self.y_penalty - self.y))

@@ -97,5 +97,7 @@ def better(new: Evaluation, old: Evaluation, slope: Callable[[Evaluation], float
 
 
 def runs_away(evaluator: Evaluator, evaluation: Evaluation) -> bool:
-    """Whether x has left the start a millionfold: the leader's objective then falls without limit."""
+    """Whether x has left the start a millionfold, where X does not end: the leader's objective falls without limit."""
+    if np.isfinite(evaluator.flat.x_set.bounds_flat()).all():
+        return False
     return float(np.max(np.abs(evaluation.x), initial=0.0)) > 1e6 * evaluator.start_size

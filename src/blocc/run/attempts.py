@@ -43,7 +43,7 @@ class Attempts:
             return ["leave", "follow", "refine", "value", "fitting", "own"]
         return ["leave", "follow", "refine", "fitting", "own", "value"]
 
-    def attempt(self, kind: str, best: Phase) -> Phase | None:
+    def attempt(self, kind: str, best: Phase, polish: bool = False) -> Phase | None:
         """Another phase from the best point known; None where this kind does not apply."""
         v = best.verdict
         assert v is not None
@@ -51,7 +51,7 @@ class Attempts:
         if kind == "leave":
             beyond = self._beyond_plateau(best) if v.probed.flat else None
             return None if beyond is None else self.phase(best.units, beyond)
-        if best.success(self.problem):
+        if best.success(self.problem) and not polish:
             return None  # flat, and nothing to gain from other units or methods
         if v.challenge.snapped is not None:
             return self._snapped(best, v.challenge.snapped) if kind == "follow" else None

@@ -44,6 +44,8 @@ _MEASURED = 16
 #: Evaluations of one phase of a small problem: beyond it a descent of f(x, y(x)) itself is the better way.
 _BUDGET = 1500
 _TOGETHER = 15  #: variables and rows of a follower up to which starts descend together on a CPU
+#: Gain of a last step, in tolerances of what f varies by, that is worth it: an accuracy of the square of the tolerance.
+_WORTH = 1e-10
 _VIOLATED = 1e-3  #: violations of the leader's constraints, relative to their rows, beyond which nothing is close
 _FAR = 100.0  #: sizes of the start, beyond which an answer is asked whether it runs off
 
@@ -129,6 +131,7 @@ class Phases:
         if seen is not None:
             judged = self._judged(seen, start)
             best = judged if self._rank(judged) < self._rank(best) else best
+        best = self._snapped(best, start)
         plan = self.attempts.plan(best)
         for _ in range(_MOST_PHASES):
             if self._settled(best):
@@ -162,6 +165,20 @@ class Phases:
     def _incumbent(self, end: Phase) -> Phase | None:
         """The best exact value that any run has seen, as a phase that ended there; None if ``end`` is no worse."""
         return incumbent(self.problem, self.options, self.runs, end) if self.automatic else None
+
+    def _snapped(self, best: Phase, start: np.ndarray) -> Phase:
+        """A success within the tolerance of kinks or bounds, moved onto them where f is lower there."""
+        v = best.verdict
+        if v is None or v.slope is None or not best.success(self.problem) or not self.automatic:
+            return best
+        near = [way for way in v.slope.ways if 0.0 < way.length <= self.options.tolerance]
+        if not any(way.slope * way.length > _WORTH * v.unit for way in near):
+            return best
+        moved = self.attempts.attempt("follow", replace(best, by_value=False), polish=True)
+        if moved is None:
+            return best
+        judged = self._judged(moved, start)
+        return judged if self._rank(judged) < self._rank(best) and judged.success(self.problem) else best
 
     def _gained(self, new: Phase, old: Phase) -> bool:
         assert new.verdict is not None
@@ -266,7 +283,7 @@ class Phases:
         assert v is not None
         reach = float(np.max(np.abs(v.value.x - start), initial=0.0))
         size = 1.0 + float(np.max(np.abs(start), initial=0.0))
-        if reach < _FAR * size or v.reply is None:
+        if reach < _FAR * size or v.reply is None or np.isfinite(self.flat.x_set.bounds_flat()).all():
             return False
         if reach > 1e6 * size:
             return True
