@@ -59,6 +59,9 @@ def challenge(flat: FlatProblem, judged: Reply, allowed: float, least_gain: floa
         return Challenge(best, remark=_MANY if _concave(flat, judged) else "")
     found = local(flat, other.x, other.y)
     gain = float(judged.local.upper - found.upper)
+    violations = (float(np.max(one.upper_inequality, initial=0.0)) for one in (found, judged.local))
+    if next(violations) > max(next(violations), FEASIBLE):  # G is part of what the leader wants
+        return Challenge(best)
     if gain > least_gain and float(found.lower) - cost <= rounding:
         return Challenge(best, f"another response costs the follower no more, and the leader {gain:.3g} less")
     return Challenge(best, remark=_MANY if _concave(flat, judged) else "")

@@ -111,10 +111,10 @@ class Line:
         way = self.way / self.sizes
         return float(np.max(np.abs(step - way * (step @ way) / (way @ way)), initial=0.0))
 
-    def variation(self) -> float:
+    def variation(self, distances: Sequence[float] = _FAR) -> float:
         """What f(x, y(x)) varies by along the line over a distance of one size; NaN if nothing answered."""
         found = []
-        for distance in _FAR:
+        for distance in distances:
             ends = [self.at(sign * distance) for sign in (1.0, -1.0)]
             seen = [(value, moved, point) for value, moved, point in ends if value is not None]
             # Ends that X has cut off lie beside the line, where f may do what it does not along it.

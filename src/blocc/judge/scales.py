@@ -1,9 +1,9 @@
 """What is small? The natural sizes by which the judge measures, from the derivatives at the answer itself.
 
 The size of a variable is the unit in which the derivatives of all functions at (x, y) are closest to one
-(:mod:`blocc.judge.balance`), and never more than ``max(1, |z|)``. A row ``c(x, y)`` is measured by ``sum |dc/dz|
-size``: what it changes by when all variables move by their sizes. So multiplying a function by a number, adding a
-constant to an objective, or choosing other units for a variable changes no judgement.
+(:mod:`blocc.judge.balance`), and never more than ``max(1, |z|)`` or half the width of its bounds. A row ``c(x, y)`` is
+measured by ``sum |dc/dz| size``: what it changes by when all variables move by their sizes. So multiplying a function
+by a number, adding a constant to an objective, or choosing other units for a variable changes no judgement.
 """
 
 from __future__ import annotations
@@ -35,12 +35,19 @@ class Sizes(NamedTuple):
 def sizes_at(flat: FlatProblem, found: Local, x: np.ndarray, y: np.ndarray) -> Sizes:
     """Sizes of the variables around (x, y)."""
     logarithms = balance(flat, found)
-    return Sizes(_capped(np.exp2(logarithms.x), x), _capped(np.exp2(logarithms.y), y))
+    x_reach, y_reach = (_reach(*within.bounds_flat(), z) for within, z in ((flat.x_set, x), (flat.y_set, y)))
+    return Sizes(_capped(np.exp2(logarithms.x), x, x_reach), _capped(np.exp2(logarithms.y), y, y_reach))
 
 
-def _capped(unit: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """No more than the larger of one and |z|; no less than what rounding leaves of z."""
-    return np.clip(unit, 1e-6 * np.abs(z), np.maximum(1.0, np.abs(z)))
+def _reach(low: np.ndarray, high: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """How large a variable may be: one, |z|, or half the width of its bounds if both are finite."""
+    width = np.where(np.isfinite(low) & np.isfinite(high), 0.5 * (high - low), 0.0)
+    return np.maximum(np.maximum(1.0, np.abs(z)), width)
+
+
+def _capped(unit: np.ndarray, z: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """No more than the variable's reach; no less than what rounding leaves of z."""
+    return np.clip(unit, 1e-6 * np.abs(z), reach)
 
 
 def row_sizes(jacobian: np.ndarray, sizes: np.ndarray, z: np.ndarray) -> np.ndarray:

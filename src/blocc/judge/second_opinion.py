@@ -58,7 +58,7 @@ class SecondOpinion:
         return self.flat.n_y <= SCIPY_LARGEST and self.flat.prox is None and size_of(self.flat) <= LARGEST
 
     def preferred(self, x: np.ndarray, limit: float) -> Below | None:
-        """Among the responses that cost the follower no more than ``limit``, the best for the leader that was found."""
+        """Among responses that cost no more than ``limit`` and satisfy G, the best for the leader that was found."""
         if not self.small:
             return None
         low, high = self.flat.y_set.bounds_flat()
@@ -96,13 +96,17 @@ class SecondOpinion:
             return float(found.upper), found.upper_gradient[n_x:] * sizes
 
         def inequality(z: np.ndarray) -> np.ndarray:
-            over = [] if limit is None else [(at(z).lower - limit) / self.scale]
-            return -np.concatenate([at(z).inequality, over])
+            if limit is None:
+                return -at(z).inequality
+            over = [(at(z).lower - limit) / self.scale]
+            return -np.concatenate([at(z).inequality, over, at(z).upper_inequality])
 
         def slopes(z: np.ndarray) -> np.ndarray:
-            over = at(z).lower_gradient[None, n_x:] / self.scale
             rows = at(z).inequality_jacobian[:, n_x:]
-            return -np.concatenate([rows, over[: 0 if limit is None else 1]]) * sizes
+            if limit is None:
+                return -rows * sizes
+            over = at(z).lower_gradient[None, n_x:] / self.scale
+            return -np.concatenate([rows, over, at(z).upper_inequality_jacobian[:, n_x:]]) * sizes
 
         constraints: list[dict[str, Any]] = []
         n_inequality, n_equality = flat.follower_rows

@@ -293,7 +293,7 @@ class Judge(Responses):
         for way in open_ways:
             project = self._onto(way)
             line = Line(self.ask, project, here, way.direction, plan.sizes)
-            variation = line.variation()
+            variation = line.variation((1.0, *DISTANCES))  # near enough that a curved valley looks straight
             if not way.curvature < 0.0 and way.slope <= self.tolerance * variation:
                 continue
             distances = tuple(
