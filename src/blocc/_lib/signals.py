@@ -46,7 +46,8 @@ class Shield(Listener):
 
 
 _listeners: list[Listener] = []  #: of the main thread, from the outermost on
-_taken: list[signal.Signals] = []  #: signals whose handler is ours at present
+_taken: dict[signal.Signals, Any] = {}  #: signals whose handler is ours at present, and the one before
+_replaceable: list[Any] = []  #: handlers besides Python's own that may be replaced
 _held: list[bool] = []  #: for each block in which no exception may be raised, whether one is due
 
 
@@ -80,16 +81,31 @@ def listening(listener: Listener) -> Iterator[None]:
         listener.hear(earlier)
     _listeners.append(listener)
     if outermost:
-        _taken[:] = [number for number, default in USUAL.items() if signal.getsignal(number) is default]
-        for number in _taken:
-            signal.signal(number, _handle)
+        _taken.clear()
+        for number, default in USUAL.items():
+            before = signal.getsignal(number)
+            if before is default or before in _replaceable:
+                _taken[number] = before
+                signal.signal(number, _handle)
     try:
         yield
     finally:
         if outermost:
-            for number in _taken:
-                signal.signal(number, USUAL[number])
+            _held.append(False)  # there is nothing left to break off
+            for number, before in _taken.items():
+                signal.signal(number, before)
+            _held.pop()
         _listeners.pop()
+
+
+@contextmanager
+def taking_over(handler: Any) -> Iterator[None]:
+    """In this block ``handler`` may be replaced like those that Python begins with; it is put back as they are."""
+    _replaceable.append(handler)
+    try:
+        yield
+    finally:
+        _replaceable.remove(handler)
 
 
 @contextmanager
