@@ -289,6 +289,30 @@ def test_a_signal_when_all_is_printed(number: signal.Signals, tmp_path: Path) ->
     assert ended.stdout.startswith("blocc ")
 
 
+COLLECTED = """
+import gc, signal
+
+def collecting(phase, info):
+    gc.callbacks.remove(collecting)
+    signal.raise_signal(signal.{})
+
+gc.callbacks.append(collecting)
+gc.collect()
+"""
+
+
+@pytest.mark.parametrize(("number", "command"), [(signal.SIGINT, "check"), (signal.SIGTERM, "solve")])
+def test_an_exception_that_is_lost_in_a_callback(number: signal.Signals, command: str, tmp_path: Path) -> None:
+    calm = PRESSED.replace("{}", number.name).replace("== 2", "< 0")
+    (tmp_path / "collected.py").write_text(COLLECTED.format(number.name) + calm)
+    ended = program(command, "collected.py", folder=tmp_path)
+    assert ended.returncode == 128 + number, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+    assert "assumptions hold" not in ended.stdout
+    assert "converged" not in ended.stdout
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
 @pytest.mark.parametrize("line", ["--version", "solve calm.py --x0 0.3"])
 def test_output_that_cannot_be_written(line: str, tmp_path: Path) -> None:

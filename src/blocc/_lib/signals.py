@@ -8,6 +8,7 @@ does not look at its mark, or has one already, and never in the middle of a comp
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,7 @@ class Shield(Listener):
 _listeners: list[Listener] = []  #: of the main thread, from the outermost on
 _taken: dict[signal.Signals, Any] = {}  #: signals whose handler is ours at present, and the one before
 _replaceable: list[Any] = []  #: handlers besides Python's own that may be replaced
+_lost: list[bool] = []  #: exceptions that were raised where nothing can be broken off
 _held: list[bool] = []  #: for each block in which no exception may be raised, whether one is due
 
 
@@ -100,11 +102,26 @@ def listening(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def taking_over(handler: Any) -> Iterator[None]:
-    """In this block ``handler`` may be replaced like those that Python begins with; it is put back as they are."""
+    """In this block ``handler`` may be replaced like those that Python begins with; it is put back as they are.
+
+    For programs that are ours. An exception that was lost in a callback, such as JAX's of the garbage collection, is
+    raised again at the end of the next :func:`unbroken` block, unless somebody looks at the mark by then.
+    """
+    usual = sys.unraisablehook
+
+    def lose(lost: Any) -> None:
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            _lost.append(True)
+        else:
+            usual(lost)
+
     _replaceable.append(handler)
+    sys.unraisablehook = lose
     try:
         yield
     finally:
+        sys.unraisablehook = usual
+        _lost.clear()
         _replaceable.remove(handler)
 
 
@@ -121,5 +138,8 @@ def unbroken() -> Iterator[None]:
         due = _held.pop()
         if due and _held:
             _held[-1] = True
+    if _lost and _listeners and not _listeners[-1].looks:
+        due = True
     if due and not _held:
+        _lost.clear()
         raise KeyboardInterrupt
