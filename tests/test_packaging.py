@@ -44,7 +44,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def modules() -> set[str]:
-    return {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "blocc").rglob("*.py")}
+    return {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
 
 
 def data_files() -> set[str]:

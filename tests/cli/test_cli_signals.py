@@ -234,18 +234,91 @@ def test_a_full_disk_is_no_bad_input(line: str, file: str, folder: Path, monkeyp
 
 
 # --- the program itself --------------------------------------------------------------------------------------------
+PROGRAM = """
+import signal, sys
+
+class Press:
+    def find_spec(self, name, path, target=None):
+        if name == "{module}":
+            sys.meta_path.remove(self)
+            {then}
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Press())
+sys.argv[0] = "blocc"
+from blocc_command import main
+main()
+"""
+
+
+def program(
+    *words: str, folder: Path, module: str = "", then: str = "pass", stdout: Any = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
+    """Run the program, in which something happens when a module is about to be imported."""
+    command = [sys.executable, "-c", PROGRAM.format(module=module, then=then), *words]
+    return subprocess.run(command, cwd=folder, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=300)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_program_passes_the_code_on(number: signal.Signals, tmp_path: Path) -> None:
     """With a real process, whose problem file sends it the signal."""
     (tmp_path / "pressed.py").write_text(PRESSED.replace("{}", number.name))
-    program = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); sys.argv[0] = 'blocc'; "
-    program += "from blocc.cli.main import main; main()"
-    ended = subprocess.run(
-        [sys.executable, "-c", program, "check", "pressed.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    ended = program("check", "pressed.py", folder=tmp_path)
     assert ended.returncode == 128 + number, ended.stderr
     assert ended.stderr == "blocc: interrupted before there was an answer\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("module", ["blocc", "jax", "blocc.cli.main", "typer", "blocc.cli.commands"])
+def test_a_signal_in_the_middle_of_an_import(module: str, number: signal.Signals, tmp_path: Path) -> None:
+    ended = program("--version", folder=tmp_path, module=module, then=f"signal.raise_signal({int(number)})")
+    assert (ended.returncode, ended.stdout) == (128 + number, ""), ended.stderr
+    assert ended.stderr in ("", "blocc: interrupted before there was an answer\n")
+
+
+def test_a_second_signal_ends_the_imports(tmp_path: Path) -> None:
+    ended = program("--version", folder=tmp_path, module="jax", then="signal.raise_signal(15); signal.raise_signal(2)")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_when_all_is_printed(number: signal.Signals, tmp_path: Path) -> None:
+    then = f"import atexit; atexit.register(signal.raise_signal, {int(number)})"
+    ended = program("--version", folder=tmp_path, module="typer", then=then)
+    assert (ended.returncode, ended.stderr) == (128 + number, "")
+    assert ended.stdout.startswith("blocc ")
+
+
+COLLECTED = """
+import gc, signal
+
+def collecting(phase, info):
+    gc.callbacks.remove(collecting)
+    signal.raise_signal(signal.{})
+
+gc.callbacks.append(collecting)
+gc.collect()
+"""
+
+
+@pytest.mark.parametrize(("number", "command"), [(signal.SIGINT, "check"), (signal.SIGTERM, "solve")])
+def test_an_exception_that_is_lost_in_a_callback(number: signal.Signals, command: str, tmp_path: Path) -> None:
+    calm = PRESSED.replace("{}", number.name).replace("== 2", "< 0")
+    (tmp_path / "collected.py").write_text(COLLECTED.format(number.name) + calm)
+    ended = program(command, "collected.py", folder=tmp_path)
+    assert ended.returncode == 128 + number, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+    assert "assumptions hold" not in ended.stdout
+    assert "converged" not in ended.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+@pytest.mark.parametrize("line", ["--version", "solve calm.py --x0 0.3"])
+def test_output_that_cannot_be_written(line: str, tmp_path: Path) -> None:
+    (tmp_path / "calm.py").write_text(PRESSED.format("SIGINT").replace("== 2", "< 0"))
+    with Path("/dev/full").open("w") as full:
+        ended = program(*line.split(), folder=tmp_path, stdout=full)
+    assert ended.returncode == 11, ended.stderr
+    assert "cannot write the output: No space left on device" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1

@@ -8,6 +8,7 @@ does not look at its mark, or has one already, and never in the middle of a comp
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,7 +47,9 @@ class Shield(Listener):
 
 
 _listeners: list[Listener] = []  #: of the main thread, from the outermost on
-_taken: list[signal.Signals] = []  #: signals whose handler is ours at present
+_taken: dict[signal.Signals, Any] = {}  #: signals whose handler is ours at present, and the one before
+_replaceable: list[Any] = []  #: handlers besides Python's own that may be replaced
+_lost: list[bool] = []  #: exceptions that were raised where nothing can be broken off
 _held: list[bool] = []  #: for each block in which no exception may be raised, whether one is due
 
 
@@ -80,16 +83,46 @@ def listening(listener: Listener) -> Iterator[None]:
         listener.hear(earlier)
     _listeners.append(listener)
     if outermost:
-        _taken[:] = [number for number, default in USUAL.items() if signal.getsignal(number) is default]
-        for number in _taken:
-            signal.signal(number, _handle)
+        _taken.clear()
+        for number, default in USUAL.items():
+            before = signal.getsignal(number)
+            if before is default or before in _replaceable:
+                _taken[number] = before
+                signal.signal(number, _handle)
     try:
         yield
     finally:
         if outermost:
-            for number in _taken:
-                signal.signal(number, USUAL[number])
+            _held.append(False)  # there is nothing left to break off
+            for number, before in _taken.items():
+                signal.signal(number, before)
+            _held.pop()
         _listeners.pop()
+
+
+@contextmanager
+def taking_over(handler: Any) -> Iterator[None]:
+    """In this block ``handler`` may be replaced like those that Python begins with; it is put back as they are.
+
+    For programs that are ours. An exception that was lost in a callback, such as JAX's of the garbage collection, is
+    raised again at the end of the next :func:`unbroken` block, unless somebody looks at the mark by then.
+    """
+    usual = sys.unraisablehook
+
+    def lose(lost: Any) -> None:
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            _lost.append(True)
+        else:
+            usual(lost)
+
+    _replaceable.append(handler)
+    sys.unraisablehook = lose
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
+        _lost.clear()
+        _replaceable.remove(handler)
 
 
 @contextmanager
@@ -105,5 +138,8 @@ def unbroken() -> Iterator[None]:
         due = _held.pop()
         if due and _held:
             _held[-1] = True
+    if _lost and _listeners and not _listeners[-1].looks:
+        due = True
     if due and not _held:
+        _lost.clear()
         raise KeyboardInterrupt

@@ -8,13 +8,23 @@ from typing import Any
 
 
 class _Enduring(io.FileIO):
-    """A descriptor that takes what it is given also when the other end of the pipe is closed."""
+    """A descriptor that takes what it is given also when the other end of the pipe is closed.
+
+    A disk that is full or broken is an error once; what a buffer keeps of it is lost when it is given again.
+    """
+
+    _failed = False
 
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except BrokenPipeError:
             return memoryview(data).nbytes
+        except OSError as error:
+            if self._failed:
+                return memoryview(data).nbytes
+            self._failed = True
+            raise OSError(error.errno, f"cannot write the output: {error.strerror}") from None
 
 
 def outlive_readers() -> None:

@@ -135,7 +135,7 @@ def solve_command(
     workers: Annotated[int | None, typer.Option(help="Processes for the starts. Default: this one.")] = None,
     seed: Seed = 0,
     preset: Annotated[str, typer.Option(help="default, or paper: the published algorithms.")] = "default",
-    save: Annotated[Path | None, typer.Option(help="Keep the result as PATH.json and PATH.npz.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Keep the result as PATH.json.")] = None,
     checkpoint: Checkpoint = None,
     resume: Resume = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the convergence (.png, .pdf, .svg).")] = None,

@@ -20,13 +20,13 @@ from typer.models import ArgumentInfo
 
 from blocc._lib.files import DISK_ERRORS, plain
 from blocc._lib.signals import Shield, listening
-from blocc.cli.ending import INTERRUPTED, ended_by_signals, exit_code
+from blocc.cli.ending import INTERRUPTED, NOT_WRITTEN, ended_by_signals, exit_code
 from blocc.errors import BloccError, InputError
 from blocc.report.figure import new_figure
 from blocc.result import Status
 
 BAD_INPUT = 2
-OUT_OF_MEMORY, NOT_WRITTEN = 10, 11
+OUT_OF_MEMORY = 10
 ALARMS = ("FAIL ", "NOT CERTIFIED")  #: beginnings of lines that no reader should miss
 LESS_MEMORY = "take a smaller problem, or a machine with more memory"
 EXIT_CODES: dict[Status, int] = {

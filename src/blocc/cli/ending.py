@@ -9,6 +9,7 @@ from signal import Signals
 
 from blocc._lib.signals import Waiting, listening
 
+NOT_WRITTEN = 11  #: the disk is full or broken
 INTERRUPTED = 128 + Signals.SIGINT  #: 130; after SIGTERM it is 143
 
 

@@ -1,42 +1,48 @@
-"""The entry point of the command line; where typer or rich is not installed, few commands are left (``bare.py``)."""
+"""What the ``blocc`` command does; where typer or rich is not installed, few commands are left (``bare.py``).
+
+The program starts in ``blocc_command``, outside the package.
+"""
 
 from __future__ import annotations
 
-import atexit
-import os
-import signal
 import sys
-from typing import NoReturn
+from typing import Any
 
-from blocc._lib.signals import USUAL, unbroken
+from blocc._lib.files import DISK_ERRORS
+from blocc._lib.signals import taking_over, unbroken
 from blocc._lib.streams import outlive_readers
-from blocc.cli.ending import INTERRUPTED, ended_by_signals, exit_code
+from blocc.cli.ending import NOT_WRITTEN, ended_by_signals
 
 
 def main() -> None:
-    """Entry point of the ``blocc`` command."""
-    outlive_readers()
-    try:
-        with ended_by_signals() as told:
-            _run()
-    except SystemExit as ended:
-        for number in USUAL:  # it is over, and what it ends with is settled
-            signal.signal(number, signal.SIG_IGN)
-        if told.heard is None:
-            raise
-        _leave(exit_code(told) if ended.code == INTERRUPTED else int(ended.code or 0))
+    """The ``blocc`` command, for whoever has imported the package before."""
+    from blocc_command import main as start
+
+    start()
 
 
-def _leave(code: int) -> NoReturn:
-    """End the process without taking Python down.
+def run(mark: Any) -> None:
+    """Parse the command line and do what it asks for.
 
-    Python ends itself by SIGINT, whatever the code, where a KeyboardInterrupt came in the middle of an import, and XLA
-    crashes where one came in the middle of its work.
+    :param mark: the present handler of signals; it gets to know in ``heard`` what came meanwhile
     """
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    outlive_readers()
+    with taking_over(mark), ended_by_signals() as told:
+        try:
+            if mark.heard is not None:
+                sys.exit(128 + mark.heard)
+            try:
+                _run()
+            finally:
+                if sys.stdout is not None:
+                    sys.stdout.flush()
+        except OSError as error:
+            if error.errno not in DISK_ERRORS:
+                raise
+            print(f"blocc: {error}", file=sys.stderr)
+            sys.exit(NOT_WRITTEN)
+        finally:
+            mark.heard = told.heard or mark.heard
 
 
 def _run() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -141,3 +141,36 @@ class Responses:
         if piece is None:
             return None
         return self.value(x, judged.y, judged), piece.gradient, piece.jacobian[piece.leader]
+
+    def standing(self, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None = None) -> Value | None:
+        """The exact value at x, by Newton steps from y; None if y does not lead to a response, or G is violated."""
+        judged = self.polished(x, y)
+        residual = self.residual_of(x, y, multipliers) if judged is None else judged.worst
+        # Beyond the edge of the follower's feasibility answers are a little infeasible, and look better.
+        if not residual <= below_tolerance(self.tolerance) or (judged is not None and judged.feasibility > FEASIBLE):
+            return None
+        piece = None if judged is None else smooth_piece(self.flat, judged)
+        judge = self
+        if piece is not None and judged is not None:
+            judge = replace(self, row_units=np.abs(piece.jacobian[piece.leader]) @ judged.sizes.x)
+        found = judge.value(x, y if judged is None else judged.y, judged)
+        return found if found.violation <= below_tolerance(self.tolerance) and np.isfinite(found.upper) else None
+
+    def underflows(self, here: Value, gradient: np.ndarray) -> bool:
+        """Whether phi has no slope at x only because numbers cannot be as small as it is: exp(-x) has no minimum.
+
+        Between the middle of X and x lies the point where the slope becomes exactly zero. That of a function which is
+        flat from some point on goes to zero before it; one that underflows ends at the smallest number there is.
+        """
+        low, high = self.flat.x_set.bounds_flat()
+        if np.any(gradient) or (np.isfinite(low).all() and np.isfinite(high).all()):
+            return False
+        middle, near, far, last = self.flat.x_set.interior_flat(), 0.0, 1.0, np.inf
+        for _ in range(60):
+            half = 0.5 * (near + far)
+            found = self.gradient(self.project(middle + half * (here.x - middle)))
+            if found is not None and np.any(found[1]):
+                near, last = half, float(np.max(np.abs(found[1])))
+            else:
+                far = half
+        return last < 1e-200

@@ -21,7 +21,6 @@ from blocc.inner.elastic import violation
 from blocc.judge.adjoint_slope import slope_without_matrices
 from blocc.judge.challenge import Challenge, challenge
 from blocc.judge.lower_level import Reply
-from blocc.judge.pieces import smooth_piece
 from blocc.judge.probe import (
     DISTANCES,
     FINE,
@@ -177,20 +176,6 @@ class Judge(Responses):
         least = max(self.tolerance * found.unit, plan.floor)
         return found._replace(challenge=challenge(self.flat, found.reply, plan.allowed_violation, least))
 
-    def standing(self, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None = None) -> Value | None:
-        """The exact value at x, by Newton steps from y; None if y does not lead to a response, or G is violated."""
-        judged = self.polished(x, y)
-        residual = self.residual_of(x, y, multipliers) if judged is None else judged.worst
-        # Beyond the edge of the follower's feasibility answers are a little infeasible, and look better.
-        if not residual <= below_tolerance(self.tolerance) or (judged is not None and judged.feasibility > FEASIBLE):
-            return None
-        piece = None if judged is None else smooth_piece(self.flat, judged)
-        judge = self
-        if piece is not None and judged is not None:
-            judge = replace(self, row_units=np.abs(piece.jacobian[piece.leader]) @ judged.sizes.x)
-        found = judge.value(x, y if judged is None else judged.y, judged)
-        return found if found.violation <= below_tolerance(self.tolerance) and np.isfinite(found.upper) else None
-
     def step(self, x: np.ndarray, y: np.ndarray) -> Value | None:
         """A better point than x: feasible for G if x is not, or lower along a way that derivatives show."""
         found, judge, plan = self._at(x, y, None, True)
@@ -340,28 +325,9 @@ class Judge(Responses):
             if np.isfinite(low).all() and np.isfinite(high).all():
                 continue
             unbounded = falls_for_ever(self.ask, self.project, here, ray, plan.floor)
-        unbounded = unbounded or (slope is not None and self._underflows(here, slope))
+        unbounded = unbounded or (slope is not None and self.underflows(here, slope.gradient))
         jump = None if probed.better is not None else self._jump(here, slope, plan, scale)
         return found._replace(probed=probed, scale=scale, unseen=unseen, unbounded=unbounded, jump=jump)
-
-    def _underflows(self, here: Value, slope: Slope) -> bool:
-        """Whether phi has no slope at x only because numbers cannot be as small as it is: exp(-x) has no minimum.
-
-        Between the middle of X and x lies the point where the slope becomes exactly zero. That of a function which is
-        flat from some point on goes to zero before it; one that underflows ends at the smallest number there is.
-        """
-        low, high = self.flat.x_set.bounds_flat()
-        if np.any(slope.gradient) or (np.isfinite(low).all() and np.isfinite(high).all()):
-            return False
-        middle, near, far, last = self.flat.x_set.interior_flat(), 0.0, 1.0, np.inf
-        for _ in range(60):
-            half = 0.5 * (near + far)
-            found = self.gradient(self.project(middle + half * (here.x - middle)))
-            if found is not None and np.any(found[1]):
-                near, last = half, float(np.max(np.abs(found[1])))
-            else:
-                far = half
-        return last < 1e-200
 
     def _jump(self, here: Value, slope: Slope | None, plan: Probing, scale: float) -> float | None:
         """f beyond a row of the piece that ends within the tolerance of x, if the follower's response jumps there.

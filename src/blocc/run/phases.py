@@ -345,15 +345,9 @@ class Phases:
             judged = conclude.with_verdict(self.problem, result, v, 0.0 if v.slope is not None else DISTANCES[-1])
             status, message = self._status(phase, v)
             result = replace(judged, status=status, message=message)
-            if result.success and v.certified and self.automatic and not self._closed(result, v):
-                result = conclude.without_penalty(result)
+            if result.success and v.certified and self.automatic:
+                result = conclude.without_penalty(result, v, self.options.tolerance)
         return replace(result, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
-
-    def _closed(self, result: Result, v: Verdict) -> bool:
-        """Whether the penalty at the end of the search hides nothing."""
-        c, tolerance = result.certificate, self.options.tolerance
-        near = c.distance <= 10.0 * tolerance * (1.0 + float(np.linalg.norm(v.value.y)))
-        return near and abs(c.penalty_gap) <= tolerance * v.unit
 
     def _measured(self, phase: Phase) -> Result:
         """The result of a phase that was stopped, with a certificate in the user's units; nothing more is computed."""
