@@ -29,6 +29,11 @@ class Challenge(NamedTuple):
     remark: str = ""  #: what the answer rests on
     snapped: np.ndarray | None = None  #: beside a tie: the x at which y is the better response by what is allowed
 
+    @property
+    def final(self) -> bool:
+        """Whether no other x changes what speaks against the answer: which responses there are."""
+        return bool(self.objection) and self.snapped is None
+
 
 def cost_allowance(judged: Reply, best: Below, allowed: float) -> float:
     """By how much y may cost more than a second solver's answer, which may violate constraints a little."""

@@ -317,8 +317,7 @@ class Phases:
             return True
         if phase.verdict is None or phase.verdict.unbounded or not self.automatic:
             return True
-        challenge = phase.verdict.challenge
-        if challenge.objection and challenge.snapped is None:  # no other x changes which responses there are
+        if phase.verdict.challenge.final:
             return True
         return phase.success(self.problem) and not phase.verdict.probed.flat
 
@@ -370,10 +369,8 @@ class Phases:
             message = f"x is a stationary point of f(x, y(x)){where}, and y is the follower's exact answer."
             message += f" {v.challenge.remark}" if v.challenge.remark else ""
             if v.jump is not None:
-                message += (
-                    f" The response jumps within the tolerance of x: f is {v.value.upper:.8g} here and "
-                    f"{v.jump:.8g} just beyond."
-                )
+                values = f"f is {v.value.upper:.8g} here and {v.jump:.8g} just beyond"
+                message += f" The response jumps within the tolerance of x: {values}."
             if v.probed.flat:
                 which = "x" if len(v.probed.flat) == self.flat.n_x else f"entries {list(v.probed.flat)} of x"
                 message += f" It is flat here: neither the follower's answer nor f changes with {which} around x."
