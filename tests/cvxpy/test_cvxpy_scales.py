@@ -121,3 +121,41 @@ def test_answers_without_bounds_overflow_nothing() -> None:
         warnings.simplefilter("error")
         found = measured(numbers, cones, Outcome.SOLVED, huge, np.full(len(numbers.offset), np.nan))
     assert found.outcome is Outcome.FAILED
+
+
+def test_a_follower_with_a_small_objective_is_no_freer_than_another() -> None:
+    size, cost = 1e-3, np.array([0.6, 0.8])
+    x, y = cp.Parameter(name="x", bounds=[0, 2 * size]), cp.Variable(2, name="y")
+    leader = cp.Minimize(cp.sum_squares(y / size - np.array([0.3, -0.9])))
+    problem = BilevelProblem(leader, cp.Problem(cp.Minimize(1e-6 * (cost @ y)), [cp.norm(y) <= x]), x)
+    result = problem.solve(1.5 * size, progress=False)
+    np.testing.assert_allclose(result.upper_value, 0.6084, rtol=1e-4)
+    np.testing.assert_allclose(result.y["y"], -float(result.x["x"]) * cost, atol=1e-4 * size)
+    assert problem.verify(result).ok
+
+
+def test_a_small_curvature_holds_the_answer_as_a_large_one_does() -> None:
+    x, y = cp.Parameter(name="x", bounds=[-3, 3]), cp.Variable(name="y")
+    leader = cp.Minimize(cp.square(y - 0.5) + 0.1 * cp.square(x))
+    problem = BilevelProblem(leader, cp.Problem(cp.Minimize(1e-6 * cp.square(y - x)), [y <= 1, y >= -1]), x)
+    result = problem.solve(2.0, progress=False)
+    np.testing.assert_allclose([result.x["x"], result.y["y"]], 5 / 11, atol=1e-4)
+
+
+def test_a_follower_too_steep_for_its_solvers_is_not_called_infeasible() -> None:
+    size, a = 1e-3, np.array([1.5, -0.5])
+    x, y = cp.Parameter(name="x", bounds=[-3 * size, 3 * size]), cp.Variable(2, name="y")
+    most = size * np.array([0.4, 0.9])
+    follower = cp.Problem(cp.Minimize(1e10 * cp.sum_squares(y - a * x)), [y <= most, y >= -most])
+    result = BilevelProblem(cp.Minimize(cp.sum_squares(y / size)), follower, x).solve(1.1 * size, progress=False)
+    assert result.status is not Status.INFEASIBLE, result
+
+
+def test_a_second_solver_that_cycles_is_left_for_a_third() -> None:
+    size = 1e3
+    x, y = cp.Parameter(name="x", bounds=[-3 * size, 3 * size]), cp.Variable(2, name="y")
+    most, near = size * np.array([0.4, 0.9]), np.array([1.5, -0.5]) * x - size * np.array([0.06, -0.05])
+    follower = cp.Problem(cp.Minimize(1e-6 * cp.sum_squares(y - near)), [y <= most, y >= -most])
+    problem = BilevelProblem(cp.Minimize(cp.sum_squares(y / size - np.array([-0.2, 0.5]))), follower, x)
+    result = problem.solve(1.1 * size, progress=False)
+    assert problem.verify(result).ok, problem.verify(result)

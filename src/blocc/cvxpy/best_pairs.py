@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from blocc.cvxpy.cone_program import Numbers
 from blocc.cvxpy.model import Model, Vector
 from blocc.cvxpy.penalised import Weighted
+from blocc.cvxpy.scaling import scaled
 from blocc.cvxpy.solvers import ConeAnswer, solve
 
 
@@ -50,7 +51,7 @@ def best_pairs(model: Model, x: Vector, own: Sequence[ConeAnswer], near: float, 
         rows.append(_placed(sp.csr_array(here.quadratic)[bent], part.answer.start, model.penalised.n))
         offsets.append(-curved[bent])
         cost = _placed(sp.csr_array(-here.linear[None]), part.answer.start, model.penalised.n)
-        slack = near * (1e-3 + abs(one.value))
+        slack = near * (1e-3 * scaled(here, follower.program.cones).objective + abs(one.value))
         if part.prices is None:
             room.append(slack + float(here.linear @ one.z))
         else:

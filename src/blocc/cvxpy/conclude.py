@@ -33,7 +33,8 @@ def assemble(
     """The result, in the user's names, units and signs."""
     problem, model, e = run.problem, run.model, None if end is None else end.evaluation
     y = {} if here is None else dict(zip(model.variable_names, here.values, strict=False))
-    each = [] if here is None else list(run.judge.residuals(here))
+    left = [] if here is None else list(run.judge.residuals(here))
+    each = [one.told for one in left]
     kkt = tuple(max(one[k] for one in each) if each else np.inf for k in range(3))
     upper = np.nan if here is None else problem.sign * here.upper
     lower = np.nan if here is None else sum(s * v for s, v in zip(problem.lower_signs, here.lower, strict=True))
@@ -48,7 +49,7 @@ def assemble(
         stationarity_x=slope,
         radius=radius,
         leader_violation=np.inf if here is None else here.violation,
-        exact=here is not None and is_exact(each, here) and here.violation <= 1e-6 * (1.0 + abs(here.upper)),
+        exact=here is not None and is_exact(left) and here.violation <= 1e-6 * (1.0 + abs(here.upper)),
     )
     settings = {
         **run.options.described(),

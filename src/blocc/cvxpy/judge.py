@@ -7,7 +7,7 @@ answers within eps of the optimum spread like ``c + d sqrt(eps) + e eps``, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -20,11 +20,12 @@ from blocc.cvxpy.cone_program import ConeSizes, Numbers
 from blocc.cvxpy.expressions import Told
 from blocc.cvxpy.implicit import sharpened
 from blocc.cvxpy.model import Model, Vector
+from blocc.cvxpy.scaling import scaled
 from blocc.cvxpy.solvers import ConeAnswer, Outcome, measured, solve
 
 #: Relative slack of the follower's value within which answers count as equally good, larger first.
 _NEAR = (1e-5, 1e-6, 1e-7)
-#: Residuals of a follower's answer, relative to its size, up to which it counts as one.
+#: Residuals of a follower's answer, in the program's own units, up to which it counts as one.
 EXACT = 1e-5
 #: Residuals of an answer to the last digit.
 SHARP = 1e-9
@@ -43,6 +44,14 @@ class Exact(NamedTuple):
     worst: int = 0  #: which of these is violated most
     sharp: bool = False  #: whether the answers meet the conditions of an optimum to the last digit
     pairs: Pairs | None = None  #: where answers and prices were chosen in the leader's favour
+    units: tuple[float, ...] = ()  #: sizes of the followers' objectives, in the units of their programs
+
+
+class Residual(NamedTuple):
+    """What is wrong with one follower's answer."""
+
+    told: tuple[float, float, float]  #: stationarity, feasibility and complementarity, in the user's units
+    is_exact: bool  #: whether they are small in the units of the follower's program, whatever those of the user are
 
 
 def _extrapolated(found: list[float]) -> tuple[float, float]:
@@ -87,16 +96,17 @@ class Judge:
         model = self.model
         for one, value in zip(model.parameters, model.values(x), strict=True):
             one.save_value(value if one.shape else float(value))
-        lower, sharp = [], True
+        lower, units, sharp = [], [], True
         for problem in self.problems:
             solved, sharply = _solved(problem, inside=inside)
             if not solved:
                 return None
             sharp = sharp and sharply
             lower.append(float(np.asarray(problem.objective.value)))
+            units.append(objective_unit(problem))
         for variable in model.price_variables:
             variable.take()
-        return self._read(tuple(lower))._replace(sharp=sharp)
+        return self._read(tuple(lower))._replace(sharp=sharp, units=tuple(units))
 
     def _read(self, lower: tuple[float, ...]) -> Exact:
         model = self.model
@@ -139,11 +149,11 @@ class Judge:
         found: list[float] = []
         last = exact
         for near in _NEAR:
-            for limit, value in zip(self.limits, exact.lower, strict=True):
-                limit.value = value + near * (1e-2 + abs(value))
+            for limit, value, unit in zip(self.limits, exact.lower, exact.units, strict=True):
+                limit.value = value + near * (1e-2 * unit + abs(value))
             if not _solved(problem, sharply=False)[0]:  # a limit on a value makes Newton's matrix dense
                 return None
-            last = self._read(exact.lower)._replace(prices=exact.prices)
+            last = self._read(exact.lower)._replace(prices=exact.prices, units=exact.units)
             found.append(last.upper)
         return *_extrapolated(found), last
 
@@ -159,7 +169,9 @@ class Judge:
             pairs = best_pairs.best_pairs(model, x, own, near, worst=worst)
             if pairs is None:
                 return None
-            last = self._read(exact.lower)._replace(prices=self._with_prices(exact, pairs), pairs=pairs)
+            last = self._read(exact.lower)._replace(
+                prices=self._with_prices(exact, pairs), pairs=pairs, units=exact.units
+            )
             found.append(pairs.upper)
         return *_extrapolated(found), last
 
@@ -177,7 +189,7 @@ class Judge:
                 at += 1
         return tuple(found)
 
-    def residuals(self, exact: Exact) -> Iterator[tuple[float, float, float]]:
+    def residuals(self, exact: Exact) -> Iterator[Residual]:
         """Stationarity, feasibility and complementarity of every follower, from the numbers that CVXPY gives a solver.
 
         An answer that was chosen among several in the leader's favour is measured by its value instead. The user's
@@ -186,25 +198,32 @@ class Judge:
         for index, (problem, one, lower) in enumerate(
             zip(self.problems, self.model.followers, exact.lower, strict=True)
         ):
+            data, _, _ = problem.get_problem_data(cp.CLARABEL)
+            numbers, cones = _numbers(data), _sizes(data["dims"])
             found = _raw(problem)[0]
             prices = None if exact.pairs is None else exact.pairs.prices[index]
             if exact.pairs is not None and prices is not None:
-                data, _, _ = problem.get_problem_data(cp.CLARABEL)
-                found = measured(
-                    _numbers(data), _sizes(data["dims"]), Outcome.SOLVED, exact.pairs.answers[index], prices
-                )
-            chosen = float(np.asarray(one.objective.value)) - lower
+                found = measured(numbers, cones, Outcome.SOLVED, exact.pairs.answers[index], prices)
+            chosen = abs(float(np.asarray(one.objective.value)) - lower)
             broken = max(map(_violated, one.constraints), default=0.0)
-            here = (found.stationarity, max(found.feasibility, broken), max(found.complementarity, abs(chosen)))
-            yield here
+            told = (found.stationarity, max(found.feasibility, broken), max(found.complementarity, chosen))
+            units = scaled(numbers, cones)
+            own = measured(units.numbers, cones, found.outcome, found.z / units.columns, found.prices / units.rows)
+            worst = max(own.stationarity, own.feasibility, own.complementarity, chosen / units.objective)
+            length = 1.0 + max(float(np.max(np.abs(value), initial=0.0)) for value in exact.values)
+            small = worst <= EXACT * max(_size(own), 1.0 + abs(lower) / units.objective)
+            yield Residual(told, small and broken <= EXACT * length)
 
 
-def is_exact(residuals: Sequence[tuple[float, float, float]], exact: Exact) -> bool:
-    """Whether answers are the followers' own, by residuals relative to the sizes of answers, prices and values."""
-    parts = [*exact.values, *(part for prices in exact.prices for part in prices if part is not None)]
-    size = 1.0 + max(abs(value) for value in exact.lower)
-    size = max([size, *(float(np.max(np.abs(part), initial=0.0)) for part in parts)])
-    return max(max(one) for one in residuals) <= EXACT * size
+def is_exact(residuals: Iterable[Residual]) -> bool:
+    """Whether answers are the followers' own."""
+    return all(one.is_exact for one in residuals)
+
+
+def objective_unit(problem: cp.Problem) -> float:
+    """The size of a follower's objective, in which it is judged: whoever counts in other units is told the same."""
+    data, _, _ = problem.get_problem_data(cp.CLARABEL)
+    return scaled(_numbers(data), _sizes(data["dims"])).objective
 
 
 def _numbers(data: dict[str, Any]) -> Numbers:

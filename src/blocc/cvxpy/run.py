@@ -103,6 +103,8 @@ class ConicRun:
                 return x, (Status.UNBOUNDED, "The follower's objective falls without limit at the start.")
             x, violated = restore(self.evaluator, x)
             exact = self.judge.at(x) if violated <= FEASIBLE else None
+            if exact is None and violated <= FEASIBLE:
+                return x, (Status.STALLED, "No solver finds the follower's answer, though its constraints can be met.")
             if exact is None:
                 return x, (
                     Status.INFEASIBLE,
@@ -117,8 +119,9 @@ class ConicRun:
 
     def set_units(self, x: Vector, exact: Exact) -> None:
         """Measure both objectives by their size at the start, and gains by what f varies by over the size of x."""
-        size = lambda number: abs(number) if abs(number) > 1e-6 else 1.0  # noqa: E731
-        self.units, self.first = Units(size(exact.upper), size(sum(exact.lower))), exact.upper
+        size = lambda number, usual: abs(number) if abs(number) > 1e-6 * usual else usual  # noqa: E731
+        self.units = Units(size(exact.upper, 1.0), size(sum(exact.lower), sum(exact.units)))
+        self.first = exact.upper
         generator, length = np.random.default_rng(self.options.seed), 1.0 + float(np.max(np.abs(x), initial=0.0))
         most = _UNIT_DIRECTIONS if self.model.n_y <= LARGE else 1
         few = np.eye(len(x)) if len(x) <= most else generator.standard_normal((most, len(x))) / np.sqrt(len(x))
@@ -229,7 +232,7 @@ class ConicRun:
         if here.upper - value > noise or spread == np.inf:
             chosen = answer._replace(lower=here.lower)
             self.judge.restore(x, chosen)
-            if is_exact(list(self.judge.residuals(chosen)), chosen):
+            if is_exact(self.judge.residuals(chosen)):
                 return Judged(x, chosen, spread)
         return Judged(x, here, spread)
 
@@ -271,8 +274,9 @@ class ConicRun:
                 )
             return Status.PENALTY_OPEN, message
         self.judge.restore(at.x, here)
-        if not is_exact(left := list(self.judge.residuals(here)), here):
-            return Status.STALLED, f"y is not the follower's answer: its residuals are up to {np.max(left):.1e}."
+        if not is_exact(left := list(self.judge.residuals(here))):
+            worst = max(max(one.told) for one in left)
+            return Status.STALLED, f"y is not the follower's answer: its residuals are up to {worst:.1e}."
         message = "No point around x is better, and y is the follower's answer."
         if spread is not None and spread > 1e-3 * self._scale(here):
             what = "prices or answers" if self.judge.has_prices else "answers"

@@ -34,6 +34,7 @@ class Scaled(NamedTuple):
     numbers: Numbers
     columns: Vector  #: t D
     rows: Vector  #: t E
+    objective: float  #: the size of the objective in the user's units, 1 where it is larger: no limit gets wider
 
     def z(self, own: Vector) -> Vector:
         """Columns in the user's units."""
@@ -55,7 +56,9 @@ def scaled(numbers: Numbers, cones: ConeSizes) -> Scaled:
         sp.csc_array((_weighted(entries, rows, columns), entries.coords), shape=entries.shape),
         last * rows * numbers.offset,
     )
-    return Scaled(own, columns / last, rows / last)
+    costs = max(float(np.max(np.abs(part), initial=0.0)) for part in (own.quadratic.data, own.linear))
+    # Ruiz's factors leave a small P or q beside a large A as it is: the objective's own size counts on top.
+    return Scaled(own, columns / last, rows / last, min((costs or 1.0) / last**2, 1.0))
 
 
 def _equilibrated(

@@ -12,6 +12,7 @@ import cvxpy as cp
 import numpy as np
 
 from blocc.cvxpy.around import Seen, probe
+from blocc.cvxpy.judge import objective_unit
 from blocc.cvxpy.model import Vector
 from blocc.errors import OptionError
 from blocc.judge.verification import Check, Verification
@@ -20,8 +21,13 @@ from blocc.result import Result, Status
 if TYPE_CHECKING:
     from blocc.cvxpy.problem import BilevelProblem
 
-#: Values of SCS agree with others to about this, relative to their size.
-_SCS = 1e-6
+#: Where solvers end that find no answer. HiGHS's method for quadratic programs, which may cycle for ever, changes a
+#: row at a time: so many are more than the rows of any follower that is small enough for its dense factors.
+_LIMITS: dict[str, dict[str, Any]] = {
+    str(cp.HIGHS): {"qp_iteration_limit": 100_000},
+    str(cp.SCS): {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iters": 200_000},
+    str(cp.CLARABEL): {},
+}
 #: Ends at which there is no follower's answer to recompute.
 _WITHOUT_ANSWER = (Status.INFEASIBLE, Status.UNBOUNDED)
 
@@ -62,7 +68,7 @@ class _Checks:
     def _answerless(self) -> tuple[str, bool]:
         self._put()
         found = [_other_solver(one) for one in self.problem.followers]
-        return ", ".join(str(one.status) for one in self.problem.followers), any(value is None for value in found)
+        return ", ".join(how for _, _, how in found), any(value is None for value, _, _ in found)
 
     def _put(self) -> None:
         for one, value in zip(self.model.parameters, self.model.values(self.x), strict=True):
@@ -73,17 +79,17 @@ class _Checks:
         r, total = self.result, 0.0
         for index, one in enumerate(self.problem.followers):
             self._put()
-            value = _other_solver(one)
+            value, unit, how = _other_solver(one)
             self._tell()
             told, broken = float(np.asarray(one.objective.value)), _violation(one.constraints)
             size = 1.0 + abs(told) + float(np.max(np.abs(np.concatenate([np.ravel(v.value) for v in one.variables()]))))
             what = "" if len(self.problem.followers) == 1 else f" of follower {index}"
             self._add(f"y is feasible{what}", "yes", broken, broken <= self.tolerance * size, "the user's constraints")
             if value is None:
-                self._add(f"follower's value{what}", told, str(one.status), None, "another solver")
+                self._add(f"follower's value{what}", told, how, None, "another solver")
                 continue
-            close = abs(told - value) <= self.tolerance * size
-            self._add(f"follower's value{what}", told, value, close, _solver_of(one).lower())
+            close = abs(told - value) <= self.tolerance * (unit + abs(told))
+            self._add(f"follower's value{what}", told, value, close, how)
             total += told
         close = abs(total - r.lower_value) <= self.tolerance * (1.0 + abs(total))
         self._add("lower value", r.lower_value, total, close, "at the y that is told")
@@ -134,7 +140,7 @@ class _Checks:
         def look(point: Vector) -> Seen:
             for one, value in zip(model.parameters, model.values(point), strict=True):
                 one.save_value(value if one.shape else float(value))
-            if any(_other_solver(one) is None for one in self.problem.followers):
+            if any(_other_solver(one)[0] is None for one in self.problem.followers):
                 return Seen(np.inf, 0.0)
             for variable in model.price_variables:
                 variable.take()
@@ -159,17 +165,29 @@ def _solver_of(problem: cp.Problem) -> str:
     return str(cp.HIGHS if problem.is_qp() else cp.SCS)
 
 
-def _other_solver(problem: cp.Problem) -> float | None:
-    """The value by HiGHS or SCS; None without an answer."""
-    name = _solver_of(problem)
-    options: dict[str, Any] = {} if name == cp.HIGHS else {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iters": 200_000}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            problem.solve(solver=name, **options)
-        except cp.error.SolverError:
-            return None
-    return float(problem.value) if problem.status in cp.settings.SOLUTION_PRESENT else None
+def _other_solver(problem: cp.Problem) -> tuple[float | None, float, str]:
+    """The value by another solver, None without an answer; the size of the objective; and which solver that was.
+
+    A solver's limits are absolute: it gets the objective in units in which its size is 1, and its prices are given back
+    in the user's.
+    """
+    unit, name = objective_unit(problem), _solver_of(problem)
+    own = cp.Problem(type(problem.objective)(problem.objective.args[0] / unit), problem.constraints)
+    for solver in (name, str(cp.CLARABEL)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                own.solve(solver=solver, **_LIMITS[solver])
+            except cp.error.SolverError:
+                continue
+        if own.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):  # and not at a limit, where any point is given
+            for price in (price for one in own.constraints for price in one.dual_variables):
+                if price.value is not None:
+                    price.save_value(unit * np.asarray(price.value))
+            return unit * float(own.value), unit, solver.lower()
+        if own.status in cp.settings.INF_OR_UNB:
+            break
+    return None, unit, str(own.status)
 
 
 def _violation(constraints: Any) -> float:

@@ -117,6 +117,7 @@ class Search:
                 self._keep_apart()
             except (Stop, KeyboardInterrupt) as stop:
                 self.found.stopped = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
+                self._keep_known(self.question.project(np.asarray(candidates[0], dtype=np.float64)))
         self.found.remark = self.recording.remark()
         return self.found
 
@@ -270,6 +271,18 @@ class Search:
                 if np.isfinite(value) and question.agrees(point):
                     found.x, found.value, found.gain_left = point, value, value - best
                     return
+
+    def _keep_known(self, first: Vector) -> None:
+        """After a stop: the best decision of those known, the first candidate among them, that two solvers agree on."""
+        self._known.setdefault(first.tobytes(), self.question.exact(first))
+        ranked = sorted(self._known.items(), key=lambda one: one[1])
+        points = [(np.frombuffer(key), value) for key, value in ranked if np.isfinite(value)]
+        for point, value in points:
+            if self.question.agrees(point):
+                self.found.x, self.found.value = point.copy(), value
+                return
+        if points:
+            self.found.x, self.found.value = points[0][0].copy(), points[0][1]
 
     def _beside(self, x: Vector, move: Vector) -> Vector:
         question = self.question

@@ -193,7 +193,9 @@ class _Verifier:
                 if found is not None and self.earns(found, point):
                     best = max(best, sense * (self.objective(found, point) - value))
         allowed = self.tolerance * (1.0 + abs(value))
-        self._add("gain of decisions around", 0.0, best, best <= allowed, f"at most {allowed:.3g}")
+        # A design that was stopped, or not certified, does not say that there is none.
+        told = best <= allowed if self.design.success else None
+        self._add("gain of decisions around", 0.0, best, told, f"at most {allowed:.3g}")
 
     # --- what the design's settings say -----------------------------------------------------------------------------
     def terms(self, x: Vector) -> Terms:
@@ -267,8 +269,8 @@ class _Verifier:
         return required is None or self.revenue(found, x) >= required * (1.0 - 1e-6)
 
     # --- rows -------------------------------------------------------------------------------------------------------
-    def _add(self, name: str, claimed: float | str, recomputed: float | str, ok: bool, note: str = "") -> None:
-        self.checks.append(Check(name, claimed, recomputed, bool(ok), note))
+    def _add(self, name: str, claimed: float | str, recomputed: float | str, ok: bool | None, note: str = "") -> None:
+        self.checks.append(Check(name, claimed, recomputed, None if ok is None else bool(ok), note))
 
     def _same(self, name: str, claimed: float, recomputed: float) -> None:
         self._add(name, claimed, recomputed, abs(claimed - recomputed) <= _SAME * (1.0 + abs(recomputed)))
