@@ -82,7 +82,7 @@ bench: install
 	$(BIN)/python benchmarks/known_answers.py
 	$(BIN)/python benchmarks/toy.py
 	$(BIN)/python benchmarks/transport.py
-	$(BIN)/python benchmarks/svm.py
+	$(BIN)/python -m benchmarks.svm
 
 reproduce: install
 	$(BIN)/python -m reproduction $(if $(QUICK),--quick)

@@ -1,24 +1,21 @@
 """The published SVM experiment, against the paper and against what a scikit-learn user would do instead.
 
-    python benchmarks/svm.py [--splits 50] [--data FOLDER] [--growth]
+    python -m benchmarks.svm [--splits 50] [--growth]
 
-For each data set (diabetes.libsvm and fourclass.libsvm, looked for in FOLDER: by default $BLOCC_DATA, else datasets
-beside the repository; what is not there comes from openml.org) the same random splits are given to BilevelSVC with
-gamma = 12 and the published starts c ~ U(1, 5), and to a grid search over C for LinearSVC and for SVC with an RBF
-kernel (5 folds on training and validation samples together). Accuracy is on the test samples. The follower's answer at
-the chosen margins is checked by Clarabel through CVXPY. --growth measures how the time of one fit grows with the number
-of samples, at 100 features.
+For each data set that can be had (`reproduction/data_sets.py` says from where) the same random splits are given to
+BilevelSVC with gamma = 12 and the published starts c ~ U(1, 5), and to a grid search over C for LinearSVC and for SVC
+with an RBF kernel (5 folds on training and validation samples together). Accuracy is on the test samples. The
+follower's answer at the chosen margins is checked by Clarabel through CVXPY. --growth measures how the time of one fit
+grows with the number of samples, at 100 features.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import cvxpy
@@ -34,27 +31,21 @@ from blocc.svm import (
     LabelledData,
     expand_data,
     proportional_sizes,
-    read_libsvm,
-    read_samples,
     split_indices,
 )
+from reproduction.data_sets import load_data
 
 PUBLISHED = {"diabetes": (0.767, 0.039, 1.73), "fourclass": (0.761, 0.014, 1.92)}  # accuracy, deviation, seconds
 GRID = {"C": np.logspace(-3, 3, 7)}
 Split = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def samples(name: str, folder: Path) -> LabelledData | None:
-    """A data set, from the folder or else from openml.org; None, and a sentence, where it is in neither."""
-    path = folder / f"{name}.libsvm"
-    if path.is_file():
-        return read_libsvm(path)
+def samples(name: str) -> LabelledData | None:
+    """A data set; None, and a sentence, where it cannot be had."""
     try:
-        return read_samples(name)
+        return load_data(name)
     except BloccError as error:
-        reason = str(error).partition(";")[0]  # the rest is about other data sets
-        cure = f"put LIBSVM's file of that name at {path}, or name its folder with --data"
-        print(f"{name} is left out ({reason}): {cure}")
+        print(f"{name} is left out: {error}")
         return None
 
 
@@ -184,13 +175,11 @@ def growth() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", type=int, default=50)
-    folder = Path(os.environ.get("BLOCC_DATA") or Path(__file__).resolve().parents[2] / "datasets")
-    parser.add_argument("--data", type=Path, default=folder, help="folder with NAME.libsvm (default %(default)s)")
     parser.add_argument("--growth", action="store_true", help="only the growth with the number of samples")
     arguments = parser.parse_args()
     if not arguments.growth:
         for name in PUBLISHED:
-            data = samples(name, arguments.data)
+            data = samples(name)
             if data is not None:
                 experiment(data, arguments.splits)
     growth()

@@ -32,11 +32,11 @@ from blocc.report.study.study_page import write_page
 from blocc.report.study.study_progress import clock
 from blocc.report.study.study_tables import item_files, print_item, print_table
 from blocc.report.study.study_views import ItemView, StudyView, read_report
+from reproduction.data_sets import FOLDER, data_folder, why_missing
 from reproduction.item import Item, study_views, view_item
 from reproduction.items import load_items
 
 BAD_INPUT = 2
-DATA = "BLOCC_DATA"
 _TITLE = "Experiments of the paper"
 _ABOUT = """Compute the tables and figures of the paper again, and say which of its statements hold.
 
@@ -55,7 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     option("--list", action="store_true", help="only list the items")
     option("--report", action="store_true", help="compute nothing: show what a run in --out has so far")
     option("--out", type=Path, default=Path("runs/reproduction"), help="folder for rows, tables, pictures and the page")
-    option("--data", type=Path, help=f"folder with diabetes.libsvm and fourclass.libsvm; default: ${DATA}")
+    option("--data", type=Path, help=f"folder with NAME.libsvm; default: ${FOLDER}, else data/ in the clone")
     option("--executor", default="serial", help=EXECUTOR_HELP)
     option("--workers", type=int, help=WORKERS_HELP)
     option("--scheduler", help=SCHEDULER_HELP)
@@ -99,17 +99,24 @@ def _list() -> int:
 def _reproduce(options: argparse.Namespace) -> int:
     items, unavailable = load_items()
     chosen = choose(options.items, items, unavailable)
-    folder = data_folder(options.data)
+    folder = given_folder(options.data)
     computing = Computing(options.executor, options.workers, options.scheduler, options.fresh, options.quiet)
     check_folder(options.out)
     # Items look for their data here, and so do worker processes, which inherit it.
-    os.environ[DATA] = str(folder)
-    skipped = {item.name: reason for item in chosen if (reason := missing_data(item, folder))}
+    os.environ[FOLDER] = str(folder)
+    lacking = {item.name: missing_data(item) for item in chosen}
+    skipped = {
+        item.name: "; ".join(lacking[item.name].values())
+        for item in chosen
+        if item.needs and len(lacking[item.name]) == len(item.needs)
+    }
     ready = [item for item in chosen if item.name not in skipped]
     before = {item.name: study_views(item, options.out / STORE, quick=options.quick) for item in ready}
     if not options.quiet:
         for name, reason in {**skipped, **({} if options.items else unavailable)}.items():
             print(f"skipped: {name}: {reason}")
+        for name, why in ((item.name, why) for item in ready for why in lacking[item.name].values()):
+            print(f"left out of {name}: {why}")
         print(expectation(ready, before, quick=options.quick, fresh=options.fresh))
     settings = {"title": _TITLE, "items": [item.name for item in ready], "quick": options.quick}
     write_files(options.out, {REPORT_SETTINGS: json_bytes(settings)})
@@ -172,24 +179,18 @@ def choose(names: Sequence[str], items: Mapping[str, Item], unavailable: Mapping
     return [item for name, item in items.items() if not wanted or name in wanted]
 
 
-def data_folder(given: Path | None) -> Path:
+def given_folder(given: Path | None) -> Path:
     """Where data sets are looked for."""
-    if given is not None:
-        if not given.is_dir():
-            raise InputError(f"--data must be a folder, but there is none at {str(given)!r}")
-        return given.resolve()
-    return Path(os.environ.get(DATA) or Path("..") / "shared" / "datasets").resolve()
+    if given is None:
+        return data_folder()
+    if not given.is_dir():
+        raise InputError(f"--data must be a folder, but there is none at {str(given)!r}")
+    return given.resolve()
 
 
-def missing_data(item: Item, folder: Path) -> str:
-    """Which data set an item lacks, as a sentence; empty where it has all."""
-    present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    present |= {Path(name).stem for name in present}
-    missing = [name for name in item.needs if name not in present]
-    if not missing:
-        return ""
-    where = f"{folder} does not have" if folder.is_dir() else f"there is no folder {folder} with"
-    return f"{where} the data set {' and '.join(missing)}; --data names another folder"
+def missing_data(item: Item) -> dict[str, str]:
+    """The data sets that an item lacks, each with the reason as a sentence."""
+    return {name: reason for name in item.needs if (reason := why_missing(name))}
 
 
 def expectation(items: Sequence[Item], before: Mapping[str, Sequence[StudyView]], *, quick: bool, fresh: bool) -> str:

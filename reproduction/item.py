@@ -32,7 +32,7 @@ class Item:
     :param conclude: called with the rows of all studies, by their names. A row holds the cell's parameters, the
         function's columns, ``status`` ("done" or "failed") and ``error``; failed rows lack the function's columns
     :param seconds: expected on two cores, reduced and full
-    :param needs: data sets that must be present, by name
+    :param needs: data sets by name; an item is skipped where none of them can be had
     :param draw: pictures by name, from the rows
     """
 

@@ -18,6 +18,7 @@ import numpy as np
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray
 from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
+from reproduction.data_sets import data_file, load_data
 
 GAMMA, ETA = 12.0, 0.01
 EPOCHS = 80  #: figures are taken before the step of c of each, so that the last ones follow 79 steps
@@ -66,6 +67,15 @@ def read_as_published(path: Path) -> Float[NDArray, "samples columns"]:
     return table
 
 
+def _table(dataset: str) -> Float[NDArray, "samples columns"]:
+    """Label and features: from LIBSVM's file, or else as OpenML has them, in which the larger class is LIBSVM's 1."""
+    if (path := data_file(dataset)) is not None:
+        return read_as_published(path)
+    data = load_data(dataset)
+    larger = max(data.classes, key=lambda one: int((data.y == one).sum()))
+    return np.column_stack([np.where(data.y == larger, 1.0, -1.0), data.X])
+
+
 def expanded(table: Float[NDArray, "samples columns"]) -> Float[NDArray, "samples more"]:
     """The label, then 1, the features, their squares and the products of two: 8 features become 45."""
     features = table[:, 1:]
@@ -90,9 +100,9 @@ def split_rows(rows: Float[NDArray, "samples columns"]) -> Samples:
     return Samples(signed[:TRAIN], signed[TRAIN : TRAIN + VALIDATION], signed[TRAIN + VALIDATION :])
 
 
-def published_samples(dataset: str, path: Path, count: int) -> Samples:
+def published_samples(dataset: str, count: int) -> Samples:
     """The first ``count`` splits of a data set, stacked; diabetes is expanded, fourclass is not."""
-    table = read_as_published(path)
+    table = _table(dataset)
     splits = [split_rows(rows) for rows in shuffled(expanded(table) if dataset == "diabetes" else table, count)]
     return Samples(*(np.stack(parts) for parts in zip(*splits, strict=True)))
 

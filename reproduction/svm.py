@@ -11,6 +11,7 @@ from blocc.report.figure import BLUE, GREEN, ORANGE, RED, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study, select
 from reproduction.curves import PURPLE, Curve, band, curve
+from reproduction.data_sets import is_offered
 from reproduction.item import Item, RowsByStudy
 from reproduction.published_svm import EPOCHS, ETA, GAMMA
 from reproduction.summary import NOTHING, column, endings, finished, is_complete, short, spread, together
@@ -59,7 +60,7 @@ def studies(quick: bool) -> list[Study]:
     """All methods on the same splits."""
     seeds = range(QUICK_SPLITS if quick else SPLITS)
     limit = {study: sizes[1 if quick else 0] for study, sizes in LIMITS.items()}
-    data = {"dataset": list(DATASETS)}
+    data = {"dataset": [name for name in DATASETS if is_offered(name)]}
     runs = "reproduction.svm_runs"
     formulas = ["paper"] if quick else ["paper", "published code"]
     return [
@@ -302,5 +303,5 @@ ITEM = Item(
     conclude=conclude,
     draw=draw,
     seconds=(40.0, 90.0),
-    needs=tuple(f"{dataset}.libsvm" for dataset in DATASETS),
+    needs=DATASETS,
 )

@@ -8,21 +8,20 @@ is shared in the same way. The steps themselves are those of :mod:`blocc.methods
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import AnyArray, Array, Float, Int
+from blocc._lib.arrays import AnyArray, Float
 from blocc._lib.compiled import Store, compile_seconds
 from blocc._lib.precision import double_precision
 from blocc.flat_problem import FlatProblem
-from blocc.methods.single_loop import HbaState, LvHba
+from blocc.methods.single_loop import LvHba
 from blocc.sets import Box, Reals
 from blocc.studies.study import Row
 from blocc.svm.leader import project_margins
+from reproduction.lv_hba_steps import advance_lv_hba
 from reproduction.svm_runs import CONVERGED, LIMIT, UPDATE, Split, Trajectory, row_of
 
 #: The published code's b^2 / 2 below.
@@ -74,7 +73,7 @@ def run_lv_hba(dataset: str, seed: int, max_iterations: int) -> Row:
         flat = margins_problem(samples)
         first = split.follower(split.start)[0]
         state = LvHba().start(flat, jnp.asarray(split.start), jnp.asarray(first))
-        advance = flat.program(_advance)
+        advance = flat.program(advance_lv_hba)
         began = _clock()
         done, look, ended = 0, FIRST_LOOK, LIMIT
         while done < max_iterations:
@@ -88,24 +87,6 @@ def run_lv_hba(dataset: str, seed: int, max_iterations: int) -> Row:
                 break
         seconds = _clock() - began
     return row_of(split, c, y, trajectory, ended=ended, iterations=done, seconds=seconds)
-
-
-def _advance(
-    flat: FlatProblem,
-    numbers: Mapping[str, Float[Array, ""]],
-    state: HbaState,
-    first: Int[Array, ""],
-    count: Int[Array, ""],
-) -> tuple[HbaState, Float[Array, ""]]:
-    """``count`` steps from the step ``first`` on; and how much the last one changed the upper objective."""
-    method = LvHba()
-
-    def step(i: Int[Array, ""], carried: tuple[HbaState, Float[Array, ""]]) -> tuple[HbaState, Float[Array, ""]]:
-        before, _ = carried
-        after = method.step(flat, numbers, before, first + i)
-        return after, jnp.abs(flat.upper(after.x, after.y) - flat.upper(before.x, before.y))
-
-    return jax.lax.fori_loop(0, count, step, (state, jnp.asarray(jnp.inf)))
 
 
 def _clock() -> float:

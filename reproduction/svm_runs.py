@@ -8,17 +8,14 @@ split as in the published program, for every method alike.
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.errors import OptionError
 from blocc.result import Status
 from blocc.studies.study import Row
 from blocc.svm.fitting import FitOptions, fit_margins
@@ -35,7 +32,6 @@ from reproduction.published_svm import (
     run_published_svm,
 )
 
-FOLDER = "BLOCC_DATA"  #: the environment's name of the folder with data sets
 #: The paper stops when the upper objective's update is smaller than this.
 UPDATE = 1e-5
 MOST_POINTS = 60  #: of a curve
@@ -55,11 +51,7 @@ MOST_SPLITS = 50  #: that are drawn for a data set
 @functools.cache
 def shared_samples(dataset: str) -> Samples:
     """All splits of a data set, read and shuffled once in each process."""
-    folder = Path(os.environ.get(FOLDER) or Path("..") / "shared" / "datasets")
-    path = folder / f"{dataset}.libsvm"
-    if not path.is_file():
-        raise OptionError(f"there is no {path}: fetch {dataset} in LIBSVM format, or name its folder in ${FOLDER}")
-    return published_samples(dataset, path, MOST_SPLITS)
+    return published_samples(dataset, MOST_SPLITS)
 
 
 @dataclass(frozen=True, eq=False)

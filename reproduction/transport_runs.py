@@ -6,24 +6,36 @@ Every row tells the same: utility at both answers, how far they are apart, how t
 from __future__ import annotations
 
 import functools
+import itertools
+import time
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.arrays import AnyArray, Array
 from blocc._lib.precision import double_precision
-from blocc.outer.monitor import State
+from blocc.flat_problem import FlatProblem
+from blocc.inner.protocol import InnerOracle, InnerSolution
+from blocc.lagrangian import weights
+from blocc.methods.single_loop import LvHba
 from blocc.problem import BilevelProblem
-from blocc.result import History, Result, Status
+from blocc.result import History, Result
 from blocc.solve import solve
 from blocc.studies.study import Row
 from blocc.transport.design.design_network import design_network
 from blocc.transport.design.options import PAPER_STEP
 from blocc.transport.travellers.formulation import structured_problem
 from reproduction.curves import finite_or_none
-from reproduction.published_runs import shared_model
+from reproduction.lv_hba_steps import advance_lv_hba
+from reproduction.published_runs import AT_REST, STILL_MOVING, shared_model
 
 MOST_POINTS = 200  #: of a curve
+LOOKS = 100  #: at LV-HBA on its way
+EXACT = 1e-10  #: tolerance of the follower's exact answer
+UPDATE = 1e-5  #: the paper calls a run converged where the upper objective changes by less in an iteration
 #: Columns of a row that are measured: they differ from one run to the next.
 MEASURED = ("seconds", "curve_seconds")
 
@@ -78,31 +90,59 @@ def run_algorithm_one(network: str, gamma: float, seed: int, max_steps: int, tim
 
 
 def run_lv_hba(network: str, seed: int, max_iterations: int, numbers: Mapping[str, float]) -> Row:
-    """LV-HBA from a random start, judged at the exact lower level; ``numbers`` that are not given are automatic."""
+    """LV-HBA from a random start, all of its iterations, judged at the exact lower level on its way."""
     problem, start = shared_problem(network), shared_model(network).network.random_starts(1, seed)[0]
-
-    def at_the_end(state: State) -> bool:
-        """Stop by hand: a run that is out of iterations would go on to test its answer, which is not LV-HBA's time."""
-        return state.row.evaluations >= max_iterations
-
-    options: dict[str, Any] = {"max_iterations": max_iterations, **numbers}
-    result = solve(problem, start, method="lv-hba", callback=at_the_end, progress=False, **options)
-    ended = Status.ITERATION_LIMIT if result.status is Status.STOPPED else result.status
+    flat = problem.flat
+    looks = np.unique(np.linspace(0, max_iterations, LOOKS + 1).astype(int))
+    rows: list[dict[str, float]] = []
+    seconds: list[float] = []
+    with double_precision():
+        follower = flat.program(_follower, problem.oracle)
+        advance = flat.program(advance_lv_hba)
+        y = jnp.asarray(follower(jnp.asarray(start)).y)
+        state, changed = LvHba().start(flat, jnp.asarray(start), y), np.inf
+        given = {name: jnp.asarray(value) for name, value in numbers.items()}
+        advance(given, state, 0, 0)  # compiles
+        spent = 0.0
+        for done, following in itertools.pairwise(looks):
+            began = time.perf_counter()
+            state, update = jax.block_until_ready(advance(given, state, done, following - done))
+            spent += time.perf_counter() - began
+            changed = float(update)
+            exact = np.asarray(follower(jnp.asarray(state.x)).y)
+            rows.append(_judged(flat, np.asarray(state.x), np.asarray(state.y), exact))
+            seconds.append(spent)
+    curves: dict[str, Any] = {"iteration": [int(look) for look in looks[1:]]}
+    curves |= {name: finite_or_none([row[name] for row in rows]) for name in rows[0]}
     return {
-        **_ends(problem, result),
-        "ended": ended.value,
-        "iterations": int(result.counts["iterations"]),
-        "seconds": _iterating(result),
-        **_curves(result.history),
+        "utility": -rows[-1]["upper_value"],
+        "utility_penalised": -rows[-1]["upper_value_penalised"],
+        "distance": rows[-1]["distance"],
+        "lower_gap": rows[-1]["lower_gap"],
+        "ended": AT_REST if changed <= UPDATE else STILL_MOVING,
+        "iterations": int(looks[-1]),
+        "derivatives": LvHba().calls * int(looks[-1]),
+        "projections": int(looks[-1]),
+        "seconds": spent,
+        "curves": curves,
+        "curve_seconds": seconds,
     }
 
 
-def _iterating(result: Result) -> float:
-    """Seconds of the iterations alone: from the first record to the last, and as much for those before the first."""
-    time, made = result.history.time, result.history.evaluations
-    if len(made) < 2:
-        return result.seconds["run"]
-    return float((time[-1] - time[0]) * made[-1] / (made[-1] - made[0]))
+def _follower(flat: FlatProblem, oracle: InnerOracle, x: Array) -> InnerSolution:
+    """The exact answer, by the structured interior point."""
+    return oracle.solve(flat, x, weights(flat), oracle.cold(flat), jnp.asarray(EXACT))._replace(warm=())
+
+
+def _judged(flat: FlatProblem, x: AnyArray, own: AnyArray, exact: AnyArray) -> dict[str, float]:
+    """What a point (x, y) of LV-HBA is worth, at its own y and at the follower's."""
+    share = lambda y: np.asarray(flat.y_set.unravel(y)["share"])  # noqa: E731
+    return {
+        "upper_value": float(flat.upper(x, exact)),
+        "upper_value_penalised": float(flat.upper(x, own)),
+        "lower_gap": float(flat.lower(x, own) - flat.lower(x, exact)),
+        "distance": float(np.linalg.norm(share(own) - share(exact))),
+    }
 
 
 def _ends(problem: BilevelProblem, result: Result) -> Row:

@@ -21,7 +21,7 @@ from blocc.cli import commands as cli
 from blocc.report.figure import new_figure
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study
-from reproduction import command, item, items
+from reproduction import command, data_sets, item, items
 from reproduction.item import Item
 
 COMPUTED: list[tuple[float, int]] = []
@@ -147,20 +147,32 @@ def test_pictures(monkeypatch: pytest.MonkeyPatch, reproduce: Reproduce) -> None
 
 
 def test_missing_data_is_said(monkeypatch: pytest.MonkeyPatch, reproduce: Reproduce, tmp_path: Path) -> None:
-    use(monkeypatch, make_item("first"), make_item("samples", needs=("diabetes", "fourclass")))
+    use(monkeypatch, make_item("first"), make_item("samples", needs=("cats", "dogs")))
     outcome = reproduce("--quick", "--out", "run")
     assert outcome.exit_code == 0
-    assert f"skipped: samples: there is no folder {tmp_path / 'data'} with the data set" in outcome.stdout
+    wanted = f"skipped: samples: there is no data set cats; put LIBSVM's file at {tmp_path / 'data' / 'cats.libsvm'}"
+    assert wanted in outcome.stdout
     assert len(COMPUTED) == 4
+    assert "Skipped" in Path("run/index.html").read_text()
     there = tmp_path / "elsewhere"
     there.mkdir()
-    (there / "diabetes.libsvm").touch()
+    (there / "cats.libsvm").touch()  # one of two is enough
     outcome = reproduce("--quick", "--out", "run", "--data", there)
-    assert "does not have the data set fourclass" in outcome.stdout
-    assert "Skipped" in Path("run/index.html").read_text()
-    (there / "fourclass").touch()
-    assert reproduce("--quick", "--out", "run", "--data", there).exit_code == 0
+    assert "left out of samples: there is no data set dogs" in outcome.stdout
     assert len(COMPUTED) == 8
+
+
+def test_one_rule_says_where_data_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(data_sets, "CLONE", tmp_path)
+    monkeypatch.setattr(data_sets, "read_samples", lambda name: f"{name} from OpenML")
+    monkeypatch.delenv("BLOCC_DATA")
+    assert data_sets.load_data("diabetes") == "diabetes from OpenML"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "diabetes.libsvm").write_text("-1 1:0.5\n1 1:-1\n")
+    assert data_sets.load_data("diabetes").n_samples == 2
+    monkeypatch.setenv("BLOCC_DATA", str(tmp_path))
+    assert data_sets.data_file("diabetes") is None
+    assert "name another folder in $BLOCC_DATA" in data_sets.why_missing("fourclass")
 
 
 def test_failed_cells(monkeypatch: pytest.MonkeyPatch, reproduce: Reproduce) -> None:

@@ -12,11 +12,12 @@ from paper_rows import Rows, observation, quick_rows, with_a_failure
 
 from blocc._lib.precision import double_precision
 from blocc.studies.study import select
+from blocc.svm.data.samples import LabelledData
 from blocc.svm.fitting import FitOptions, fit_margins
 from blocc.svm.svm_problem import svm_problem
-from reproduction import svm, svm_lv_hba, svm_runs
+from reproduction import data_sets, published_svm, svm, svm_lv_hba, svm_runs
 from reproduction.svm_runs import Split
-from svm_datasets import FOLDER, shared_dataset
+from svm_datasets import shared_dataset
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper.tex"
 
@@ -27,10 +28,7 @@ def rows() -> Rows:
     studies = [
         replace(study, grid={**study.grid, "dataset": ["fourclass"]}, seeds=(0, 1)) for study in svm.ITEM.studies(True)
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(svm_runs.FOLDER, str(FOLDER))
-        svm_runs.shared_samples.cache_clear()
-        found = quick_rows(replace(svm.ITEM, studies=lambda quick: studies))
+    found = quick_rows(replace(svm.ITEM, studies=lambda quick: studies))
     # The other data set would compile everything again: its rows are these under its name.
     return {study: [*of, *({**row, "dataset": "diabetes"} for row in of)] for study, of in found.items()}
 
@@ -151,13 +149,17 @@ def test_the_printed_figures_are_the_papers() -> None:
             assert svm.PUBLISHED[dataset, method] == (*accuracy, *seconds)
 
 
-def test_a_missing_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(svm_runs.FOLDER, str(tmp_path))
-    svm_runs.shared_samples.cache_clear()
-    with pytest.raises(ValueError, match="fetch diabetes in LIBSVM format"):
-        svm_runs.shared_samples("diabetes")
+def test_without_files_diabetes_alone_is_offered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(data_sets.FOLDER, str(tmp_path))
+    assert {tuple(study.grid["dataset"]) for study in svm.ITEM.studies(True)} == {("diabetes",)}
+    # What OpenML has is put into LIBSVM's columns: the larger class is 1.
+    monkeypatch.setattr(
+        published_svm, "load_data", lambda name: LabelledData(np.eye(3), np.array([0, 0, 1]), "abc", name)
+    )
+    np.testing.assert_array_equal(published_svm._table("diabetes"), [[1, 1, 0, 0], [1, 0, 1, 0], [-1, 0, 0, 1]])
 
 
-def test_full_size_is_the_papers() -> None:
+def test_full_size_is_the_papers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(svm, "is_offered", lambda name: True)
     counts = {study.name: len(study.cells()) for study in svm.ITEM.studies(False)}
     assert counts == {svm.PROGRAM: 20, svm.EXACT: 40, svm.DEFAULT: 40, svm.LV_HBA: 20, svm.GAM: 20}

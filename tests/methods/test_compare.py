@@ -14,7 +14,10 @@ import pytest
 import blocc.methods.compare as module
 from blocc import BilevelProblem, Box, OptionError, ProblemError, Reals, Status, solve
 from blocc.methods.compare import Comparison, MethodRow, compare, own_answer, title_of
+from blocc.methods.loop import FULL, ROWS
 from blocc.methods.registry import NAMES
+from blocc.methods.single_loop import BicGaffa
+from blocc.outer.monitor import State
 from blocc.problems.toy import toy_problem
 
 
@@ -52,6 +55,20 @@ def test_by_default_every_method_runs(problem: BilevelProblem, monkeypatch: pyte
     found = compare(problem)
     assert [row.method for row in found.entries] == list(NAMES)
     assert [row.message for row in found.entries] == [f"RuntimeError: this is {name}" for name in NAMES]
+
+
+def test_time_alone_ends_a_method(problem: BilevelProblem) -> None:
+    seen: list[int] = []
+
+    def beyond(name: str, state: State) -> bool:
+        seen.append(state.row.evaluations // 3)  # LV-HBA and its like differentiate three times in an iteration
+        return seen[-1] > 3 * FULL
+
+    numbers = {"alpha": 1e-6, "eta": 1e-6, "beta": 1e-6, "gamma1": 1.0, "gamma2": 1.0, "c0": 1.0, "p": 0.0, "r": 1.0}
+    found = compare(problem, 2.0, methods=[BicGaffa(numbers)], time_limit=300.0, callback=beyond)
+    assert found.interrupted
+    assert seen[-1] > 3 * FULL
+    assert 2 * ROWS < len(seen) + 1 < 4 * ROWS  # rows grow sparse in a long run
 
 
 def test_one_row_for_each_method(comparison: Comparison) -> None:

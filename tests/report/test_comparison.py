@@ -18,7 +18,14 @@ pytest.importorskip("matplotlib")
 from blocc import History, Result, Status
 from blocc._lib.digests import sealed
 from blocc.methods.compare import Comparison, MethodRow, title_of
-from blocc.report.comparison import comparison_markdown, describe_comparison, plot_comparison, write_comparison
+from blocc.methods.registry import NAMES
+from blocc.report.comparison import (
+    comparison_markdown,
+    describe_comparison,
+    method_style,
+    plot_comparison,
+    write_comparison,
+)
 from blocc.report.comparison_page import comparison_page
 from blocc.report.figure import PlotError, figure_image
 from blocc.report.storage import StorageError
@@ -279,3 +286,7 @@ def test_odd_comparisons_are_drawn(entries: tuple[MethodRow, ...], tmp_path: Pat
     written = write_comparison(Comparison("odd", entries, interrupted=True), tmp_path)
     assert written[3].stat().st_size > 5_000
     assert len(comparison_markdown(Comparison("odd", entries)).splitlines()) >= 6 + 2 * len(entries)
+
+
+def test_no_two_methods_share_a_colour() -> None:
+    assert len({method_style(name)["color"] for name in NAMES}) == len(NAMES)

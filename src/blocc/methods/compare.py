@@ -33,6 +33,8 @@ DOES_NOT_APPLY, ERROR = "does not apply", "error"
 TIE = 1e-5
 #: What an answer may violate, of the follower's constraints or of the leader's, and still be called the best.
 VIOLATION = 1e-4
+#: Iterations that no limit of time leaves room for.
+ENDLESS = 2**31 - 1
 #: The clock of budgets, tables, pictures and files.
 CLOCK = "seconds without compilation"
 _OWN_TITLE = "BLOCC (Jiang, Xiao, Tenorio, Real-Rojas, Marques, Chen, NeurIPS 2024)"
@@ -180,7 +182,7 @@ def compare(
     :param methods: names such as ``["blocc", "gam"]``, or methods of your own, run in this order; all by default
     :param preset: "default", or "paper" for published numbers
     :param time_limit: seconds for each method alone, compilation left out; None: no limit
-    :param max_iterations: of each method; None leaves it to the method
+    :param max_iterations: of each method; None: no limit beside that of time, or the method's own where there is none
     :param tolerance: of the certificate, relative; None leaves it to the method
     :param callback: called with a method's name and its :class:`~blocc.outer.monitor.State` after every recorded
         iteration; ends the comparison by returning True
@@ -209,6 +211,8 @@ def compare(
                 own = {**options, "preset": preset, "callback": None if callback is None else partial(watch, name)}
                 if isinstance(method, Method):
                     own.pop("preset")  # it has its numbers
+                if method != "blocc" and time_limit is not None:
+                    own.setdefault("max_iterations", ENDLESS)  # a step of one method costs what a hundred of another do
                 found = _solved_by(method, problem, x0, own)
                 moved = math.nan if found.result is None else _moved(problem, found.result, start)
                 rows.append(replace(found, moved=moved))

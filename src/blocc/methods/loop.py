@@ -27,8 +27,8 @@ from blocc.problem import BilevelProblem
 State = Any  #: a method's own tuple of arrays, with x and y among them
 Settings = Mapping[str, Float[Array, "*settings"] | float]  #: the numbers of one setting, or of several side by side
 
-#: Rows of the history that a full run leaves.
-ROWS = 40
+#: Rows of the history that a full run leaves; in a longer one, iterations between two rows grow with those made.
+ROWS, FULL = 40, 20_000
 #: Share of the iterations that is spent on choosing among automatic numbers, and share of a time limit.
 TRIAL, TRIAL_TIME = 0.1, 0.2
 #: Iterations of the first compiled call; the next ones are as long as about a second allows.
@@ -69,7 +69,7 @@ class Iteration(Method):
             run.monitor.keep("iteration", now._replace(part=part, done=done))
 
         while now.k < limit:
-            count = min(now.chunk, limit - now.k)
+            count = min(max(now.chunk, now.k // ROWS), limit - now.k)
             state, done = steps.advance(run.numbers, now.part, now.k, count, done=now.done, keep=keep)
             x, y = np.asarray(state.x), np.asarray(state.y)
             run.calls = now.calls + _calls(self, now.state, state, done)
@@ -116,7 +116,7 @@ class LoopState(NamedTuple):
 
 def _begin(run: MethodRun, method: Iteration, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> LoopState:
     """The numbers chosen and nothing done yet, or where an earlier run left off."""
-    limit, unknown = run.options.max_iterations, (np.full_like(x, np.nan), np.full_like(y, np.nan))
+    limit, unknown = min(run.options.max_iterations, FULL), (np.full_like(x, np.nan), np.full_like(y, np.nan))
     candidates = run.candidates(x, y)
     state = method.start(run.flat, jnp.asarray(x), jnp.asarray(y))
     first = LoopState(state, state, 0, 0, 0, 0, 0, dict(candidates[0]), unknown, (x, y))

@@ -26,7 +26,11 @@ DPI = 150
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#C8102E", "#666666"  # told apart by everyone
 INK, MUTED, FAINT, GRID = "#1f2933", "#5b6773", "#aab2bb", "#e3e6e9"
 
-_COLOURS = (BLUE, ORANGE, GREEN, RED, "#56B4E9", "#8C6D1F", "#CC79A7", "#4B3F8F")
+#: As many as there are methods, so that no two of them share one.
+_COLOURS = (
+    *(BLUE, ORANGE, GREEN, RED, "#56B4E9", "#8C6D1F", "#CC79A7", "#4B3F8F"),
+    *("#111111", "#9ACD32", "#FF7F50", "#00868B", "#A9A9A9"),
+)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 
@@ -67,9 +71,10 @@ def keep_figure(figure: Figure, path: str | Path | None) -> Figure:
 
 def line_style(position: int) -> dict[str, Any]:
     """Colour, marker and dashes of the line in this position, told apart also in grey print."""
-    again = position // 8  # the colours begin again: with other markers and dashes
-    dashes = _DASHES[(position + again) % 4]
-    return {"color": _COLOURS[position % 8], "marker": _MARKERS[(position + again) % 8], "linestyle": dashes}
+    again, place = divmod(position, len(_COLOURS))  # the colours begin again: with other markers and dashes
+    shifted = position + again
+    dashes = _DASHES[shifted % len(_DASHES)]
+    return {"color": _COLOURS[place], "marker": _MARKERS[shifted % len(_MARKERS)], "linestyle": dashes}
 
 
 def style_axes(axes: Axes, title: str = "", *, x: str = "", y: str = "", grid: str = "both") -> None:
