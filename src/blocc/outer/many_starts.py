@@ -33,7 +33,7 @@ class BatchOutcome(NamedTuple):
 
     ends: list[Endpoint]
     evaluations: Int[NDArray, " starts"]
-    seen: Float[NDArray, " starts"]  #: the best value at the follower's exact response that each has seen
+    lows: list[Evaluation]  #: the best that each has seen, its start included; not usable if it has seen none
     stopped: StopReason | None  #: why the batch ended before its time
 
 
@@ -44,7 +44,7 @@ class _Lane(NamedTuple):
     accepted: Evaluation  #: at the current point
     warm: Any
     evaluations: Int[AnyArray, "*starts"]
-    seen: Float[AnyArray, "*starts"]  #: best value at the follower's exact response
+    low: Evaluation  #: the best one so far at the follower's response
 
 
 class _Round(NamedTuple):
@@ -75,8 +75,9 @@ def _round(flat: FlatProblem, oracle: InnerOracle, count: int, lanes: _Lane, num
             light = found._replace(warm=())
             accepted = jax.tree.map(lambda new, old: jnp.where(search.accepted, new, old), light, lane.accepted)
             warm = jax.tree.map(lambda new, old: jnp.where(found.usable, new, old), found.warm, lane.warm)
-            seen = jnp.where(found.usable, jnp.minimum(lane.seen, found.upper_follower), lane.seen)
-            return _Lane(search, accepted, warm, lane.evaluations + 1, seen)
+            lower = found.usable & (~lane.low.usable | (found.upper_follower < lane.low.upper_follower))
+            low = jax.tree.map(lambda new, old: jnp.where(lower, new, old), light, lane.low)
+            return _Lane(search, accepted, warm, lane.evaluations + 1, low)
 
         fresh = lane._replace(search=spectral.start(lane.search.x), evaluations=jnp.asarray(0))
         begun = jax.tree.map(lambda new, old: jnp.where(at.fresh, new, old), fresh, lane)
@@ -131,7 +132,7 @@ def minimise(
         monitor.keep("batch", now)
     measures = np.asarray(now.lanes.search.stationarity)
     ends = [Endpoint(e, float(m), 0.0) for e, m in zip(_unstacked(now.lanes.accepted, count), measures, strict=True)]
-    return BatchOutcome(ends, now.evaluations, np.asarray(now.lanes.seen), stopped)
+    return BatchOutcome(ends, now.evaluations, _unstacked(now.lanes.low, count), stopped)
 
 
 def _descend(
@@ -191,7 +192,7 @@ def _start(flat: FlatProblem, oracle: InnerOracle, starts: Float[NDArray, "start
         lambda leaf: np.broadcast_to(leaf, (count, *np.shape(leaf))),
         (spectral.start(starts[0]), cold_pair(flat, oracle)),
     )
-    return _Lane(search._replace(x=starts), blank, warm, np.zeros(count, dtype=int), np.full(count, np.inf))
+    return _Lane(search._replace(x=starts), blank, warm, np.zeros(count, dtype=int), blank)
 
 
 def _unstacked(stacked: Evaluation, count: int) -> list[Evaluation]:

@@ -25,6 +25,8 @@ P = ParamSpec("P")
 GRACE = 1.0, 0.1
 #: Rows of history that are kept; of a longer run an even sample is.
 _MOST_ROWS = 20_000
+#: The same of points each of which was the best so far.
+_MOST_LOWS = 32
 
 
 class StopReason(Enum):
@@ -105,7 +107,7 @@ class Monitor:
     time_limit: float | None = None
     started: float = field(default_factory=clock)
     rows: list[HistoryRow] = field(default_factory=list)
-    best: Evaluation | None = None
+    lows: list[Evaluation] = field(default_factory=list)  #: the first usable point, and each that seemed better
     position: np.ndarray | None = None  #: x of the last iteration
     request: StopRequest = field(default_factory=StopRequest)
     iterations: int = 0
@@ -113,6 +115,11 @@ class Monitor:
     spent: int = 0
     closing: bool = False  #: the last evaluations of a run, which nothing stops
     stride: int = 1  #: every so many iterations are kept in ``rows``
+
+    @property
+    def best(self) -> Evaluation | None:
+        """The best point so far by what its evaluation says, which need not be exact."""
+        return self.lows[-1] if self.lows else None
 
     def elapsed(self) -> float:
         """Seconds since the start."""
@@ -149,7 +156,10 @@ class Monitor:
             raise Stop(StopReason.BUDGET)
 
     def consider(self, evaluation: Evaluation) -> None:
-        """Keep the usable point with the best upper value at the exact lower-level answer."""
+        """Keep the usable point with the best upper value at the lower-level answer, and those that it replaces.
+
+        An answer that is a little off may feign any value of f: which point is best is known when they are judged.
+        """
         if not evaluation.usable:
             return
 
@@ -158,7 +168,9 @@ class Monitor:
             return (violation if violation > 1e-6 else 0.0, candidate.upper_value)
 
         if self.best is None or merit(evaluation) < merit(self.best):
-            self.best = evaluation
+            self.lows.append(evaluation)
+        if len(self.lows) > _MOST_LOWS:
+            self.lows = self.lows[::2]  # an odd number: the first and the last stay
 
     def record(self, evaluation: Evaluation, stationarity: float, evaluations: int) -> None:
         """Append one accepted iteration, report it and ask the callback."""

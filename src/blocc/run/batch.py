@@ -13,7 +13,7 @@ from blocc.multi_result import near
 from blocc.outer import continuation, many_starts
 from blocc.outer.monitor import Stop, StopReason
 from blocc.outer.tolerances import Endpoint
-from blocc.penalty import Leader, no_leader
+from blocc.penalty import Evaluation, Leader, no_leader
 from blocc.result import Result
 from blocc.run import conclude
 from blocc.run.single import Run, reason_of
@@ -25,7 +25,7 @@ class BatchRun(Run):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.ends: list[Endpoint] = []
-        self.seen = np.zeros(0)  #: for every start the best exact value that its descent has seen
+        self.lows: list[list[Evaluation]] = []  #: for every start the best points that its descent has seen
         self.same: list[int] = []  #: for every start the first one that ended where it did
 
     def many(self, points: np.ndarray) -> list[Result]:
@@ -42,11 +42,12 @@ class BatchRun(Run):
         self.same = self._places(ends) if stopped is None else list(range(len(ends)))
         results: list[Result] = []
         for index, (end, x) in enumerate(zip(ends, points, strict=True)):
-            first = self.same[index]
+            first, self.monitor.lows = self.same[index], self.lows[index]
             if first == index or self.options.outer == "pgd":  # published answers are where their steps ended
                 result = finish(end, x, leader)
                 assert self.end is not None
                 self.ends.append(self.end)
+                self.lows[index] = self.monitor.lows
             else:
                 result = replace(results[first], seconds={})
                 self.ends.append(self.ends[first])
@@ -76,12 +77,12 @@ class BatchRun(Run):
         """A start that the batch could not begin."""
         other = self._again()
         result = other.single(x)
-        self.end = other.end
+        self.end, self.monitor.lows = other.end, other.monitor.lows
         return result
 
     def _batch(self, points: np.ndarray, leader: Leader) -> tuple[list[Endpoint], Sequence[int], StopReason | None]:
+        self.lows = [[] for _ in points]
         if self.options.outer == "pgd":
-            self.seen = np.full(len(points), np.inf)  # published answers are where their steps ended
             return *self.published(points, leader), None
         fixed = None if isinstance(self.options.gamma, str) else float(self.options.gamma)
         first = 1.0
@@ -102,11 +103,15 @@ class BatchRun(Run):
             first_gamma=first,
         )
         self.evaluator.evaluations += int(found.evaluations.sum())
-        self.seen = found.seen if fixed is None else np.full(len(points), np.inf)
+        self.lows = [
+            [low, end.evaluation] if low.usable else [] for low, end in zip(found.lows, found.ends, strict=True)
+        ]
         return found.ends, found.evaluations.tolist(), found.stopped
 
     def _finish_stopped(self, reason: StopReason, end: Endpoint, x: np.ndarray, leader: Leader) -> Result:
-        """A lane of a batch that was stopped: there is no time left to judge it."""
+        """A lane of a batch that was stopped, at the best point that it has seen: there is no time left to judge it."""
+        best = min(self.monitor.lows, key=lambda low: low.upper_value, default=end.evaluation)
+        end = end if best is end.evaluation else Endpoint(best, np.inf, 0.0)
         return replace(self.conclude_at(end, *conclude.stopped(reason, self.monitor)), seconds={})
 
     def _finish(self, end: Endpoint, x: np.ndarray, leader: Leader) -> Result:

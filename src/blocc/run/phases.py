@@ -9,6 +9,7 @@ functions, then for all variables, then in the user's own, and last by a descent
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -29,7 +30,7 @@ from blocc.resume.recording import Recording
 from blocc.run import ahead, conclude
 from blocc.run.attempts import DEAR, Attempts
 from blocc.run.batch import BatchRun
-from blocc.run.incumbent import SEEN, incumbent
+from blocc.run.incumbent import SEEN, Seen, incumbent
 from blocc.run.phase import ENDED, OPEN, Phase
 from blocc.run.places import Descent, End, Places
 from blocc.run.single import Callback, Report, Run, reason_of
@@ -154,7 +155,8 @@ class Phases:
                 return None
             following = self._examined(phase, start)
             if self.request.reason is not None or following.result.status is Status.TIME_LIMIT:
-                return replace(best, result=_restated(best.result, following.result), verdict=None)
+                ended = replace(best.result, status=following.result.status, message=following.result.message)
+                return replace(best, result=ended, verdict=None)
             if self._rank(following) <= self._rank(best):
                 plan = self.attempts.plan(following) if self._gained(following, best) else plan
                 best = following
@@ -162,9 +164,13 @@ class Phases:
                 self._ends[-1] = replace(self._ends[-1], onward=False)
         return best
 
-    def _incumbent(self, end: Phase) -> Phase | None:
-        """The best exact value that any run has seen, as a phase that ended there; None if ``end`` is no worse."""
-        return incumbent(self.problem, self.options, self.runs, end) if self.automatic else None
+    def _incumbent(self, end: Phase, seen: Sequence[Seen] | None = None) -> Phase | None:
+        """The best of the points seen (by default: by any run), as a phase that ended there; None if none is better."""
+        if not self.automatic:
+            return None
+        if seen is None:
+            seen = [Seen(run, scaling, low) for run, scaling in self.runs for low in run.monitor.lows]
+        return incumbent(self.problem, self.options, seen, end)
 
     def _snapped(self, best: Phase, start: np.ndarray) -> Phase:
         """A success within the tolerance of kinks or bounds, moved onto them where f is lower there."""
@@ -206,8 +212,10 @@ class Phases:
         found = run.many(points if scaling is None else scaling.inward(points))
         results: list[Result] = []
         unsettled: list[int] = []
+        judged_phases: dict[int, Phase] = {}
         leading = np.argsort([result.upper_value for result in found])[:_MEASURED]
         for index, (result, end, start) in enumerate(zip(found, run.ends, points, strict=True)):
+            seen = [Seen(run, scaling, low) for low in run.lows[index]]
             if run.same[index] < index:  # ended where that one did, which is judged for both
                 judged = results[run.same[index]]
                 if self.options.outer == "pgd":  # the verdict alone is shared
@@ -216,17 +224,16 @@ class Phases:
                     results.append(replace(told, status=judged.status, message=judged.message, certificate=own))
                     continue
                 results.append(replace(judged, counts={**result.counts, "merged": 1}, seconds=result.seconds))
-                unsettled += [index] if run.same[index] in unsettled else []
+                lost = self._incumbent(judged_phases[run.same[index]], seen) is not None
+                unsettled += [index] if lost or run.same[index] in unsettled else []
                 continue
             phase = Phase(run, scaling, result if scaling is None else scaling.restore(result), end)
             if result.status in ENDED and index not in leading:
                 results.append(phase.result)
                 continue
-            phase = self._judged(phase, start)
-            told, seen = phase.result, run.seen[index] / (1.0 if scaling is None else float(scaling.units.upper))
-            judged = self._finished(phase)
-            unit = abs(judged.upper_value) if phase.verdict is None else phase.verdict.unit
-            lost = seen < judged.upper_value - self.options.tolerance * unit
+            phase = judged_phases[index] = self._judged(phase, start)
+            told, lost = phase.result, self._incumbent(phase, seen) is not None
+            judged = self._finished(phase, seen)
             if judged.status not in ENDED and (lost or not (phase.verdict is not None and self._settled(phase))):
                 unsettled.append(index)
             results.append(replace(judged, counts=told.counts, seconds=told.seconds, history=told.history))
@@ -315,11 +322,10 @@ class Phases:
         """Whether no further phase is called for."""
         if self.options.max_iterations is not None and phase.result.status is Status.ITERATION_LIMIT:
             return True
-        if phase.verdict is None or phase.verdict.unbounded or not self.automatic:
+        v = phase.verdict
+        if v is None or v.unbounded or not self.automatic or v.challenge.final:
             return True
-        if phase.verdict.challenge.final:
-            return True
-        return phase.success(self.problem) and not phase.verdict.probed.flat
+        return phase.success(self.problem) and not v.probed.flat
 
     def _rank(self, phase: Phase) -> tuple[Any, ...]:
         """Feasible at both levels first, then by what the leader gets, and successful ones first where that ties."""
@@ -330,19 +336,19 @@ class Phases:
         return (not v.below, not v.admissible, v.value.upper - (self.options.tolerance * v.unit if success else 0.0))
 
     # --- the end ------------------------------------------------------------------------------------------------
-    def _finished(self, phase: Phase) -> Result:
+    def _finished(self, phase: Phase, others: Sequence[Seen] | None = None) -> Result:
         """The result of the best phase, with the verdict's status and the figures of all phases."""
-        seen = self._incumbent(phase)
-        if seen is not None:  # whatever the status, nothing better is thrown away
-            status = phase.result.status
-            status, message = (Status.STALLED, SEEN) if status is Status.CONVERGED else (status, phase.result.message)
-            phase = replace(seen, result=replace(seen.result, status=status, message=message))
         result, v = phase.result, phase.verdict
-        if v is None and phase.result.status in ENDED and bool(phase.evaluation.usable):
+        status, message = (result.status, result.message) if v is None else self._status(phase, v)
+        seen = self._incumbent(phase, others)
+        if seen is not None:  # whatever the status, nothing better is thrown away
+            if status is Status.CONVERGED or status is Status.STALLED:  # said about the point where the descent ended
+                status, message = Status.STALLED, SEEN
+            return self._measured(replace(seen, result=replace(seen.result, status=status, message=message)))
+        if v is None and status in ENDED and bool(phase.evaluation.usable):
             return self._measured(phase)
         if v is not None:
             judged = conclude.with_verdict(self.problem, result, v, 0.0 if v.slope is not None else DISTANCES[-1])
-            status, message = self._status(phase, v)
             result = replace(judged, status=status, message=message)
             if result.success and v.certified and self.automatic:
                 result = conclude.without_penalty(result, v, self.options.tolerance)
@@ -392,8 +398,3 @@ class Phases:
     def _seconds(self) -> dict[str, float]:
         compiling = compile_seconds() - self._compiled
         return {"compile": compiling, "run": time.perf_counter() - self.clock + self.recording.earlier - compiling}
-
-
-def _restated(best: Result, ended: Result) -> Result:
-    """The best result with the status of the phase that was stopped."""
-    return replace(best, status=ended.status, message=ended.message)

@@ -45,21 +45,26 @@ def solve_single(problem: BilevelProblem, options: Options, phases: MakePhases, 
     plain: Result | None = None
     for variant in _variants(problem, options):
         result = variant.back(phases(variant.target).single(start))
+        if plain is not None and _better(plain, result, options.tolerance if result.success else 0.0):
+            if result.status in ENDED:
+                return replace(plain, status=result.status, message=result.message)
+            continue
         if result.success or result.status in ENDED:
             return result
-        plain = result if plain is None or variant.target is problem or _better(result, plain) else plain
+        plain = result if plain is None or variant.target is problem or _better(result, plain, 0.0) else plain
         if result.certificate.exact:  # the next variant begins at the best point known
             start = problem.x_set.ravel(result.x)
     assert plain is not None
     if _lacks_slater_point(problem, options, plain):
         found = agreed(problem, *(phases(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
-        return found if found.success or not _better(plain, found) else plain
+        return plain if _better(plain, found, options.tolerance if found.success else 0.0) else found
     return plain if not kinks_of(problem) else replace(plain, message=f"{plain.message} {_advice(problem)}")
 
 
-def _better(one: Result, other: Result) -> bool:
-    """Whether a result without success is worth more than another."""
-    return one.certificate.exact and (not other.certificate.exact or one.upper_value < other.upper_value)
+def _better(one: Result, other: Result, tolerance: float) -> bool:
+    """Whether a result without success is worth more than another by more than a share of its value."""
+    less = one.upper_value < other.upper_value - tolerance * abs(other.upper_value)
+    return one.certificate.exact and (less or not (other.certificate.exact or other.success))
 
 
 def solve_together(
