@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
+from blocc.judge.creases import Point, held_at, sides_at, ways_along
 from blocc.judge.derivatives import LARGEST
 from blocc.judge.fit import lengths_of, nonnegative_fit
 from blocc.judge.lower_level import TOUCHED, Reply
@@ -35,7 +36,7 @@ class Way(NamedTuple):
     direction: np.ndarray  #: in the user's units; its largest entry is one size of x
     slope: float  #: by which the model falls for a unit of it, at first
     curvature: float  #: second derivative along it; NaN if unknown
-    lengths: tuple[float, ...] = ()  #: where the model has its minimum, or a row of the piece ends
+    lengths: tuple[float, ...] = ()  #: where the model has its minimum; where a row of the piece ends within one
     hold: Callable[[np.ndarray], np.ndarray] | None = None  #: back onto the rows with positive multipliers
 
     @property
@@ -48,8 +49,10 @@ class Way(NamedTuple):
         return self.length > tolerance and 0.5 * self.slope * self.length > floor
 
     def matters(self, tolerance: float, floor: float) -> bool:
-        """The same, or whether it bends down."""
-        return (self.curvature < 0.0 and -0.5 * self.curvature > floor) or self.falls(tolerance, floor)
+        """The same, or whether it bends down, or falls by more than values resolve beyond one size of x."""
+        far = max(self.lengths, default=0.0)
+        falls = self.falls(tolerance, floor) or (far > 1.0 and 0.5 * self.slope * far > floor)
+        return (self.curvature < 0.0 and -0.5 * self.curvature > floor) or falls
 
 
 class Slope(NamedTuple):
@@ -97,9 +100,9 @@ def slope_at(flat: FlatProblem, r: Reply, tolerance: float, watch: Callable[[], 
         program = None if first is None else relaxed(flat, r, first, pieces.biactive)
         if first is None or program is None:
             return None
-        slope = _slope(flat, r, first, pieces.biactive, tolerance, watch)
+        slope = _slope(flat, r, first, tolerance, watch)
         return slope._replace(**_strongly(flat, r, slope, program))
-    slopes = [_slope(flat, r, piece, pieces.biactive, tolerance, watch) for piece in pieces.found]
+    slopes = [_slope(flat, r, piece, tolerance, watch) for piece in pieces.found]
     worst = max(slopes, key=lambda slope: float(np.max(np.abs(slope.left) * slope.sizes, initial=0.0)))
     return worst._replace(ways=tuple(way for slope in slopes for way in slope.ways))
 
@@ -108,7 +111,6 @@ def _slope(
     flat: FlatProblem,
     r: Reply,
     piece: Piece,
-    biactive: np.ndarray,
     tolerance: float,
     watch: Callable[[], None],
 ) -> Slope:
@@ -121,13 +123,13 @@ def _slope(
 
     def lagrangian(x: np.ndarray) -> np.ndarray | None:
         watch()
-        near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, biactive)
+        near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, piece.biactive)
         return None if near is None else near.gradient + _turning(near, weighed)
 
     def hold(x: np.ndarray) -> np.ndarray:
         """Newton steps back onto the curved rows with a positive multiplier: second-order correction."""
         for _ in range(_CORRECTIONS):
-            near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, biactive)
+            near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, piece.biactive)
             if near is None:
                 break
             step = np.linalg.lstsq(near.jacobian[firm] * sizes, -near.rows[firm], rcond=None)[0]
@@ -140,6 +142,7 @@ def _slope(
     firm = active[prices > 0.0]
     leader = piece.jacobian[piece.leader]
     ways = ways_of(r.x, weighed, sizes, rows, lagrangian)
+    bent = _along_creases(flat, r, piece, sizes, rows, tolerance, watch)
     priced = np.zeros(len(piece.rows))
     priced[active] = prices
     return Slope(
@@ -147,12 +150,59 @@ def _slope(
         sizes=sizes,
         constraint=leader,
         left=weighed.left,
-        ways=tuple(way._replace(hold=hold) for way in ways) if len(firm) else ways,
+        ways=(*bent, *(way._replace(hold=hold) if len(firm) else way for way in ways)),
         worth=float(priced[piece.leader] @ np.maximum(piece.rows[piece.leader], 0.0)),
         moved=float(np.max(np.abs(piece.y - r.y) / r.sizes.y, initial=0.0)),
         row_units=np.abs(leader) @ sizes,
         across=_across(piece, sizes, tolerance),
         error=piece.error,
+    )
+
+
+def _along_creases(
+    flat: FlatProblem,
+    r: Reply,
+    piece: Piece,
+    sizes: np.ndarray,
+    rows: LeaderRows,
+    tolerance: float,
+    watch: Callable[[], None],
+) -> tuple[Way, ...]:
+    """Ways along kinks of the leader's functions that x lies on, by less than the tolerance."""
+    side, slopes = sides_at(flat, piece.x, piece.y)
+    n_x = flat.n_x
+    total = slopes[:, :n_x] + slopes[:, n_x:] @ piece.sensitivity
+    reach = np.abs(total) @ sizes
+    touched = np.flatnonzero((np.abs(side) <= tolerance * reach) & (reach > 0.0))
+    if not len(touched):
+        return ()
+    kept = LeaderRows(rows.value, rows.jacobian, np.concatenate([rows.equality_jacobian, total[touched]]))
+    weighed = weigh(flat, r.x, piece.gradient, sizes, kept, always=piece.open)
+    count = int(weighed.active.sum()) + 2 * len(kept.equality_jacobian)
+    bounds = len(weighed.multipliers) - count
+    firm = np.flatnonzero(weighed.active)[weighed.multipliers[bounds : bounds + int(weighed.active.sum())] > 0.0]
+
+    def at(x: np.ndarray) -> Point | None:
+        watch()
+        near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, piece.biactive)
+        if near is None:
+            return None
+        side, slopes = sides_at(flat, x, near.y)
+        jacobian = (slopes[:, :n_x] + slopes[:, n_x:] @ near.sensitivity)[touched]
+        values = np.concatenate([near.rows[firm], np.zeros(len(near.equality_jacobian)), side[touched]])
+        return Point(near.gradient, values, np.concatenate([near.jacobian[firm], near.equality_jacobian, jacobian]))
+
+    fixed = (weighed.normals * sizes)[:bounds][weighed.multipliers[:bounds] > 0.0]
+    always = np.arange(len(firm) + len(piece.equality_jacobian) + len(touched)) < len(firm) + len(
+        piece.equality_jacobian
+    )
+    base = at(piece.x)
+    return tuple(
+        _way(way.direction, way.slope, way.curvature, sizes, rows)._replace(
+            hold=held_at(at, way.keeping, base.rows, sizes)
+        )
+        for way in ways_along(at, piece.x, sizes, always, fixed)
+        if base is not None
     )
 
 
@@ -327,7 +377,8 @@ def _way(direction: np.ndarray, slope: float, curvature: float, sizes: np.ndarra
     nearest = float(np.min(ends, initial=np.inf))
     fall, bend = abs(slope) / largest, curvature / largest**2
     lengths = [fall / bend] if bend > 0.0 else []
-    return Way(sizes * turned, fall, bend, tuple(length for length in (*lengths, nearest) if 0.0 < length <= 1.0))
+    lengths = [length for length in lengths if np.isfinite(length) and length > 0.0]
+    return Way(sizes * turned, fall, bend, (*lengths, *([nearest] if 0.0 < nearest <= 1.0 else [])))
 
 
 def _smallest(product: Callable[[np.ndarray], np.ndarray], dimension: int) -> tuple[float, np.ndarray] | None:

@@ -46,6 +46,7 @@ _EPS = float(np.finfo(float).eps)
 #: Shares of a step that are tried in turn, and of the promised gain that must be seen (Nocedal and Wright, 2006, 3.1).
 _SHARES, _ARMIJO = (1.0, 0.25, 0.25**2, 0.25**3, 0.25**5, 0.25**7, 0.25**9), 1e-4
 _STEPS = 30  #: Newton steps at most; where they converge they are fewer than ten
+_DOUBLINGS = 60  #: of a distance: from the rounding of a number to one, and from one to its inverse
 #: Variables up to which all probes are made.
 _ALL_PROBES = 500
 #: Variables of the leader up to which ways along kinks are looked for.
@@ -213,6 +214,34 @@ class Judge(Responses):
                     continue
                 promised = -0.5 * way.curvature * length**2 if bent else way.slope * length
                 if here.upper - found.upper > max(plan.floor, _ARMIJO * promised):
+                    return self._farther(way, length, found, plan) if share == 1.0 else found
+        return None
+
+    def _farther(self, way: Way, length: float, first: Value, plan: Probing) -> Value:
+        """The lowest point along a way at twice the distance, and again, as long as f falls."""
+        best, project, base = first, self._onto(way), first.x - length * way.direction
+        for power in range(1, _DOUBLINGS):
+            found = self.ask(project(base + 2.0**power * length * way.direction))
+            violated = found is not None and found.violation > max(plan.allowed_violation, best.violation)
+            if found is None or violated or not found.upper < best.upper - plan.floor:
+                break
+            best = found
+        return best
+
+    def _outwards(self, here: Value, way: Way, plan: Probing) -> Value | None:
+        """A lower point along a way that bends down by less than values resolve: at twice the distance, and again.
+
+        A variable at zero has no size of its own: what a unit of it means shows only where f changes.
+        """
+        for sign in (1.0, -1.0):
+            last = here
+            for power in range(_DOUBLINGS):
+                point = self.project(here.x + sign * 2.0**power * way.direction)
+                found = self.ask(point) if np.any(point != last.x) else None
+                if found is None or found.violation > plan.allowed_violation or found.upper > last.upper + plan.floor:
+                    break
+                last = found
+                if here.upper - found.upper > 2.0 * plan.floor:
                     return found
         return None
 
@@ -289,6 +318,12 @@ class Judge(Responses):
             seen.append(found._replace(flat=()))
             kinked |= found.better is None and way.falls(plan.tolerance, plan.floor)
         probed = merged(seen)
+        bent = min(slope.ways, key=lambda way: np.nan_to_num(way.curvature, nan=0.0), default=None)
+        if probed.better is None and bent is not None and bent.curvature < 0.0:
+            lower = self._outwards(here, bent, plan)
+            if lower is not None:
+                gain, far = here.upper - lower.upper, float(np.linalg.norm(lower.x - here.x))
+                probed = merged([probed, Probed(lower, gain, gain / far, (), 1)])
         if probed.better is not None:
             return False, probed
         # Derivatives that promise a gain which no value of phi shows belong to a kink that is no row of the follower.
