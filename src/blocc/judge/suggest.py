@@ -18,8 +18,8 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray, PyTree
 from blocc._lib.precision import double_precision
 from blocc.errors import OptionError, ProblemError
-from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.choice import choose_oracles
+from blocc.inner.maxmin import MaxMin
 from blocc.judge.curvature import curvature_of, feasible_samples
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
