@@ -21,8 +21,8 @@ import numpy as np
 from blocc._lib.arrays import AnyArray
 from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
-from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.choice import choose_oracles
+from blocc.inner.maxmin import MaxMin
 from blocc.methods import registry
 from blocc.methods.gam import MOST_SPLITS, active_gradient, kkt_sensitivity
 from blocc.methods.projection import projector

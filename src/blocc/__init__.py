@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from blocc._lib.compilation_cache import cache_compilations
 from blocc._lib.version import __version__
 from blocc.errors import BloccError, ForkError, OptionError, ProblemError, SensitivityError
-from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
+from blocc.inner.maxmin import MaxMin
 from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerOracle

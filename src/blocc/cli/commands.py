@@ -44,7 +44,7 @@ from blocc.cli.studies import report_command, sweep_command
 from blocc.cli.svm import svm_command
 from blocc.errors import InputError
 from blocc.executors.choice import make_executor
-from blocc.judge.verification import WORDS, Verification, readable
+from blocc.judge.verification import Verification, readable
 from blocc.judge.verify import verify
 from blocc.multi_result import MultiResult
 from blocc.problem import BilevelProblem
@@ -342,7 +342,7 @@ def _print_checks(verification: Verification) -> None:
     for check in verification.checks:
         style = "green" if check.ok else "red" if check.ok is False else "yellow"
         cells = (check.name, readable(check.claimed), readable(check.recomputed))
-        words = f"[{style}]{WORDS[check.ok]}[/{style}]"
+        words = f"[{style}]{check.word}[/{style}]"
         table.add_row(*map(escape, cells), words, escape(check.note))  # a file from outside may hold any text
     console.print(table)
     verdict = "verified" if verification.ok else "NOT verified"

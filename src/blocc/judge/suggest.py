@@ -24,7 +24,7 @@ import numpy as np
 from blocc._lib.arrays import NDArray, PyTree
 from blocc._lib.precision import double_precision
 from blocc.errors import OptionError, ProblemError
-from blocc.inner.algorithm_2 import MaxMin
+from blocc.inner.maxmin import MaxMin
 from blocc.judge.constants import Constants, Measurement, Point, Side
 from blocc.judge.iterations import Steps, cold, path, slope
 from blocc.lagrangian import Weights

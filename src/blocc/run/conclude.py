@@ -12,6 +12,7 @@ import scipy
 
 from blocc._lib.precision import double_precision
 from blocc._lib.version import __version__
+from blocc.corners import named
 from blocc.judge.convexity import JensenTest
 from blocc.judge.failures import explain_failure, gamma_too_small
 from blocc.judge.verdict import Verdict
@@ -19,7 +20,6 @@ from blocc.lagrangian import Multipliers, figures, zero_multipliers
 from blocc.options import Options
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor, StopReason
-from blocc.outer.nonsmooth.corners import named
 from blocc.outer.nonsmooth.smoothing import WIDTHS
 from blocc.outer.nonsmooth.unfolding import Unfolded
 from blocc.outer.tolerances import Endpoint, Tolerances, runs_away

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, PyTree
+from blocc.corners import FUNCTIONS, Corner, Kink, program_of, run
 from blocc.flat_problem import FlatProblem
-from blocc.outer.nonsmooth.corners import FUNCTIONS, Corner, Kink, program_of, run
 from blocc.problem import BilevelProblem
 
 #: Widths of the corners: the last is what an answer is computed with, the others lead there.
