@@ -17,9 +17,9 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray
 from blocc._lib.precision import double_precision
-from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
-from blocc.judge.suggest import smoothness_at
+from blocc.inner.maxmin import MaxMin
+from blocc.judge.constants import smoothness_at
 from blocc.lagrangian import Multipliers, Weights, gradient_x
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
@@ -150,7 +150,7 @@ def _path(problem: BilevelProblem, oracle: MaxMin) -> tuple[NDArray, NDArray]:
 
     def step(iterate: Any, _: None) -> tuple[Any, tuple[Array, Array]]:
         after = oracle.iterate(flat, x, weights, iterate)
-        return after, (after.y, after.prices)
+        return after, (after.y, after.mu)
 
     start = oracle.first_iterate(flat)
     return jax.device_get(jax.jit(lambda: jax.lax.scan(step, start, None, length=RATE_STEPS)[1])())

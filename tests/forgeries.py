@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from blocc._lib.digests import digest
-from blocc.report.claims import Path, figures, is_below, name_of
+from blocc.kit.claims import Path, figures, is_below, name_of
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "half more": lambda value: 1.5 * value,

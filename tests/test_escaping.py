@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from blocc.kit.gis import geojson
 from blocc.methods.compare import Comparison, MethodRow
 from blocc.report.comparison import comparison_markdown
-from blocc.report.gis import geojson
 from blocc.report.study.study_page import study_page
 from blocc.report.study.study_tables import markdown_findings, markdown_rows, study_files
 from blocc.report.study.study_views import Findings, ItemView, Observation, Report, StudyView, Table

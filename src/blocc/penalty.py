@@ -276,7 +276,9 @@ def evaluate_exactly(
     assert slope is not None, "only for oracles that differentiate their answers"
     following = found.warm if slope.warm is None else slope.warm
     warm = jax.tree.map(lambda new, old: jnp.stack([new, old[1]]), following, warm)
-    found = found._replace(warm=(), iterations=found.iterations + slope.products)
+    found = found._replace(
+        warm=(), iterations=found.iterations + slope.products, derivatives=found.derivatives + slope.products
+    )
     upper, lower = flat.upper(x, found.y), flat.lower(x, found.y)
     violation = largest_positive(flat.upper_inequality(x, found.y))
     return Evaluation(
@@ -285,7 +287,9 @@ def evaluate_exactly(
         value=slope.value,
         gradient=slope.gradient,
         follower=found,
-        penalised=found._replace(iterations=jnp.zeros_like(found.iterations)),
+        penalised=found._replace(
+            iterations=jnp.zeros_like(found.iterations), derivatives=jnp.zeros_like(found.derivatives)
+        ),
         upper_follower=upper,
         upper_penalised=upper,
         lower_follower=lower,

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from blocc.cli import commands as cli
 from blocc.cli import design as cli_design
-from blocc.report.storage import StorageError
+from blocc.kit.storage import StorageError
 from blocc.report.transport.design_tables import read_design_json
 from blocc.transport import Design, DesignModel, DesignOptions, design_network, read_network, write_network
 from browser import needs_browser, visit

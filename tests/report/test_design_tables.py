@@ -19,7 +19,7 @@ import pytest
 
 from blocc._lib.digests import sealed
 from blocc.errors import BloccError
-from blocc.report.storage import ChangedError
+from blocc.kit.storage import ChangedError
 from blocc.report.transport.design_series import link_rows
 from blocc.report.transport.design_tables import read_design_json, write_design
 from blocc.result import Certificate, History, Status

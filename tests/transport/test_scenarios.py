@@ -13,7 +13,7 @@ import pytest
 
 from blocc._lib.files import json_bytes
 from blocc.errors import OptionError
-from blocc.report.storage import write_files
+from blocc.kit.storage import write_files
 from blocc.report.transport import scenario_files
 from blocc.report.transport.design_tables import design_document
 from blocc.result import Status

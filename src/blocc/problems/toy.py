@@ -19,7 +19,7 @@ from scipy.optimize import minimize_scalar
 
 from blocc._lib.arrays import AnyArray, Float, Int, NDArray
 from blocc.errors import OptionError
-from blocc.inner.algorithm_2 import MaxMin
+from blocc.inner.maxmin import MaxMin
 from blocc.multi_result import MultiResult
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, Reals

@@ -9,8 +9,8 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.judge.verification import Check, Verification
-from blocc.report.claims import FileVerification, consistent, of_file
-from blocc.report.storage import is_without_digest
+from blocc.kit.claims import FileVerification, consistent, of_file
+from blocc.kit.storage import is_without_digest
 from blocc.report.transport.design_tables import DIGEST_FROM, design_document
 from blocc.result import Certificate, History, Status
 from blocc.transport.design.design_result import Assignment, Design

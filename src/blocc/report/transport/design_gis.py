@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blocc.report.gis import Layers
+from blocc.kit.gis import Layers
 from blocc.report.transport.design_series import link_rows
 from blocc.transport.design.design_result import Design
 from blocc.transport.network.network import TransportNetwork

@@ -14,12 +14,12 @@ from typing import Any
 from blocc._lib.digests import sealed
 from blocc._lib.files import json_bytes
 from blocc._lib.tables import csv_bytes
-from blocc.report.gis import geojson, geopackage_bytes
-from blocc.report.storage import StorageError, read_document, write_files
+from blocc.kit.gis import geojson, geopackage_bytes
+from blocc.kit.storage import StorageError, read_document, write_files
+from blocc.kit.workbook import workbook_bytes
 from blocc.report.transport.design_columns import LINK_FIELDS, MARKET_FIELDS, column_rows
 from blocc.report.transport.design_gis import design_layers
 from blocc.report.transport.design_series import hints, link_rows, market_rows, summary_rows, totals
-from blocc.report.workbook import workbook_bytes
 from blocc.result import History
 from blocc.transport.design.checks import certificate_checks, withheld
 from blocc.transport.design.design_result import Design

@@ -17,9 +17,9 @@ from blocc._lib.digests import sealed
 from blocc._lib.files import json_bytes
 from blocc._lib.tables import csv_bytes
 from blocc.executors.choice import choose_executor
+from blocc.kit.storage import StorageError, read_document, write_files
 from blocc.outer.monitor import StopReason, StopRequest, interruptible
 from blocc.report.format import duration
-from blocc.report.storage import StorageError, read_document, write_files
 from blocc.report.transport.design_tables import design_document, read_design_json, write_design
 from blocc.result import Status
 from blocc.transport.design.design_result import Design
