@@ -22,17 +22,18 @@ from blocc._lib.arrays import AnyArray, Array
 from blocc.corners import leader_sides
 from blocc.flat_problem import FlatProblem
 from blocc.judge.fit import lengths_of
+from blocc.judge.lower_level import Reply
+from blocc.judge.pieces import Piece, piece_at
+from blocc.judge.ways import STEP, LeaderRows, Way, way_along, weigh
 
 #: Steps of Newton's method back onto creases: each squares a distance of 0.1 sizes, which is rounding after five.
 _CORRECTIONS = 6
-#: Step of differences, in sizes of x: the fourth root of the rounding of a number, as for other derivatives.
-_STEP = float(np.finfo(float).eps) ** 0.25
-#: Tangent spaces up to this dimension get their Hessian, for two derivatives of phi in each of them.
+#: Tangent spaces up to this dimension get their Hessian, and so many creases are left, for two derivatives of phi each.
 _WHOLE = 32
 _RANK = 1e-9  #: singular values below this share of the largest are zero
 
 
-class Point(NamedTuple):
+class _Point(NamedTuple):
     """phi at one x of a piece."""
 
     gradient: np.ndarray
@@ -40,7 +41,7 @@ class Point(NamedTuple):
     jacobian: np.ndarray
 
 
-class Along(NamedTuple):
+class _Along(NamedTuple):
     """A way that is bent; all numbers in sizes of x."""
 
     direction: np.ndarray
@@ -49,7 +50,54 @@ class Along(NamedTuple):
     keeping: np.ndarray  #: which of the rows it keeps
 
 
-def sides_at(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def along_creases(
+    flat: FlatProblem,
+    r: Reply,
+    piece: Piece,
+    sizes: np.ndarray,
+    rows: LeaderRows,
+    tolerance: float,
+    watch: Callable[[], None],
+) -> tuple[Way, ...]:
+    """Ways along kinks of the leader's functions that x lies on, by less than the tolerance."""
+    side, slopes = _sides_at(flat, piece.x, piece.y)
+    n_x = flat.n_x
+    total = slopes[:, :n_x] + slopes[:, n_x:] @ piece.sensitivity
+    reach = np.abs(total) @ sizes
+    touched = np.flatnonzero((np.abs(side) <= tolerance * reach) & (reach > 0.0))
+    if not len(touched):
+        return ()
+    kept = LeaderRows(rows.value, rows.jacobian, np.concatenate([rows.equality_jacobian, total[touched]]))
+    weighed = weigh(flat, r.x, piece.gradient, sizes, kept, always=piece.open)
+    count = int(weighed.active.sum()) + 2 * len(kept.equality_jacobian)
+    bounds = len(weighed.multipliers) - count
+    firm = np.flatnonzero(weighed.active)[weighed.multipliers[bounds : bounds + int(weighed.active.sum())] > 0.0]
+
+    def at(x: np.ndarray) -> _Point | None:
+        watch()
+        near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, piece.biactive)
+        if near is None:
+            return None
+        side, slopes = _sides_at(flat, x, near.y)
+        jacobian = (slopes[:, :n_x] + slopes[:, n_x:] @ near.sensitivity)[touched]
+        values = np.concatenate([near.rows[firm], np.zeros(len(near.equality_jacobian)), side[touched]])
+        return _Point(near.gradient, values, np.concatenate([near.jacobian[firm], near.equality_jacobian, jacobian]))
+
+    fixed = (weighed.normals * sizes)[:bounds][weighed.multipliers[:bounds] > 0.0]
+    constant = len(firm) + len(piece.equality_jacobian)
+    always = np.arange(constant + len(touched)) < constant
+    base = at(piece.x)
+    if base is None:
+        return ()
+    return tuple(
+        way_along(way.direction, way.slope, way.curvature, sizes, rows)._replace(
+            hold=_held_at(at, way.keeping, base.rows, sizes)
+        )
+        for way in _ways_along(at, piece.x, sizes, always, fixed)
+    )
+
+
+def _sides_at(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What is zero on the kinks of the leader's functions, and its derivatives in (x, y), x first."""
     if not flat.once(_number):
         return np.zeros(0), np.zeros((0, flat.n_x + flat.n_y))
@@ -75,8 +123,8 @@ def _number(flat: FlatProblem) -> int:
     return int(jax.eval_shape(lambda x, y: _sides(flat, x, y), *at).size)
 
 
-def held_at(
-    at: Callable[[np.ndarray], Point | None], keeping: np.ndarray, target: np.ndarray, sizes: np.ndarray
+def _held_at(
+    at: Callable[[np.ndarray], _Point | None], keeping: np.ndarray, target: np.ndarray, sizes: np.ndarray
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Newton's method back onto the rows ``keeping``, to the values that they have at the answer."""
 
@@ -94,9 +142,9 @@ def held_at(
     return hold
 
 
-def ways_along(
-    at: Callable[[np.ndarray], Point | None], x: np.ndarray, sizes: np.ndarray, firm: np.ndarray, fixed: np.ndarray
-) -> list[Along]:
+def _ways_along(
+    at: Callable[[np.ndarray], _Point | None], x: np.ndarray, sizes: np.ndarray, firm: np.ndarray, fixed: np.ndarray
+) -> list[_Along]:
     """Ways down on the manifold of all rows, and of all but one of the creases.
 
     :param at: phi on one piece, at points near x
@@ -108,7 +156,7 @@ def ways_along(
         return []
     every = np.ones(len(here.rows), bool)
     found = _on(at, here, x, sizes, every, fixed)
-    for crease in np.flatnonzero(~firm):
+    for crease in np.flatnonzero(~firm)[:_WHOLE]:
         others = every.copy()
         others[crease] = False
         found += _off(at, here, x, sizes, int(crease), others, fixed)
@@ -116,16 +164,16 @@ def ways_along(
 
 
 def _on(
-    at: Callable[[np.ndarray], Point | None],
-    here: Point,
+    at: Callable[[np.ndarray], _Point | None],
+    here: _Point,
     x: np.ndarray,
     sizes: np.ndarray,
     keeping: np.ndarray,
     fixed: np.ndarray,
-) -> list[Along]:
+) -> list[_Along]:
     """Steepest descent, Newton's step and directions of negative curvature on the manifold."""
     basis = _null_space(np.concatenate([here.jacobian[keeping] * sizes, fixed]))
-    dimension, hold = basis.shape[1], held_at(at, keeping, here.rows, sizes)
+    dimension, hold = basis.shape[1], _held_at(at, keeping, here.rows, sizes)
     if dimension == 0:
         return []
     reduced = basis.T @ (sizes * here.gradient)
@@ -133,13 +181,13 @@ def _on(
     def product(direction: np.ndarray) -> np.ndarray:
         ends = []
         for sign in (1.0, -1.0):
-            near = at(hold(x + sign * _STEP * sizes * direction))
+            near = at(hold(x + sign * STEP * sizes * direction))
             ends.append(np.full(x.size, np.nan) if near is None else _projected(near, sizes, keeping, fixed))
-        return np.asarray(basis.T @ (ends[0] - ends[1]) / (2.0 * _STEP))
+        return np.asarray(basis.T @ (ends[0] - ends[1]) / (2.0 * STEP))
 
-    def way(inside: np.ndarray, bend: float) -> Along:
+    def way(inside: np.ndarray, bend: float) -> _Along:
         slope = -float(inside @ reduced)
-        return Along(basis @ (inside if slope >= 0.0 else -inside), abs(slope), bend, keeping)
+        return _Along(basis @ (inside if slope >= 0.0 else -inside), abs(slope), bend, keeping)
 
     fall = float(lengths_of(reduced[None])[0])
     if dimension > _WHOLE:
@@ -157,31 +205,31 @@ def _on(
 
 
 def _off(
-    at: Callable[[np.ndarray], Point | None],
-    here: Point,
+    at: Callable[[np.ndarray], _Point | None],
+    here: _Point,
     x: np.ndarray,
     sizes: np.ndarray,
     crease: int,
     others: np.ndarray,
     fixed: np.ndarray,
-) -> list[Along]:
+) -> list[_Along]:
     """Away from one crease to either side, if phi falls there, on the others."""
     basis = _null_space(np.concatenate([here.jacobian[others] * sizes, fixed]))
     across = basis @ (basis.T @ (here.jacobian[crease] * sizes))
     length = float(lengths_of(across[None])[0])
     if not length > _RANK * float(lengths_of((here.jacobian[crease] * sizes)[None])[0]):
         return []
-    hold, found = held_at(at, others, here.rows, sizes), []
+    hold, found = _held_at(at, others, here.rows, sizes), []
     for sign in (1.0, -1.0):
         direction = sign * across / length
-        near = at(hold(x + _STEP * sizes * direction))
+        near = at(hold(x + STEP * sizes * direction))
         slope = 0.0 if near is None else -float(_projected(near, sizes, others, fixed) @ direction)
         if slope > 0.0:
-            found.append(Along(direction, slope, np.nan, others))
+            found.append(_Along(direction, slope, np.nan, others))
     return found
 
 
-def _projected(near: Point, sizes: np.ndarray, keeping: np.ndarray, fixed: np.ndarray) -> np.ndarray:
+def _projected(near: _Point, sizes: np.ndarray, keeping: np.ndarray, fixed: np.ndarray) -> np.ndarray:
     """The gradient on the tangent space of what is kept."""
     basis = _null_space(np.concatenate([near.jacobian[keeping] * sizes, fixed]))
     return np.asarray(basis @ (basis.T @ (sizes * near.gradient)))

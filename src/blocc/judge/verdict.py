@@ -35,18 +35,16 @@ from blocc.judge.probe import (
     merged,
     probe,
 )
-from blocc.judge.responses import FEASIBLE, Responses, below_tolerance
+from blocc.judge.responses import FEASIBLE, below_tolerance
 from blocc.judge.tangent import RADII, look_around, tangent_directions
-from blocc.judge.value_slope import Slope, Way, slope_at
+from blocc.judge.value_slope import Slope, slope_at
+from blocc.judge.walks import Walks
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
 from blocc.problem import BilevelProblem
 
 #: Rounding of a number.
 _EPS = float(np.finfo(float).eps)
-#: Shares of a step that are tried in turn, and of the promised gain that must be seen (Nocedal and Wright, 2006, 3.1).
-_SHARES, _ARMIJO = (1.0, 0.25, 0.25**2, 0.25**3, 0.25**5, 0.25**7, 0.25**9), 1e-4
 _STEPS = 30  #: Newton steps at most; where they converge they are fewer than ten
-_DOUBLINGS = 60  #: of a distance: from the rounding of a number to one, and from one to its inverse
 #: Variables up to which all probes are made.
 _ALL_PROBES = 500
 #: Variables of the leader up to which ways along kinks are looked for.
@@ -111,7 +109,7 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Judge(Responses):
+class Judge(Walks):
     """Judges answers of one problem."""
 
     most_probes: int = 40
@@ -188,7 +186,7 @@ class Judge(Responses):
             mended = judge.ask(judge.mended(here))
             return mended if mended is not None and mended.violation < here.violation else None
         for way in found.slope.ways:
-            if way.matters(0.0, plan.floor) and (lower := judge._descended(here, way, plan)) is not None:
+            if way.matters(0.0, plan.floor) and (lower := judge.descended(here, way, plan)) is not None:
                 return lower
         return None
 
@@ -201,49 +199,6 @@ class Judge(Responses):
                 break
             at = better
         return at
-
-    def _descended(self, here: Value, way: Way, plan: Probing) -> Value | None:
-        """The first point along a way that is lower by a share of what the model promises (Armijo's rule)."""
-        bent = way.curvature < 0.0 and not way.falls(plan.tolerance, plan.floor)
-        reach = max(way.lengths, default=way.length)
-        for share in _SHARES:
-            for sign in (1.0, -1.0) if bent else (1.0,):
-                length = sign * share * (1.0 if bent else reach)
-                found = self.ask(self._onto(way)(here.x + length * way.direction))
-                if found is None or found.violation > max(plan.allowed_violation, here.violation):
-                    continue
-                promised = -0.5 * way.curvature * length**2 if bent else way.slope * length
-                if here.upper - found.upper > max(plan.floor, _ARMIJO * promised):
-                    return self._farther(way, length, found, plan) if share == 1.0 else found
-        return None
-
-    def _farther(self, way: Way, length: float, first: Value, plan: Probing) -> Value:
-        """The lowest point along a way at twice the distance, and again, as long as f falls."""
-        best, project, base = first, self._onto(way), first.x - length * way.direction
-        for power in range(1, _DOUBLINGS):
-            found = self.ask(project(base + 2.0**power * length * way.direction))
-            violated = found is not None and found.violation > max(plan.allowed_violation, best.violation)
-            if found is None or violated or not found.upper < best.upper - plan.floor:
-                break
-            best = found
-        return best
-
-    def _outwards(self, here: Value, way: Way, plan: Probing) -> Value | None:
-        """A lower point along a way that bends down by less than values resolve: at twice the distance, and again.
-
-        A variable at zero has no size of its own: what a unit of it means shows only where f changes.
-        """
-        for sign in (1.0, -1.0):
-            last = here
-            for power in range(_DOUBLINGS):
-                point = self.project(here.x + sign * 2.0**power * way.direction)
-                found = self.ask(point) if np.any(point != last.x) else None
-                if found is None or found.violation > plan.allowed_violation or found.upper > last.upper + plan.floor:
-                    break
-                last = found
-                if here.upper - found.upper > 2.0 * plan.floor:
-                    return found
-        return None
 
     def _at(
         self, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None, polishing: bool
@@ -305,7 +260,7 @@ class Judge(Responses):
             return (None if open_ways else True), NOTHING
         kinked = False
         for way in open_ways:
-            project = self._onto(way)
+            project = self.onto(way)
             line = Line(self.ask, project, here, way.direction, plan.sizes)
             variation = line.variation((1.0, *DISTANCES))  # near enough that a curved valley looks straight
             if not way.curvature < 0.0 and way.slope <= self.tolerance * variation:
@@ -320,7 +275,7 @@ class Judge(Responses):
         probed = merged(seen)
         bent = min(slope.ways, key=lambda way: np.nan_to_num(way.curvature, nan=0.0), default=None)
         if probed.better is None and bent is not None and bent.curvature < 0.0:
-            lower = self._outwards(here, bent, plan)
+            lower = self.outwards(here, bent, plan)
             if lower is not None:
                 gain, far = here.upper - lower.upper, float(np.linalg.norm(lower.x - here.x))
                 probed = merged([probed, Probed(lower, gain, gain / far, (), 1)])
@@ -328,11 +283,6 @@ class Judge(Responses):
             return False, probed
         # Derivatives that promise a gain which no value of phi shows belong to a kink that is no row of the follower.
         return (None if kinked else True), probed
-
-    def _onto(self, way: Way) -> Callable[[np.ndarray], np.ndarray]:
-        """Members of X, on the curved rows that a way keeps."""
-        hold = way.hold
-        return self.project if hold is None else lambda x: self.project(hold(x))
 
     def _probed(self, found: Verdict, plan: Probing, downhill: np.ndarray | None, start: np.ndarray | None) -> Verdict:
         """What values of phi around x say, on top of its derivatives."""
