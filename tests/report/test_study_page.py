@@ -143,7 +143,7 @@ def test_item_files(tmp_path: Path) -> None:
     assert item.findings is not None
     text = markdown_findings(item.title, item.findings)
     assert "- **does not hold**: It rises" in text
-    assert "- **cannot be told**: Who knows" in text
+    assert "- **inconclusive**: Who knows" in text
     assert write_files(tmp_path / "made", files)[0].read_bytes() == files["toy.csv"]
     with pytest.raises(BloccError, match="cannot write into"):
         write_files(tmp_path / "made" / "toy.csv", files)
@@ -205,7 +205,7 @@ def test_page_says_what_the_rows_say() -> None:
         "from 3 to 1",
         "holds",
         "does not hold",
-        "cannot be told",
+        "inconclusive",
         "Skipped: there is no data",
     ):
         assert expected in words
