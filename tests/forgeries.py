@@ -40,7 +40,7 @@ def forgeries(document: Mapping[str, Any], unchecked: Mapping[str, str]) -> Iter
             if new is None or abs(new - value) > ROUNDING:
                 yield Forgery(name_of(path), f"{path}: {value} by {how}", _with(document, {path: new}))
         differ = not isinstance(value, bool) and not isinstance(other, bool)
-        if differ and abs(value - other) > SEEN * (abs(value) + abs(other)):
+        if differ and abs(value - other) > SEEN * (abs(value) + abs(other)) + ROUNDING:
             yield Forgery(name_of(path), f"{path} with {after}", _with(document, {path: other, after: value}))
 
 

@@ -23,9 +23,8 @@ from blocc.judge.verification import Verification
 from blocc.kit.claims import CONE_UNCHECKED, RESULT_BOUNDED, RESULT_UNCHECKED, is_below
 from blocc.kit.storage import ChangedError
 from blocc.report.storage import load_result, save_result
-from blocc.report.transport import design_claims
-from blocc.report.transport.design_tables import design_document, read_design_json
 from blocc.transport import design_network, read_network, verify_design
+from blocc.transport.design.documents import DESIGN
 from forgeries import CHANGES, Forgery, forgeries, sealed_again
 from power_reference import written
 from road_designs import OPTIONS, small_roads
@@ -48,13 +47,8 @@ def plain(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def transport() -> Format:
     network = read_network("three")
-    document = plain(design_document(design_network(network, starts=1)))
-    return Format(
-        document,
-        lambda path: verify_design(network, read_design_json(path)),
-        design_claims.UNCHECKED,
-        design_claims.BOUNDED,
-    )
+    check: Verify = lambda path: verify_design(network, DESIGN.read(path))  # noqa: E731
+    return Format(plain(DESIGN.document(design_network(network, starts=1))), check, DESIGN.unchecked, DESIGN.bounded)
 
 
 def of(kind: Any, answer: Any, subject: Any) -> Format:

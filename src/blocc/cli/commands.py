@@ -55,11 +55,11 @@ from blocc.problems import toy
 from blocc.problems.loading import load_problem, load_solvable, parse_x0
 from blocc.report.plots import plot_toy_surface
 from blocc.report.storage import describe, load_result
-from blocc.report.transport.design_tables import read_design_json
 from blocc.result import Result, Status
 from blocc.solve import solve
 from blocc.solve_many import solve_many
 from blocc.transport import read_network, verify_design
+from blocc.transport.design.documents import read_design_json
 
 _ABOUT = """Solve bilevel programs whose lower level is constrained by the upper level's decision.
 

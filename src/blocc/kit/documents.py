@@ -7,7 +7,7 @@ is noticed; who recomputes the digest can write anything, and the application's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -84,10 +84,12 @@ class Document(Generic[A]):
     writer: str  #: the function that writes them, for messages
     tables: Mapping[str, Columns]
     summary: Callable[[A], Summary]
-    content: Callable[[A, Tables], Mapping[str, Any]]  #: of the JSON file, beside its format
+    content: Callable[[A, Summary], Mapping[str, Any]]  #: of the JSON file, beside its format and tables
     further: Callable[[A, Tables], Mapping[str, bytes]]  #: files beside the tables: pictures, pages, the network
     make: Callable[..., A] | None = None  #: an answer out of the content, the file's path, and what is given beside it
     check: Callable[..., Verification] | None = None  #: of what it is about, and an answer
+    kept: Collection[str] | None = None  #: tables that the JSON file has; by default all
+    parts: Mapping[str, type] = field(default_factory=dict)  #: what it must have besides
     unchecked: Mapping[str, str] = field(default_factory=dict)  #: names of figures that no check is about, and why
     bounded: Mapping[str, str] = field(default_factory=dict)  #: names of those that are held within a limit, and why
     digest_from: int = 1  #: the first version that has a digest
@@ -128,7 +130,17 @@ class Document(Generic[A]):
 
         :raises StorageError: where it is damaged; a ``ChangedError`` where it was changed
         """
-        return read_document(self.place(path), self.format, self.version, self.writer, digest_from=self.digest_from)
+        source = self.place(path)
+        document = read_document(source, self.format, self.version, self.writer, digest_from=self.digest_from)
+        for name, kind in {"summary": dict, **self.parts, **dict.fromkeys(self._kept, list)}.items():
+            if not isinstance(document.get(name), kind):
+                raise StorageError(f"{source} is damaged: {name!r} is missing or not a {kind.__name__}")
+        for name in self._kept:
+            for position, row in enumerate(document[name], start=1):
+                missing = [key for key in self.tables[name] if not isinstance(row, dict) or key not in row]
+                if missing:
+                    raise StorageError(f"{source} is damaged: row {position} of {name!r} has no {', '.join(missing)}")
+        return document
 
     def load(self, path: str | Path, *given: Any) -> A:
         """An answer read back; ``given`` is what the application wants beside the file."""
@@ -154,8 +166,13 @@ class Document(Generic[A]):
         return source / f"{self.stem}.json" if source.is_dir() else source
 
     def _sealed(self, answer: A, tables: Tables) -> dict[str, Any]:
-        head = {"format": self.format, "version": self.version}
-        return sealed(encoded({**head, **self.content(answer, tables)}))
+        found: dict[str, Any] = {"format": self.format, "version": self.version}
+        found |= self.content(answer, self.summary(answer))
+        return sealed(encoded(found | {name: tables[name] for name in self._kept}))
+
+    @property
+    def _kept(self) -> list[str]:
+        return [name for name in self.tables if self.kept is None or name in self.kept]
 
 
 def layer_files(stem: str, layers: Layers) -> dict[str, bytes]:

@@ -102,13 +102,13 @@ _SAID = (
 )
 
 
-def _content(design: PowerDesign, tables: Tables) -> dict[str, Any]:
-    summary, case = _summary(design), design.case
+def _content(design: PowerDesign, summary: Summary) -> dict[str, Any]:
+    case = design.case
     segments = {str(place): picked(one, "slope", "intercept") for place, one in case.segments.items()}
     said = {"case": case.name, "figures": summary.figures, "own_figures": design.figures}
     return {
         "summary": {**said, **picked(design, *_SAID), "checks": [check.row() for check in summary.checks]},
-        **picked(design, "decisions", "starts", "history"),
+        **picked(design, "starts", "history"),
         **{when: picked(getattr(design, when), "value", *_DISPATCH) for when in ("before", "after")},
         "case": picked(case, *_CASE) | {"segments": segments},
     }
@@ -179,6 +179,7 @@ DESIGN: Document[PowerDesign] = Document(
     tables={"decisions": DECISIONS, "buses": BUSES, "generators": GENERATORS, "lines": LINES},
     summary=_summary,
     content=_content,
+    kept=("decisions",),
     further=_files,
     make=_design,
     check=_verify,

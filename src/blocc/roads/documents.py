@@ -183,11 +183,10 @@ def _assigned(assignment: RoadAssignment) -> dict[str, Any]:
     return picked(assignment, *_ASSIGNED) | {"certificate": asdict(assignment.certificate)}
 
 
-def _searched(answer: RoadDesign | DemandEstimate, summary: Summary, tables: Tables, *more: str) -> dict[str, Any]:
-    """What a search says: its head, both assignments, and the tables."""
+def _searched(answer: RoadDesign | DemandEstimate, summary: Summary, *more: str) -> dict[str, Any]:
+    """What a search says: its head, and both assignments."""
     found = {"summary": _head(answer, summary) | picked(answer, *more, *_RUN), "history": answer.history}
-    found |= {when: _assigned(getattr(answer, when)) for when in ("before", "after")}
-    return found | {name: tables[name] for name in ("links", "trips", "counts") if name in tables}
+    return found | {when: _assigned(getattr(answer, when)) for when in ("before", "after")}
 
 
 def _files(answer: Answer, tables: Tables, stem: str) -> dict[str, bytes]:
@@ -340,10 +339,7 @@ ASSIGNMENT: Document[RoadAssignment] = Document(
     writer="write_road_assignment",
     tables={"links": ASSIGNMENT_LINKS, "trips": {**_PAIRS, "path_cost": Column(*_COSTS["path_cost"])}},
     summary=_of_assignment,
-    content=lambda one, tables: {
-        "summary": _head(one, _of_assignment(one)) | _assigned(one),
-        **{name: tables[name] for name in ("links", "trips")},
-    },
+    content=lambda one, summary: {"summary": _head(one, summary) | _assigned(one)},
     further=_assignment_files,
 )
 DESIGN: Document[RoadDesign] = Document(
@@ -353,7 +349,7 @@ DESIGN: Document[RoadDesign] = Document(
     writer="write_road_design",
     tables={"links": DESIGN_LINKS, "trips": {**_PAIRS, **_twice(_COSTS, _DESIGNED)}},
     summary=_of_design,
-    content=lambda one, tables: _searched(one, _of_design(one), tables, "kind") | {"starts": one.starts},
+    content=lambda one, summary: _searched(one, summary, "kind") | {"starts": one.starts},
     further=_design_files,
     make=_design,
     check=verify_road_design,
@@ -367,7 +363,7 @@ ESTIMATE: Document[DemandEstimate] = Document(
     writer="write_demand_estimate",
     tables={"links": ESTIMATE_LINKS, "trips": ESTIMATE_TRIPS, "counts": COUNTS},
     summary=_of_estimate,
-    content=lambda one, tables: _searched(one, _of_estimate(one), tables),
+    content=_searched,
     further=_estimate_files,
     make=_estimate,
     check=verify_demand_estimate,
