@@ -107,7 +107,7 @@ class Verdict(NamedTuple):
         if self.first_order is False and self.slope is not None:
             return f"the derivative of f(x, y(x)) is {np.max(np.abs(self.slope.left)):.1e}"
         if self.unseen:
-            return "f(x, y(x)) around x, which alone can tell, could not be judged accurately"
+            return "values of f(x, y(x)) around x, which alone can tell, could not be found accurately"
         return self.challenge.objection
 
 
