@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from blocc._lib.arrays import Float, NDArray
+from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.cvxpy.cone_program import ConeSizes
 from blocc.cvxpy.solvers import outside, triangle_matrix
 
@@ -30,11 +30,17 @@ class Projection(NamedTuple):
     slope: sp.csr_array
 
 
-def project(point: Vector, cones: ConeSizes, near: Vector) -> Projection | None:
-    """The nearest member of K; ``near`` is a member close to it. None at edges that have no derivative."""
+def project(
+    point: Vector, cones: ConeSizes, near: Vector, free: Bool[NDArray, " rows"] | None = None
+) -> Projection | None:
+    """The nearest member of K; ``near`` is a member close to it. None at edges that have no derivative.
+
+    :param free: linear rows that stay as they are, the others become zero; None: those that are positive
+    """
     linear = slice(cones.zero, cones.zero + cones.nonnegative)
-    found = [np.zeros(cones.zero), np.maximum(point[linear], 0.0)]
-    diagonal = np.concatenate([np.zeros(cones.zero), (point[linear] > 0.0).astype(np.float64)])
+    free = point[linear] > 0.0 if free is None else free
+    found = [np.zeros(cones.zero), np.where(free, point[linear], 0.0)]
+    diagonal = np.concatenate([np.zeros(cones.zero), free.astype(np.float64)])
     blocks: list[sp.sparray] = [sp.diags_array(diagonal)]
     at = linear.stop
     for one, size in _curved(cones):

@@ -11,17 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from blocc.cvxpy.around import LARGE
-from blocc.cvxpy.composite import LARGEST, settle
+from blocc.cvxpy.descent import Descent
 from blocc.cvxpy.evaluator import ConicEvaluator, Units
 from blocc.cvxpy.judge import Judge
 from blocc.cvxpy.model import Vector
 from blocc.cvxpy.run_options import RunOptions
 from blocc.inner.protocol import InnerCode
 from blocc.outer import continuation
-from blocc.outer.descent import follow_gradients
 from blocc.outer.monitor import Stop, StopReason
-from blocc.outer.tolerances import Endpoint, Stage, Tolerances, runs_away
+from blocc.outer.tolerances import Endpoint, Tolerances, runs_away
 from blocc.penalty import Evaluation, Leader
 from blocc.result import Status
 
@@ -31,7 +29,7 @@ _TIGHTENED, _SLACK = 8, 1e-4
 #: Tolerance of the descent of F_gamma before the last digits are left to f(x, y(x)).
 _LOOSE = 2e-2
 #: Evaluations of a descent of F_gamma at most, and for every variable.
-_VALLEY, _VALLEY_EACH = 80, 20
+_VALLEY, _VALLEY_EACH = 20, 5
 #: Steps for these; and by how much worse, relative to the size of f, they may end.
 _LAST_STEPS, _WORSE = 60, 1e-3
 #: Violation of the leader's constraints at the follower's answer, relative to their size, that is corrected; how often.
@@ -41,7 +39,6 @@ _VIOLATED, _CORRECTIONS = 1e-8, 3
 _PRICE = 10.0
 
 Trouble = tuple[Status, str] | None
-Descent = Callable[[], tuple[Endpoint, Leader]]
 
 
 class Descents:
@@ -69,36 +66,20 @@ class Descents:
         self._set_price(_PRICE)  # what an earlier descent raised it to may be more than solvers can cope with
         if self.options.gamma != "auto":
             return self._admissible(x, float(self.options.gamma))
-        starts, bar = [x], np.inf
-        begun: Evaluation | None = None
+        ends = [self._settled(x)]
         if not again:
             first = continuation.first_gamma(self.evaluator, x, self.leader, self.tolerances)
-            if not first.usable:
+            if first.usable:
+                self.tolerances = replace(self.tolerances, origin=first.upper_value)
+                loose = replace(self.tolerances, tolerance=max(_LOOSE, self.tolerances.tolerance))
+                end = self._loosely(first, loose)
+                if runs_away(self.evaluator, end.evaluation):
+                    return end, None
+                ends.append(self._settled(np.asarray(end.evaluation.x)))
+            elif ends[0] is None:
                 return Endpoint(first, np.inf, 0.0), _why(first)
-            self.tolerances = replace(self.tolerances, origin=first.upper_value)
-            loose = replace(self.tolerances, tolerance=max(_LOOSE, self.tolerances.tolerance))
-            end = self._loosely(first, loose)
-            if runs_away(self.evaluator, end.evaluation):
-                return end, None
-            e = end.evaluation
-            begun = None if self.model.soft.constraints else e  # violations may have another price by then
-            starts = [np.asarray(e.x), x]
-            if self.tolerances.admissible(e):
-                bar = e.upper_value + _WORSE * self.tolerances.scale(e)
-        ends = []
-        for start in starts:
-            if (one := self._settled(start)) is not None:
-                ends.append(one)
-                if self.model.n_y > LARGE and float(one.evaluation.value) <= bar:
-                    break  # a second descent costs minutes there, and would rarely find another valley
-        best = min(ends, key=lambda one: float(one.evaluation.value), default=None)
-        # An end worse than where the penalty function led to is another valley's. One that is not stationary may
-        # be the last point before a jump: the judge is asked, and only what he objects to is left to large gammas.
-        if best is not None and float(best.evaluation.value) <= bar:
-            moved = not np.array_equal(best.evaluation.x, x)
-            if not again or moved or self.stationary(best):
-                return best, None
-        return self._admissible(x, None, begun)
+        best = min((one for one in ends if one is not None), key=lambda one: float(one.evaluation.value), default=None)
+        return (best, None) if best is not None else self._admissible(x, None)
 
     def _loosely(self, first: Evaluation, loose: Tolerances) -> Endpoint:
         """F_gamma for small gammas."""
@@ -144,27 +125,15 @@ class Descents:
     def _followed(self, x: Vector) -> Endpoint | None:
         """The same without regard to constraints."""
         first = self.evaluator(x, np.inf, self.leader, _FINEST)
-        if not first.usable or first.optimistic:
+        if not first.usable:
             return None
-        slope = self._slope(first)
-        if self.model.n_x <= LARGEST:
-            # With many constraints kinks are so dense that f looks smooth; its last digits would cost most of a run.
-            large = self.model.n_y > LARGE
-            wanted = (0.5 if large else 0.1) * slope
-            end = settle(self.evaluator, first, self.leader, wanted, _LAST_STEPS, nearer=not large)
-        else:
-            end = follow_gradients(self.evaluator, first, Stage(self.leader, _FINEST, slope, _LAST_STEPS, 0.1))
-        return end
-
-    def _slope(self, e: Evaluation) -> float:
-        """The largest entry that the derivative of f(x, y(x)) may keep: over the size of x it changes f by little."""
-        size = max(1.0, float(np.max(np.abs(e.x), initial=0.0)))
-        return self.tolerances.slope(e, self._varied * self.tolerances.tolerance) / size
+        wanted = 0.1 * self._varied * self.tolerances.tolerance
+        return Descent(self.evaluator, self.leader, wanted).run(first, _LAST_STEPS)
 
     def stationary(self, end: Endpoint) -> bool:
         """Whether a descent of f(x, y(x)), or of F_gamma, came to its end."""
         if np.isinf(float(end.evaluation.gamma)):
-            return end.stationarity <= self._slope(end.evaluation)
+            return np.isfinite(end.stationarity)
         return self.tolerances.stationary(end)
 
     def _untighten(self) -> None:
