@@ -21,6 +21,8 @@ Matrix = Float[NDArray, "n n"]
 #: From a point of a boundary to phi, its gradient and its second derivative.
 Boundary = Callable[[Vector], tuple[float, Vector, Matrix]]
 _STEPS = 12
+#: ``log(z / y)`` beyond which y drowns in what z is off by; y / z below which solvers' members are of no use.
+_DROWNED, _CLOSE = float(np.log(1e13)), 1e-6
 
 
 class Projection(NamedTuple):
@@ -59,7 +61,7 @@ Part = Callable[[Vector, Vector], tuple[Vector, Matrix] | None]
 def _curved(cones: ConeSizes) -> list[tuple[Part, int]]:
     found: list[tuple[Part, int]] = [(_second_order, size) for size in cones.second_order]
     found += [(_semidefinite, order * (order + 1) // 2) for order in cones.semidefinite]
-    found += [(_smooth(_exponential, ConeSizes(0, 0, exponential=1)), 3)] * cones.exponential
+    found += [(_exponential_part, 3)] * cones.exponential
     return found + [(_smooth(_power(one), ConeSizes(0, 0, power=(one,))), 3) for one in cones.power]
 
 
@@ -107,6 +109,20 @@ def _smooth(boundary: Boundary, cone: ConeSizes) -> Part:
         return _on_boundary(point, near, boundary)
 
     return part
+
+
+def _exponential_part(point: Vector, near: Vector) -> tuple[Vector, Matrix] | None:
+    """Close to ``y = 0`` a member tells nothing about ``r = x / y``, but the multiplier does; ``y = z exp(-r)``."""
+    first, second, _ = near - point
+    if first < 0.0 and near[1] < _CLOSE * near[2]:
+        ratio = 1.0 - second / first
+        if ratio > _DROWNED:  # on the face of all (x, 0, z) with x <= 0 <= z
+            free = np.array([point[0] < 0.0, False, True])
+            return np.where(free, point, 0.0), np.diag(free.astype(np.float64))
+        if ratio > 0.0:
+            share = float(np.exp(-ratio))
+            near = near[2] * np.array([share * ratio, share, 1.0])
+    return _smooth(_exponential, ConeSizes(0, 0, exponential=1))(point, near)
 
 
 def _on_boundary(point: Vector, near: Vector, boundary: Boundary) -> tuple[Vector, Matrix] | None:

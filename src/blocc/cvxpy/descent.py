@@ -18,7 +18,7 @@ from blocc._lib.arrays import NDArray
 from blocc.cvxpy.evaluator import ConicEvaluator
 from blocc.cvxpy.exact import ExactPoint, View, exact_point, view_of
 from blocc.cvxpy.expressions import without_negative
-from blocc.cvxpy.implicit import Pair, polished
+from blocc.cvxpy.implicit import VANISHED, Pair, polished
 from blocc.cvxpy.model import Vector
 from blocc.cvxpy.model_step import Matrix, Step, step_from
 from blocc.outer.tolerances import Endpoint
@@ -31,8 +31,6 @@ _ENOUGH, _GOOD = 0.1, 0.5
 #: Values differ by so much for no reason, relative to their size: f at pairs whose equations hold to 1e-15.
 _NOISE = 1e-13
 _SHORTEST = 1e-10
-#: Rows of a piece, in its own units, up to which they count as vanished: what a cone solver's step leaves.
-_VANISHED = 1e-7
 #: Neighbours that are asked at most: all of six rows.
 _MOST_NEIGHBOURS = 64
 #: Steps into one of them, each held by the rows that the last one crossed.
@@ -123,8 +121,8 @@ class Descent:
     def _gained(self, found: Evaluation) -> float:
         return self.point.value - self.unit * float(found.value) if found.usable else -np.inf
 
-    def _taken(self, step: Step) -> None:
-        """Move where the step gains what it promised; otherwise hold the rows that it crossed, or shorten it."""
+    def _taken(self, step: Step) -> bool:
+        """Move where the step gains what it promised; otherwise hold the rows that it crossed, or shorten the next."""
         noise = _NOISE * (self.unit + abs(self.point.value))
         found = self._evaluated(step.x, self._pairs(step, self.point, self.view))
         gained = self._gained(found)
@@ -132,18 +130,19 @@ class Descent:
         if gained >= max(_ENOUGH * step.gain, noise) and self._stand(found):
             self._moved(found, step, before, view, held)
             self.short = max(0.2 * self.short, self.least) if gained >= _GOOD * step.gain else 2.0 * self.short
-            return
+            return True
         after = view.rows + view.slopes @ step.change
-        crossed = np.setdiff1d(np.flatnonzero(after < -_VANISHED), held)
+        crossed = np.setdiff1d(np.flatnonzero(after < -VANISHED), held)
         if 0 < len(crossed) <= self.model.n_x:  # more cannot vanish at once: kinks so dense that f looks smooth
             self.held = np.union1d(held, crossed)
-            return
+            return True
         there = self.evaluator.point(step.x) if found.usable else None
         if there is not None and (beyond := view_of(self.model, there)) is not None:
             self._learn(step, view, beyond)
         length = self._length(step)
         bent = 2.0 * max(step.gain - gained, 0.0) / max(length, _SHORTEST) ** 2 if np.isfinite(gained) else 0.0
         self.short = max(4.0 * self.short, min(bent, 1e3 * self.short), self.least)
+        return False
 
     def _moved(self, found: Evaluation, step: Step, before: ExactPoint, view: View, held: NDArray) -> None:
         """Learn from a step that was taken, and keep the rows that held it where the piece is the same."""
@@ -172,7 +171,7 @@ class Descent:
     # --- neighbours -------------------------------------------------------------------------------------------------
     def _beside(self, step: Step) -> bool:
         """Move to a neighbouring piece that has something to gain, if there is one."""
-        names = [self.view.names[k] for k in np.flatnonzero(self.view.rows <= _VANISHED)]
+        names = [self.view.names[k] for k in np.flatnonzero(self.view.rows <= VANISHED)]
         names = [one for one in names if one[1] >= 0]
         sets = [one for count in range(1, len(names) + 1) for one in combinations(names, count)]
         for flipped in sets[: max(_MOST_NEIGHBOURS, len(names))]:
@@ -185,7 +184,7 @@ class Descent:
         return False
 
     def _into(self, point: ExactPoint, view: View) -> bool:
-        """Move into a piece at whose boundary x is, if that gains anything; steps too long for it are held by its rows."""
+        """Move into a piece at whose boundary x is, if that gains; the rows that a step crossed hold the next one."""
         held = _vanished(view)
         least = max(_NOISE * (self.unit + abs(self.point.value)), 1e-3 * self.wanted)
         for _ in range(_TRIES):
@@ -196,7 +195,7 @@ class Descent:
             if self._gained(found) > least and self._stand(found):
                 self.evaluator.monitor.record(found, self._steepest(step) / self.unit, self.evaluator.evaluations)
                 return True
-            held = np.union1d(held, np.flatnonzero(view.rows + view.slopes @ step.change < -_VANISHED))
+            held = np.union1d(held, np.flatnonzero(view.rows + view.slopes @ step.change < -VANISHED))
         return False
 
     def _neighbour(self, flipped: tuple[tuple[int, int], ...]) -> ExactPoint | None:
@@ -247,7 +246,7 @@ def _unit(vector: Vector) -> Vector:
 
 def _vanished(view: View) -> NDArray:
     """Rows that hold a step from the beginning."""
-    return np.flatnonzero((view.rows <= _VANISHED) | view.always)
+    return np.flatnonzero((view.rows <= VANISHED) | view.always)
 
 
 def _changed(one: ExactPoint, other: ExactPoint) -> int:

@@ -28,13 +28,15 @@ from blocc.cvxpy.solvers import ConeAnswer, Outcome, measured, triangle_matrix
 
 Vector = Float[NDArray, " n"]
 Free = Bool[NDArray, " rows"]
-_NEWTON = 6  #: steps at most: they converge quadratically from what solvers are asked for
+_NEWTON = 12  #: steps at most: they converge quadratically, but where an exponential is tiny by a unit of its logarithm
 #: Weight, relative to the rows, of what keeps columns and prices that are not unique from moving; on kinks.
-_STEADY, _BETWEEN = 1e-11, 1e-6
+_STEADY, _BETWEEN = 1e-14, 1e-6
 #: Derivatives larger than this tell nothing; larger solutions than that are those of singular systems.
 _WILD, _SINGULAR = 1e9, 1e7
 #: Of the residuals of linear systems, relative to their sides; and of the conditions, relative to their terms.
 _ACCURATE, _MET = 1e-7, 1e-9
+#: Rows of a piece, in the program's own units, up to which they count as vanished: what a cone solver's step leaves.
+VANISHED = 1e-7
 
 
 class Pair(NamedTuple):
@@ -100,6 +102,31 @@ def sharpened(numbers: Numbers, cones: ConeSizes, found: ConeAnswer) -> ConeAnsw
     return ended if worst(ended) < worst(found) else found
 
 
+def is_unique(numbers: Numbers, cones: ConeSizes, found: ConeAnswer, usual: float) -> bool:
+    """Whether no other answer and no other multipliers are as good: the equations are regular on all pieces around.
+
+    :param usual: the size of the objective where it is no smaller than usual: at a tie it may vanish as a whole
+    """
+    units = scaled(numbers, cones)
+    z, prices = found.z / units.columns, found.prices / units.rows
+    w = units.numbers.matrix @ z + units.numbers.offset - prices
+    if any(np.min(np.abs(spectrum), initial=np.inf) <= VANISHED for _, _, spectrum in _spectral(w, cones)):
+        return False
+    linear = w[cones.zero : cones.zero + cones.nonnegative]
+    small = VANISHED * max(1.0, usual / units.objective)
+    for side in (linear > VANISHED, linear > -small):
+        system = _equations(units.numbers, cones, z, prices, side)
+        if system is None or not _is_regular(system, _factorised(system.matrix, _STEADY)):
+            return False
+    return True
+
+
+def _is_regular(system: _System, factors: Any) -> bool:
+    side = np.random.default_rng(0).standard_normal(system.matrix.shape[0])
+    found = _solved(factors, system.matrix, side)
+    return found is not None and float(np.max(np.abs(found), initial=0.0)) <= _SINGULAR
+
+
 class Response:
     """A follower's response at one theta, on one piece."""
 
@@ -118,11 +145,7 @@ class Response:
     @cached_property
     def is_regular(self) -> bool:
         """Whether the piece has one answer at every theta nearby."""
-        if not self.is_smooth or self._factors is None:
-            return False
-        side = np.random.default_rng(0).standard_normal(self._system.matrix.shape[0])
-        found = _solved(self._factors, self._system.matrix, side)
-        return found is not None and float(np.max(np.abs(found))) <= _SINGULAR
+        return self.is_smooth and _is_regular(self._system, self._factors)
 
     def moved(self, sides: Float[NDArray, "rows k"]) -> Float[NDArray, "rows k"] | None:
         """How answer and prices (one below the other) move: solutions for sides of :meth:`sides`."""

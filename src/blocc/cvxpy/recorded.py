@@ -68,7 +68,7 @@ class RecordedConicEvaluator(ConicEvaluator):
         found = super().compute(question)
         if self.recording.active:
             leaves = [np.ravel(np.asarray(leaf, dtype=np.float64)) for leaf in jax.tree.leaves(found)]
-            point = self.point(found.x) if np.isinf(question.gamma) and found.usable else None
+            point = self.point(np.asarray(found.x)) if np.isinf(question.gamma) and found.usable else None
             pairs = [] if point is None else [np.concatenate([one.z, one.prices, one.free]) for one in point.pairs]
             self.recording.note(self._name, inputs, np.concatenate([[self.inner_iterations], *leaves, *pairs]))
         return found
