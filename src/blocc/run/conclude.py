@@ -26,6 +26,7 @@ from blocc.outer.tolerances import Endpoint, Tolerances, runs_away
 from blocc.penalty import Evaluation
 from blocc.problem import BilevelProblem
 from blocc.result import Certificate, History, HistoryRow, Result, Status
+from blocc.run.inner_pairs import restored
 
 _STOPPED: dict[StopReason, tuple[Status, str]] = {
     StopReason.CALLBACK: (Status.STOPPED, "The callback asked to stop; this is the best point so far."),
@@ -286,4 +287,5 @@ def result(
         name=problem.name,
         settings=settings,
         versions=versions(),
+        inner=None if end.inner is None else restored(problem, end.inner),
     )

@@ -252,6 +252,7 @@ def _by_gradient_steps(
         outer="pgd",
         gamma=GAMMAS[0] if isinstance(options.gamma, str) else options.gamma,
         step=options.step,
+        stop=options.tolerance,
         tolerance=options.tolerance,
         max_iterations=options.max_iterations or 2000,
         time_limit=None if left is None else max(left, 1e-9),
