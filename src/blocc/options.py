@@ -1,8 +1,8 @@
-"""Everything that can be set by hand, with its checks, and settings that have a name."""
+"""Everything that can be set by hand, with its checks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
 import jax
@@ -111,33 +111,8 @@ class OptionNumbers(TypedDict, total=False):
     seed: int
 
 
-#: Named settings. "paper": Algorithms 1 and 2 with the fixed gamma and steps of the toy experiment, inner ones too.
-PRESETS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "paper": {"outer": "pgd", "inner": "published", "gamma": 5.0, "step": 0.01, "max_iterations": 20_000},
-}
-
-
 def _positive(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise OptionError(f"{name} must be a positive number, got {value!r}")
     if not value > 0 or not np.isfinite(value):
         raise OptionError(f"{name} must be positive and finite, got {value!r}")
-
-
-def make_options(preset: str, given: dict[str, Any], options: Options | None = None) -> Options:
-    """Options out of an object or a preset, and what was given by name; an unknown name lists the known ones."""
-    if preset not in PRESETS:
-        raise OptionError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {preset!r}")
-    if options is not None and not isinstance(options, Options):
-        raise OptionError(f"options must be an Options object, got {type(options).__name__}; give x0 by name or first")
-    if options is not None and preset != "default":
-        raise OptionError("give either options or a preset, not both")
-    known = {f.name for f in fields(Options)}
-    unknown = sorted(set(given) - known)
-    if unknown:
-        raise OptionError(f"unknown option {unknown[0]!r}; the options are {', '.join(sorted(known))}")
-    made = replace(options, **given) if options is not None else Options(**{**PRESETS[preset], **given})
-    if given.get("step", Options.step) != Options.step and made.outer != "pgd":
-        raise OptionError("step is of outer='pgd' alone: give that too, or leave out step; it is chosen automatically")
-    return made

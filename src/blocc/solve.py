@@ -22,8 +22,9 @@ from blocc.errors import OptionError
 from blocc.inner.choice import suited
 from blocc.judge.convexity import with_convexity
 from blocc.judge.jumps import with_jumps
-from blocc.options import OptionNumbers, Options, make_options
+from blocc.options import OptionNumbers, Options
 from blocc.outer.monitor import StopRequest, interruptible
+from blocc.presets import make_options
 from blocc.problem import BilevelProblem
 from blocc.result import Result
 from blocc.run.phases import Phases

@@ -237,3 +237,24 @@ def test_starts_at_bounds_reach_minimisers():
     assert (away < 1e-3).all()
     assert {result.status for result in found.results} == {Status.CONVERGED}
     assert float(found.results[0].x) == pytest.approx(2.990774, abs=1e-6)
+
+
+def test_inner_steps_that_are_too_long_are_named():
+    result = solve(toy_problem(), 1.0, preset="toy", gamma=30.0)
+    assert result.status is Status.STALLED
+    assert "its steps are too long for L_g, or for L_F at gamma = 30" in result.message
+
+
+def test_ends_where_the_follower_has_no_answer_are_named():
+    """Inner solvers with fixed steps go on where gc cannot be met."""
+    problem = BilevelProblem(
+        upper=lambda x, y: x + y**2,
+        lower=lambda x, y: y**2,
+        inequality=lambda x, y: jnp.stack([1.0 - x - y, y - x]),
+        x_set=Box(0.0, 3.0),
+        y_set=Box(-5.0, 5.0),
+    )
+    inner = MaxMin.single_loop(iterations=1, primal_step=1e-4, dual_step=1e-4)
+    result = solve(problem, 1.0, outer="pgd", inner=inner, gamma=2.0, step=0.01, max_iterations=90)
+    assert result.status is Status.INFEASIBLE
+    assert "ended at an x where the follower cannot meet its constraints" in result.message
