@@ -97,8 +97,9 @@ def solve(
     ``checkpoint`` names another.
 
     Options by name (:class:`~blocc.options.Options` tells more): ``gamma``, the penalty weight, or "auto"; ``inner``,
-    the solver of the lower level; ``outer``, "auto" or Algorithm 1 ("pgd") with its ``step``; ``tolerance`` and
-    ``inner_tolerance``; ``max_iterations``; ``time_limit`` in seconds; ``seed``.
+    the solver of the lower level; ``outer``, "auto" or Algorithm 1 ("pgd") with its ``step``, ``stop`` and
+    ``inner_start``; ``tolerance`` and ``inner_tolerance``; ``max_iterations``; ``time_limit`` in seconds; ``seed``.
+    ``preset`` is "default", or a name of :mod:`blocc.presets`: published numbers for Algorithm 1.
 
     To cite blocc's own method (the classes in :mod:`blocc.methods` tell how to cite the others):
 
