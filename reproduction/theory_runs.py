@@ -19,7 +19,7 @@ from blocc._lib.arrays import AnyArray, Array, Float, NDArray
 from blocc._lib.precision import double_precision
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.maxmin import MaxMin
-from blocc.judge.suggest import smoothness_at
+from blocc.judge.constants import smoothness_at
 from blocc.lagrangian import Multipliers, Weights, gradient_x
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from blocc.inner.sparse_interior_point import SparseInteriorPoint
     from blocc.judge.check import check
     from blocc.judge.suggest import Suggestion, suggest
+    from blocc.judge.theory import Theory, theory
     from blocc.judge.verify import verify
     from blocc.methods.compare import compare
     from blocc.multipliers import with_multipliers
@@ -76,6 +77,7 @@ __all__ = [
     "State",
     "Status",
     "Suggestion",
+    "Theory",
     "__version__",
     "cache_compilations",
     "check",
@@ -86,6 +88,7 @@ __all__ = [
     "solve_global",
     "solve_many",
     "suggest",
+    "theory",
     "verify",
     "with_multipliers",
 ]
@@ -102,6 +105,8 @@ _LATER = {
     "check": "blocc.judge.check",
     "Suggestion": "blocc.judge.suggest",
     "suggest": "blocc.judge.suggest",
+    "Theory": "blocc.judge.theory",
+    "theory": "blocc.judge.theory",
     "verify": "blocc.judge.verify",
     "compare": "blocc.methods.compare",
     "with_multipliers": "blocc.multipliers",

@@ -45,7 +45,7 @@ def test_an_optimistic_dual_step_is_a_few_lines():
     assert np.abs(np.asarray(plain.multipliers.inequality) - mu).max() > 1e-6
 
 
-@pytest.mark.parametrize("hooks", [{"dual_update": optimistic}, {"primal_update": in_halves}], ids=str)
+@pytest.mark.parametrize("hooks", [{"dual_update": optimistic}, {"primal_update": in_halves}], ids=["dual", "primal"])
 def test_the_version_with_a_stopping_test_takes_hooks_as_well(hooks):
     problem = random_problem(1, **FAMILIES["affine"])
     found = solver(problem.flat, MaxMin(**hooks))()

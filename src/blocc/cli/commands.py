@@ -46,18 +46,20 @@ from blocc.errors import InputError
 from blocc.executors.choice import make_executor
 from blocc.judge.verification import Verification, readable
 from blocc.judge.verify import verify
+from blocc.kit.claims import CONE_UNCHECKED, RESULT_BOUNDED, RESULT_UNCHECKED, FileVerification, of_file
+from blocc.kit.documents import Document
+from blocc.kit.storage import ChangedError, document_format
 from blocc.multi_result import MultiResult
 from blocc.problem import BilevelProblem
 from blocc.problems import toy
 from blocc.problems.loading import load_problem, load_solvable, parse_x0
-from blocc.report.claims import CONE_UNCHECKED, RESULT_BOUNDED, RESULT_UNCHECKED, FileVerification, of_file
 from blocc.report.plots import plot_toy_surface
-from blocc.report.storage import ChangedError, describe, document_format, load_result
-from blocc.report.transport.design_tables import read_design_json
+from blocc.report.storage import describe, load_result
 from blocc.result import Result, Status
 from blocc.solve import solve
 from blocc.solve_many import solve_many
 from blocc.transport import read_network, verify_design
+from blocc.transport.design.documents import read_design_json
 
 _ABOUT = """Solve bilevel programs whose lower level is constrained by the upper level's decision.
 
@@ -259,21 +261,19 @@ def verify_command(
 
 def _verify_roads(result: str, network: str, given: dict[str, float]) -> Verification:
     roads = RoadSource(network).read()
-    from blocc.report.roads.road_claims import verify_estimate_file, verify_road_file  # Numba is needed from here on
+    from blocc.roads.documents import DESIGN, ESTIMATE  # Numba is needed from here on
 
-    check = verify_estimate_file if document_format(result) == "blocc-demand-estimate" else verify_road_file
-    return check(result, roads, **given)
+    kind: Document[Any] = ESTIMATE if document_format(result) == ESTIMATE.format else DESIGN
+    return kind.verify(result, roads, **given)
 
 
 def _verify_power(result: str, case: str, given: dict[str, float]) -> Verification:
     found = CaseSource(case).read()
-    from blocc.power import PowerDesign  # CVXPY is needed from here on
-    from blocc.report.power.power_claims import verify_power_file
+    from blocc.power.documents import DESIGN  # CVXPY is needed from here on
 
-    design = PowerDesign.load(result)
-    if not same_system(found, design.case):  # perhaps its flows are computed in the other way
+    if not same_system(found, DESIGN.load(result).case):  # perhaps its flows are computed in the other way
         found = CaseSource(case, branch_model="matpower").read()
-    return verify_power_file(result, design, found, **given)
+    return DESIGN.verify(result, found, **given)
 
 
 def toy_command(

@@ -26,9 +26,9 @@ from blocc.cli.scenarios import Scenarios, run_scenarios
 from blocc.errors import OptionError
 from blocc.executors.choice import choose_executor
 from blocc.report.progress import DesignProgress
-from blocc.report.transport.design_tables import design_document, write_design
 from blocc.result import HistoryRow
 from blocc.transport import DesignOptions, design_network
+from blocc.transport.design.documents import DESIGN
 from blocc.transport.design.forecast import forecast
 from blocc.transport.design.options import PRESETS
 from blocc.transport.network.plausibility import doubts
@@ -105,8 +105,8 @@ def design_command(
         report = None if quiet else line if computing.name == "serial" else _tell_start
         files: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
         design = design_network(network, report=report, executor=computing, **files, **options)
-    written = () if out is None else writing(lambda: write_design(design, out))
-    document = partial(design_document, design)
+    written = () if out is None else writing(lambda: DESIGN.write(design, out))
+    document = partial(DESIGN.document, design)
     present(document, repr(design), design.success, as_json=as_json, quiet=quiet, written=written)
     raise typer.Exit(EXIT_CODES[design.status])
 

@@ -129,14 +129,13 @@ class _Verifier:
         largest = float(np.max(np.abs(claimed.price - found.price)[unique], initial=0.0))
         note = "largest difference per MWh" + ("" if unique.all() else f"; not unique at {int((~unique).sum())} buses")
         self._add(f"{when}prices", 0.0, largest, largest <= _SAME_PRICE * size, note)
-        if unique.all():
-            # Parallel lines at their limits may share a price in any way that explains those of the buses.
-            explained = self.market.prices(claimed.flow_price)
-            apart = claimed.price - claimed.price[self.case.reference] - explained
-            full = np.abs(claimed.flow) >= claimed.capacity * (1.0 - _SAME) - _SAME
-            idle = float(np.max(np.abs(claimed.flow_price[~full]), initial=0.0))
-            off = max(idle, float(np.max(np.abs(apart), initial=0.0)))
-            self._add(f"{when}prices of lines", "explain those of buses", f"{off:.1e} away", off <= _SAME_PRICE * size)
+        # Whichever prices are told, those of full lines explain those of buses; parallel lines may share one.
+        explained = self.market.prices(claimed.flow_price)
+        apart = claimed.price - claimed.price[self.case.reference] - explained
+        full = np.abs(claimed.flow) >= claimed.capacity * (1.0 - _SAME) - _SAME
+        idle = float(np.max(np.abs(claimed.flow_price[~full]), initial=0.0))
+        off = max(idle, float(np.max(np.abs(apart), initial=0.0)))
+        self._add(f"{when}prices of lines", "explain those of buses", f"{off:.1e} away", off <= _SAME_PRICE * size)
 
     def _today(self) -> Terms:
         """The market without a decision."""

@@ -172,7 +172,7 @@ class _Run:
             status = self._own_status(found) if reason is None else _STOPPED[reason]
             built = int((state.best > 0).sum())
             done.append(Start(float(found.utility), status, built, state.evaluations, state.seconds))
-            if best is None or search.state.score > best[0].state.score:
+            if best is None or search.is_better_than(best[0]):
                 best = (search, list(self.monitor.rows))
             stopped = stopped or reason
         assert best is not None
