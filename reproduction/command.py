@@ -27,7 +27,7 @@ from blocc.cli.studies import (
     run_here,
 )
 from blocc.errors import BloccError, InputError
-from blocc.report.storage import write_files
+from blocc.kit.storage import write_files
 from blocc.report.study.study_page import write_page
 from blocc.report.study.study_progress import clock
 from blocc.report.study.study_tables import item_files, print_item, print_table

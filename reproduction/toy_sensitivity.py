@@ -272,6 +272,7 @@ def draw(rows_by_study: RowsByStudy) -> dict[str, Figure]:
     rows = finished(rows_by_study, PUBLISHED_STUDY)
     figure = new_figure(13.0, 4.4)
     printed, ours, work = figure.subplots(1, 3, sharex=True)
+    ours.sharey(printed)  # before anything is drawn: both are scaled to hold all of it
     for eta, colour in zip(sorted({row["eta"] for row in rows}), (BLUE, ORANGE, GREEN, RED, GREY), strict=False):
         by_gamma = means_by(rows, "gamma", "distance", eta=eta)
         inner = means_by(rows, "gamma", "inner_iterations", eta=eta)
@@ -288,7 +289,6 @@ def draw(rows_by_study: RowsByStudy) -> dict[str, Figure]:
         axes.legend(frameon=False, fontsize=8)
         style_axes(axes)
     work.set_yscale("log")
-    ours.sharey(printed)
     printed.set_ylabel(r"$\|y_g(x_T) - y_{F,T}\|$")
     return {"gap": figure}
 

@@ -17,11 +17,12 @@ from blocc import Box, OptionError, Reals, Result, Status, solve
 from blocc._lib.digests import digest
 from blocc.judge.verification import Verification
 from blocc.judge.verify import verify
+from blocc.kit.storage import StorageError
 from blocc.lagrangian import Multipliers
 from blocc.problem import BilevelProblem
 from blocc.problems.textbook import known_problem
 from blocc.problems.toy import toy_problem
-from blocc.report.storage import StorageError, load_result
+from blocc.report.storage import load_result
 from old_results import as_pair
 from selections import few
 
@@ -128,7 +129,26 @@ def test_tampered_fields_are_noticed(problem: BilevelProblem, honest: Result, fi
 
 
 def test_a_bound_that_fits_its_value_and_gap_is_accepted(problem: BilevelProblem, honest: Result) -> None:
-    assert verify(problem, replace(honest, bound=honest.upper_value - 1.0, gap=1.0)).ok
+    found = verify(problem, replace(honest, bound=honest.upper_value - 1.0, gap=1.0))
+    assert found.ok
+    assert found["bound"].word == "not checked"  # values below it would refute it; none of them proves it
+    assert "not checked" in str(found)
+
+
+def test_rounding_of_large_terms_in_a_row_is_no_forgery() -> None:
+    """Terms of 1e8 that cancel: their rounding, about 1e-8, is what another order of additions changes the row by."""
+    problem = BilevelProblem(
+        upper=lambda x, y: (x - 2.0) ** 2,
+        lower=lambda x, y: (y - x) ** 2,
+        upper_inequality=lambda x, y: 1e8 * (y - x) + x - 1.0,
+        x_set=Box(-4.0, 4.0),
+        y_set=Reals(),
+    )
+    result = solve(problem, 0.0)
+    assert result.success, result.message
+    for off, accepted in ((4e-9, True), (1e-4, False)):
+        told = replace(result.certificate, leader_violation=result.certificate.leader_violation + off)
+        assert verify(problem, replace(result, certificate=told))["leader's constraint"].ok is accepted
 
 
 def test_a_flipped_status_is_noticed(problem: BilevelProblem, stalled: Result) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from blocc import BilevelProblem, Box, Reals, solve
 from blocc._lib.precision import double_precision
+from blocc.corners import kinks_of
 from blocc.judge.verify import verify
-from blocc.outer.nonsmooth.corners import kinks_of
 from blocc.outer.nonsmooth.smoothing import WIDTHS, smoothed
 
 

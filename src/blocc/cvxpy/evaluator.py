@@ -310,6 +310,7 @@ def _solution(y: Vector, answers: Sequence[ConeAnswer], residuals: Residuals, va
         gradient_x=np.zeros(0),
         residuals=residuals,
         iterations=np.asarray(sum(one.iterations for one in answers)),
+        derivatives=np.asarray(sum(one.iterations for one in answers)),
         code=np.asarray(worst),
         warm=(),
         concave=np.asarray(False),

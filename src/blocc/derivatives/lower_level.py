@@ -13,6 +13,7 @@ from jax import lax
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, PyTree
 from blocc._lib.precision import double_precision
 from blocc._lib.tracing import is_traced
+from blocc.corners import kinks_of, named
 from blocc.derivatives.arguments import data_of, flat_point, need_double_precision, need_problem
 from blocc.derivatives.danskin import spoil_unsettled
 from blocc.derivatives.implicit import (
@@ -31,7 +32,6 @@ from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import choose_oracles
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution
 from blocc.lagrangian import Multipliers, Residuals, residuals, weights
-from blocc.outer.nonsmooth.corners import kinks_of, named
 from blocc.outer.nonsmooth.unfolding import Unfolded, unfolded
 from blocc.problem import BilevelProblem
 

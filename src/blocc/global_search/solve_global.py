@@ -12,6 +12,7 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray, PyTree
 from blocc._lib.compiled import compile_seconds
 from blocc._lib.precision import double_precision
+from blocc.corners import kinks_of
 from blocc.errors import OptionError, ProblemError
 from blocc.global_search.answer import judged_result
 from blocc.global_search.boxes import BoxSearch
@@ -22,7 +23,6 @@ from blocc.global_search.reply import is_answer
 from blocc.inner.choice import choose_oracles
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor, StopReason, StopRequest, interruptible
-from blocc.outer.nonsmooth.corners import kinks_of
 from blocc.outer.nonsmooth.smoothing import smoothed
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status

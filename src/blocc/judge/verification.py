@@ -10,13 +10,27 @@ from blocc._lib.notebook import card
 
 @dataclass(frozen=True)
 class Check:
-    """One claim: what the result says, what came out, and whether that will do (None: it could not be found out)."""
+    """One claim: what the result says, what came out, and whether that will do (None: it could not be found out).
+
+    A success needs an answer to every check but those that it does not rest on (``needed``): they are named as not
+    checked.
+    """
 
     name: str
     claimed: float | str
     recomputed: float | str
     ok: bool | None
     note: str = ""
+    needed: bool = True
+
+    def against(self, success: bool) -> bool:
+        """Whether it speaks against a result that claims success, or does not."""
+        return self.ok is False or (self.ok is None and success and self.needed)
+
+    @property
+    def word(self) -> str:
+        """How the outcome reads."""
+        return _WORDS[self.ok] if self.needed or self.ok is not None else "not checked"
 
 
 @dataclass(frozen=True)
@@ -31,12 +45,12 @@ class Verification:
     @property
     def ok(self) -> bool:
         """Whether every claim holds. What could not be checked counts against a result that claims success."""
-        return all(check.ok or (check.ok is None and not self.success) for check in self.checks)
+        return not self.failed
 
     @property
     def failed(self) -> tuple[Check, ...]:
         """The claims that do not hold or, for a result that claims success, could not be checked."""
-        return tuple(check for check in self.checks if check.ok is False or (check.ok is None and self.success))
+        return tuple(check for check in self.checks if check.against(self.success))
 
     def __getitem__(self, name: str) -> Check:
         for check in self.checks:
@@ -54,15 +68,14 @@ class Verification:
 
     def __str__(self) -> str:
         head = f"{self.name}: {'verified' if self.ok else 'NOT verified'} (tolerance {self.tolerance:g})"
-        rows = [(c.name, readable(c.claimed), readable(c.recomputed), WORDS[c.ok], c.note) for c in self.checks]
+        rows = [(c.name, readable(c.claimed), readable(c.recomputed), c.word, c.note) for c in self.checks]
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
         notes = [f"  {row[4]}" if row[4] else "" for row in rows]
         return "\n".join([head, *(f"  {line}{note}".rstrip() for line, note in zip(lines, notes, strict=True))])
 
 
-#: How an outcome reads.
-WORDS: dict[bool | None, str] = {True: "ok", False: "FAILS", None: "unknown"}
+_WORDS: dict[bool | None, str] = {True: "ok", False: "FAILS", None: "unknown"}
 
 
 def readable(value: float | str) -> str:

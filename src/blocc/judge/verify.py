@@ -17,6 +17,7 @@ import numpy as np
 
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
+from blocc.corners import kinks_of
 from blocc.errors import BloccError, OptionError
 from blocc.judge.challenge import cost_allowance
 from blocc.judge.lower_level import Reply, ratio_with
@@ -27,7 +28,6 @@ from blocc.judge.status_claim import ABOUT_THE_PROBLEM, PROBED, WITHOUT_ANSWER, 
 from blocc.judge.verdict import Judge, Verdict
 from blocc.judge.verification import Check, Verification
 from blocc.lagrangian import Multipliers, expand, figures, weights, zero_multipliers
-from blocc.outer.nonsmooth.corners import kinks_of
 from blocc.outer.nonsmooth.smoothing import smoothed
 from blocc.outer.nonsmooth.unfolding import Unfolded, unfolded
 from blocc.problem import BilevelProblem
@@ -91,13 +91,16 @@ class _Verifier:
             if np.isfinite(self.x).all():
                 self._judge()
         if self.converged:
-            wrong = [check.name for check in self.checks if not check.ok]
+            wrong = [check.name for check in self.checks if check.against(self.converged)]
             self._add("status", "converged", f"not: {', '.join(wrong)}" if wrong else "converged", not wrong)
         return Verification(self.result.name, self.tolerance, tuple(self.checks), self.converged)
 
-    def _add(self, name: str, claimed: Any, recomputed: Any, ok: bool | None, note: str = "") -> None:
+    def _add(
+        self, name: str, claimed: Any, recomputed: Any, ok: bool | None, note: str = "", needed: bool = True
+    ) -> None:
         plain = lambda value: value if isinstance(value, str) else float(value)  # noqa: E731
-        self.checks.append(Check(name, plain(claimed), plain(recomputed), None if ok is None else bool(ok), note))
+        found = None if ok is None else bool(ok)
+        self.checks.append(Check(name, plain(claimed), plain(recomputed), found, note, needed))
 
     # --- does it fit, and is it allowed? ------------------------------------------------------------------------
     def _shapes(self) -> bool:
@@ -157,14 +160,13 @@ class _Verifier:
         size = _SAME * (1.0 + _largest(self.y) + _largest(self.y_penalty))
         distance = float(np.linalg.norm(self.y_penalty - self.y))
         self._add("||yF - y||", c.distance, distance, _same(c.distance, distance, size))
-        rows = np.asarray(self.flat.upper_inequality(jnp.asarray(self.x), jnp.asarray(self.y)))
-        violated = float(np.max(rows, initial=0.0))
-        self._add(
-            "leader's constraint",
-            c.leader_violation,
-            violated,
-            _same(c.leader_violation, violated, _SAME * (1.0 + violated)),
-        )
+        at = jnp.asarray(self.x), jnp.asarray(self.y)
+        violated = float(np.max(np.asarray(flat.upper_inequality(*at)), initial=0.0))
+        slopes = jax.jacfwd(flat.upper_inequality, argnums=(0, 1))(*at)
+        terms = sum(np.abs(slope) @ np.abs(z) for slope, z in zip(slopes, at, strict=True))
+        rounding = _ROUNDING * float(np.max(terms, initial=0.0)) if np.isfinite(terms).all() else 0.0
+        honest = _same(c.leader_violation, violated, _SAME * (1.0 + violated) + rounding)
+        self._add("leader's constraint", c.leader_violation, violated, honest)
 
     def _bound(self) -> None:
         """A bound and a gap must fit the value; the proof behind the bound is not repeated."""
@@ -180,9 +182,12 @@ class _Verifier:
         self._add("gap of the bound", told, left, r.bound is not None and fits and not refuted, note)
 
     def _below_bound(self, judge: Judge, unit: float) -> None:
-        """Descents from members of X that would end below a false bound; the proof itself is not repeated."""
+        """Descents from members of X that end below a false bound; without one it is not checked."""
         bound = self.result.bound
-        if bound is None or not np.isfinite(bound) or not judge.dense:
+        if bound is None or bound == -np.inf:  # which claims nothing
+            return
+        if not judge.dense:
+            self._add("bound", bound, "no proof", None, "the proof is not repeated", needed=False)
             return
         generator = np.random.default_rng(0)
         found = [judge.ask(self.smooth.x_set.sample_flat(generator)) for _ in range(_WITNESSES)]
@@ -191,8 +196,9 @@ class _Verifier:
         allowed = below_tolerance(self.tolerance)
         least = min((end.upper for end in [*seen, *ends] if end.violation <= allowed), default=np.inf)
         slack = _BELOW * (1.0 + abs(bound)) + self.tolerance * unit
+        refuted = not least >= bound - slack
         note = f"the least of {len(seen)} values and {len(ends)} descents; the proof is not repeated"
-        self._add("bound", bound, least, least >= bound - slack, note)
+        self._add("bound", bound, least, False if refuted else None, note, needed=False)
 
     def _residuals(self) -> None:
         """The certificate's residuals, by their definition and with the result's own multipliers."""

@@ -11,13 +11,13 @@ from functools import partial
 from typing import NamedTuple
 
 from blocc._lib.arrays import Float, NDArray
+from blocc.corners import kinks_of, named
 from blocc.inner.choice import choose_oracles
 from blocc.inner.interior_point import InteriorPoint
 from blocc.judge.failures import NO_ROOM
 from blocc.options import Options
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
-from blocc.outer.nonsmooth.corners import kinks_of, named
 from blocc.outer.nonsmooth.relaxation import AMOUNTS, agreed, relaxed
 from blocc.outer.nonsmooth.smoothing import smoothed
 from blocc.outer.nonsmooth.unfolding import Unfolded, unfolded

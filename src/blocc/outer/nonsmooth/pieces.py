@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, NDArray, PyTree
-from blocc.outer.nonsmooth.corners import Kink, Site, program_of, run, sites_of
+from blocc.corners import Kink, Site, program_of, run, sites_of
 from blocc.problem import BilevelProblem
 
 _SAMPLES = 8

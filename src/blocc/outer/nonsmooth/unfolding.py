@@ -21,9 +21,9 @@ import scipy
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray, PyTree
 from blocc._lib.precision import double_precision
+from blocc.corners import kinks_of
 from blocc.flat_problem import FlatProblem
 from blocc.lagrangian import Multipliers
-from blocc.outer.nonsmooth.corners import kinks_of
 from blocc.outer.nonsmooth.pieces import Kinked, Raised, folded_rows, joined, rises
 from blocc.problem import BilevelProblem
 from blocc.sets import Product, Reals
