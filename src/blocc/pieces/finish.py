@@ -29,6 +29,7 @@ class Asked(NamedTuple):
     x: Float[NDArray, "n_x"]
     y: Float[NDArray, "n_y"]
     upper: float
+    lower: float
     violation: float  #: of G, relative to its rows
     piece: Piece | None
 
@@ -38,7 +39,7 @@ class Finished(NamedTuple):
 
     best: Asked
     stationary: bool  #: B-stationary, and no way down was found where curvature is negative
-    steps: int
+    runs_away: bool  #: f kept falling, far from the start
 
 
 #: y at x by an oracle; None if there is none.
@@ -93,12 +94,12 @@ class Finish:
         if not (np.isfinite(upper) and np.isfinite(rows).all()):
             return None
         units = np.ones(len(rows)) if self.row_units is None else self.row_units
-        asked = Asked(x, y, upper, float(np.max(rows / units, initial=0.0)), piece)
-        if self.best is None or self._rank(asked) < self._rank(self.best):
+        asked = Asked(x, y, upper, float(found.lower), float(np.max(rows / units, initial=0.0)), piece)
+        if self.best is None or self.rank(asked) < self.rank(self.best):
             self.best = asked
         return asked
 
-    def _rank(self, asked: Asked) -> tuple[float, float]:
+    def rank(self, asked: Asked) -> tuple[float, float]:
         """Violations beyond rounding first."""
         return (asked.violation if asked.violation > self.settings.admissible else 0.0, asked.upper)
 
@@ -107,13 +108,13 @@ class Finish:
         return asked.upper + self.price * asked.violation
 
     # --- the descent --------------------------------------------------------------------------------------------
-    def run(self, first: Asked) -> Finished:
-        """Descend from a point on a regular piece."""
-        here, radius, steps = first, self.settings.radius, 0
+    def run(self, first: Asked, most: int | None = None) -> Finished:
+        """Descend from a point on a regular piece, by so many steps at most."""
+        here, radius = first, self.settings.radius
         assert first.piece is not None
         piece = first.piece
         multipliers: Multipliers | None = None
-        for _ in range(self.settings.iterations):
+        for _ in range(min(self.settings.iterations, most or self.settings.iterations)):
             model = model_of(self.followers, piece)
             step = step_of(self.followers, model, multipliers, radius, self.price, here.violation)
             if step is None or self._runs_away(here):
@@ -123,7 +124,7 @@ class Finish:
                 here, piece, model, step = self._sharpened(here, model, step, radius)
                 onward = self._onward(here, model, step, radius)
                 if onward is None:
-                    return self._finished(here, True, steps)
+                    return self._finished(here, True)
                 here, piece, multipliers = *onward, None
                 radius = max(radius, step.length, self.settings.difference)
                 continue
@@ -138,19 +139,20 @@ class Finish:
                 radius = max(radius, 2.0 * step.length)
             elif gained < self.settings.poor:
                 radius = 0.5 * step.length
-            here, steps = trial, steps + 1
-            self.note(here, step.promised)
+            here = trial
+            self.note(here, step.promised / step.length)
             if here.piece is None:
                 break
             piece = self._turned(here, here.piece, step)
-        return self._finished(here, False, steps)
+        return self._finished(here, False)
 
-    def _finished(self, here: Asked, stationary: bool, steps: int) -> Finished:
+    def _finished(self, here: Asked, stationary: bool) -> Finished:
         """The end, or the best point seen if that is better by more than rounding."""
         best = self.best
         assert best is not None
-        worse = self._rank(best)[0] < self._rank(here)[0] or best.upper < here.upper - 1e3 * _EPS * abs(here.upper)
-        return Finished(best if worse or not stationary else here, stationary and not worse, steps)
+        worse = here.violation > self.settings.admissible >= best.violation
+        worse |= self.merit(best) < self.merit(here) - 1e3 * _EPS * abs(here.upper)
+        return Finished(best if worse else here, stationary and not worse, not stationary and self._runs_away(here))
 
     def _runs_away(self, here: Asked) -> bool:
         """Whether f falls for ever, as far as sizes of x tell."""

@@ -66,8 +66,9 @@ def solve(p: Program) -> Solution:
     limits = np.concatenate([p.limits, -low[below], high[above]])
     equalities = np.zeros((len(p.equalities), size))
     equalities[:, :n] = p.equalities
-    t, z, solved = _interior(hessian, gradient, rows, limits, equalities, p.targets, len(general), below, above)
-    t, z = _sharpened(hessian, gradient, rows, limits, equalities, p.targets, t, z)
+    with np.errstate(all="ignore"):  # a program without room drives multipliers to infinity
+        t, z, solved = _interior(hessian, gradient, rows, limits, equalities, p.targets, len(general), below, above)
+        t, z = _sharpened(hessian, gradient, rows, limits, equalities, p.targets, t, z)
     first = len(general)
     lows, highs = np.zeros(size), np.zeros(size)
     lows[below], highs[above] = z[first : first + len(below)], z[first + len(below) :]

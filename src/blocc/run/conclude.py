@@ -96,6 +96,23 @@ def judge(
     return Status.CONVERGED, f"x is stationary for F_gamma{where}, and y is the follower's exact answer."
 
 
+def finished(evaluator: Evaluator, convexity: JensenTest, end: Endpoint) -> tuple[Status, str]:
+    """The same for a run that ended with a descent of f(x, y(x)) itself; the judge decides what that is worth."""
+    e = end.evaluation
+    if runs_away(evaluator, e):
+        return Status.UNBOUNDED, "The leader's objective falls without limit: x leaves the start a millionfold."
+    rules = convexity(e.x, np.asarray(e.follower.y))
+    if failure := rules.failure():
+        return Status.NOT_CONVEX, f"{failure}, so y may be only a local answer of the follower."
+    if rules.doubtful:
+        return Status.STALLED, rules.doubt()
+    if end.limited:
+        return Status.ITERATION_LIMIT, "The iterations ended before x was stationary for f(x, y(x))."
+    if np.isfinite(end.stationarity):
+        return Status.CONVERGED, "x is stationary for f(x, y(x)), and y is the follower's exact answer."
+    return Status.STALLED, "The descent of f(x, y(x)) ended at a point that its pieces do not show to be stationary."
+
+
 def lower_residual(e: Evaluation) -> float:
     """Largest KKT residual of the reported answer, relative to the size of y and, for stationarity, of the prices.
 
