@@ -87,11 +87,11 @@ class Followers:
         return Rows(value, jacobian, np.abs(jacobian) @ self.sizes.both)
 
     def slopes(self, found: Local) -> Float[NDArray, "n_y"]:
-        """For each variable of the follower's the terms of dg/dy, times its size."""
-        n_x, size = self.flat.n_x, self.sizes.y
-        own = (np.abs(found.lower_gradient[n_x:]) + np.abs(found.lower_hessian[n_x:, n_x:]) @ size) * size
-        steepest = float(np.max(own, initial=0.0))
-        return np.maximum(own, self.settings.rounding * steepest) + 1e-300
+        """For each variable of the follower's what dg/dy is made of, and changes by with x and y, times its size."""
+        n_x, size = self.flat.n_x, self.sizes
+        own = np.abs(found.lower_gradient[n_x:]) + np.abs(found.lower_hessian[n_x:]) @ size.both
+        steepest = float(np.max(own * size.y, initial=0.0))
+        return np.maximum(own * size.y, self.settings.rounding * steepest) + 1e-300
 
     # --- one piece ----------------------------------------------------------------------------------------------
     def newton(self, x: np.ndarray, y: np.ndarray, held: np.ndarray, mu: np.ndarray, nu: np.ndarray) -> Piece | None:

@@ -170,11 +170,14 @@ def with_verdict(problem: BilevelProblem, result: Result, verdict: Verdict, radi
     )
 
 
-def without_penalty(result: Result, verdict: Verdict, tolerance: float) -> Result:
-    """A result that was proved on f(x, y(x)) itself, the limit of F_gamma, if its last gamma hides something."""
+def without_penalty(result: Result, verdict: Verdict, tolerance: float, finished: bool) -> Result:
+    """A result that was proved on f(x, y(x)) itself, the limit of F_gamma, if its last gamma hides something.
+
+    A run that ``finished`` there has left its gamma behind.
+    """
     c, value = result.certificate, result.upper_value
     near = c.distance <= 10.0 * tolerance * (1.0 + float(np.linalg.norm(verdict.value.y)))
-    if near and abs(c.penalty_gap) <= tolerance * verdict.unit:
+    if not finished and near and abs(c.penalty_gap) <= tolerance * verdict.unit:
         return result
     certificate = replace(c, penalty_gap=0.0, distance=0.0)
     return replace(result, gamma=np.inf, y_penalty=result.y, upper_value_penalty=value, certificate=certificate)

@@ -6,6 +6,7 @@ begins; F_gamma with a small gamma finds others. The better end is the run's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -24,8 +25,9 @@ from blocc.run.units import Scaling
 
 #: Stages of F_gamma: one finds the valley, and two more tell whether it is one of f(x, y(x)) as well.
 _STAGES = 3
+_FINISHED = (2,)  #: those after which a finish begins
 #: Steps of a stage, and the slope at which it ends, relative to f: a valley is found long before its minimum.
-_STEPS, _LOOSE = 8, 1e-2
+_STEPS, _LOOSE = 5, 1e-2
 #: Oracles whose answers are accurate enough to read an active set from.
 _ACCURATE = ("auto", "interior-point", "sparse-interior-point")
 
@@ -58,19 +60,23 @@ class Finishing:
         return cls(problem, scaling, evaluator) if automatic and accurate and problem.oracle is None else None
 
     def descend(self, first: Evaluation, leader: Leader) -> Reached | None:
-        """The better of two ends; None if neither begins on a regular piece."""
-        monitor = self.evaluator.monitor
-        direct = self._finish(first)
-        rows, monitor.rows = monitor.rows, []
-        last = self._stages(first, leader)
-        other = None if runs_away(self.evaluator, last) else self._finish(last)
-        found = [(one, is_first) for one, is_first in ((other, False), (direct, True)) if one is not None]
+        """The best of all ends; None if none begins on a regular piece. The history is that of its own way."""
+        monitor, last = self.evaluator.monitor, first
+        found: list[tuple[tuple[Asked, bool], list[HistoryRow]]] = []
+
+        def finish(begin: Evaluation) -> None:
+            way = list(monitor.rows)
+            if (end := self._finish(begin)) is not None:
+                found.append((end, monitor.rows))
+            monitor.rows = way
+
+        finish(first)
+        for number, last in enumerate(self._stages(first, leader)):
+            if number in _FINISHED:
+                finish(last)
         if not found:
-            monitor.rows = rows + monitor.rows
             return None
-        (end, stationary), is_first = min(found, key=lambda one: self._rank(one[0]))
-        if is_first:
-            monitor.rows = rows
+        (end, stationary), monitor.rows = min(reversed(found), key=lambda one: self._rank(one[0]))
         return Reached(end, stationary, last)
 
     def _rank(self, found: tuple[Asked, bool]) -> tuple[bool, float, bool]:
@@ -80,24 +86,22 @@ class Finishing:
         noise = self.tolerances.tolerance**2 * (1.0 + abs(self.best.upper))
         return end.violation > self.tolerances.leader_tolerance, np.round(end.upper / noise), not stationary
 
-    def _stages(self, first: Evaluation, leader: Leader) -> Evaluation:
-        """The end of a few stages of F_gamma."""
+    def _stages(self, first: Evaluation, leader: Leader) -> Iterator[Evaluation]:
+        """The ends of a few stages of F_gamma, while f does not fall for ever."""
         evaluator, at = self.evaluator, first
+        steps = min(_STEPS, self.tolerances.max_iterations)
         for number in range(_STAGES):
             if number:
                 gamma = FACTOR * float(at.gamma)
                 following = evaluator(at.x, gamma, leader, self.tolerances.inner(gamma))
                 if not following.usable:
-                    break
+                    return
                 at = following
-            steps = min(_STEPS, self.tolerances.max_iterations)
-            accuracy = self.tolerances.inner(float(at.gamma))
-            at = follow_gradients(
-                evaluator, at, Stage(leader, accuracy, self.tolerances.slope(at, _LOOSE), steps)
-            ).evaluation
+            accuracy, slope = self.tolerances.inner(float(at.gamma)), self.tolerances.slope(at, _LOOSE)
+            at = follow_gradients(evaluator, at, Stage(leader, accuracy, slope, steps)).evaluation
             if runs_away(evaluator, at):
-                break
-        return at
+                return
+            yield at
 
     def _finish(self, begin: Evaluation) -> tuple[Asked, bool] | None:
         """The finish from one evaluation; None if it begins on no regular piece, or f falls for ever."""

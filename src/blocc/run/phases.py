@@ -349,7 +349,7 @@ class Phases:
             judged = conclude.with_verdict(self.problem, result, v, 0.0 if v.slope is not None else DISTANCES[-1])
             result = replace(judged, status=status, message=message)
             if result.success and (v.certified or phase.run.finished) and self.automatic:
-                result = conclude.without_penalty(result, v, self.options.tolerance)
+                result = conclude.without_penalty(result, v, self.options.tolerance, phase.run.finished)
         return replace(result, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
 
     def _measured(self, phase: Phase) -> Result:
