@@ -9,6 +9,7 @@ import numpy as np
 
 import outside_blocks
 import outside_cancelling
+import outside_curved
 import outside_edges
 import outside_followers
 import outside_kinks
@@ -36,6 +37,7 @@ MODULES = (
     outside_saddles,
     outside_blocks,
     outside_responses,
+    outside_curved,
 )
 
 

@@ -22,6 +22,7 @@ import numpy as np
 
 import outside_blocks
 import outside_cancelling
+import outside_curved
 import outside_responses
 import outside_saddles
 from blocc import Certificate, Result, Status, lower_level, solve, verify
@@ -253,6 +254,20 @@ def cheap_coordinate(generator: Generator) -> tuple[Case, Result]:
     return case, forged(case, np.clip(x, -4, 4))
 
 
+def along_a_kink(generator: Generator) -> tuple[Case, Result]:
+    """On a curved kink of f, or of a linear follower's response, 0.2 to 3 beside the minimum along it."""
+    family = (outside_curved.curved_kinks, outside_curved.curved_vertices)[generator.integers(2)]
+    case = family(generator)
+    u = case.data["t"] - np.sign(case.data["t"]) * generator.uniform(0.2, 3)
+    return case, forged(case, np.concatenate([[u], outside_curved._curve(np, u, case.data)]))
+
+
+def saddle_in_units(generator: Generator) -> tuple[Case, Result]:
+    """A saddle at zero, or far from it, in units of 1 to 1e10."""
+    case = outside_curved.saddle_units(generator)
+    return case, forged(case, np.array([case.data.get("t", 0.0), 0.0]))
+
+
 FORGERS: tuple[Callable[[Generator], tuple[Case, Result]], ...] = (
     kink_off,
     slightly_off,
@@ -266,6 +281,8 @@ FORGERS: tuple[Callable[[Generator], tuple[Case, Result]], ...] = (
     infeasible,
     not_stationary,
     cheap_coordinate,
+    along_a_kink,
+    saddle_in_units,
 )
 
 

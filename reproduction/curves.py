@@ -38,14 +38,18 @@ def curve(row: Row, name: str, *, timed: bool = False) -> Curve:
     return place - place[:1] if timed else place, values
 
 
-def band(axes: Axes, curves: Sequence[Curve], colour: str, label: str, **style: Any) -> None:
-    """Mean of several curves over their common range, with one standard deviation as a shade."""
+def band(axes: Axes, curves: Sequence[Curve], colour: str, label: str, *, median: bool = False, **style: Any) -> None:
+    """Mean of several curves over their range, with one standard deviation as a shade; or the median with quartiles."""
     usable = [(x[good], y[good]) for x, y in curves if (good := np.isfinite(x) & np.isfinite(y)).sum() > 1]
     if not usable:
         return
     grid = np.linspace(max(x[0] for x, _ in usable), max(x[-1] for x, _ in usable), 200)
     # A run that has ended stays where it ended.
     table = np.stack([np.interp(grid, x, y) for x, y in usable])
-    middle, spread = table.mean(axis=0), table.std(axis=0)
+    if median:
+        low, middle, high = np.quantile(table, (0.25, 0.5, 0.75), axis=0)
+    else:
+        middle, spread = table.mean(axis=0), table.std(axis=0)
+        low, high = middle - spread, middle + spread
     axes.plot(grid, middle, color=colour, linewidth=1.6, label=label, **style)
-    axes.fill_between(grid, middle - spread, middle + spread, color=colour, alpha=0.15, linewidth=0)
+    axes.fill_between(grid, low, high, color=colour, alpha=0.15, linewidth=0)

@@ -23,6 +23,8 @@ from reproduction.data_sets import data_file, load_data
 GAMMA, ETA = 12.0, 0.01
 EPOCHS = 80  #: figures are taken before the step of c of each, so that the last ones follow 79 steps
 DUAL_STEPS = PRIMAL_STEPS = 20  #: T and T_y
+#: Derivatives of a Lagrangian, or values of the constraints, in an epoch: of both inner problems.
+DERIVATIVES = 2 * DUAL_STEPS * (PRIMAL_STEPS + 1)
 #: Steps of y and of the multipliers, for the follower and for the penalised problem.
 STEPS = ((1e-3, 1e-4), (1e-5, 1e-4))
 STOP = 1e-4  #: of the slopes, in both inner loops
@@ -54,6 +56,7 @@ class Figures(NamedTuple):
     test_loss: Float[AnyArray, "*epochs"]
     lower_value: Float[AnyArray, "*epochs"]  #: ||w||^2 / 2 at yg
     margins: Float[AnyArray, "*epochs train"]  #: c
+    follower: Float[AnyArray, "*epochs weights"]  #: yg, as the follower's loop left it
     own: Float[AnyArray, "*epochs weights"]  #: yF
 
 
@@ -141,7 +144,7 @@ def _inner(samples: Samples, c: Array, side: Side, penalised: bool) -> Side:
 def _measure(samples: Samples, c: Array, follower: Side, penalised: Side) -> Figures:
     losses = [jnp.mean(jnp.exp(1.0 - part @ penalised.y)) for part in (samples.validation, samples.test)]
     accuracy = jnp.mean(jnp.where(samples.test @ penalised.y > 0.0, 1.0, 0.0))
-    return Figures(accuracy, losses[0], losses[1], 0.5 * jnp.sum(follower.y[:-1] ** 2), c, penalised.y)
+    return Figures(accuracy, losses[0], losses[1], 0.5 * jnp.sum(follower.y[:-1] ** 2), c, follower.y, penalised.y)
 
 
 def _run(samples: Samples, start: Float[Array, "train"], epochs: int) -> Figures:

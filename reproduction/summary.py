@@ -72,7 +72,7 @@ def endings(rows: Iterable[Row], name: str = "ended") -> str:
 
 
 def together(*verdicts: bool | None) -> bool | None:
-    """All of them: False if one is, else None if one cannot be told."""
+    """All of them: False if one is, else None if one is inconclusive."""
     if any(verdict is False for verdict in verdicts):
         return False
     return None if not verdicts or any(verdict is None for verdict in verdicts) else True

@@ -12,7 +12,7 @@ from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study, select
 from reproduction.curves import PURPLE, Curve, band, curve
 from reproduction.data_sets import is_offered
-from reproduction.item import Item, RowsByStudy
+from reproduction.item import Item, RowsByStudy, Shown
 from reproduction.published_svm import EPOCHS, ETA, GAMMA
 from reproduction.summary import NOTHING, column, endings, finished, is_complete, short, spread, together
 from reproduction.verdicts import OURS, differences, exceeds, interval, paper, within
@@ -52,8 +52,12 @@ COLUMNS = {
     "LV-HBA": ("", HBA, ""),
     "GAM": (GAM_PROGRAM, "", ""),
 }
-SIMILAR = 0.02  #: accuracies this close count as of a similar level
-ATTAINED = 1e-6  #: a lower-level gap below this counts as none
+ATTAINED = 1e-3  #: a smaller lower-level gap counts as none: the figure shows some units
+#: Why two of the paper's methods bear no verdict.
+NOT_JUDGED = {
+    "LV-HBA": "no verdict: LV-HBA's program is not emulated, this package's LV-HBA stands in its place",
+    "GAM": "no verdict: the emulation of GAM misses its printed figures",
+}
 
 
 def studies(quick: bool) -> list[Study]:
@@ -115,6 +119,8 @@ _NOTES = (
     "rest "
     "to test; diabetes is expanded to 45 quadratic features. The paper's accuracies are those of the method's own "
     "classifier, yF for BLOCC. Seconds are without compilation.",
+    "Every run of a published method ends where an iteration changes the upper objective that it minimises by less "
+    "than 1e-5, which is the paper's rule, or at its limit of iterations.",
     f"Program emulated, BLOCC: gamma {GAMMA:g}, eta {ETA:g}, T = T_y = 20, its four inner steps, {EPOCHS} epochs. "
     f"GAM: its "
     "own lower level, 80 iterations; that its step descends the loss of GAM's own programs is our reading.",
@@ -172,6 +178,8 @@ def _answers(rows: Sequence[Row], dataset: str, name: str) -> dict[str, Any]:
         "lower gap": middle("lower_gap", ".1e"),
         "violation": middle("violation", ".1e"),
         "iterations": short(rows, "iterations"),
+        "derivatives": short(rows, "derivatives"),
+        "projections": short(rows, "projections"),
         "seconds": short(rows, "seconds"),
         "ended": endings(rows),
     }
@@ -189,6 +197,10 @@ def _observations(rows_by_study: RowsByStudy) -> list[Observation]:
         measured = "; ".join(f"{name}: {interval(found)}" for name, found in figures.items())
         return Observation(statement, together(*verdicts) if complete else None, measured, source)
 
+    def left_open(statement: str, others: Sequence[str], figures: dict[str, Any], source: str) -> Observation:
+        measured = "; ".join(f"{name}: {interval(found)}" for name, found in figures.items())
+        return Observation(statement, None, "; ".join([measured, *(NOT_JUDGED[one] for one in others)]), source)
+
     over_gam, level = gains(EMULATED, GAM_PROGRAM, "accuracy_own"), gains(EMULATED, HBA, "accuracy_own")
     losses = {
         f"{data}, less than {name}": differences(rows[name, data], rows[EMULATED, data], "loss_own")
@@ -196,34 +208,35 @@ def _observations(rows_by_study: RowsByStudy) -> list[Observation]:
         for name in (HBA, GAM_PROGRAM)
     }
     early = {EMULATED: np.array(_early_accuracy(rows[EMULATED, "diabetes"]))}
-    slower, better = gains(HBA, EMULATED, "seconds"), gains(OUR_METHOD, EMULATED, "accuracy")
-    gap = {name: column(rows[name, "diabetes"], "lower_gap") for name in (HBA, EMULATED)}
+    better = gains(OUR_METHOD, EMULATED, "accuracy")
+    work = {
+        f"{what} of {name}": column(rows[name, "diabetes"], what)
+        for name in (EMULATED, HBA)
+        for what in ("derivatives", "projections", "seconds")
+    }
+    at_yg = {data: column(rows[EMULATED, data], "lower_gap_follower") for data in DATASETS}
+    gap = {HBA: column(rows[HBA, "diabetes"], "lower_gap")}
     printed = {data: column(rows[EMULATED, data], "accuracy_own") - PUBLISHED[data, "BLOCC"][0] for data in DATASETS}
     margin = {data: 2.0 * PUBLISHED[data, "BLOCC"][1] / np.sqrt(SPLITS) for data in DATASETS}
-    verdict_gap = [exceeds(gap[HBA], ATTAINED), within(gap[EMULATED], ATTAINED)]
     return [
-        said("BLOCC outperforms GAM significantly", [*map(exceeds, over_gam.values())], over_gam, paper("Table 2")),
-        said(
-            "BLOCC is of a similar level of accuracy as LV-HBA",
-            [within(found, SIMILAR) for found in level.values()],
-            level,
-            paper("Table 2"),
-        ),
-        said("LV-HBA takes longer than BLOCC", [*map(exceeds, slower.values())], slower, paper("Table 2")),
+        left_open("BLOCC outperforms GAM significantly", ["GAM"], over_gam, paper("Table 2")),
+        left_open("BLOCC is of a similar level of accuracy as LV-HBA", ["LV-HBA"], level, paper("Table 2")),
+        left_open("LV-HBA takes longer than BLOCC", ["LV-HBA"], work, paper("Table 2")),
         said(
             "BLOCC's accuracy on diabetes is above 0.76 in the first two iterations",
             [exceeds(early[EMULATED], 0.76)],
             early,
             paper("Figure 3, left"),
         ),
+        left_open("BLOCC reaches the lowest upper loss", list(NOT_JUDGED), losses, paper("Figure 3, middle")),
         said(
-            "BLOCC reaches the lowest upper loss", [*map(exceeds, losses.values())], losses, paper("Figure 3, middle")
-        ),
-        said(
-            "On diabetes LV-HBA does not attain the lower-level optimum, BLOCC does (judged at yF)",
-            verdict_gap,
-            gap,
+            "BLOCC attains the lower-level optimum (at yg, which the figure shows), on diabetes",
+            [within(at_yg["diabetes"], ATTAINED)],
+            at_yg,
             paper("Figure 3, right"),
+        ),
+        left_open(
+            "LV-HBA does not attain the lower-level optimum, on diabetes", ["LV-HBA"], gap, paper("Figure 3, right")
         ),
         said(
             "The emulated program has the printed accuracies of BLOCC",
@@ -261,14 +274,14 @@ DRAWN = {EMULATED: BLUE, ALGORITHM_1: PURPLE, OUR_METHOD: GREEN, HBA: ORANGE, GA
 #: Columns of a curve, and what the axis says.
 PANELS = {
     "accuracy": "test accuracy",
-    "validation_loss": "validation loss for each sample",
-    "lower_value": "lower loss $g(x, y)$",
+    "validation_loss": "validation loss for each sample (median)",
+    "lower_value": "lower loss $g(x, y)$ (program of BLOCC: at $y_g$)",
 }
-FIRST = 80  #: iterations that are drawn
+SHOWN = (1, 80)  #: iterations that are drawn; what a run starts from is no answer
 
 
 def draw(rows_by_study: RowsByStudy) -> dict[str, Figure]:
-    """One figure for each data set: three panels, means with bands of one standard deviation over the splits."""
+    """One figure for each data set: three panels, with bands over the splits."""
     return {dataset: _figure(rows_by_study, dataset) for dataset in DATASETS}
 
 
@@ -278,7 +291,8 @@ def _figure(rows_by_study: RowsByStudy, dataset: str) -> Figure:
     for axes, (name, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
         for variant, colour in DRAWN.items():
             rows = variant_rows(rows_by_study, variant, dataset)
-            band(axes, [_curve(row, name) for row in rows], colour, variant)
+            # Some runs' losses grow without limit on their way: a mean would show nothing else.
+            band(axes, [_curve(row, name) for row in rows], colour, variant, median=name == "validation_loss")
         axes.set_xlabel("iteration")
         axes.set_ylabel(title)
         if name == "validation_loss":
@@ -291,8 +305,9 @@ def _figure(rows_by_study: RowsByStudy, dataset: str) -> Figure:
 
 def _curve(row: Row, name: str) -> Curve:
     """A column of the way against its iterations, as far as it is drawn."""
-    iteration, values = curve(row, name)
-    shown = iteration <= FIRST
+    at_yg = f"{name}_follower"
+    iteration, values = curve(row, at_yg if at_yg in row["curves"] else name)
+    shown = (iteration >= SHOWN[0]) & (iteration <= SHOWN[1])
     return iteration[shown], values[shown]
 
 
@@ -302,6 +317,21 @@ ITEM = Item(
     studies=studies,
     conclude=conclude,
     draw=draw,
+    shown=(
+        Shown(
+            0,
+            {
+                **{"data": "Data", "method": "Method", "printed: accuracy": "Printed accuracy"},
+                "program emulated: accuracy, own": "Program emulated: own",
+                "program emulated: at the exact lower level": "Exact lower level",
+                **{
+                    "exact: accuracy, own": "Exact algorithm: own",
+                    "exact: at the exact lower level": "Exact lower level ",
+                },
+                "our method: accuracy, own": "Our method",
+            },
+        ),
+    ),
     seconds=(40.0, 90.0),
     needs=DATASETS,
 )

@@ -24,6 +24,8 @@ from blocc.svm.padded import FollowerSolution, Solvers
 from reproduction.curves import finite_or_none
 from reproduction.published_gam import DRAWN, run_published_gam
 from reproduction.published_svm import (
+    DERIVATIVES,
+    EPOCHS,
     ETA,
     GAMMA,
     Samples,
@@ -118,11 +120,23 @@ class Trajectory:
     split: Split
     iterations: list[int] = field(default_factory=list)
     points: list[tuple[Margins, Classifier]] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)  #: of the upper objective that the method itself minimises
 
-    def note(self, iteration: int, c: Margins, y: Classifier) -> None:
+    def note(self, iteration: int, c: Margins, y: Classifier, value: float | None = None) -> None:
         """The run is at margins c with its own classifier y."""
         self.iterations.append(iteration)
         self.points.append((np.array(c), np.array(y)))
+        self.values.append(self.split.problem.upper(c, y) if value is None else value)
+
+    @property
+    def settled(self) -> bool:
+        """The paper's rule: the last update of the upper objective is smaller than 1e-5."""
+        return len(self.values) > 1 and abs(self.values[-1] - self.values[-2]) < UPDATE
+
+    @property
+    def ended(self) -> str:
+        """By the rule, or at a limit of iterations."""
+        return CONVERGED if self.settled else LIMIT
 
     def curves(self) -> dict[str, list[Any]]:
         """Accuracy and both objectives of the run's own classifier against its iterations."""
@@ -169,15 +183,24 @@ def run_published(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
     dataset, seeds = cells[0]["dataset"], [cell["seed"] for cell in cells]
     samples = Samples(*(rows[seeds] for rows in shared_samples(dataset)))
     figures, seconds = run_published_svm(samples, np.stack([draw_margins(seed) for seed in seeds]))
-    rows = []
+    rows: list[Row] = []
     for place, seed in enumerate(seeds):
         split = Split.draw(dataset, seed, *FORMULAS["published code"])
         trajectory = Trajectory(split)
         for epoch, (c, y) in enumerate(zip(figures.margins[place], figures.own[place], strict=True)):
             trajectory.note(epoch, c, y)
+            if trajectory.settled:
+                break
         c, own = trajectory.points[-1]
-        how = {"ended": LIMIT, "iterations": len(trajectory.points), "seconds": seconds / len(cells)}
-        rows.append(row_of(split, c, own, trajectory, **how))
+        made = len(trajectory.points)
+        how = {"ended": trajectory.ended, "iterations": made, "derivatives": made * DERIVATIVES, "projections": 0}
+        row = row_of(split, c, own, trajectory, **how, seconds=seconds / len(cells) * made / EPOCHS)
+        exact = split.problem.lower(split.follower(c)[0])
+        way = row["curves"]
+        way["lower_value_follower"] = [float(figures.lower_value[place][epoch]) for epoch in way["iteration"]]
+        rows.append(
+            {**row, "lower_gap_follower": split.problem.lower(np.asarray(figures.follower[place][made - 1])) - exact}
+        )
     return rows
 
 
@@ -190,13 +213,15 @@ def run_gam(dataset: str, seed: int) -> Row:
     path = run_published_gam(samples, start)
     seconds, trajectory = time.perf_counter() - began, Trajectory(split)
     for iteration, y in enumerate(path.classifiers):
-        trajectory.note(iteration, split.problem.forgiven(y), y)
-    y = path.classifiers[-1]
+        trajectory.note(iteration, split.problem.forgiven(y), y, split.problem.validation_loss(y))
+        if trajectory.settled:
+            break
     accuracy, loss = split.accuracy(y), split.loss(y)
     return {
         **{"accuracy": accuracy, "accuracy_own": accuracy, "loss": loss, "loss_own": loss},
         "curves": trajectory.curves(),
-        **{"ended": LIMIT, "iterations": len(path.classifiers), "seconds": seconds},
+        **{"ended": trajectory.ended, "iterations": len(trajectory.points), "projections": 0},
+        "seconds": seconds * len(trajectory.points) / len(path.classifiers),
     }
 
 
@@ -225,7 +250,7 @@ def run_algorithm_one(dataset: str, formula: str, seed: int, max_steps: int) -> 
     split = Split.draw(dataset, seed, *FORMULAS[formula])
     split.follower(split.start)  # compiles, where this was not done before
     trajectory, began = Trajectory(split), time.perf_counter()
-    c, last, ended = split.start, np.inf, LIMIT
+    c, ended = split.start, LIMIT
     here, own = c, np.zeros(split.problem.rows.shape[1])
     for step in range(1, max_steps + 1):
         _, prices, found = split.follower(c)
@@ -235,12 +260,11 @@ def run_algorithm_one(dataset: str, formula: str, seed: int, max_steps: int) -> 
         here = c
         own, penalised_prices, _ = split.follower(c, GAMMA)
         trajectory.note(step, c, own)
-        value = split.problem.upper(c, own)
-        if abs(value - last) < UPDATE:
+        if trajectory.settled:
             ended = CONVERGED
             break
         # Danskin: the constraints are 1 - c - rows y <= 0, and the lower objective does not see c.
         slope = split.problem.price_slope(c) + GAMMA * prices - penalised_prices
-        last, c = value, np.maximum(c - ETA * slope, 0.0)
+        c = np.maximum(c - ETA * slope, 0.0)
     seconds = time.perf_counter() - began
     return row_of(split, here, own, trajectory, ended=ended, iterations=len(trajectory.points), seconds=seconds)

@@ -17,9 +17,10 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray
 from blocc._lib.precision import double_precision
-from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
-from blocc.judge.suggest import smoothness_at
+from blocc.inner.maxmin import MaxMin
+from blocc.judge.constants import smoothness_at
+from blocc.judge.theory import theory
 from blocc.lagrangian import Multipliers, Weights, gradient_x
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
@@ -27,10 +28,14 @@ from blocc.penalty import cold_pair, evaluate, no_leader
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, Reals
 from blocc.studies.study import Row
+from reproduction.families import draw
 
 N_X, N_Y, N_ROWS = 3, 6, 3
 COUNTS = (10, 30, 100, 300, 1_000)  #: T
 RATE_STEPS = 400
+EPSILON = 0.5  #: at which Algorithm 2's numbers on curved constraints are suggested
+#: Of the bound of the dual gap after one step: what is left of it after how many.
+SHARES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 
 
 @functools.cache
@@ -142,6 +147,20 @@ def run_rates(version: str, seed: int) -> Row:
     return {"squared_errors": squared.tolist(), "dual_gaps": gaps, **_fits(squared, np.array(gaps))}
 
 
+def run_curved(seed: int) -> Row:
+    """Theorem 3 on curved gc and a bounded Y, for L_g and L_F: the dual gap beside its bound, and T by the accuracy."""
+    family = draw("curved", seed)
+    found = theory(family.problem, family.start, epsilon=EPSILON, seed=seed)
+    row: dict[str, Any] = {"multipliers": found.constants.follower.multipliers}
+    for side in ("follower", "penalised"):
+        curve = found.curves[f"accelerated-{side}"]
+        gaps = np.maximum(curve.measured, 0.0) / curve.bound[0]
+        steps = [int(curve.at[np.flatnonzero(gaps > share)[-1]]) + 1 if (gaps > share).any() else 1 for share in SHARES]
+        row |= {f"kept_{side}": curve.holds, f"steps_{side}": steps, f"gaps_{side}": gaps.tolist()}
+        row[f"bounds_{side}"] = (curve.bound / curve.bound[0]).tolist()
+    return {**row, "at": curve.at.tolist()}
+
+
 def _path(problem: BilevelProblem, oracle: MaxMin) -> tuple[NDArray, NDArray]:
     """(y, mu) after 1, 2, ... steps of the multipliers."""
     flat = problem.flat
@@ -150,7 +169,7 @@ def _path(problem: BilevelProblem, oracle: MaxMin) -> tuple[NDArray, NDArray]:
 
     def step(iterate: Any, _: None) -> tuple[Any, tuple[Array, Array]]:
         after = oracle.iterate(flat, x, weights, iterate)
-        return after, (after.y, after.prices)
+        return after, (after.y, after.mu)
 
     start = oracle.first_iterate(flat)
     return jax.device_get(jax.jit(lambda: jax.lax.scan(step, start, None, length=RATE_STEPS)[1])())

@@ -19,7 +19,7 @@ from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import Status
 from blocc.solve_many import solve_many
 from blocc.studies.study import Row, Study, select
-from reproduction.item import Item, RowsByStudy
+from reproduction.item import Item, RowsByStudy, Shown
 from reproduction.published_toy import INNER_STEP, INNER_STOP, MAX_STEPS, OUTER_STOP, draw_starts, run_published_toy
 from reproduction.summary import (
     NOTHING,
@@ -272,6 +272,7 @@ def draw(rows_by_study: RowsByStudy) -> dict[str, Figure]:
     rows = finished(rows_by_study, PUBLISHED_STUDY)
     figure = new_figure(13.0, 4.4)
     printed, ours, work = figure.subplots(1, 3, sharex=True)
+    ours.sharey(printed)  # before anything is drawn: both are scaled to hold all of it
     for eta, colour in zip(sorted({row["eta"] for row in rows}), (BLUE, ORANGE, GREEN, RED, GREY), strict=False):
         by_gamma = means_by(rows, "gamma", "distance", eta=eta)
         inner = means_by(rows, "gamma", "inner_iterations", eta=eta)
@@ -288,7 +289,6 @@ def draw(rows_by_study: RowsByStudy) -> dict[str, Figure]:
         axes.legend(frameon=False, fontsize=8)
         style_axes(axes)
     work.set_yscale("log")
-    ours.sharey(printed)
     printed.set_ylabel(r"$\|y_g(x_T) - y_{F,T}\|$")
     return {"gap": figure}
 
@@ -299,5 +299,18 @@ ITEM = Item(
     studies=studies,
     conclude=conclude,
     draw=draw,
+    shown=(
+        Shown(
+            0,
+            {
+                **{"eta": "eta", "gamma": "gamma", "printed: gap": "Printed gap"},
+                "program emulated: gap": "Program emulated",
+                "program emulated: inner iterations": "Inner iterations",
+                "program emulated: steps of x": "Steps of x",
+                "Algorithm 1, exact: gap": "Algorithm 1, exact",
+            },
+            lambda row: row["eta"] == f"{SMALL_ETA:g}",
+        ),
+    ),
     seconds=(15.0, 90.0),
 )

@@ -86,7 +86,7 @@ def _upper(rows_by_study: RowsByStudy, network: str) -> Figure:
         if network != "three":
             axes.set_yscale("symlog", linthresh=100.0)
         elif place == 0:
-            axes.set_ylim(-5.0, 3.0)  # the starts' first values are larger than all that follows
+            axes.set_yscale("symlog", linthresh=2.0)  # the starts' first values are larger than all that follows
         axes.legend(frameon=False, fontsize=8)
     return figure
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from blocc.report.study.study_views import Observation
-from blocc.result import Status
 from blocc.studies.study import Row, select
 from reproduction.item import RowsByStudy
+from reproduction.published_runs import AT_REST
 from reproduction.summary import column, finished, is_complete, mean, together, values
 from reproduction.verdicts import FEWEST, OURS, differences, exceeds, falls, interval, paper, told
 
@@ -134,8 +134,13 @@ def _compare_lv_hba(rows_by_study: RowsByStudy) -> list[Observation]:
     tight = [differences(lv_hba, at(published, gamma), "lower_gap") for gamma in GAMMAS[1:]]
     loose = [row["lower_gap"] for row in at(published, 2.0)]
     ten = np.array([row["lower_gap"] for row in lv_hba][: len(loose)]) - 10.0 * np.array(loose[: len(lv_hba)])
-    slow, fast = mean(lv_hba, "seconds"), mean(published, "seconds")
-    arrived = sum(row["ended"] == Status.CONVERGED.value for row in lv_hba)
+    settled = [float(row["ended"] == AT_REST) for row in lv_hba]
+    work = (
+        f"LV-HBA: {mean(lv_hba, 'derivatives'):,.0f} derivatives and {mean(lv_hba, 'projections'):,.0f} projections on "
+        f"the coupled set, {mean(lv_hba, 'seconds'):.3g} s; emulated program: "
+        f"{mean(published, 'inner_iterations'):,.0f} inner iterations, no such projection, "
+        f"{mean(published, 'seconds'):.3g} s"
+    )
     gaps = "; ".join(f"gamma {gamma:g} {one}" for gamma, one in zip(GAMMAS, attained, strict=True))
     return [
         Observation(
@@ -151,10 +156,15 @@ def _compare_lv_hba(rows_by_study: RowsByStudy) -> list[Observation]:
             paper("Figure 8"),
         ),
         Observation(
+            "LV-HBA has not converged after its iterations",
+            exceeds(1.0 - np.array(settled)) if complete else None,
+            f"{int(sum(settled))} of {len(lv_hba)} runs change the upper objective by less than 1e-5 in the last one",
+            paper("Figure 7"),
+        ),
+        Observation(
             "LV-HBA takes longer than BLOCC",
-            exceeds(differences(lv_hba, at(published, 4.0), "seconds")) if complete else None,
-            f"{slow:.3g} s for its iterations, of which {arrived} of {len(lv_hba)} runs converge; emulated program "
-            f"{fast:.3g} s. Both are compiled, and the projection is not the published one",
+            None,
+            f"{work}. What a projection costs in derivatives depends on who projects: no verdict",
             paper("Table 3"),
         ),
         Observation(

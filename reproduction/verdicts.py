@@ -1,7 +1,7 @@
 """What samples can tell: confidence intervals over seeds, differences on the same seeds, and verdicts that stay open.
 
 A verdict is True or False only where the 95% interval of the mean difference lies on one side. Fewer than
-:data:`FEWEST` seeds tell nothing, nor does an interval that holds zero: the answer is then None, "cannot be told".
+:data:`FEWEST` seeds tell nothing, nor does an interval that holds zero: the answer is then None, "inconclusive".
 """
 
 from __future__ import annotations

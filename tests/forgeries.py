@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from blocc._lib.digests import digest
-from blocc.report.claims import Path, figures, is_below, name_of
+from blocc.kit.claims import Path, figures, is_below, name_of
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "half more": lambda value: 1.5 * value,
@@ -40,7 +40,7 @@ def forgeries(document: Mapping[str, Any], unchecked: Mapping[str, str]) -> Iter
             if new is None or abs(new - value) > ROUNDING:
                 yield Forgery(name_of(path), f"{path}: {value} by {how}", _with(document, {path: new}))
         differ = not isinstance(value, bool) and not isinstance(other, bool)
-        if differ and abs(value - other) > SEEN * (abs(value) + abs(other)):
+        if differ and abs(value - other) > SEEN * (abs(value) + abs(other)) + ROUNDING:
             yield Forgery(name_of(path), f"{path} with {after}", _with(document, {path: other, after: value}))
 
 

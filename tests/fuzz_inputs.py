@@ -30,7 +30,6 @@ from blocc.lagrangian import Multipliers
 from blocc.problems.loading import parse_x0
 from blocc.report.storage import load_result, save_result
 from blocc.report.study.study_views import read_report
-from blocc.report.transport.design_tables import design_document, read_design_json
 from blocc.result import Certificate, History, HistoryRow, Result, Status
 from blocc.resume.file import Identity, array_digest, pack, read_checkpoint
 from blocc.resume.fingerprint import Fingerprint
@@ -40,6 +39,7 @@ from blocc.studies.store import Store
 from blocc.studies.study import Study
 from blocc.studies.sweep import read_sweep
 from blocc.svm.data.samples import read_samples
+from blocc.transport.design.documents import DESIGN, read_design_json
 from blocc.transport.network.files import read_network, write_network
 from blocc.transport.network.readers.omx import read_omx
 from blocc.transport.network.readers.rules import FillRules
@@ -450,7 +450,7 @@ READERS: dict[str, Reader] = {
     ),
     "checkpoint": Reader(_checkpoint, lambda folder: read_checkpoint(folder / "run.npz"), _spoil_checkpoint),
     "design in JSON": Reader(
-        lambda: {"design.json": json.dumps(design_document(fake_design(small_network()))).encode()},
+        lambda: {"design.json": json.dumps(DESIGN.document(fake_design(small_network()))).encode()},
         lambda folder: read_design_json(folder / "design.json"),
         _sealed_again("design.json"),
     ),

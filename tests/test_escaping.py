@@ -12,18 +12,17 @@ from typing import Any
 
 import pytest
 
+from blocc.kit.gis import geojson
 from blocc.methods.compare import Comparison, MethodRow
 from blocc.report.comparison import comparison_markdown
-from blocc.report.gis import geojson
 from blocc.report.study.study_page import study_page
 from blocc.report.study.study_tables import markdown_findings, markdown_rows, study_files
 from blocc.report.study.study_views import Findings, ItemView, Observation, Report, StudyView, Table
 from blocc.report.transport.design_figures import picture_files
-from blocc.report.transport.design_gis import design_layers
 from blocc.report.transport.design_page import report_page
 from blocc.report.transport.design_pdf import report_pdf
-from blocc.report.transport.design_tables import write_design
 from blocc.studies.study import Study
+from blocc.transport.design.documents import DESIGN, design_layers
 from blocc.transport.network.files import read_network, write_network
 from browser import Page, needs_browser, visit
 from transport_designs import fake_design, small_network
@@ -144,7 +143,7 @@ def test_a_carriage_return_survives_a_network(tmp_path: Path) -> None:
 
 
 def test_tables_of_designs_and_studies_are_guarded(tmp_path: Path) -> None:
-    write_design(fake_design(small_network((*FORMULAS[:3], "East"))), tmp_path)
+    DESIGN.write(fake_design(small_network((*FORMULAS[:3], "East"))), tmp_path)
     for file in ("links.csv", "markets.csv"):
         for row in csv.reader(io.StringIO((tmp_path / file).read_text(), newline="")):
             assert not any(cell.startswith("=") for cell in row), row

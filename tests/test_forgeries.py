@@ -20,11 +20,11 @@ import pytest
 from blocc import BilevelProblem, Box, Reals, solve, verify
 from blocc.errors import BloccError
 from blocc.judge.verification import Verification
-from blocc.report.claims import CONE_UNCHECKED, RESULT_BOUNDED, RESULT_UNCHECKED, is_below
-from blocc.report.storage import ChangedError, load_result, save_result
-from blocc.report.transport import design_claims
-from blocc.report.transport.design_tables import design_document, read_design_json
+from blocc.kit.claims import CONE_UNCHECKED, RESULT_BOUNDED, RESULT_UNCHECKED, is_below
+from blocc.kit.storage import ChangedError
+from blocc.report.storage import load_result, save_result
 from blocc.transport import design_network, read_network, verify_design
+from blocc.transport.design.documents import DESIGN
 from forgeries import CHANGES, Forgery, forgeries, sealed_again
 from power_reference import written
 from road_designs import OPTIONS, small_roads
@@ -47,41 +47,34 @@ def plain(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def transport() -> Format:
     network = read_network("three")
-    document = plain(design_document(design_network(network, starts=1)))
-    return Format(
-        document,
-        lambda path: verify_design(network, read_design_json(path)),
-        design_claims.UNCHECKED,
-        design_claims.BOUNDED,
-    )
+    check: Verify = lambda path: verify_design(network, DESIGN.read(path))  # noqa: E731
+    return Format(plain(DESIGN.document(design_network(network, starts=1))), check, DESIGN.unchecked, DESIGN.bounded)
+
+
+def of(kind: Any, answer: Any, subject: Any) -> Format:
+    """What an application declares of its files."""
+    check: Verify = lambda path: kind.verify(path, subject)  # noqa: E731
+    return Format(plain(kind.document(answer)), check, kind.unchecked, kind.bounded)
 
 
 def roads() -> Format:
     pytest.importorskip("numba")
-    from blocc.report.roads import road_claims, road_files
-    from blocc.roads import expand_network
+    from blocc.roads import documents, expand_network
 
-    network = small_roads()
-    document = plain(road_files.design_document(expand_network(network, **OPTIONS)))
-    check: Verify = lambda path: road_claims.verify_road_file(path, network)  # noqa: E731
-    return Format(document, check, road_claims.UNCHECKED, road_claims.BOUNDED)
+    return of(documents.DESIGN, expand_network(small_roads(), **OPTIONS), small_roads())
 
 
 def trips() -> Format:
     pytest.importorskip("numba")
-    from blocc.report.roads import estimate_files, road_claims
-    from blocc.roads import estimate_demand
+    from blocc.roads import documents, estimate_demand
 
-    network = small_roads()
-    estimate = estimate_demand(network, counts={"b>c": 3.0}, prior_weight=0.1, starts=1)
-    check: Verify = lambda path: road_claims.verify_estimate_file(path, network)  # noqa: E731
-    return Format(plain(estimate_files.estimate_document(estimate)), check, road_claims.UNCHECKED, road_claims.BOUNDED)
+    estimate = estimate_demand(small_roads(), counts={"b>c": 3.0}, prior_weight=0.1, starts=1)
+    return of(documents.ESTIMATE, estimate, small_roads())
 
 
 def power(kind: str, folder: Path) -> Format:
     pytest.importorskip("matpowercaseframes")
-    from blocc.power import PowerDesign, bid_generators, expand_lines, read_case, set_tariff
-    from blocc.report.power import power_claims, power_files
+    from blocc.power import bid_generators, documents, expand_lines, read_case, set_tariff
 
     case = read_case(written(folder))
     made = {
@@ -89,9 +82,7 @@ def power(kind: str, folder: Path) -> Format:
         "expansion": lambda: expand_lines(case, [1, 2, 3], cost=0.5, max_addition=60.0, starts=1),
         "tariff": lambda: set_tariff(case, elasticity=-0.3, starts=1),
     }
-    check: Verify = lambda path: power_claims.verify_power_file(path, PowerDesign.load(path), case)  # noqa: E731
-    document = plain(power_files.design_document(made[kind]()))
-    return Format(document, check, power_claims.UNCHECKED, power_claims.BOUNDED)
+    return of(documents.DESIGN, made[kind](), case)
 
 
 def result(folder: Path) -> Format:

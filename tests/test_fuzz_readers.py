@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from blocc._lib.files import MOST_BYTES, write_atomically
 from blocc.errors import BloccError, InputError
-from blocc.report.storage import StorageError, load_result, save_result
+from blocc.kit.storage import StorageError
+from blocc.report.storage import load_result, save_result
 from blocc.report.study.study_views import read_report
 from blocc.studies.store import Store
 from blocc.studies.study import Study

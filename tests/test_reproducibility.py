@@ -17,10 +17,10 @@ from blocc.report.comparison import describe_comparison
 from blocc.report.storage import describe, load_result
 from blocc.report.svm.svm_parts import SplitData
 from blocc.report.svm.svm_tables import fit_summary
-from blocc.report.transport.design_tables import design_document
 from blocc.svm.data.samples import LabelledData, split_indices
 from blocc.svm.estimator import BilevelSVC
 from blocc.transport.design.design_network import design_network
+from blocc.transport.design.documents import DESIGN
 from blocc.transport.network.files import read_network
 from test_concurrency import make_problem
 
@@ -91,7 +91,7 @@ def test_saved_results_say_how_they_were_computed(tmp_path: Path) -> None:
 
 
 def test_designs_say_how_they_were_computed() -> None:
-    summary = design_document(design_network(read_network("three"), starts=1, seed=3, tolerance=1e-2))["summary"]
+    summary = DESIGN.document(design_network(read_network("three"), starts=1, seed=3, tolerance=1e-2))["summary"]
     assert set(summary["versions"]) >= VERSIONS
     assert (summary["settings"]["seed"], summary["settings"]["tolerance"]) == (3, 1e-2)
 

@@ -15,7 +15,7 @@ class Moves(NamedTuple):
     constraints: np.ndarray
 
 
-def made_up(powers: dict[str, dict[str, float]], sizes: tuple[int, ...] = (10, 100, 1_000)) -> Rows:
+def made_up(powers: dict[str, dict[str, float]], sizes: tuple[int, ...] = (10, 100, 300, 1_000)) -> Rows:
     """Rows of methods that cost exactly size^power, and one second at 1,000."""
     found: Rows = {}
     for axis, study in complexity.STUDIES.items():
@@ -24,6 +24,7 @@ def made_up(powers: dict[str, dict[str, float]], sizes: tuple[int, ...] = (10, 1
             costs = [(size / 1_000) ** power for size in sizes]
             fitted = complexity_costs.exponents([Cost(*pair, "") for pair in zip(sizes, costs, strict=True)])
             columns: dict[str, Any] = {"step_sizes": list(sizes), "step_seconds": costs, "solver": ""}
+            columns |= {"fitted_sizes": sum(size >= complexity_costs.FIT_FROM for size in sizes)}
             columns |= {"exponent": fitted.get(""), "status": "done", "error": None}
             found[study].append({"method": method, "axis": axis, "seed": 0, "sizes": list(sizes), **columns})
     return found
@@ -88,13 +89,14 @@ def test_an_exponent_belongs_to_one_solver() -> None:
 
 
 def test_tables_and_observations() -> None:
-    rows = made_up({"d_y": PROPER, "d_c": dict.fromkeys(PROPER, 0.9)}, (10, 100, 300))
+    rows = made_up({"d_y": PROPER, "d_c": dict.fromkeys(PROPER, 0.9)}, (10, 100, 200, 300))
     findings = complexity.ITEM.conclude(rows)
     variables, _, orders = findings.tables
     assert variables.rows[0] == {
         "method": "blocc",
         "10": "25.1",
         "100": "158",
+        "200": "276",
         "300": "382",
         "exponent": "0.80",
         "solver": "",
@@ -106,17 +108,24 @@ def test_tables_and_observations() -> None:
     assert observation(findings, "A step of BLOCC").holds is True
     assert observation(findings, "Steps of LV-HBA and GAM").holds is True
     assert (
-        observation(findings, "BLOCC's iteration is the cheapest").holds is False
+        observation(findings, "At the largest size Algorithm 1's iteration").holds is False
     )  # the others' powers cost less here
     figure = complexity.draw(rows)["cost"]
     assert [len(axes.lines) for axes in figure.axes] == [4, 4]
 
 
 def test_what_does_not_hold_is_told() -> None:
-    rows = made_up({"d_y": {**PROPER, "blocc": 3.2}, "d_c": dict.fromkeys(PROPER, 0.9)})
+    rows = made_up({"d_y": {**PROPER, PUBLISHED: 3.2}, "d_c": dict.fromkeys(PROPER, 0.9)})
     findings = complexity.ITEM.conclude(rows)
     assert observation(findings, "A step of BLOCC").holds is False
     assert observation(findings, "Steps of LV-HBA and GAM").holds is False
+
+
+def test_table_7_speaks_of_algorithm_1_and_two_sizes_are_no_fit() -> None:
+    powers = {"d_y": {**PROPER, "blocc": 3.2}, "d_c": dict.fromkeys(PROPER, 0.9)}
+    assert [one.holds for one in complexity.ITEM.conclude(made_up(powers)).observations[:2]] == [True, True]
+    quick = complexity.ITEM.conclude(made_up(powers, complexity.QUICK_SIZES))
+    assert all(one.holds is None for one in quick.observations)
 
 
 def test_failed_and_missing_cells_leave_observations_open() -> None:

@@ -49,8 +49,20 @@ def test_what_rows_of_known_powers_say() -> None:
             for version in theory.VERSIONS
             for seed in range(6)
         ],
+        theory.CURVED: [
+            {"seed": seed, "multipliers": float(seed > 0), "kept_follower": True, "kept_penalised": seed != 5}
+            | {f"steps_{side}": [share**-0.5 for share in theory_runs.SHARES] for side in theory.SIDES}
+            for seed in range(7)
+        ],
     }
     findings = theory.ITEM.conclude(rows)
+    curved = observation(findings, "On curved gc")
+    assert curved.holds is False  # one bound is broken
+    assert "11 of 12 bounds kept" in curved.measured  # a follower without multipliers does not count
+    assert "L_g: 0.5 [0.5, 0.5]" in curved.measured
+    for row in rows[theory.CURVED]:
+        row["kept_penalised"] = True
+    assert observation(theory.ITEM.conclude(rows), "On curved gc").holds is True
     assert observation(findings, "With exact inner solutions").holds is True
     left = observation(findings, "What inner errors leave behind")
     assert left.holds is False  # the square of the error grows faster than the error

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from blocc._lib.compilation_cache import cache_compilations
 from blocc._lib.version import __version__
 from blocc.errors import BloccError, ForkError, OptionError, ProblemError, SensitivityError
-from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
+from blocc.inner.maxmin import MaxMin
 from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerOracle
+from blocc.lagrangian import InnerPairs
 from blocc.multi_result import MultiResult
 from blocc.options import Options
 from blocc.outer.monitor import State
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from blocc.inner.sparse_interior_point import SparseInteriorPoint
     from blocc.judge.check import check
     from blocc.judge.suggest import Suggestion, suggest
+    from blocc.judge.theory import Theory, theory
     from blocc.judge.verify import verify
     from blocc.methods.compare import compare
     from blocc.multipliers import with_multipliers
@@ -55,6 +57,7 @@ __all__ = [
     "Halfspace",
     "History",
     "InnerOracle",
+    "InnerPairs",
     "InteriorPoint",
     "LowerLevel",
     "MaxMin",
@@ -74,6 +77,7 @@ __all__ = [
     "State",
     "Status",
     "Suggestion",
+    "Theory",
     "__version__",
     "cache_compilations",
     "check",
@@ -84,6 +88,7 @@ __all__ = [
     "solve_global",
     "solve_many",
     "suggest",
+    "theory",
     "verify",
     "with_multipliers",
 ]
@@ -100,6 +105,8 @@ _LATER = {
     "check": "blocc.judge.check",
     "Suggestion": "blocc.judge.suggest",
     "suggest": "blocc.judge.suggest",
+    "Theory": "blocc.judge.theory",
+    "theory": "blocc.judge.theory",
     "verify": "blocc.judge.verify",
     "compare": "blocc.methods.compare",
     "with_multipliers": "blocc.multipliers",

@@ -13,18 +13,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import AnyArray, PyTree
+from blocc._lib.arrays import AnyArray, Array, PyTree
 from blocc._lib.jaxprs import is_closed_program, is_literal
 from blocc._lib.precision import double_precision
-from blocc.flat_problem import FlatProblem
-from blocc.problem import BilevelProblem
 
 if TYPE_CHECKING:
     from jax.extend.core import ClosedJaxpr
 
+    from blocc.flat_problem import FlatProblem
+    from blocc.problem import BilevelProblem
+
 FUNCTIONS = ("upper", "lower", "inequality", "equality", "upper_inequality")
 _COMPARISONS = {"gt": 1.0, "ge": 1.0, "lt": -1.0, "le": -1.0}
 _KINKS = ("abs", "max", "min", "select_n")
+EXTREMES = {"reduce_max", "reduce_min"}  #: largest and smallest entries of arrays
+_PLACES = ("argmax", "argmin")
 _CURVED = ("exp", "log", "log1p", "tanh", "logistic")
 _SAMPLES = 64
 
@@ -47,6 +50,8 @@ class Site(NamedTuple):
 
 #: What stands in the place of a kink; None where it stays.
 Corner = Callable[[Kink], AnyArray | None]
+#: The same for the largest or smallest entry along the last axis of an array.
+Extreme = Callable[[str, AnyArray], AnyArray | None]
 
 
 def kinks_of(problem: BilevelProblem) -> dict[str, set[str]]:
@@ -78,10 +83,10 @@ def program_of(problem: BilevelProblem, name: str) -> tuple[ClosedJaxpr, Any]:
     return program, jax.tree.structure(shape)
 
 
-def run(program: tuple[ClosedJaxpr, Any], corner: Corner, *arguments: PyTree) -> PyTree:
+def run(program: tuple[ClosedJaxpr, Any], corner: Corner, *arguments: PyTree, extreme: Extreme | None = None) -> PyTree:
     """What the function of a program returns, with ``corner`` in the place of its kinks."""
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(arguments)]
-    return jax.tree.unflatten(program[1], evaluate(program[0], leaves, corner))
+    return jax.tree.unflatten(program[1], evaluate(program[0], leaves, corner, extreme=extreme))
 
 
 def _find(flat: FlatProblem) -> dict[str, list[Site]]:
@@ -177,13 +182,62 @@ def _tainted(program: ClosedJaxpr, given: list[bool], choices: list[bool] | None
     return [marked(atom) for atom in program.jaxpr.outvars], kinds
 
 
+def leader_sides(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:
+    """What is zero on the kinks of the leader's functions, in the order in which they come. Traceable.
+
+    Of the largest or smallest entries of arrays, the differences to all entries: zero where they tie.
+    """
+    found: list[AnyArray] = []
+
+    def record(name: str, entries: AnyArray) -> None:
+        found.append(entries - _picked(name, entries)[..., None])
+
+    # In a FlatProblem the largest entry is picked by its place: see :func:`steady`.
+
+    for function in (flat.upper, flat.upper_inequality):
+        program = jax.make_jaxpr(function)(x, y)
+        evaluate(program, [x, y], lambda kink: found.append(kink.side), places=record)
+    return jnp.concatenate([side.ravel() for side in found]) if found else jnp.zeros(0)
+
+
+def _last(array: AnyArray, axes: Sequence[int]) -> AnyArray:
+    """An array with some of its axes made one, the last."""
+    kept = [axis for axis in range(array.ndim) if axis not in axes]
+    return jnp.transpose(array, (*kept, *axes)).reshape(*(array.shape[axis] for axis in kept), -1)
+
+
+def _picked(name: str, entries: AnyArray) -> AnyArray:
+    """The largest or smallest entry along the last axis, by its place."""
+    place = (jnp.argmax if name.endswith("max") else jnp.argmin)(entries, axis=-1, keepdims=True)
+    return jnp.take_along_axis(entries, place, axis=-1)[..., 0]
+
+
+def steady(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, with the largest and smallest entries of arrays picked by their place.
+
+    JAX differentiates them by comparing entries with the result, which a compiled program may have rounded otherwise:
+    then no entry is the largest, and the derivative is infinite (JAX 0.10.2, XLA's fused multiplications on a CPU).
+    """
+
+    def wrapped(*arguments: PyTree) -> PyTree:
+        program, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
+        return run((program, jax.tree.structure(shape)), lambda _: None, *arguments, extreme=_picked)
+
+    return wrapped
+
+
 def evaluate(
     program: ClosedJaxpr,
     arguments: Sequence[AnyArray],
     corner: Corner,
     comparisons: list[tuple[float, AnyArray] | None] | None = None,
+    extreme: Extreme | None = None,
+    places: Callable[[str, AnyArray], None] | None = None,
 ) -> list[AnyArray]:
-    """Run a program with ``corner`` in the place of its kinks; ``comparisons`` are those among its arguments."""
+    """Run a program with ``corner`` in the place of its kinks; ``comparisons`` are those among its arguments.
+
+    ``extreme`` stands in the place of the largest and smallest entries of arrays, ``places`` is told of their places.
+    """
     values: dict[Any, AnyArray] = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
     values.update(zip(program.jaxpr.invars, arguments, strict=True))
     # A comparison of real numbers: its sign and the difference.
@@ -208,10 +262,14 @@ def evaluate(
             sign, difference = sides[equation.invars[0]]
             kink = Kink("where", (inputs[2], inputs[1]), sign * difference)
         instead = None if kink is None else corner(kink)
+        if name in _PLACES and real and places is not None:
+            places(name, _last(inputs[0], equation.params["axes"]))
+        if name in EXTREMES and real and extreme is not None:
+            instead = extreme(name, _last(inputs[0], equation.params["axes"]))
         if instead is not None:
             outputs = [instead]
         elif inner is not None and len(inner.jaxpr.invars) == len(inputs):
-            outputs = evaluate(inner, inputs, corner, [side(atom) for atom in equation.invars])
+            outputs = evaluate(inner, inputs, corner, [side(atom) for atom in equation.invars], extreme, places)
         else:
             told = equation.primitive.get_bind_params(equation.params)
             functions, parameters = told if isinstance(told, tuple) else ((), told)  # JAX before 0.9 returned both

@@ -51,6 +51,7 @@ class FlatProblem:
     store: Store = field(default_factory=Store, repr=False)  #: what is made once for all data
     rebind: Callable[[PyTree], FlatProblem] | None = None  #: builds this problem over other data
     easier: Callable[[PyTree], list[PyTree]] | None = None  #: other data that lead to these, the easiest first
+    sides: FlatFunction | None = None  #: what was zero on kinks of the leader's functions that are rounded off here
 
     def backward(
         self, x: Float[AnyArray, "n_x"], point: Float[AnyArray, "n_y"], length: Float[AnyArray, ""] | float

@@ -22,6 +22,7 @@ from blocc._lib.functions import CALLBACKS, DOUBTFUL, changing, check_differenti
 from blocc._lib.notebook import Shown
 from blocc._lib.operations import joined
 from blocc._lib.tracing import Shared, Traced, digest_of_arrays, trace
+from blocc.corners import EXTREMES, steady
 from blocc.errors import ForkError, ProblemError
 from blocc.flat_problem import FlatProblem
 from blocc.lifting import Lifted
@@ -266,7 +267,12 @@ class BilevelProblem(_Hidden, Shown):
 
             return flat_function
 
-        lower, norms = scalar(self.lower), self._terms
+        def own(name: str) -> Any:
+            traced = self.shared.traced.get(name)
+            picks = traced is not None and bool(traced.operations & EXTREMES)
+            return steady(getattr(self, name)) if picks else getattr(self, name)
+
+        lower, norms = scalar(own("lower")), self._terms
         simple: dict[str, Any] = {}
         if isinstance(self.y_set, Lifted):
             lower = self.y_set.added_to(lower, self.x_set, *last)
@@ -281,11 +287,11 @@ class BilevelProblem(_Hidden, Shown):
             return join(new_x), self.y_set.lift_flat(join(new_y))
 
         return FlatProblem(
-            upper=scalar(self.upper),
+            upper=scalar(own("upper")),
             lower=lower,
-            inequality=vector(self.inequality),
-            equality=vector(self.equality),
-            upper_inequality=vector(self.upper_inequality),
+            inequality=vector(own("inequality")),
+            equality=vector(own("equality")),
+            upper_inequality=vector(own("upper_inequality")),
             x_set=self.x_set,
             y_set=self.y_set,
             n_inequality=self._count("inequality"),

@@ -22,8 +22,9 @@ from blocc.errors import OptionError
 from blocc.inner.choice import suited
 from blocc.judge.convexity import with_convexity
 from blocc.judge.jumps import with_jumps
-from blocc.options import OptionNumbers, Options, make_options
+from blocc.options import OptionNumbers, Options
 from blocc.outer.monitor import StopRequest, interruptible
+from blocc.presets import make_options
 from blocc.problem import BilevelProblem
 from blocc.result import Result
 from blocc.run.phases import Phases
@@ -96,8 +97,9 @@ def solve(
     ``checkpoint`` names another.
 
     Options by name (:class:`~blocc.options.Options` tells more): ``gamma``, the penalty weight, or "auto"; ``inner``,
-    the solver of the lower level; ``outer``, "auto" or Algorithm 1 ("pgd") with its ``step``; ``tolerance`` and
-    ``inner_tolerance``; ``max_iterations``; ``time_limit`` in seconds; ``seed``.
+    the solver of the lower level; ``outer``, "auto" or Algorithm 1 ("pgd") with its ``step``, ``stop`` and
+    ``inner_start``; ``tolerance`` and ``inner_tolerance``; ``max_iterations``; ``time_limit`` in seconds; ``seed``.
+    ``preset`` is "default", or a name of :mod:`blocc.presets`: published numbers for Algorithm 1.
 
     To cite blocc's own method (the classes in :mod:`blocc.methods` tell how to cite the others):
 

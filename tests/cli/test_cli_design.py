@@ -16,9 +16,10 @@ from typer.testing import CliRunner, Result
 
 from blocc.cli import commands as cli
 from blocc.cli import design as cli_design
-from blocc.report.storage import StorageError
-from blocc.report.transport.design_tables import read_design_json
+from blocc.kit.documents import Document
+from blocc.kit.storage import StorageError
 from blocc.transport import Design, DesignModel, DesignOptions, design_network, read_network, write_network
+from blocc.transport.design.documents import read_design_json
 from browser import needs_browser, visit
 from transport_designs import fake_design, one_market
 
@@ -92,12 +93,12 @@ def test_a_signal_while_files_are_written_costs_neither_answer_nor_files(
     if before is not signal.SIG_DFL:
         pytest.skip("this process has a handler of its own for SIGTERM")
 
-    def write(design: Design, target: Path) -> list[Path]:
+    def write(kind: Document, design: Design, target: Path) -> list[Path]:
         os.kill(os.getpid(), signal.SIGTERM)  # would end the process
         (target / "design.json").write_text("whole", encoding="utf-8")
         raise StorageError("no space left")
 
-    monkeypatch.setattr(cli_design, "write_design", write)
+    monkeypatch.setattr(Document, "write", write)
     run = blocc("design", "three", "--starts", 1, "--out", tmp_path)
     assert (tmp_path / "design.json").read_text() == "whole"
     assert "utility" in run.stdout  # printed before anything is written

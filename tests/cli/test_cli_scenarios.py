@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from blocc.cli import commands as cli
-from blocc.report.transport import scenario_files
+from blocc.kit.documents import Document
 from blocc.result import Status
 from blocc.transport import Design, TransportNetwork
 from blocc.transport.design import scenario_runs
@@ -32,7 +32,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return fake_design(network, status=status)
 
     monkeypatch.setattr(scenario_runs, "design_network", design)
-    monkeypatch.setattr(scenario_files, "write_design", lambda design, folder: [])
+    monkeypatch.setattr(Document, "write", lambda kind, design, folder: [])
     return calls
 
 

@@ -9,13 +9,14 @@ import pytest
 
 from blocc._lib.precision import double_precision
 from blocc.errors import OptionError
-from blocc.inner import algorithm_2
-from blocc.inner.algorithm_2 import MaxMin
+from blocc.inner import maxmin
+from blocc.inner.algorithm_2 import Iterate
 from blocc.inner.choice import choose_oracles
+from blocc.inner.maxmin import MaxMin, inner_lagrangian
 from blocc.inner.protocol import InnerCode, InnerOracle
 from blocc.lagrangian import weights
-from blocc.options import make_options
 from blocc.penalty import cold_pair, evaluate, no_leader
+from blocc.presets import make_options
 from blocc.problem import BilevelProblem
 from blocc.problems.toy import toy_problem
 from blocc.sets import Box, Reals
@@ -194,25 +195,22 @@ def test_a_restart_of_the_momentum_begins_at_the_new_multipliers():
     with double_precision():
         w, x = weights(flat), jnp.zeros(flat.n_x)
         rows = flat.n_inequality + flat.n_equality
-        steps = algorithm_2._Steps(jnp.asarray(0.01), jnp.asarray(0.01), jnp.asarray(1))
+        steps = maxmin._Steps(jnp.asarray(0.01), jnp.asarray(0.01), jnp.asarray(1))
         # Momentum of this age that points away from the ascent direction must be dropped.
-        now = algorithm_2._Iterate(
-            jnp.asarray(flat.y_set.interior_flat()),
-            jnp.full(rows, 5.0),
-            jnp.full(rows, 50.0),
-            jnp.asarray(30),
-            jnp.asarray(0.01),
+        y, mu = jnp.asarray(flat.y_set.interior_flat()), jnp.full(rows, 5.0)
+        now = Iterate(y, mu, jnp.full(rows, 50.0), jnp.asarray(30))
+        lagrangian, step = inner_lagrangian(flat, x, w), jnp.asarray(0.01)
+        after, kept = (
+            oracle._adaptive(lagrangian, maxmin._Point(at, step), steps).at for at in (now, now._replace(mu_before=mu))
         )
-        after = oracle._iterate(flat, x, w, now, steps, adaptive=True)
-        kept = oracle._iterate(flat, x, w, now._replace(previous=now.prices), steps, adaptive=True)
-    assert int(after.age) == 0
-    np.testing.assert_array_equal(after.previous, after.prices)
-    assert int(kept.age) == 31
-    np.testing.assert_array_equal(kept.previous, now.prices)
+    assert int(after.t) == 0
+    np.testing.assert_array_equal(after.mu_before, after.mu)
+    assert int(kept.t) == 31
+    np.testing.assert_array_equal(kept.mu_before, now.mu)
 
 
-def test_the_papers_preset_has_fixed_inner_steps():
-    (oracle,) = choose_oracles(toy_problem(), make_options("paper", {}).inner)
+def test_the_published_program_has_fixed_inner_steps():
+    (oracle,) = choose_oracles(toy_problem(), make_options("toy", {}).inner)
     assert oracle == MaxMin.single_loop(iterations=100, primal_step=0.1, dual_step=0.1)
     assert oracle.takes_as_written()
     assert not MaxMin(iterations=5).takes_as_written()

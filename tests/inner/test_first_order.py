@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from blocc._lib.precision import double_precision
-from blocc.inner.algorithm_2 import MaxMin
+from blocc.inner.maxmin import MaxMin
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerCode
 from blocc.lagrangian import weights

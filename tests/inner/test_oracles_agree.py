@@ -20,8 +20,8 @@ from scipy.optimize import minimize
 
 from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
-from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
+from blocc.inner.maxmin import MaxMin
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerCode
 from blocc.lagrangian import weights

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import linprog
 
 from blocc.errors import OptionError
-from blocc.inner.algorithm_2 import MaxMin
+from blocc.inner.maxmin import MaxMin
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerCode, InnerOracle
 from blocc.sets import Box, Reals

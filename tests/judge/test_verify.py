@@ -17,11 +17,12 @@ from blocc import Box, OptionError, Reals, Result, Status, solve
 from blocc._lib.digests import digest
 from blocc.judge.verification import Verification
 from blocc.judge.verify import verify
+from blocc.kit.storage import StorageError
 from blocc.lagrangian import Multipliers
 from blocc.problem import BilevelProblem
 from blocc.problems.textbook import known_problem
 from blocc.problems.toy import toy_problem
-from blocc.report.storage import StorageError, load_result
+from blocc.report.storage import load_result
 from old_results import as_pair
 from selections import few
 

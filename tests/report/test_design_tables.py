@@ -19,23 +19,22 @@ import pytest
 
 from blocc._lib.digests import sealed
 from blocc.errors import BloccError
-from blocc.report.storage import ChangedError
-from blocc.report.transport.design_series import link_rows
-from blocc.report.transport.design_tables import read_design_json, write_design
+from blocc.kit.storage import ChangedError
 from blocc.result import Certificate, History, Status
 from blocc.transport.design.design_result import Design
+from blocc.transport.design.documents import DESIGN, link_rows, read_design_json
 from blocc.transport.network.files import read_network
 from blocc.transport.network.network import Units
 from transport_designs import fake_design, geographic_network, one_market, small_network
 
 NAMES = [
     "design.json",
-    "network.json",
     "summary.csv",
     "links.csv",
     "markets.csv",
     "columns.csv",
     "design.xlsx",
+    "network.json",
     "design.geojson",
     "design.gpkg",
     "report.html",
@@ -71,7 +70,7 @@ def design() -> Design:
 @pytest.fixture(scope="module")
 def folder(design: Design, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("reports") / "not" / "there yet"
-    assert write_design(design, target) == [target / name for name in NAMES]
+    assert DESIGN.write(design, target) == [target / name for name in NAMES]
     return target
 
 
@@ -204,7 +203,7 @@ def test_lines_and_reference_system_reach_the_gis(tmp_path: Path) -> None:
     plain = small_network()
     bent = np.array([[0.0, 2.0], [0.25, 1.5], [0.0, 1.0]])
     network = replace(plain, geometry=(bent, *plain.geometry[1:]), crs="EPSG:25832")
-    write_design(fake_design(network), tmp_path)
+    DESIGN.write(fake_design(network), tmp_path)
     document = strict(tmp_path / "design.geojson")
     assert document["features"][4]["geometry"]["coordinates"] == bent.tolist()
     assert document["crs"]["properties"]["name"] == "urn:ogc:def:crs:EPSG::25832"
@@ -218,7 +217,7 @@ def test_lines_and_reference_system_reach_the_gis(tmp_path: Path) -> None:
 def test_what_is_not_the_travellers_own_is_left_out(tmp_path: Path) -> None:
     failed = Certificate(1.3e3, 3e-10, 1e-9, 4e-6, 2e-5, np.nan)
     design = fake_design(status=Status.TIME_LIMIT, certificate=failed, lower_level_error=130.0)
-    write_design(design, tmp_path)
+    DESIGN.write(design, tmp_path)
     document = strict(tmp_path / "design.json")
     assert "solved only to 1.3e+02" in document["summary"]["withheld"]
     assert document["summary"]["served"] is None
@@ -278,7 +277,7 @@ def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_no_pictures")
 def test_geojson_of_the_earth(tmp_path: Path) -> None:
-    write_design(fake_design(geographic_network()), tmp_path)
+    DESIGN.write(fake_design(geographic_network()), tmp_path)
     document = strict(tmp_path / "design.geojson")
     assert "coordinates" not in document
     assert document["features"][0]["geometry"]["coordinates"] == [10.0, 60.0]
@@ -287,7 +286,7 @@ def test_geojson_of_the_earth(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_no_pictures")
 def test_rewriting_replaces(design: Design, tmp_path: Path) -> None:
     (tmp_path / "links.csv").write_text("old")
-    write_design(design, tmp_path)
+    DESIGN.write(design, tmp_path)
     assert (tmp_path / "links.csv").read_text().startswith("link_id,from,to,length,capacity")
 
 
@@ -304,7 +303,7 @@ def test_rewriting_replaces(design: Design, tmp_path: Path) -> None:
 )
 @pytest.mark.usefixtures("_no_pictures")
 def test_odd_designs(design: Design, tmp_path: Path) -> None:
-    write_design(design, tmp_path)
+    DESIGN.write(design, tmp_path)
     for name in ("design.json", "design.geojson"):
         strict(tmp_path / name)
     assert read_design_json(tmp_path / "design.json")["summary"]["links_built"] == int(design.built.sum())
@@ -314,7 +313,7 @@ def test_odd_designs(design: Design, tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:Glyph")
 def test_odd_names(tmp_path: Path) -> None:
     names = ("日本", "$x_1$", "\ud800", '<b>, "quoted"\n')
-    write_design(fake_design(small_network(names, name="$5 & \udfff"), message="\u2028"), tmp_path)
+    DESIGN.write(fake_design(small_network(names, name="$5 & \udfff"), message="\u2028"), tmp_path)
     features = strict(tmp_path / "design.geojson")["features"]
     assert tuple(feature["properties"]["name"] for feature in features[:4]) == names
 
@@ -324,7 +323,7 @@ def test_odd_names(tmp_path: Path) -> None:
 def test_unwritable_folder(design: Design, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BloccError, match="file"):
-        write_design(design, tmp_path / "file" / "folder")
+        DESIGN.write(design, tmp_path / "file" / "folder")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -332,7 +331,7 @@ def test_unwritable_folder(design: Design, tmp_path: Path) -> None:
 def test_folder_without_permission(design: Design, tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
     with pytest.raises(BloccError, match="locked"):
-        write_design(design, tmp_path / "locked")
+        DESIGN.write(design, tmp_path / "locked")
 
 
 @pytest.mark.slow
@@ -345,7 +344,7 @@ def test_a_full_disk_leaves_no_half_files(design: Design, tmp_path: Path, monkey
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(BloccError, match=f"{tmp_path.name}.*No space left"):
-        write_design(design, tmp_path)
+        DESIGN.write(design, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["design.json"]
     assert (tmp_path / "design.json").read_text() == "old"
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blocc.report.transport.design_tables import design_document
 from blocc.report.transport.scenario_charts import WIDTHS, budget_figure, difference_data, difference_figure
 from blocc.report.transport.scenario_page import scenario_page
 from blocc.transport import Scenario, ScenarioDesign, ScenarioDesigns
+from blocc.transport.design.documents import DESIGN
 from browser import Page, needs_browser, visit
 from transport_designs import fake_design, small_network
 
@@ -26,7 +26,7 @@ def made(name: str, *, scale: float = 1.0, **changes: Any) -> ScenarioDesign:
     settings = {**design.settings, "budget": changes.get("budget")}
     follower = design.follower._replace(utility=scale * design.utility)
     design = replace(design, capacity=scale * design.capacity, settings=settings, follower=follower)
-    return ScenarioDesign(Scenario(name, changes), design.network, design_document(design))
+    return ScenarioDesign(Scenario(name, changes), design.network, DESIGN.document(design))
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_no_curve_where_budgets_do_not_differ() -> None:
 
 def test_what_is_not_certified_looks_so() -> None:
     design = fake_design(lower_level_error=1.0)
-    bad = ScenarioDesign(Scenario("bad"), design.network, design_document(design))
+    bad = ScenarioDesign(Scenario("bad"), design.network, DESIGN.document(design))
     other = made("small", scale=0.5, budget=5)
     text = scenario_page(ScenarioDesigns(design.network, (other, bad)))
     assert "not certified" in " ".join(Page(text).words)

@@ -19,8 +19,9 @@ from hypothesis.extra import numpy as hnp
 
 from blocc._lib.digests import sealed
 from blocc.errors import BloccError, OptionError
+from blocc.kit.storage import StorageError
 from blocc.lagrangian import Multipliers
-from blocc.report.storage import FORMAT, VERSION, StorageError, describe, load_result, save_result
+from blocc.report.storage import FORMAT, VERSION, describe, load_result, save_result
 from blocc.result import Certificate, History, HistoryRow, Result, Status
 from old_results import as_pair
 

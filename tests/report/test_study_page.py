@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from blocc.errors import BloccError
+from blocc.kit.storage import write_files
 from blocc.report.figure import figure_image, new_figure
-from blocc.report.storage import write_files
 from blocc.report.study.study_page import draw_study, main_parameter, study_page, write_page
 from blocc.report.study.study_tables import (
     item_files,
@@ -143,7 +143,7 @@ def test_item_files(tmp_path: Path) -> None:
     assert item.findings is not None
     text = markdown_findings(item.title, item.findings)
     assert "- **does not hold**: It rises" in text
-    assert "- **cannot be told**: Who knows" in text
+    assert "- **inconclusive**: Who knows" in text
     assert write_files(tmp_path / "made", files)[0].read_bytes() == files["toy.csv"]
     with pytest.raises(BloccError, match="cannot write into"):
         write_files(tmp_path / "made" / "toy.csv", files)
@@ -205,7 +205,7 @@ def test_page_says_what_the_rows_say() -> None:
         "from 3 to 1",
         "holds",
         "does not hold",
-        "cannot be told",
+        "inconclusive",
         "Skipped: there is no data",
     ):
         assert expected in words

@@ -13,12 +13,12 @@ import pytest
 
 from blocc._lib.files import json_bytes
 from blocc.errors import OptionError
-from blocc.report.storage import write_files
-from blocc.report.transport import scenario_files
-from blocc.report.transport.design_tables import design_document
+from blocc.kit.documents import Document
+from blocc.kit.storage import write_files
 from blocc.result import Status
 from blocc.transport import Design, Scenario, TransportNetwork, design_network, design_scenarios, read_network
 from blocc.transport.design import scenario_runs
+from blocc.transport.design.documents import DESIGN
 from blocc.transport.design.scenario import cases_of
 from transport_designs import fake_design, one_market, small_network
 
@@ -90,10 +90,10 @@ def test_fingerprints_tell_networks_and_options_apart() -> None:
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a design's files the first one alone: pictures take long."""
 
-    def write(design: Design, folder: Path) -> list[Path]:
-        return write_files(folder, {"design.json": json_bytes(design_document(design))})
+    def write(kind: Document, design: Design, folder: Path) -> list[Path]:
+        return write_files(folder, {"design.json": json_bytes(DESIGN.document(design))})
 
-    monkeypatch.setattr(scenario_files, "write_design", write)
+    monkeypatch.setattr(Document, "write", write)
 
 
 # --- runs ----------------------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from blocc.cli import commands as cli
 from blocc.cli import design as cli_design
-from blocc.report.transport.design_tables import read_design_json
 from blocc.result import Status
 from blocc.transport import Design, DesignModel, TransportNetwork, design_network, verify_design, write_network
 from blocc.transport.design import verify_design as verifying
+from blocc.transport.design.documents import read_design_json
 from blocc.transport.network.generators import city_network
 from selections import few
 

@@ -16,9 +16,9 @@ from blocc._lib.digests import sealed
 from blocc.cli.commands import build_app
 from blocc.errors import OptionError
 from blocc.judge.verification import Verification
-from blocc.report.transport.design_tables import design_document
 from blocc.result import Status
 from blocc.transport import Design, TransportNetwork, design_network, read_network, verify_design, write_network
+from blocc.transport.design.documents import DESIGN
 from selections import few
 from transport_reference import solve_lower_level, three_nodes
 
@@ -42,7 +42,7 @@ def names(verification: Verification) -> set[str]:
 def test_a_genuine_design_verifies(network: TransportNetwork, honest: Design) -> None:
     verification = verify_design(network, honest)
     assert verification.ok, str(verification)
-    document = json.loads(json.dumps(design_document(honest)))
+    document = json.loads(json.dumps(DESIGN.document(honest)))
     assert verify_design(network, document).ok
     reference = solve_lower_level(network, honest.capacity)
     np.testing.assert_allclose(honest.follower.share, reference.share, atol=1e-5)
@@ -121,7 +121,7 @@ def test_the_command_line(network: TransportNetwork, honest: Design, tmp_path: P
         found = CliRunner().invoke(build_app(), ["verify", str(kept), *map(str, arguments)])
         return found.exit_code, found.output
 
-    document = design_document(honest)
+    document = DESIGN.document(honest)
     kept.write_text(json.dumps(document))
     assert verify(built)[0] == 0
     document["summary"]["utility"] += 1.0

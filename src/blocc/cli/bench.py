@@ -27,8 +27,8 @@ from blocc.cli.studies import (
     run_here,
 )
 from blocc.errors import InputError
+from blocc.kit.storage import write_files
 from blocc.methods.registry import NAMES
-from blocc.report.storage import write_files
 from blocc.report.study.benchmark import bench_item, best_values, profile_rows, without_ways
 from blocc.report.study.study_page import write_page
 from blocc.report.study.study_tables import item_files, print_item

@@ -46,18 +46,20 @@ from blocc.errors import InputError
 from blocc.executors.choice import make_executor
 from blocc.judge.verification import Verification, readable
 from blocc.judge.verify import verify
+from blocc.kit.claims import CONE_UNCHECKED, RESULT_BOUNDED, RESULT_UNCHECKED, FileVerification, of_file
+from blocc.kit.documents import Document
+from blocc.kit.storage import ChangedError, document_format
 from blocc.multi_result import MultiResult
 from blocc.problem import BilevelProblem
 from blocc.problems import toy
 from blocc.problems.loading import load_problem, load_solvable, parse_x0
-from blocc.report.claims import CONE_UNCHECKED, RESULT_BOUNDED, RESULT_UNCHECKED, FileVerification, of_file
 from blocc.report.plots import plot_toy_surface
-from blocc.report.storage import ChangedError, describe, document_format, load_result
-from blocc.report.transport.design_tables import read_design_json
+from blocc.report.storage import describe, load_result
 from blocc.result import Result, Status
 from blocc.solve import solve
 from blocc.solve_many import solve_many
 from blocc.transport import read_network, verify_design
+from blocc.transport.design.documents import read_design_json
 
 _ABOUT = """Solve bilevel programs whose lower level is constrained by the upper level's decision.
 
@@ -259,33 +261,34 @@ def verify_command(
 
 def _verify_roads(result: str, network: str, given: dict[str, float]) -> Verification:
     roads = RoadSource(network).read()
-    from blocc.report.roads.road_claims import verify_estimate_file, verify_road_file  # Numba is needed from here on
+    from blocc.roads.documents import DESIGN, ESTIMATE  # Numba is needed from here on
 
-    check = verify_estimate_file if document_format(result) == "blocc-demand-estimate" else verify_road_file
-    return check(result, roads, **given)
+    kind: Document[Any] = ESTIMATE if document_format(result) == ESTIMATE.format else DESIGN
+    return kind.verify(result, roads, **given)
 
 
 def _verify_power(result: str, case: str, given: dict[str, float]) -> Verification:
     found = CaseSource(case).read()
-    from blocc.power import PowerDesign  # CVXPY is needed from here on
-    from blocc.report.power.power_claims import verify_power_file
+    from blocc.power.documents import DESIGN  # CVXPY is needed from here on
 
-    design = PowerDesign.load(result)
-    if not same_system(found, design.case):  # perhaps its flows are computed in the other way
+    if not same_system(found, DESIGN.load(result).case):  # perhaps its flows are computed in the other way
         found = CaseSource(case, branch_model="matpower").read()
-    return verify_power_file(result, design, found, **given)
+    return DESIGN.verify(result, found, **given)
 
 
 def toy_command(
     starts: Annotated[int, typer.Option(help="Random starts, run in one batch.")] = 200,
     gamma: Annotated[float, typer.Option(help="Penalty, kept fixed as in the paper.")] = 5.0,
-    preset: Annotated[str, typer.Option(help="default, or paper: Algorithms 1 and 2 as published.")] = "default",
+    preset: Annotated[
+        str, typer.Option(help="default; paper: Algorithms 1 and 2 by its text; or toy: with its program's numbers.")
+    ] = "default",
     seed: Annotated[int, typer.Option(help="Seed of the starts.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("runs/toy"),
 ) -> None:
     """Run the toy example of the paper: where the starts end, and a picture of it.
 
-    Exit code 0 when every start converged to a local minimiser within 1e-4, otherwise 3.
+    Starts are drawn as the paper's: uniform on [0, 3.5], those beyond 3 at 3. Exit code 0 when every start converged
+    within 1e-3 of a local minimiser, otherwise 3.
     """
     run = toy.run_starts(starts, gamma, preset, seed)
     with listening(Shield()):
@@ -295,12 +298,13 @@ def toy_command(
         Console().print(table)
         seconds = run.results.seconds
         print(
-            f"{run.converged} of {starts} starts converged; largest distance to a local minimiser "
-            f"{run.largest_distance:.1e}; {seconds['run']:.2f} s (and {seconds['compile']:.2f} s to compile)"
+            f"{run.found} of {starts} starts ended within {toy.FOUND:g} of a local minimiser (the farthest "
+            f"{run.largest_distance:.1e} away), {run.converged} converged; {seconds['run']:.2f} s (and "
+            f"{seconds['compile']:.2f} s to compile)"
         )
         plot_toy_surface(run, out / "surface.png")
         print(f"written: {out / 'surface.png'}")
-    raise typer.Exit(0 if run.converged == starts and run.largest_distance < 1e-4 else 3)
+    raise typer.Exit(0 if run.converged == run.found == starts else 3)
 
 
 def info_command(as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False) -> None:

@@ -22,6 +22,7 @@ from blocc._lib.files import DISK_ERRORS, plain
 from blocc._lib.signals import Shield, listening
 from blocc.cli.ending import INTERRUPTED, NOT_WRITTEN, ended_by_signals, exit_code
 from blocc.errors import BloccError, InputError
+from blocc.kit.documents import Document
 from blocc.report.figure import new_figure
 from blocc.result import Status
 
@@ -171,18 +172,16 @@ class OutputArguments:
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False
     quiet: Quiet = False
 
-    def conclude(
-        self, answer: Any, document: Callable[[Any], Any], write: Callable[[Any, Path], list[Path]]
-    ) -> NoReturn:
+    def conclude(self, answer: Any, kind: Document[Any]) -> NoReturn:
         """Print and write an answer, and end with the exit code of its status."""
         out = self.out
         present(
-            functools.partial(document, answer),
+            functools.partial(kind.document, answer),
             repr(answer),
             answer.success,
             as_json=self.as_json,
             quiet=self.quiet,
-            written=() if out is None else writing(lambda: write(answer, out)),
+            written=() if out is None else writing(lambda: kind.write(answer, out)),
         )
         raise typer.Exit(EXIT_CODES[answer.status])
 

@@ -196,9 +196,9 @@ def validate_command(source: CaseSource) -> None:
 
 
 def _conclude(design: PowerDesign, output: OutputArguments) -> NoReturn:
-    from blocc.report.power.power_files import design_document, write_power_design
+    from blocc.power.documents import DESIGN
 
-    output.conclude(design, design_document, write_power_design)
+    output.conclude(design, DESIGN)
 
 
 # --- arguments -----------------------------------------------------------------------------------------------------

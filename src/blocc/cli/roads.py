@@ -72,8 +72,8 @@ def assign_command(
     """
     check_folder(output.out)
     network = source.read()
-    from blocc.report.roads.road_files import assignment_document, write_road_assignment
     from blocc.roads import assign
+    from blocc.roads.documents import ASSIGNMENT
 
     if limit_factor is not None and not 0.0 < limit_factor < float("inf"):
         raise InputError(f"--limit-factor must be a positive number, got {limit_factor!r}")
@@ -88,7 +88,7 @@ def assign_command(
             else lambda number, gap: line.show(lambda: f"{number:6d}  relative gap {gap:.1e}"),
             **{name: value for name, value in options.items() if value is not None},  # type: ignore[arg-type]
         )
-    output.conclude(found, assignment_document, write_road_assignment)
+    output.conclude(found, ASSIGNMENT)
 
 
 def expand_command(
@@ -161,14 +161,14 @@ def estimate_command(
     """
     check_folder(output.out)
     network = source.read()
-    from blocc.report.roads.estimate_files import estimate_document, write_demand_estimate
     from blocc.roads import estimate_demand
+    from blocc.roads.documents import ESTIMATE
 
     given = {"prior_weight": prior_weight, "count_weight": count_weight, "max_factor": max_factor}
     options = {name: value for name, value in given.items() if value is not None} | search.options
     with RoadProgress(search.starts or 2, search.time_limit) as line:
         found = estimate_demand(network, _counts(counts), report=None if output.quiet else line.step, **options)
-    output.conclude(found, estimate_document, write_demand_estimate)
+    output.conclude(found, ESTIMATE)
 
 
 def validate_command(source: RoadSource) -> None:
@@ -191,9 +191,9 @@ def validate_command(source: RoadSource) -> None:
 
 
 def _conclude(design: RoadDesign, output: OutputArguments) -> NoReturn:
-    from blocc.report.roads.road_files import design_document, write_road_design
+    from blocc.roads.documents import DESIGN
 
-    output.conclude(design, design_document, write_road_design)
+    output.conclude(design, DESIGN)
 
 
 # --- candidates ----------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from typing import Any
 
 from blocc.errors import OptionError
 from blocc.flat_problem import FlatProblem
-from blocc.inner.algorithm_2 import MaxMin
 from blocc.inner.interior_point import InteriorPoint
+from blocc.inner.maxmin import MaxMin
 from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerOracle

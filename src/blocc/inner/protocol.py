@@ -45,6 +45,7 @@ class InnerSolution(NamedTuple):
     concave: Bool[
         AnyArray, "*batch"
     ]  #: whether the oracle met negative curvature on its way (False where it cannot tell)
+    derivatives: Int[AnyArray, "*batch"]  #: how often the Lagrangian was differentiated in y
 
 
 class Adjoint(NamedTuple):
@@ -90,6 +91,10 @@ class InnerOracle(Protocol):
         """A start at ``y`` with nothing known about the multipliers; None for an oracle that has no use for one."""
         return None
 
+    def begin_with(self, flat: FlatProblem, y: AnyArray, multipliers: Multipliers) -> WarmStart | None:
+        """A start at ``y`` with these multipliers; None for an oracle that has no use for one."""
+        return None
+
     def differentiate(
         self, flat: FlatProblem, x: Array, solution: InnerSolution, weights: Weights, tolerance: Array
     ) -> Adjoint | None:
@@ -108,9 +113,14 @@ def finish(
     code: Array | InnerCode,
     warm: WarmStart,
     concave: Array | bool = False,
+    derivatives: Array | int | None = None,
 ) -> InnerSolution:
-    """Complete a solution with its Lagrangian value and its residuals, both from the problem's own functions."""
+    """Complete a solution with its Lagrangian value and its residuals, both from the problem's own functions.
+
+    ``derivatives``: by default one for each iteration.
+    """
     iterations = jnp.asarray(iterations)
+    counted = iterations if derivatives is None else jnp.asarray(derivatives)
     code = jnp.asarray(int(code)) if isinstance(code, InnerCode) else code
     here = expand(flat, x, y, multipliers, w)
     found = residuals_of(flat, x, y, multipliers, w, here)
@@ -118,5 +128,15 @@ def finish(
     solved = (code == InnerCode.CONVERGED) | (code == InnerCode.STALLED)
     code = jnp.where(solved & ~finite, int(InnerCode.NOT_FINITE), code)
     return InnerSolution(
-        y, multipliers, here.value, here.objective, here.gradient_x, found, iterations, code, warm, jnp.asarray(concave)
+        y=y,
+        multipliers=multipliers,
+        value=here.value,
+        objective=here.objective,
+        gradient_x=here.gradient_x,
+        residuals=found,
+        iterations=iterations,
+        code=code,
+        warm=warm,
+        concave=jnp.asarray(concave),
+        derivatives=counted,
     )

@@ -17,7 +17,8 @@ from blocc._lib.arrays import AnyArray, Array
 from blocc.flat_problem import FlatProblem
 from blocc.inner.adjoint import adjoint
 from blocc.inner.conjugate_gradients import scales_of
-from blocc.judge.value_slope import LeaderRows, Slope, ways_of, weigh
+from blocc.judge.value_slope import Slope
+from blocc.judge.ways import LeaderRows, ways_of, weigh
 
 _ACCURACY = 1e-9  #: of the adjoint systems, relative
 _PRODUCTS = 2000  #: Hessian-vector products of one of them

@@ -10,14 +10,16 @@ Ralph, Mathematical Programs with Equilibrium Constraints, 1996).
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
 from blocc.judge.derivatives import local
-from blocc.judge.lower_level import Newton, Reply, all_rows, held_rows, kkt_system
+from blocc.judge.fit import lengths_of
+from blocc.judge.lower_level import TOUCHED, Newton, Reply, all_rows, held_rows, kkt_system
 
 #: A row is biactive if both its multiplier and its slack are below this, relative to their sizes.
 STRICT = 1e-6
@@ -44,6 +46,7 @@ class Piece(NamedTuple):
     rows: np.ndarray
     jacobian: np.ndarray
     equality_jacobian: np.ndarray
+    biactive: np.ndarray  #: rows of the follower that are active with no multiplier on this piece
     open: np.ndarray  #: which of the rows are those of biactive ones, zero up to rounding
     leader: slice  #: which of the rows are G
 
@@ -69,12 +72,62 @@ class Relaxed(NamedTuple):
 def pieces_at(flat: FlatProblem, r: Reply) -> Pieces:
     """The pieces of phi at a judged answer."""
     sure, biactive = active_rows(r)
+    if _dependent(flat, r, np.union1d(sure, biactive).astype(int)):
+        return _bases(flat, r)
     choices = [biactive[:0], biactive]
     if len(biactive) <= _ENUMERATED:
         choices = [biactive[np.array(one, bool)] for one in product((False, True), repeat=len(biactive))]
     found = [piece_at(flat, r, r.x, r.y, np.union1d(sure, more).astype(int), biactive) for more in choices]
     regular = tuple(piece for piece in found if piece is not None)
     return Pieces(regular, biactive, len(regular) == len(found) and len(biactive) <= _ENUMERATED)
+
+
+def _normals(flat: FlatProblem, r: Reply, held: np.ndarray) -> np.ndarray:
+    """Normals of the rows held and the equalities in y, each of length one in natural units."""
+    rows = np.concatenate([r.rows.jacobian[held], r.local.equality_jacobian[:, flat.n_x :]])
+    rows = rows * r.sizes.y / np.sqrt(r.slope)
+    lengths = lengths_of(rows) if len(rows) else np.zeros(0)
+    return np.asarray(rows / np.where(lengths > 0.0, lengths, 1.0)[:, None])
+
+
+def _dependent(flat: FlatProblem, r: Reply, held: np.ndarray) -> bool:
+    """Whether the normals of active rows are linearly dependent: then there are many multipliers."""
+    normals = _normals(flat, r, held)
+    if len(normals) > flat.n_y:
+        return True
+    values = np.linalg.svd(normals, compute_uv=False)
+    return bool(len(values)) and not values[-1] * np.sqrt(_CONDITION) > values[0]
+
+
+def _bases(flat: FlatProblem, r: Reply) -> Pieces:
+    """Pieces at an answer whose active rows are dependent: every independent choice of them that has multipliers >= 0.
+
+    Under a constant rank y(x) is always one of these (Ralph and Dempe, Mathematical Programming 70, 1995). A linear
+    follower at a degenerate vertex is the common case: the choices are its optimal bases.
+    """
+    touched = np.flatnonzero(r.rows.value >= -TOUCHED * np.maximum(r.rows.size, 1e-300))
+    gradient = r.local.lower_gradient[flat.n_x :]
+    unit = r.sizes.y / np.sqrt(r.slope)
+    rank = int(np.linalg.matrix_rank(_normals(flat, r, touched), tol=1.0 / np.sqrt(_CONDITION)))
+    most = rank - len(r.local.equality_jacobian)
+    sizes = range(max(0, min(most, len(touched))), -1, -1)
+    if sum(comb(len(touched), size) for size in sizes) > 2**_ENUMERATED:
+        return Pieces((), touched, complete=False)
+    found, complete = [], True
+    for held in (np.array(one, dtype=int) for size in sizes for one in combinations(touched, size)):
+        normals = np.concatenate([r.rows.jacobian[held], r.local.equality_jacobian[:, flat.n_x :]])
+        if _dependent(flat, r, held):
+            continue
+        prices = np.linalg.lstsq((normals * unit).T, -gradient * unit, rcond=None)[0]
+        left = np.abs(gradient + normals.T @ prices) * r.sizes.y / r.slope
+        relative = prices[: len(held)] * r.rows.size[held] / float(np.max(r.slope, initial=1e-300))
+        if np.max(left, initial=0.0) > STRICT or np.min(relative, initial=0.0) < -STRICT:
+            continue  # no multipliers of these rows explain y
+        biactive = np.union1d(np.setdiff1d(touched, held), held[relative <= STRICT]).astype(int)
+        piece = piece_at(flat, r, r.x, r.y, held, biactive)
+        complete &= piece is not None
+        found += [] if piece is None else [piece]
+    return Pieces(tuple(found), touched, complete and bool(found))
 
 
 def relaxed(flat: FlatProblem, r: Reply, piece: Piece, biactive: np.ndarray) -> Relaxed | None:
@@ -189,6 +242,7 @@ def _piece(
     start = len(found.x_inequality)
     return Piece(
         held=held,
+        biactive=biactive,
         x=r.x,
         y=r.y,
         multipliers=multipliers,

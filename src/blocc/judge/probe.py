@@ -182,7 +182,7 @@ def _look(line: Line, probing: Probing, both: bool) -> Probed:
             if gain > floor:
                 steepest = max(steepest, gain / float(np.linalg.norm(point - here.x)))
             if gain > max(probing.tolerance * variation * moved, floor) and gain > best:
-                if distance == DISTANCES[0] and not _same_valley(line.ask, here, point, floor):
+                if distance >= DISTANCES[0] and not _same_valley(line.ask, here, point, floor):
                     continue
                 better, best = found, gain
         unanswered += [] if answered else without[:1]
@@ -215,7 +215,7 @@ def falls_for_ever(
         return False
     unit = direction / length * max(1.0, float(np.max(np.abs(here.x), initial=0.0)))
     last, falls = here.upper, 0
-    for distance in (1.0, 2.0, 4.0, 10.0, 1e2, 1e3, 1e4, 1e5):
+    for distance in (1.0, 2.0, 4.0, 10.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10):
         wanted = here.x + distance * unit
         point = project(wanted)
         if np.max(np.abs(point - wanted)) > 1e-3 * np.max(np.abs(wanted - here.x)):

@@ -1,34 +1,39 @@
-"""``suggest(problem, x0, epsilon)``: the numbers of Algorithms 1 and 2 as the paper's theorems give them.
+"""``suggest(problem, x0, epsilon)``: numbers for Algorithms 1 and 2 that reach a promised accuracy.
 
-The theorems name orders: gamma of order epsilon^-1/2, eta at most 1 / l_F, T of order gamma / epsilon, and inner
-solutions of squared error epsilon / gamma^2. The constants behind them are measured here, at x0 and at points of X
-around it, and are estimates like those of :func:`blocc.check`. The safe steps of the multipliers are alpha / s^2, s the
-norm of the constraints' Jacobian (the paper prints alpha / s).
+The promise: over the T steps the mean of |G|^2 is at most epsilon, and so is |yF - yg|^2. The proof of Theorem 2 gives
+
+    mean |G|^2  <=  4 (F(x0) - min F) l_F / T  +  4 max |b|^2,      eta = 1 / l_F,
+
+b the error of the gradient that the inner solutions leave; each term gets half of epsilon. Of b each inner solution may
+cause half, which says how accurate it must be. gamma closes half of the distance, and the inner solutions may add a
+quarter each. Constants are those of :mod:`blocc.judge.constants`, so the promise is as good as they are. The safe
+steps are 1 / (curvature in y, that of gc times the multipliers included) and alpha / s^2, s the norm of the
+constraints' Jacobian (the paper prints alpha / s). How many iterations of Algorithm 2 these steps need is counted, from
+a cold start, at every point where constants are measured; the theorems' bounds stand beside.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import Float, NDArray, PyTree
+from blocc._lib.arrays import NDArray, PyTree
 from blocc._lib.precision import double_precision
 from blocc.errors import OptionError, ProblemError
-from blocc.inner.algorithm_2 import MaxMin
-from blocc.inner.choice import choose_oracles
-from blocc.judge.curvature import curvature_of, feasible_samples
-from blocc.outer.evaluator import Evaluator
-from blocc.outer.monitor import Monitor
-from blocc.penalty import Evaluation, no_leader
+from blocc.inner.maxmin import MaxMin
+from blocc.judge.constants import Constants, Measurement, Point, Side
+from blocc.judge.iterations import Steps, cold, path, slope
+from blocc.lagrangian import Weights
 from blocc.problem import BilevelProblem
 
-#: Points of X at which curvatures and gradients are compared, and how far apart gradients are taken.
-_POINTS, _STEP = 6, 1e-4
 _MOST = 10**9  #: counts beyond this are printed as this
+_LOOK = 256  #: iterations of Algorithm 2 between two looks
+_PATIENCE = 2**15  #: iterations after which the theorem's bound is taken instead
+_ROUNDS = 4  #: of measuring again where points further on ask for a larger gamma
 
 
 @dataclass(frozen=True)
@@ -39,15 +44,14 @@ class Suggestion:
     gamma: float
     eta: float  #: 1 / l_F
     iterations: int  #: T
-    inner_iterations: tuple[int, int]  #: T_g and T_F, with momentum
-    inner_iterations_affine: tuple[int, int]  #: the same without, where gc is affine in y and Y the whole space
+    inner_iterations: tuple[int, int]  #: T_g and T_F, with momentum: counted
+    inner_bounds: tuple[int, int]  #: the same as Theorem 3 bounds them
+    inner_bounds_affine: tuple[int, int]  #: without momentum, by the linear rate of the dual (gc affine in y)
     steps_y: tuple[int, int]
     primal_step: tuple[float, float]
     dual_step: tuple[float, float]
-    inner_accuracy: float  #: squared error of the inner solutions: epsilon / gamma^2
-    smoothness: float  #: l_F, of the gradient of F_gamma
-    strong_convexity: float  #: alpha_g
-    decrease: float  #: F_gamma(x0) less the smallest value seen
+    inner_accuracy: tuple[float, float]  #: squared error of the inner solutions that keeps the promise
+    constants: Constants
 
     @property
     def options(self) -> dict[str, Any]:
@@ -61,141 +65,145 @@ class Suggestion:
         named = {"outer": "pgd", "inner": inner, "gamma": self.gamma, "step": self.eta}
         return {**named, "max_iterations": self.iterations}
 
+    def steps(self, penalised: bool) -> Steps:
+        """Those of Algorithm 2 on L_F, or on L_g."""
+        return Steps(self.primal_step[penalised], self.dual_step[penalised], self.steps_y[penalised])
+
 
 def suggest(problem: BilevelProblem, x0: PyTree | None = None, *, epsilon: float, seed: int = 0) -> Suggestion:
-    """The numbers for a mean squared gradient of F_gamma, and a squared distance of yF to yg, of ``epsilon``."""
+    """Numbers with which the mean of |G|^2, and the squared distance of yF to yg, are at most ``epsilon``."""
+    with double_precision():
+        return measured(problem, x0, epsilon, seed)[0]
+
+
+def measured(
+    problem: BilevelProblem, x0: PyTree | None, epsilon: float, seed: int
+) -> tuple[Suggestion, Measurement, list[Point]]:
+    """The suggestion, with the measurement and its points for whoever compares bounds."""
     if not isinstance(problem, BilevelProblem):
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
     if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0.0 < epsilon < np.inf:
         raise OptionError(f"epsilon must be a positive number, got {epsilon!r}")
     at = problem.x_set.interior_flat() if x0 is None else problem.x_set.ravel(x0, "x0")
-    with double_precision():
-        return _Constants(problem, np.asarray(at, dtype=np.float64), seed).suggestion(float(epsilon))
+    measurement = Measurement(problem, np.asarray(at, dtype=np.float64), seed)
+    gamma, points = 1.0, measurement.around_start()
+    for _ in range(_ROUNDS):
+        wanted = _gamma(*measurement.slopes(points), epsilon)
+        if wanted <= gamma and gamma > 1.0:
+            break
+        gamma = max(gamma, wanted)
+        points = measurement.points(gamma)
+    constants = measurement.constants(gamma, points)
+    return _suggestion(measurement, constants, points, epsilon), measurement, points
 
 
-def smoothness_at(
-    function: Evaluator, points: list[Float[NDArray, "n_x"]], gamma: float, seed: int = 0
-) -> tuple[float, list[Evaluation]]:
-    """l_F: the largest ratio of a difference of gradients of F_gamma to that of points, and the evaluations.
-
-    At every point the direction turns towards that in which the gradient changes most, as in power iterations.
-    """
-    generator, leader, largest, seen = np.random.default_rng(seed), no_leader(function.flat), 0.0, []
-    for point in points:
-        here = function(point, gamma, leader, 1e-11)
-        if not here.usable:
-            continue
-        seen.append(here)
-        size = _STEP * (1.0 + float(np.abs(point).max(initial=0.0)))
-        direction = generator.standard_normal(point.size)
-        for _ in range(3):
-            length = float(np.linalg.norm(direction))
-            if length == 0.0:
-                break
-            beside = function.project(point + size * direction / length)
-            away = float(np.linalg.norm(beside - point))
-            there = function(beside, gamma, leader, 1e-11)
-            if away < 0.1 * size or not there.usable:
-                direction = -direction
-                continue
-            change = np.asarray(there.gradient) - np.asarray(here.gradient)
-            largest = max(largest, float(np.linalg.norm(change)) / away)
-            direction = change
-    return largest, seen
-
-
-class _Constants:
-    """What the theorems want to know, measured at x0 and around it."""
-
-    def __init__(self, problem: BilevelProblem, x: Float[NDArray, "n_x"], seed: int) -> None:
-        self.flat, self.seed = problem.flat, seed
-        self.function = Evaluator(self.flat, choose_oracles(problem, "auto"), Monitor(problem.x_set.unravel))
-        generator = np.random.default_rng(seed)
-        sampled = [self.flat.x_set.sample_flat(generator) for _ in range(_POINTS - 1)]
-        self.points = [x, *(np.asarray(self.function.project(0.5 * (x + point))) for point in sampled)]
-        first = self.function(x, 1.0, no_leader(self.flat), 1e-10)
-        self.y = np.asarray(first.follower.y)
-        if not np.isfinite(self.y).all():
-            raise ProblemError("x0 must be a point at which the follower has an answer; none was found there")
-        prices = np.concatenate([np.asarray(part).ravel() for part in first.follower.multipliers])
-        self.reach = 1.0 + float(np.linalg.norm(prices))  # a distance to the multipliers from zero
-        at, y = jnp.asarray(x), jnp.asarray(self.y)
-        samples = feasible_samples(self.flat, x, self.y, 6, seed)
-        lower = curvature_of(lambda z: self.flat.lower(at, z))
-        upper = curvature_of(lambda z: self.flat.upper(at, z))
-        bends = np.array([[*lower(point), *upper(point)] for point in samples])
-        self.alpha, self.l_g = float(np.nanmin(bends[:, 0])), float(np.nanmax(np.abs(bends[:, :2])))
-        self.l_f = float(np.nanmax(np.abs(bends[:, 2:])))
-        slope = jax.jit(jax.grad(lambda z: self.flat.upper(at, z)))
-        self.slope_f = max(float(np.linalg.norm(slope(jnp.asarray(point)))) for point in samples)
-        rows = [
-            np.asarray(jax.jacrev(lambda z, f=f: f(at, z))(y)).reshape(-1, self.flat.n_y)
-            for f in (self.flat.inequality, self.flat.equality)
-        ]
-        singular = np.linalg.svd(np.concatenate(rows), compute_uv=False)
-        self.s_max = float(singular.max(initial=0.0))
-        self.s_min = float(singular[singular > 1e-9 * (1.0 + self.s_max)].min(initial=np.inf))
-        if not self.alpha > 1e-9 * (1.0 + self.l_g):
-            raise ProblemError(
-                "the theorems need a lower level that is strongly convex in y, and the curvature of lower at x0 is "
-                f"{self.alpha:.3g}: problem.check() tells more; solve() needs no such numbers"
-            )
-
-    def suggestion(self, epsilon: float) -> Suggestion:
-        """gamma (alpha/2) |yF - yg|^2 <= gamma (g(yF) - g(yg)) <= f(yg) - f(yF) <= l |yF - yg| gives gamma."""
-        gamma = max(2.0 * self.slope_f / (self.alpha * np.sqrt(epsilon)), 2.0 * self.l_f / self.alpha)
-        smoothness, seen = smoothness_at(self.function, self.points, gamma, self.seed)
-        if not seen:
-            raise ProblemError(f"F_gamma could not be evaluated around x0 at gamma {gamma:.3g}")
-        smoothness = max(smoothness, 1e-12)
-        values = [float(one.value) for one in seen]
-        slopes = [float(np.linalg.norm(one.gradient)) for one in seen]
-        decrease = max(values[0] - min(values), slopes[0] ** 2 / (2.0 * smoothness), 1e-12)
-        accuracy = epsilon / gamma**2
-        moduli = (self.alpha, gamma * self.alpha - self.l_f)
-        lipschitz = (self.l_g, self.l_f + gamma * self.l_g)
-        return Suggestion(
-            epsilon=epsilon,
-            gamma=gamma,
-            eta=1.0 / smoothness,
-            # Half of epsilon for (2 / (eta T)) (F(x0) - min F), half for the error of the inner solutions.
-            iterations=_count(4.0 * decrease * smoothness / epsilon),
-            inner_iterations=self._pair(moduli, lipschitz, accuracy, gamma, momentum=True),
-            inner_iterations_affine=self._pair(moduli, lipschitz, accuracy, gamma, momentum=False),
-            steps_y=_counts(
-                bound / modulus * np.log(1.0 / min(accuracy, 0.5) ** 1.5)
-                for modulus, bound in zip(moduli, lipschitz, strict=True)
-            ),
-            primal_step=(1.0 / lipschitz[0], 1.0 / lipschitz[1]),
-            dual_step=(self._dual(moduli[0]), self._dual(moduli[1])),
-            inner_accuracy=accuracy,
-            smoothness=smoothness,
-            strong_convexity=self.alpha,
-            decrease=decrease,
+def _gamma(alpha: float, steep: float, bent: float, epsilon: float) -> float:
+    """(gamma alpha - l_f,1) |yF - yg| <= l_f,0 makes half of the distance; twice l_f,1 / alpha is the least."""
+    if not alpha > 1e-9 * (1.0 + bent):
+        raise ProblemError(
+            "the theorems need a lower level that is strongly convex in y, and the curvature of lower at x0 is "
+            f"{alpha:.3g}: problem.check() tells more; solve() needs no such numbers"
         )
+    return max(1.0, (2.0 * steep / np.sqrt(epsilon) + bent) / alpha, 2.0 * bent / alpha)
 
-    def _dual(self, modulus: float) -> float:
-        return modulus / self.s_max**2 if self.s_max > 0.0 else 1.0
 
-    def _pair(
-        self, moduli: tuple[float, float], lipschitz: tuple[float, float], accuracy: float, gamma: float, momentum: bool
-    ) -> tuple[int, int]:
-        """Steps of the multipliers: by the rate 1 / t^2 of the dual value, or by the linear rate of the dual."""
-        if self.s_max == 0.0:
-            return 1, 1
-        found = []
-        for modulus, bound, far in zip(moduli, lipschitz, (self.reach, gamma * self.reach), strict=True):
-            smooth, curved = self.s_max**2 / modulus, self.s_min**2 / bound  # of the dual function
-            slow = far * np.sqrt(4.0 * smooth / (curved * accuracy))
-            fast = smooth / curved * np.log(max(far**2 / accuracy, 2.0))
-            found.append(slow if momentum else fast)
-        return _counts(found)
+def _suggestion(measurement: Measurement, found: Constants, points: list[Point], epsilon: float) -> Suggestion:
+    gamma, sides = found.gamma, (found.follower, found.penalised)
+    bias = np.sqrt(epsilon / 8.0)  # 4 |b|^2 <= epsilon / 2
+    # The follower's part of the gradient has the factor gamma.
+    shares = tuple(0.5 * bias / factor for factor in (gamma, 1.0))
+    accuracy = [
+        min((share / max(side.cross, 1e-300)) ** 2, epsilon / 16.0) for share, side in zip(shares, sides, strict=True)
+    ]
+    bounds = [accelerated_bound(side, one) for side, one in zip(sides, accuracy, strict=True)]
+    steps_y = [_repeats(*parts) for parts in zip(sides, accuracy, bounds, strict=True)]
+    suggestion = Suggestion(
+        epsilon=epsilon,
+        gamma=gamma,
+        eta=1.0 / found.smoothness,
+        iterations=_count(8.0 * found.decrease * found.smoothness / epsilon),
+        inner_iterations=(1, 1),
+        inner_bounds=(bounds[0], bounds[1]),
+        inner_bounds_affine=(linear_bound(sides[0], accuracy[0]), linear_bound(sides[1], accuracy[1])),
+        steps_y=(steps_y[0], steps_y[1]),
+        primal_step=(1.0 / sides[0].smoothness, 1.0 / sides[1].smoothness),
+        dual_step=(_dual_step(sides[0]), _dual_step(sides[1])),
+        inner_accuracy=(accuracy[0], accuracy[1]),
+        constants=found,
+    )
+    counted = [max(_counted(measurement, suggestion, point, bool(k), shares[k]) for point in points) for k in range(2)]
+    return Suggestion(**{**vars(suggestion), "inner_iterations": (counted[0], counted[1])})
+
+
+def _counted(measurement: Measurement, found: Suggestion, point: Point, penalised: bool, share: float) -> int:
+    """Iterations from a cold start after which the errors of y and of the gradient stay below what they may be."""
+    flat, w = measurement.flat, measurement.weights(penalised, found.gamma)
+    y, mu = point.answer(penalised)
+    exact, bound = np.asarray(flat.program(slope)(point.x, w, y, mu)), found.inner_bounds[penalised]
+    last, done = 0, 0
+    for slopes, ys in _looks(measurement, point, w, found.steps(penalised)):
+        error = np.linalg.norm(slopes - exact, axis=1)
+        wrong = ~((error <= share) & (((ys - y) ** 2).sum(axis=1) <= found.epsilon / 16.0))
+        last = done + int(np.flatnonzero(wrong)[-1]) + 1 if wrong.any() else last
+        done += len(ys)
+        if done >= 2 * (last + 1):
+            return min(last + 1, bound)
+        if done >= min(bound, _PATIENCE):
+            break
+    return bound
+
+
+def _looks(measurement: Measurement, point: Point, w: Weights, steps: Steps) -> Iterator[tuple[NDArray, NDArray]]:
+    """Derivatives in x, and y, of one stretch of Algorithm 2 after another."""
+    flat, now, done = measurement.flat, cold(measurement.flat), 0
+    while True:
+        part = flat.program(path, _LOOK)(point.x, w, steps, now, np.asarray(done))
+        yield np.asarray(flat.program(_slopes)(point.x, w, part.y, part.mu)), np.asarray(part.y)
+        now, done = jax.tree.map(lambda leaf: leaf[-1], part), done + _LOOK
+
+
+def _slopes(flat: Any, x: Any, w: Weights, ys: Any, mus: Any) -> Any:
+    return jax.vmap(lambda y, mu: slope(flat, x, w, y, mu))(ys, mus)
+
+
+def accelerated_bound(side: Side, accuracy: float) -> int:
+    """T of Theorem 3: D* - D(mu_T) <= 2 l_D |mu*|^2 / (T + 1)^2, and C/2 |mu_T - mu*|^2 is at most that.
+
+    Half of the squared error is for the multipliers, of which y's share s / modulus |mu_T - mu*| is a part.
+    """
+    if side.jacobian == 0.0:
+        return 1
+    allowed = 0.5 * accuracy / (1.0 + 2.0 * (side.jacobian / side.modulus) ** 2)
+    return _count(side.multipliers * np.sqrt(4.0 * side.dual_smoothness / (side.dual_convexity * allowed)))
+
+
+def linear_bound(side: Side, accuracy: float) -> int:
+    """T of gradient steps on a dual function that is strongly concave everywhere."""
+    if side.jacobian == 0.0:
+        return 1
+    allowed = 0.5 * accuracy / (1.0 + 2.0 * (side.jacobian / side.modulus) ** 2)
+    ratio = max(side.multipliers**2 / allowed, 2.0)
+    return _count(side.dual_smoothness / side.dual_convexity * np.log(ratio))
+
+
+def _repeats(side: Side, accuracy: float, count: int) -> int:
+    """T_y: steps that leave an error of y whose sum over all iterations costs the dual value no more than its share.
+
+    Devolder, Glineur and Nesterov: errors delta of the gradient add up to 3 R delta T at most, R = |mu*|; y's own error
+    is to be at most a quarter of the accuracy.
+    """
+    condition, norm = side.smoothness / side.modulus, max(side.jacobian, 1e-300)
+    curved = side.dual_convexity if np.isfinite(side.dual_convexity) else 0.0
+    allowed = 0.5 * accuracy / (1.0 + 2.0 * (side.jacobian / side.modulus) ** 2)
+    delta = 0.5 * curved * allowed / (6.0 * max(side.multipliers, 1e-300) * norm * count)
+    least = min(delta**2 if curved > 0.0 and side.multipliers > 0.0 else np.inf, accuracy / 4.0)
+    radius = side.reach + norm * side.multipliers / side.modulus  # of what y may be away from its answer
+    return _count(condition * np.log(max(radius**2 / least, 2.0)))
+
+
+def _dual_step(side: Side) -> float:
+    return 1.0 / side.dual_smoothness if side.jacobian > 0.0 else 1.0
 
 
 def _count(number: float) -> int:
     return int(min(max(np.ceil(number), 1.0), _MOST))
-
-
-def _counts(numbers: Any) -> tuple[int, int]:
-    first, second = (_count(float(number)) for number in numbers)
-    return first, second

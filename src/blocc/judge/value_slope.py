@@ -16,40 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import LARGEST
-from blocc.judge.fit import lengths_of, nonnegative_fit
-from blocc.judge.lower_level import TOUCHED, Reply
+from blocc.judge.creases import along_creases
+from blocc.judge.lower_level import Reply
 from blocc.judge.pieces import Piece, Relaxed, piece_at, pieces_at, relaxed
+from blocc.judge.ways import LeaderRows, Way, Weighed, way_along, ways_of, weigh
 
-#: Step of central differences of gradients, in sizes of x: the fourth root of the rounding of a number, for which
-#: truncation (the square of the step) and rounding (over the step) stay below 1e-7 and 1e-11.
-_STEP = float(np.finfo(float).eps) ** 0.25
 _CORRECTIONS = 3  #: each squares what a step along the tangent has left the rows by
-#: Dimensions of a tangent space up to which its whole Hessian is computed; beyond it, the smallest eigenvalue alone.
-_WHOLE = 256
-
-
-class Way(NamedTuple):
-    """A direction in which a model of phi falls."""
-
-    direction: np.ndarray  #: in the user's units; its largest entry is one size of x
-    slope: float  #: by which the model falls for a unit of it, at first
-    curvature: float  #: second derivative along it; NaN if unknown
-    lengths: tuple[float, ...] = ()  #: where the model has its minimum, or a row of the piece ends
-    hold: Callable[[np.ndarray], np.ndarray] | None = None  #: back onto the rows with positive multipliers
-
-    @property
-    def length(self) -> float:
-        """How far the minimum of the model is away, at most one unit."""
-        return min(1.0, self.slope / self.curvature) if self.curvature > 0.0 else 1.0
-
-    def falls(self, tolerance: float, floor: float) -> bool:
-        """Whether its minimum is farther away than the tolerance, and lower by more than values resolve."""
-        return self.length > tolerance and 0.5 * self.slope * self.length > floor
-
-    def matters(self, tolerance: float, floor: float) -> bool:
-        """The same, or whether it bends down."""
-        return (self.curvature < 0.0 and -0.5 * self.curvature > floor) or self.falls(tolerance, floor)
 
 
 class Slope(NamedTuple):
@@ -67,24 +39,6 @@ class Slope(NamedTuple):
     error: float = 0.0  #: accuracy of the value of f, as far as that of y decides
 
 
-class LeaderRows(NamedTuple):
-    """The leader's constraints at one x beyond the bounds of X: rows of X and of G(x, y(x)); derivatives in x."""
-
-    value: np.ndarray  #: of the inequalities
-    jacobian: np.ndarray
-    equality_jacobian: np.ndarray
-
-
-class Weighed(NamedTuple):
-    """A gradient against the constraints at one x."""
-
-    left: np.ndarray
-    normals: np.ndarray  #: of the active inequalities (bounds of X first), then equalities with either sign
-    multipliers: np.ndarray
-    slack: np.ndarray  #: of the normals' rows, at most the tolerance of a touch
-    active: np.ndarray  #: which of the rows given are among them
-
-
 def slope_at(flat: FlatProblem, r: Reply, tolerance: float, watch: Callable[[], None]) -> Slope | None:
     """The derivative of phi at (x, y) on every piece; None if some piece is not regular.
 
@@ -97,9 +51,9 @@ def slope_at(flat: FlatProblem, r: Reply, tolerance: float, watch: Callable[[], 
         program = None if first is None else relaxed(flat, r, first, pieces.biactive)
         if first is None or program is None:
             return None
-        slope = _slope(flat, r, first, pieces.biactive, tolerance, watch)
+        slope = _slope(flat, r, first, tolerance, watch)
         return slope._replace(**_strongly(flat, r, slope, program))
-    slopes = [_slope(flat, r, piece, pieces.biactive, tolerance, watch) for piece in pieces.found]
+    slopes = [_slope(flat, r, piece, tolerance, watch) for piece in pieces.found]
     worst = max(slopes, key=lambda slope: float(np.max(np.abs(slope.left) * slope.sizes, initial=0.0)))
     return worst._replace(ways=tuple(way for slope in slopes for way in slope.ways))
 
@@ -108,7 +62,6 @@ def _slope(
     flat: FlatProblem,
     r: Reply,
     piece: Piece,
-    biactive: np.ndarray,
     tolerance: float,
     watch: Callable[[], None],
 ) -> Slope:
@@ -121,13 +74,13 @@ def _slope(
 
     def lagrangian(x: np.ndarray) -> np.ndarray | None:
         watch()
-        near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, biactive)
+        near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, piece.biactive)
         return None if near is None else near.gradient + _turning(near, weighed)
 
     def hold(x: np.ndarray) -> np.ndarray:
         """Newton steps back onto the curved rows with a positive multiplier: second-order correction."""
         for _ in range(_CORRECTIONS):
-            near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, biactive)
+            near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, piece.biactive)
             if near is None:
                 break
             step = np.linalg.lstsq(near.jacobian[firm] * sizes, -near.rows[firm], rcond=None)[0]
@@ -140,6 +93,7 @@ def _slope(
     firm = active[prices > 0.0]
     leader = piece.jacobian[piece.leader]
     ways = ways_of(r.x, weighed, sizes, rows, lagrangian)
+    bent = along_creases(flat, r, piece, sizes, rows, tolerance, watch)
     priced = np.zeros(len(piece.rows))
     priced[active] = prices
     return Slope(
@@ -147,7 +101,7 @@ def _slope(
         sizes=sizes,
         constraint=leader,
         left=weighed.left,
-        ways=tuple(way._replace(hold=hold) for way in ways) if len(firm) else ways,
+        ways=(*bent, *(way._replace(hold=hold) if len(firm) else way for way in ways)),
         worth=float(priced[piece.leader] @ np.maximum(piece.rows[piece.leader], 0.0)),
         moved=float(np.max(np.abs(piece.y - r.y) / r.sizes.y, initial=0.0)),
         row_units=np.abs(leader) @ sizes,
@@ -171,7 +125,7 @@ def _strongly(flat: FlatProblem, r: Reply, slope: Slope, program: Relaxed) -> di
     if not np.any(moving):
         return {"left": weighed.left[:n_x], "ways": ()}
     own = LeaderRows(program.rows[:0], program.jacobian[:0, :n_x], program.equality_jacobian[:0, :n_x])
-    return {"left": weighed.left[:n_x], "ways": (*slope.ways, _way(moving, fall, np.nan, slope.sizes, own))}
+    return {"left": weighed.left[:n_x], "ways": (*slope.ways, way_along(moving, fall, np.nan, slope.sizes, own))}
 
 
 def _across(piece: Piece, sizes: np.ndarray, tolerance: float) -> tuple[np.ndarray, ...]:
@@ -190,155 +144,3 @@ def _turning(near: Piece, weighed: Weighed) -> np.ndarray:
     moving = np.concatenate([near.jacobian[weighed.active], near.equality_jacobian, -near.equality_jacobian])
     multipliers = weighed.multipliers[len(weighed.multipliers) - len(moving) :]
     return np.asarray(moving.T @ multipliers)
-
-
-def weigh(
-    flat: FlatProblem,
-    x: np.ndarray,
-    gradient: np.ndarray,
-    sizes: np.ndarray,
-    rows: LeaderRows,
-    always: np.ndarray | None = None,
-) -> Weighed:
-    """The gradient of phi, and what the normals of X and of active rows leave of it, each with a multiplier >= 0."""
-    low, high = flat.x_set.bounds_flat()
-    own = sizes[: flat.n_x]  # variables beyond those of x have no bounds
-    at_low, at_high = x - low <= TOUCHED * own, high - x <= TOUCHED * own
-    active = rows.value >= -TOUCHED * np.abs(rows.jacobian) @ sizes
-    if always is not None:
-        active |= always
-    others = np.concatenate([rows.jacobian[active], rows.equality_jacobian, -rows.equality_jacobian])
-    if not len(others) and flat.n_x > LARGEST:
-        left = np.where((at_low & (gradient > 0.0)) | (at_high & (gradient < 0.0)), 0.0, gradient)
-        return Weighed(left, others, np.zeros(0), np.zeros(0), active)
-    identity = np.eye(flat.n_x, len(sizes))
-    normals = np.concatenate([-identity[at_low], identity[at_high], others])
-    if len(others):
-        lengths = lengths_of(normals * sizes)
-        columns = normals * sizes / np.where(lengths > 0.0, lengths, 1.0)[:, None]
-        multipliers = nonnegative_fit(columns.T, -sizes * gradient) / np.where(lengths > 0.0, lengths, 1.0)
-    else:  # bounds alone take what points out of X, entry by entry
-        multipliers = np.maximum(-normals @ gradient, 0.0)
-    count = 2 * len(rows.equality_jacobian)
-    slack = np.concatenate([(x - low)[at_low], (high - x)[at_high], -rows.value[active], np.zeros(count)])
-    return Weighed(gradient + normals.T @ multipliers, normals, multipliers, slack, active)
-
-
-def ways_of(
-    x: np.ndarray,
-    weighed: Weighed,
-    sizes: np.ndarray,
-    rows: LeaderRows,
-    lagrangian: Callable[[np.ndarray], np.ndarray | None] | None,
-) -> tuple[Way, ...]:
-    """Directions in which a quadratic model falls on the tangent space of the rows with positive multipliers.
-
-    ``lagrangian`` is the gradient of f(x, y(x)) plus multipliers times normals, as a function of x; None if other
-    points are too expensive.
-    """
-    if lagrangian is None:
-        fall = float(np.linalg.norm(sizes * weighed.left))
-        return (_way(-sizes * weighed.left / fall, fall, np.nan, sizes, rows),) if fall else ()
-    basis = _tangent_space(weighed, sizes)
-    dimension = basis.shape[1]
-    snap = _snap(weighed, sizes, rows)
-    if dimension == 0:
-        return snap
-    reduced = basis.T @ (sizes * weighed.left)
-
-    def product(direction: np.ndarray) -> np.ndarray:
-        step = sizes * (basis @ direction)
-        length = _STEP / float(np.max(np.abs(step) / sizes))
-        ends = [lagrangian(x + sign * length * step) for sign in (1.0, -1.0)]
-        if ends[0] is None or ends[1] is None:
-            return np.full(dimension, np.nan)
-        return np.asarray(basis.T @ (sizes * (ends[0] - ends[1])) / (2.0 * length))
-
-    if dimension <= _WHOLE:
-        hessian = np.array([product(row) for row in np.eye(dimension)])
-        if not np.isfinite(hessian).all():
-            return (*snap, *_down(reduced, basis, sizes, rows))
-        values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
-        found = [
-            _way(basis @ vector, -float(vector @ reduced), value, sizes, rows)
-            for value, vector in zip(values, vectors.T, strict=True)
-        ]
-        curved = np.maximum(np.abs(values), np.finfo(float).eps * float(np.max(np.abs(values))) + 1e-300)
-        newton = -(vectors * np.clip(vectors.T @ reduced / curved, -1.0, 1.0)) @ np.ones(dimension)
-        if np.any(newton):
-            whole = _way(basis @ newton, -float(newton @ reduced), float(newton @ hessian @ newton), sizes, rows)
-            length = float(np.max(np.abs(basis @ newton)))
-            found.insert(0, whole._replace(lengths=tuple(one for one in (length, *whole.lengths) if one <= 1.0)))
-        return (*snap, *found, *_down(reduced, basis, sizes, rows, lambda direction: hessian @ direction))
-    smallest = _smallest(product, dimension)
-    bent = () if smallest is None else (_way(basis @ smallest[1], 0.0, smallest[0], sizes, rows),)
-    return (*snap, *bent, *_down(reduced, basis, sizes, rows, product))
-
-
-def _snap(weighed: Weighed, sizes: np.ndarray, rows: LeaderRows) -> tuple[Way, ...]:
-    """The way onto all rows with a positive multiplier that x touches without lying on them, as far as it goes."""
-    held = weighed.multipliers > 0.0
-    gain = float(weighed.multipliers[held] @ weighed.slack[held])
-    if not gain > 0.0:
-        return ()
-    step = np.linalg.lstsq(weighed.normals[held] * sizes, weighed.slack[held], rcond=None)[0]
-    length = float(np.max(np.abs(step)))
-    if not 0.0 < length <= 1.0:
-        return ()
-    way = _way(step, gain, np.nan, sizes, rows)
-    return (way._replace(slope=gain / length, curvature=gain / length**2, lengths=(length,)),)
-
-
-def _tangent_space(weighed: Weighed, sizes: np.ndarray) -> np.ndarray:
-    """An orthonormal basis, in sizes of x, of the directions that keep every row with a positive multiplier."""
-    held = weighed.normals[weighed.multipliers > 0.0] * sizes
-    if not len(held):
-        return np.eye(sizes.size)
-    lengths = lengths_of(held)
-    held = held[lengths > 0.0] / lengths[lengths > 0.0, None]
-    _, values, right = np.linalg.svd(held)
-    rank = int((values > 1e-9 * np.max(values, initial=0.0)).sum())
-    return np.asarray(right[rank:].T)
-
-
-def _down(
-    reduced: np.ndarray,
-    basis: np.ndarray,
-    sizes: np.ndarray,
-    rows: LeaderRows,
-    product: Callable[[np.ndarray], np.ndarray] | None = None,
-) -> tuple[Way, ...]:
-    """Steepest descent in the tangent space, and each coordinate of the gradient by itself."""
-    if not np.any(reduced):
-        return ()
-    fall = float(lengths_of(reduced[None])[0])  # squares of its entries may be too large for numbers
-    unit = -reduced / fall
-    bend = np.nan if product is None else float(unit @ product(unit))
-    return (_way(basis @ unit, fall, bend, sizes, rows),)
-
-
-def _way(direction: np.ndarray, slope: float, curvature: float, sizes: np.ndarray, rows: LeaderRows) -> Way:
-    """A way along ``direction`` (in sizes of x), turned so that it falls, in units of its largest entry."""
-    largest = float(np.max(np.abs(direction)))
-    turned = direction / largest * (1.0 if slope >= 0.0 else -1.0)
-    along = rows.jacobian @ (sizes * turned)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ends = np.where((along > 0.0) & (rows.value < 0.0), -rows.value / along, np.inf)
-    nearest = float(np.min(ends, initial=np.inf))
-    fall, bend = abs(slope) / largest, curvature / largest**2
-    lengths = [fall / bend] if bend > 0.0 else []
-    return Way(sizes * turned, fall, bend, tuple(length for length in (*lengths, nearest) if 0.0 < length <= 1.0))
-
-
-def _smallest(product: Callable[[np.ndarray], np.ndarray], dimension: int) -> tuple[float, np.ndarray] | None:
-    """The smallest eigenvalue of a Hessian with its vector, by Lanczos iterations on its products."""
-    # Importing this takes a fifth of a second, which most runs need not spend.
-    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
-
-    operator = LinearOperator((dimension, dimension), matvec=lambda v: product(v.ravel()), dtype=np.float64)
-    start = np.random.default_rng(0).standard_normal(dimension)
-    try:
-        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, maxiter=3, ncv=min(dimension, 40), v0=start)
-    except (ArpackError, ValueError):
-        return None
-    return float(values[0]), vectors[:, 0]

@@ -35,16 +35,15 @@ from blocc.judge.probe import (
     merged,
     probe,
 )
-from blocc.judge.responses import FEASIBLE, Responses, below_tolerance
+from blocc.judge.responses import FEASIBLE, below_tolerance
 from blocc.judge.tangent import RADII, look_around, tangent_directions
-from blocc.judge.value_slope import Slope, Way, slope_at
+from blocc.judge.value_slope import Slope, slope_at
+from blocc.judge.walks import Walks
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
 from blocc.problem import BilevelProblem
 
 #: Rounding of a number.
 _EPS = float(np.finfo(float).eps)
-#: Shares of a step that are tried in turn, and of the promised gain that must be seen (Nocedal and Wright, 2006, 3.1).
-_SHARES, _ARMIJO = (1.0, 0.25, 0.25**2, 0.25**3, 0.25**5, 0.25**7, 0.25**9), 1e-4
 _STEPS = 30  #: Newton steps at most; where they converge they are fewer than ten
 #: Variables up to which all probes are made.
 _ALL_PROBES = 500
@@ -110,7 +109,7 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Judge(Responses):
+class Judge(Walks):
     """Judges answers of one problem."""
 
     most_probes: int = 40
@@ -187,7 +186,7 @@ class Judge(Responses):
             mended = judge.ask(judge.mended(here))
             return mended if mended is not None and mended.violation < here.violation else None
         for way in found.slope.ways:
-            if way.matters(0.0, plan.floor) and (lower := judge._descended(here, way, plan)) is not None:
+            if way.matters(0.0, plan.floor) and (lower := judge.descended(here, way, plan)) is not None:
                 return lower
         return None
 
@@ -200,21 +199,6 @@ class Judge(Responses):
                 break
             at = better
         return at
-
-    def _descended(self, here: Value, way: Way, plan: Probing) -> Value | None:
-        """The first point along a way that is lower by a share of what the model promises (Armijo's rule)."""
-        bent = way.curvature < 0.0 and not way.falls(plan.tolerance, plan.floor)
-        reach = max(way.lengths, default=way.length)
-        for share in _SHARES:
-            for sign in (1.0, -1.0) if bent else (1.0,):
-                length = sign * share * (1.0 if bent else reach)
-                found = self.ask(self._onto(way)(here.x + length * way.direction))
-                if found is None or found.violation > max(plan.allowed_violation, here.violation):
-                    continue
-                promised = -0.5 * way.curvature * length**2 if bent else way.slope * length
-                if here.upper - found.upper > max(plan.floor, _ARMIJO * promised):
-                    return found
-        return None
 
     def _at(
         self, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None, polishing: bool
@@ -276,7 +260,7 @@ class Judge(Responses):
             return (None if open_ways else True), NOTHING
         kinked = False
         for way in open_ways:
-            project = self._onto(way)
+            project = self.onto(way)
             line = Line(self.ask, project, here, way.direction, plan.sizes)
             variation = line.variation((1.0, *DISTANCES))  # near enough that a curved valley looks straight
             if not way.curvature < 0.0 and way.slope <= self.tolerance * variation:
@@ -289,15 +273,16 @@ class Judge(Responses):
             seen.append(found._replace(flat=()))
             kinked |= found.better is None and way.falls(plan.tolerance, plan.floor)
         probed = merged(seen)
+        bent = min(slope.ways, key=lambda way: np.nan_to_num(way.curvature, nan=0.0), default=None)
+        if probed.better is None and bent is not None and bent.curvature < 0.0:
+            lower = self.outwards(here, bent, plan)
+            if lower is not None:
+                gain, far = here.upper - lower.upper, float(np.linalg.norm(lower.x - here.x))
+                probed = merged([probed, Probed(lower, gain, gain / far, (), 1)])
         if probed.better is not None:
             return False, probed
         # Derivatives that promise a gain which no value of phi shows belong to a kink that is no row of the follower.
         return (None if kinked else True), probed
-
-    def _onto(self, way: Way) -> Callable[[np.ndarray], np.ndarray]:
-        """Members of X, on the curved rows that a way keeps."""
-        hold = way.hold
-        return self.project if hold is None else lambda x: self.project(hold(x))
 
     def _probed(self, found: Verdict, plan: Probing, downhill: np.ndarray | None, start: np.ndarray | None) -> Verdict:
         """What values of phi around x say, on top of its derivatives."""

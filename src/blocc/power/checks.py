@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocc.transport.design.checks import Check
+from blocc.kit.checks import CertificateRow, judged
 
 if TYPE_CHECKING:
     from blocc.power.power_design import PowerDesign
@@ -30,7 +30,7 @@ MEANINGS = {
 }
 
 
-def certificate_checks(design: PowerDesign) -> list[Check]:
+def certificate_checks(design: PowerDesign) -> list[CertificateRow]:
     """The certificate, number by number."""
     certificate = design.certificate
     allowed = float(design.settings["tolerance"]) * (1.0 + abs(design.objective))
@@ -42,7 +42,7 @@ def certificate_checks(design: PowerDesign) -> list[Check]:
         ("decision: gain left", certificate.gain_left, allowed),
         ("decision: own limits", certificate.violation, BALANCED),
     )
-    return [Check(name, value, limit, None if math.isnan(value) else value <= limit) for name, value, limit in rows]
+    return [judged(*row) for row in rows]
 
 
 def relative(one: float, other: float) -> float:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from blocc._lib.notebook import Shown
+from blocc.kit.checks import check_lines
 from blocc.power.case import PowerCase
 from blocc.power.checks import certificate_checks
 from blocc.power.dispatch import Dispatch
 from blocc.power.power_options import Step
 from blocc.power.search import Start
 from blocc.result import Status
-from blocc.transport.design.checks import check_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,17 +115,23 @@ class PowerDesign(Shown):
         return plot_design(self, path)
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write JSON, CSV and NPZ files, a workbook, the picture and the page into a folder; needs ``blocc[plot]``."""
-        from blocc.report.power.power_files import write_power_design
+        """Write everything about an answer into ``folder`` (created where missing) and return the paths.
 
-        return write_power_design(self, folder)
+        ``design.json`` holds it all, the case included; ``decisions.csv``, ``buses.csv``, ``generators.csv`` and
+        ``lines.csv`` its tables, ``summary.csv`` its figures, certificate and assumptions, ``columns.csv`` what the
+        columns mean, ``design.xlsx`` all of these in one workbook, ``design.npz`` the arrays, ``report.html`` the
+        interactive page, ``design.png`` the picture. Each appears complete or not at all; needs ``blocc[plot]``.
+        """
+        from blocc.power.documents import DESIGN  # which stands on this module
+
+        return DESIGN.write(self, folder)
 
     @staticmethod
     def load(path: str | Path) -> PowerDesign:
         """Read back what :meth:`save` wrote: its folder, or the ``design.json`` in it."""
-        from blocc.report.power.power_files import load_power_design
+        from blocc.power.documents import DESIGN
 
-        return load_power_design(path)
+        return DESIGN.load(path)
 
     def __repr__(self) -> str:
         before, after = self.before, self.after

@@ -15,6 +15,7 @@ from blocc._lib.arrays import Float, NDArray
 from blocc._lib.digests import sealed
 from blocc._lib.files import json_bytes, plain
 from blocc._lib.tables import csv_bytes
+from blocc.kit.storage import write_files
 from blocc.methods.compare import CLOCK, Comparison, MethodRow, cells, legend_of
 from blocc.methods.registry import NAMES
 from blocc.report.comparison_page import comparison_page
@@ -32,7 +33,6 @@ from blocc.report.figure import (
     style_axes,
 )
 from blocc.report.format import markdown_table, markdown_text, number, shortened
-from blocc.report.storage import write_files
 from blocc.run.conclude import versions
 
 if TYPE_CHECKING:

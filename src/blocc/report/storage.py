@@ -13,7 +13,6 @@ import binascii
 import hashlib
 import io
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from os import PathLike
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import NDArray, PyTree
-from blocc._lib.digests import digest, sealed
+from blocc._lib.digests import sealed
 from blocc._lib.files import (
     MOST_BYTES,
     json_bytes,
@@ -32,18 +31,17 @@ from blocc._lib.files import (
     read_limited,
     shown,
     unpack_arrays,
-    write_atomically,
     write_file,
 )
-from blocc.errors import BloccError, OptionError
-from blocc.lagrangian import Multipliers
+from blocc.errors import OptionError
+from blocc.kit.storage import ChangedError, StorageError, checked
+from blocc.lagrangian import InnerPairs, Multipliers
 from blocc.result import Certificate, History, HistoryRow, Result, Status
 
 FORMAT = "blocc-result"
 VERSION = 3  #: from 2 on with a digest, from 3 on with the arrays in the same file
 
 DIGEST_FROM = 2
-MOST_DOCUMENT = 500 * 2**20  #: bytes of the JSON file of a design
 MOST_JSON = 64 * 2**20  #: bytes of a JSON file besides its packed arrays: as objects of Python it takes 20 times that
 _PACKED = re.compile(rb'"npz": "[A-Za-z0-9+/=]*"')
 
@@ -58,14 +56,8 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 _PLAIN = tuple(f.name for f in fields(Result) if f.name not in ("status", "certificate", "history", "multipliers"))
 #: Fields that are None where nothing is proven, and that older files do not have.
 _PROVEN = ("bound", "gap")
-
-
-class StorageError(BloccError):
-    """A file cannot be written, or is not a result that this version can read."""
-
-
-class ChangedError(StorageError):
-    """The content of a file is no longer what was saved."""
+#: The same where the run was not one of Algorithm 1.
+_OPTIONAL = (*_PROVEN, "inner")
 
 
 def save_result(result: Result, path: str | Path) -> Path:
@@ -105,7 +97,10 @@ def load_result(path: str | Path) -> Result:
         document = _read_document(json_path)
         arrays = _read_arrays(json_path, document)
         content = document["result"]
-        given = {name: _decode(content[name], arrays) for name in _PLAIN if name in content or name not in _PROVEN}
+        given = {name: _decode(content[name], arrays) for name in _PLAIN if name in content or name not in _OPTIONAL}
+        if given.get("inner") is not None:
+            y_g, mu_g, y_F, mu_F = given["inner"]
+            given["inner"] = InnerPairs(y_g, Multipliers(*mu_g), y_F, Multipliers(*mu_F))
         certificate = _decode(content["certificate"], arrays)
         _check_types(given, _TYPES | {name: (int, float) for name in _PROVEN if given.get(name) is not None})
         exact = certificate.pop("exact", False)
@@ -144,49 +139,6 @@ def _paths(path: str | Path) -> tuple[Path, Path]:
     if not base.name or (given == base and base.is_dir()):
         raise StorageError(f"path must name a file, got the folder {str(path)!r}; for instance {given / 'result.json'}")
     return base.with_name(base.name + ".json"), base.with_name(base.name + ".npz")
-
-
-def read_document(
-    path: Path, name: str, newest: int, writer: str, *, digest_from: int = 1, most: int = MOST_DOCUMENT
-) -> dict[str, Any]:
-    """The document that ``writer`` wrote: its format is ``name``, its version at most ``newest``, its digest its own.
-
-    :param digest_from: the first version with a digest. A file of an older one is read with a warning
-    :raises ChangedError: where it was changed since
-    """
-    document = parse_json(read_limited(path, most, StorageError), str(path), StorageError)
-    return checked(document, path, name, newest, writer, digest_from)
-
-
-def checked(document: Any, path: Path, name: str, newest: int, writer: str, digest_from: int) -> dict[str, Any]:
-    """The same of a document that was read already."""
-    if not isinstance(document, dict) or document.get("format") != name:
-        raise StorageError(f"{path} was not written by {writer}: its format is not {name!r}")
-    version = document.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise StorageError(f"{path} is damaged: its format version is {shown(version)}")
-    if version > newest:
-        raise StorageError(f"{path} has format version {version}, this blocc reads up to {newest}: upgrade blocc")
-    if is_without_digest(document, digest_from):
-        warnings.warn(f"{path} has no digest: saved by an older version; later changes go unnoticed", stacklevel=4)
-    elif document.get("sha256") != digest(document):
-        told = "its digest differs" if "sha256" in document else "its digest is gone"
-        raise ChangedError(f"{path} is damaged: it was changed after it was saved, {told}")
-    return document
-
-
-def is_without_digest(document: Mapping[str, Any], digest_from: int) -> bool:
-    """Whether an older version wrote a document, which had no digests yet."""
-    return document["version"] < digest_from and "sha256" not in document
-
-
-def document_format(path: str | Path) -> str:
-    """The format that a JSON file names; empty where it names none, or is none."""
-    try:
-        document = parse_json(read_limited(Path(path), MOST_BYTES, StorageError), str(path), StorageError)
-    except StorageError:
-        return ""
-    return str(document.get("format", "")) if isinstance(document, dict) else ""
 
 
 def _read_document(path: Path) -> dict[str, Any]:
@@ -276,20 +228,3 @@ def _history(columns: list[str], table: NDArray) -> History:
     unknown = np.full(len(table), np.nan)
     ordered = np.column_stack([found.get(name, unknown) for name in History.columns])
     return History([HistoryRow(*row) for row in ordered])
-
-
-def write_files(folder: str | Path, files: Mapping[str, bytes], what: str = "") -> list[Path]:
-    """Write files into a folder, which is made where it is missing; each appears complete or not at all.
-
-    ``what`` names them where they cannot be written.
-    """
-    target, at = Path(folder), ""
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            at = f" ({name})"
-            write_atomically(target / name, content)
-    except OSError as error:
-        reason = f"{error.strerror or error}{at}"
-        raise StorageError(f"cannot write {what}{' ' * bool(what)}into {target}: {reason}") from error
-    return [target / name for name in files]

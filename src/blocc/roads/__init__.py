@@ -13,6 +13,7 @@ from pathlib import Path
 
 from blocc.roads.assign import AssignmentCertificate, RoadAssignment, assign
 from blocc.roads.demand_estimate import DemandEstimate
+from blocc.roads.documents import ASSIGNMENT, DESIGN, ESTIMATE
 from blocc.roads.estimate_demand import estimate_demand
 from blocc.roads.expand_network import expand_network, second_best_tolls
 from blocc.roads.files import read_road_network
@@ -43,30 +44,30 @@ __all__ = [
 
 
 def write_road_design(design: RoadDesign, folder: str | Path) -> list[Path]:
-    """Write tables, layers for a GIS, a picture and a page about a design into ``folder`` and return the paths.
+    """Write everything about a design into ``folder`` (created where missing) and return the paths.
 
-    See :func:`blocc.report.roads.road_files.write_road_design`, which needs ``blocc[plot]``.
+    ``design.json`` holds it all, ``network.json`` the network as it was designed, ``links.csv`` and ``trips.csv`` its
+    tables, ``summary.csv`` its figures, certificate and assumptions, ``columns.csv`` what the columns mean,
+    ``design.xlsx`` all of these in one workbook, ``report.html`` the interactive page, ``design.png`` the picture; and
+    where the nodes have places ``design.geojson`` and ``design.gpkg`` for a GIS. Each file appears complete or not at
+    all; needs ``blocc[plot]``.
     """
-    from blocc.report.roads.road_files import write_road_design as write  # that room stands on this one
-
-    return write(design, folder)
+    return DESIGN.write(design, folder)
 
 
 def write_road_assignment(assignment: RoadAssignment, folder: str | Path) -> list[Path]:
-    """Write tables, layers for a GIS and a picture of an assignment into ``folder`` and return the paths.
+    """Write everything about an assignment into ``folder`` (created where missing) and return the paths.
 
-    See :func:`blocc.report.roads.road_files.write_road_assignment`, which needs ``blocc[plot]``.
+    The same files as of a design, called ``assignment``, without the page; needs ``blocc[plot]``.
     """
-    from blocc.report.roads.road_files import write_road_assignment as write
-
-    return write(assignment, folder)
+    return ASSIGNMENT.write(assignment, folder)
 
 
 def write_demand_estimate(estimate: DemandEstimate, folder: str | Path) -> list[Path]:
-    """Write tables, a picture and a page about an estimate, and the network that carries its trips, into ``folder``.
+    """Write an estimate into ``folder`` (created where missing) and return the paths.
 
-    Returns the paths. See :func:`blocc.report.roads.estimate_files.write_demand_estimate`, which needs ``blocc[plot]``.
+    ``estimate.json`` holds it all, ``network.json`` the network with the estimated trips, ``trips.csv`` prior and
+    estimated trips of every pair, ``counts.csv`` every count with volumes before and after, ``links.csv`` every link
+    likewise, and the other files those of a design, called ``estimate``. Needs ``blocc[plot]``.
     """
-    from blocc.report.roads.estimate_files import write_demand_estimate as write
-
-    return write(estimate, folder)
+    return ESTIMATE.write(estimate, folder)

@@ -11,14 +11,14 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.notebook import Shown
 from blocc.errors import OptionError
+from blocc.kit.checks import assumed_lines, check_lines
 from blocc.outer.monitor import StopReason, StopRequest, interruptible
 from blocc.result import Status
 from blocc.roads.capacitated import assign_capacitated
-from blocc.roads.checks import assignment_checks, assumed_lines
+from blocc.roads.checks import assignment_checks
 from blocc.roads.equilibrium import Equilibrium, PathFlows, assign_paths
 from blocc.roads.link_costs import LinkCosts
 from blocc.roads.network import RoadNetwork
-from blocc.transport.design.checks import check_lines
 
 #: What the default relative gap is: Wardrop's conditions to ten digits.
 RELATIVE_GAP = 1e-10

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from blocc.transport.design.checks import Check
+from blocc.kit.checks import CertificateRow, judged
 
 if TYPE_CHECKING:
     from blocc.roads.assign import RoadAssignment
@@ -28,7 +26,7 @@ MEANINGS = {
 }
 
 
-def assignment_checks(assignment: RoadAssignment) -> list[Check]:
+def assignment_checks(assignment: RoadAssignment) -> list[CertificateRow]:
     """The certificate of an assignment, number by number."""
     found = assignment.certificate
     rows = (
@@ -37,29 +35,19 @@ def assignment_checks(assignment: RoadAssignment) -> list[Check]:
         ("drivers: conservation", found.conservation, CONSERVED),
         ("drivers: complementarity", found.complementarity, None),
     )
-    return [_check(*row) for row in rows]
+    return [judged(*row) for row in rows]
 
 
-def answer_checks(answer: RoadDesign | DemandEstimate) -> list[Check]:
+def answer_checks(answer: RoadDesign | DemandEstimate) -> list[CertificateRow]:
     """The certificate of the drivers' answer, and what is left to gain."""
     allowed = float(answer.settings["tolerance"]) * answer.size
-    return [*assignment_checks(answer.after), _check("decision: gain left", answer.stationarity, allowed)]
+    return [*assignment_checks(answer.after), judged("decision: gain left", answer.stationarity, allowed)]
 
 
-def certificate_checks(design: RoadDesign) -> list[Check]:
+def certificate_checks(design: RoadDesign) -> list[CertificateRow]:
     """The certificate of a design, number by number."""
     rows = answer_checks(design)
     if (budget := design.settings.get("budget")) is not None:
         over = max(0.0, design.cost - budget) / (budget or 1.0)
-        rows.append(_check("decision: over the budget", over, 1e-9))
+        rows.append(judged("decision: over the budget", over, 1e-9))
     return rows
-
-
-def assumed_lines(assumptions: Iterable[str]) -> list[str]:
-    """What was assumed, as lines below a heading."""
-    lines = [f"    {sentence}" for sentence in assumptions]
-    return ["  assumed", *lines] if lines else []
-
-
-def _check(name: str, value: float, limit: float | None) -> Check:
-    return Check(name, value, limit, None if limit is None or math.isnan(value) else value <= limit)

@@ -10,13 +10,13 @@ import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.notebook import Shown
-from blocc._lib.tables import table_rows
+from blocc.kit.checks import assumed_lines, check_lines
+from blocc.kit.documents import rows_of
 from blocc.result import Status
 from blocc.roads.assign import RoadAssignment
-from blocc.roads.checks import answer_checks, assumed_lines
+from blocc.roads.checks import answer_checks
 from blocc.roads.network import RoadNetwork
 from blocc.roads.search import Step
-from blocc.transport.design.checks import check_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,20 +108,21 @@ class DemandEstimate(Shown):
     @staticmethod
     def load(path: str | Path) -> DemandEstimate:
         """Read back what :func:`blocc.roads.write_demand_estimate` wrote: its folder, or ``estimate.json``."""
-        from blocc.report.roads.estimate_files import load_estimate
+        from blocc.roads.documents import ESTIMATE  # which stands on this module
 
-        return load_estimate(path)
+        return ESTIMATE.load(path)
 
     def demand_rows(self) -> list[dict[str, Any]]:
         """Origin, destination, estimated and prior trips of every pair, and what its cheapest path costs with both."""
-        costs = {"path_cost_before": self.before.path_cost, "path_cost_after": self.after.path_cost}
-        return self.network.trip_rows(prior=self.prior.demand, **costs)
+        from blocc.roads.documents import ESTIMATE_TRIPS
+
+        return rows_of(self, ESTIMATE_TRIPS)
 
     def count_rows(self) -> list[dict[str, Any]]:
         """Every count: link, volume counted, of the prior, and of the estimate, residual and GEH."""
-        figures = {"count": self.count, "prior": self.fitted_before, "fitted": self.fitted}
-        figures |= {"residual": self.residual, "geh": self.geh}
-        return table_rows({"link_id": [self.network.link_ids[a] for a in self.counted]} | figures)
+        from blocc.roads.documents import COUNTS
+
+        return rows_of(self, COUNTS)
 
     def __repr__(self) -> str:
         was, now = geh(self.fitted_before, self.count), self.geh

@@ -11,13 +11,13 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.log import log_answer
 from blocc._lib.notebook import Shown
+from blocc.kit.checks import assumed_lines, check_lines
 from blocc.result import Status
 from blocc.roads.assign import RoadAssignment
-from blocc.roads.checks import assumed_lines, certificate_checks
+from blocc.roads.checks import certificate_checks
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_options import chosen_links
 from blocc.roads.search import Start, Step
-from blocc.transport.design.checks import check_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,9 +95,9 @@ class RoadDesign(Shown):
     @staticmethod
     def load(path: str | Path) -> RoadDesign:
         """Read back what :func:`blocc.roads.write_road_design` wrote: its folder, or the ``design.json`` in it."""
-        from blocc.report.roads.road_files import load_design
+        from blocc.roads.documents import DESIGN  # which stands on this module
 
-        return load_design(path)
+        return DESIGN.load(path)
 
     def __repr__(self) -> str:
         before, after = self.before, self.after

@@ -26,6 +26,7 @@ from blocc.outer.tolerances import Endpoint, Tolerances, runs_away
 from blocc.penalty import Evaluation
 from blocc.problem import BilevelProblem
 from blocc.result import Certificate, History, HistoryRow, Result, Status
+from blocc.run.inner_pairs import restored
 
 _STOPPED: dict[StopReason, tuple[Status, str]] = {
     StopReason.CALLBACK: (Status.STOPPED, "The callback asked to stop; this is the best point so far."),
@@ -50,7 +51,8 @@ def judge(
     """Status and message of a run that came to its own end, by its own tolerances."""
     e, flat, gamma, outer = end.evaluation, evaluator.flat, options.gamma, options.outer
     if not e.usable:
-        return explain_failure(evaluator, convexity, e)
+        told = explain_failure(evaluator, convexity, e)
+        return told if outer != "pgd" else _published_failure(e, *told)
     if runs_away(evaluator, e):
         return Status.UNBOUNDED, "The leader's objective falls without limit: x leaves the start a millionfold."
     rules = convexity(e.x, np.asarray(e.follower.y), float(e.gamma))
@@ -111,6 +113,23 @@ def finished(evaluator: Evaluator, convexity: JensenTest, end: Endpoint) -> tupl
     if np.isfinite(end.stationarity):
         return Status.CONVERGED, "x is stationary for f(x, y(x)), and y is the follower's exact answer."
     return Status.STALLED, "The descent of f(x, y(x)) ended at a point that its pieces do not show to be stationary."
+
+
+def _published_failure(e: Evaluation, status: Status, message: str) -> tuple[Status, str]:
+    """What to say where the published scheme ended without an exact answer of the follower's."""
+    if status not in (Status.STALLED, Status.INFEASIBLE):
+        return status, message
+    if not np.isfinite(e.gradient).all():
+        return Status.STALLED, (
+            "The inner solver of Algorithm 1 left the finite numbers: its steps are too long for L_g, or for L_F at "
+            f"gamma = {float(e.gamma):g}. MaxMin() without primal_step and dual_step chooses them."
+        )
+    if status is Status.INFEASIBLE:
+        return status, (
+            "Algorithm 1 ended at an x where the follower cannot meet its constraints: they are violated by "
+            f"{float(e.follower.residuals.feasibility):.3g}. An inner solver with fixed steps does not notice."
+        )
+    return Status.STALLED, "Algorithm 1 ended at an x where the follower's own problem could not be solved exactly."
 
 
 def lower_residual(e: Evaluation) -> float:
@@ -306,4 +325,5 @@ def result(
         name=problem.name,
         settings=settings,
         versions=versions(),
+        inner=None if end.inner is None else restored(problem, end.inner),
     )

@@ -290,8 +290,6 @@ class Phases:
         size = 1.0 + float(np.max(np.abs(start), initial=0.0))
         if reach < _FAR * size or v.reply is None or np.isfinite(self.flat.x_set.bounds_flat()).all():
             return False
-        if reach > 1e6 * size:
-            return True
         last = v.value
         for _ in range(2):
             wanted = start + 10.0 * (last.x - start)

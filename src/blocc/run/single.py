@@ -19,7 +19,8 @@ from blocc.judge import failures
 from blocc.judge.convexity import JensenTest
 from blocc.lagrangian import Residuals
 from blocc.options import Options
-from blocc.outer import algorithm_1, continuation
+from blocc.outer import continuation, published
+from blocc.outer.algorithm_1 import Numbers
 from blocc.outer.monitor import State, Stop, StopReason
 from blocc.outer.nonsmooth.restoration import FEASIBLE, restore
 from blocc.outer.tolerances import Endpoint, Tolerances, measure
@@ -28,7 +29,7 @@ from blocc.problem import BilevelProblem
 from blocc.result import HistoryRow, Result, Status
 from blocc.resume.recorded import make_evaluator, make_monitor
 from blocc.resume.recording import Recording
-from blocc.run import conclude
+from blocc.run import conclude, inner_pairs
 from blocc.run.finishing import Finishing
 
 Callback = Callable[[State], Any]
@@ -167,28 +168,29 @@ class Run:
         return self.problem.flat.n_inequality + self.problem.flat.n_equality > 0
 
     def published(self, points: Float[AnyArray, "starts n_x"], leader: Leader) -> tuple[list[Endpoint], list[int]]:
-        """Algorithm 1 from every point, and its steps. yF stays as the run left it; yg is solved again, exactly."""
+        """Algorithm 1 from every point, and its evaluations. yF stays as it was left; yg is solved again, exactly."""
         gamma = float(self.options.gamma)
         number: Callable[[Any], Any] = np.asarray
-        settings = algorithm_1.Settings(
-            number(gamma),
-            number(float(self.options.step)),
-            leader,
-            number(float(self.options.tolerance)),
-            number(self.tolerances.inner(gamma)),
+        settings = published.Settings(
+            Numbers(number(gamma), number(float(self.options.step)), leader, number(self.tolerances.inner(gamma))),
             number(self.options.max_iterations or 10_000),
+            number(-1.0 if self.options.stop is None else float(self.options.stop)),
         )
+        given = self.options.inner_start
+        begin = None if given is None else inner_pairs.flattened(self.problem, given)
         flat, oracle = self.problem.flat, self.evaluator.oracles[0]
-        states = algorithm_1.minimise(flat, oracle, self.monitor, points, settings)
+        states = published.minimise(flat, oracle, self.monitor, points, settings, begin)
         _warn_of_long_steps(float(self.options.step), float(np.max(states.smoothness, initial=0.0)))
-        steps = [int(count) for count in states.iteration]
+        steps = [int(count) for count in states.iteration + states.over]  # evaluations: one more than steps
         self.evaluator.evaluations += sum(steps)
+        self.evaluator.inner_iterations += int(states.inner_iterations.sum())
+        self.evaluator.derivatives += int(states.derivatives.sum())
         ends = []
         for index, (broken, size) in enumerate(zip(states.broken, states.stationarity, strict=True)):
             left = jax.tree.map(lambda leaf, i=index: leaf[i], states.last)
             met_boundary = bool(broken) and steps[index] > 0
             reached = self._resolved(left, leader) if met_boundary or not broken else left
-            ends.append(Endpoint(reached, float(size), 0.0, met_boundary))
+            ends.append(Endpoint(reached, float(size), 0.0, met_boundary, inner=inner_pairs.pairs_of(left)))
         return ends, steps
 
     def _resolved(self, left: Evaluation, leader: Leader) -> Evaluation:
@@ -260,6 +262,7 @@ class Run:
         return {
             "evaluations": self.evaluator.evaluations,
             "inner_iterations": self.evaluator.inner_iterations,
+            "derivatives": self.evaluator.derivatives,
             "fallbacks": self.evaluator.fallbacks,
         }
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from blocc.errors import OptionError
-from blocc.methods.compare import MethodRow, compare
+from blocc.methods.compare import PRESETS, MethodRow, compare
 from blocc.methods.registry import NAMES, known_names
-from blocc.options import PRESETS
+from blocc.presets import check_preset
 from blocc.problems.textbook import known_problems
 from blocc.studies.cases import Case, find_known_case
 from blocc.studies.study import Study
@@ -61,8 +61,7 @@ def bench_study(
     :param time_limit: seconds of each cell, compilation left out
     :param preset: "default" for automatic numbers, "paper" for published ones
     """
-    if preset not in PRESETS:
-        raise OptionError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {preset!r}")
+    check_preset(preset, PRESETS)
     if not (isinstance(time_limit, int | float) and 0.0 < time_limit < math.inf):
         raise OptionError(f"time_limit must be a positive number of seconds, got {time_limit!r}")
     for name in methods:

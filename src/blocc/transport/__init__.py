@@ -16,6 +16,7 @@ from typing import Any
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.design_network import design_network
 from blocc.transport.design.design_result import Assignment, Design, Start, WhatIf
+from blocc.transport.design.documents import DESIGN
 from blocc.transport.design.model import DesignModel
 from blocc.transport.design.options import DesignOptions
 from blocc.transport.design.scenario import Scenario
@@ -61,13 +62,15 @@ __all__ = [
 
 
 def write_design(design: Design, folder: str | Path) -> list[Path]:
-    """Write tables, maps, pictures and a page about a design into ``folder`` and return the paths.
+    """Write everything about a design into ``folder`` (created where missing) and return the paths.
 
-    See :func:`blocc.report.transport.design_tables.write_design`, which needs ``blocc[plot]``.
+    ``design.json`` holds it all, ``network.json`` the network as it was designed, ``links.csv`` and ``markets.csv`` its
+    tables, ``summary.csv`` its figures, certificate and assumptions, ``columns.csv`` what the columns mean,
+    ``design.xlsx`` all of these in one workbook, ``design.geojson`` and ``design.gpkg`` the network for a GIS,
+    ``report.html`` the interactive page, ``report.pdf`` the same for print, ``map.png``, ``demand.png`` and
+    ``convergence.png`` the pictures. Each file appears complete or not at all; needs ``blocc[plot]``.
     """
-    from blocc.report.transport.design_tables import write_design as write  # that room stands on this one
-
-    return write(design, folder)
+    return DESIGN.write(design, folder)
 
 
 def design_scenarios(network: TransportNetwork, scenarios: Any, **options: Any) -> ScenarioDesigns:

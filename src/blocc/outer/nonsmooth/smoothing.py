@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, PyTree
-from blocc.corners import FUNCTIONS, Corner, Kink, program_of, run
+from blocc.corners import FUNCTIONS, Corner, Kink, leader_sides, program_of, run
 from blocc.flat_problem import FlatProblem
 from blocc.problem import BilevelProblem
 
@@ -48,11 +49,13 @@ def _rounded(width: AnyArray) -> Corner:
 class _Smoothed(BilevelProblem):
     """A problem whose data are those of another one and the width of the corners."""
 
+    sharp: Callable[[PyTree], FlatProblem]  #: the other one, over its data
+
     def _flat_over(self, data: PyTree) -> FlatProblem:
         def easier(sharp: PyTree) -> list[PyTree]:
             return [(sharp[0], np.asarray(width)) for width in WIDTHS[:-1]]
 
-        return replace(super()._flat_over(data), easier=easier)
+        return replace(super()._flat_over(data), easier=easier, sides=partial(leader_sides, self.sharp(data[0])))
 
 
 def smoothed(problem: BilevelProblem) -> BilevelProblem:
@@ -74,7 +77,7 @@ def _with_round_corners(problem: BilevelProblem, data: PyTree) -> BilevelProblem
 
         return smooth
 
-    return _Smoothed(
+    made = _Smoothed(
         **{name: rounded(name) for name in FUNCTIONS},  # type: ignore[arg-type]
         x_set=problem.x_set,
         y_set=problem.y_set,
@@ -82,3 +85,5 @@ def _with_round_corners(problem: BilevelProblem, data: PyTree) -> BilevelProblem
         data=data,
         name=problem.name,
     )
+    object.__setattr__(made, "sharp", problem.flat.bind)
+    return made

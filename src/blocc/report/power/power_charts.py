@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from blocc.kit.documents import rows_of
 from blocc.power.dispatch import Dispatch
+from blocc.power.documents import BUSES, GENERATORS, LINES, loading
 from blocc.power.power_design import PowerDesign
 from blocc.report.figure import BLUE, GREEN, INK, MUTED, ORANGE
 from blocc.report.map_parts import edge_traces, map_layout, scale_trace, shaded_traces
 from blocc.report.power.power_figures import PRICE_SCALE, price_range, touched, way
 from blocc.report.power.power_layout import Diagram, diagram
-from blocc.report.power.power_tables import bus_rows, generator_rows, line_rows, loading
 from blocc.report.transport import design_geometry as geometry
 from blocc.report.transport.design_charts import (
     Figure,
@@ -64,9 +65,9 @@ def _bus_trace(design: PowerDesign, drawn: Diagram, frame: geometry.Frame, dispa
     buses, _ = touched(design)
     own = [k in buses for k in range(design.case.n_buses)]
     generators: dict[int, list[dict[str, Any]]] = {}
-    for row in generator_rows(design):
+    for row in rows_of(design, GENERATORS):
         generators.setdefault(int(row["bus"]), []).append(row)
-    texts = [chart_text("bus", row, generators.get(int(row["bus"]), [])) for row in bus_rows(design)]
+    texts = [chart_text("bus", row, generators.get(int(row["bus"]), [])) for row in rows_of(design, BUSES)]
     parts = np.clip((dispatch.price - low) / (high - low), 0.0, 1.0)
     return {
         **styles()["map"]["nodes"],
@@ -87,7 +88,7 @@ def _bus_trace(design: PowerDesign, drawn: Diagram, frame: geometry.Frame, dispa
 def _hover_trace(design: PowerDesign, drawn: Diagram, frame: geometry.Frame) -> dict[str, Any]:
     """Invisible points along every line: plotly.js answers near points, not near lines."""
     points, text = [], []
-    for row, tail, head in zip(line_rows(design), drawn.tail, drawn.head, strict=True):
+    for row, tail, head in zip(rows_of(design, LINES), drawn.tail, drawn.head, strict=True):
         count = geometry.curve_count(frame, int(tail), int(head), spacing=24.0)
         share = np.linspace(0.15, 0.85, count)[:, None]
         points.append((1.0 - share) * frame.points[tail] + share * frame.points[head])

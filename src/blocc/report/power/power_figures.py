@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocc.power.documents import loading
 from blocc.power.power_design import KINDS, PowerDesign
 from blocc.report.figure import (
     BLUE,
@@ -24,7 +25,6 @@ from blocc.report.figure import (
 from blocc.report.format import number, shortened
 from blocc.report.map_parts import add_colour_bar, frame_axes
 from blocc.report.power.power_layout import diagram
-from blocc.report.power.power_tables import loading
 from blocc.report.transport import design_geometry as geometry
 from blocc.report.transport.design_geometry import UTILISATION_SCALE, link_widths
 

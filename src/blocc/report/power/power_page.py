@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from blocc.kit.documents import rows_of
 from blocc.power.checks import MEANINGS, certificate_checks
+from blocc.power.documents import BUSES, DECISIONS, GENERATORS, LINES
 from blocc.power.power_design import KINDS, PowerDesign
 from blocc.report.format import duration, number
 from blocc.report.page import PageTable, plotly_script, render, write_html
 from blocc.report.power.power_charts import map_figure, price_figure, way_figure
 from blocc.report.power.power_layout import SAID
-from blocc.report.power.power_tables import bus_rows, decision_rows, generator_rows, line_rows
 from blocc.report.transport.design_parts import typed_table, verdict
 from blocc.result import Status
 
@@ -71,7 +72,7 @@ def _headed(words: str) -> str:
 
 
 def _tables(design: PowerDesign) -> dict[str, PageTable]:
-    decisions, lines = decision_rows(design), line_rows(design)
+    decisions, lines = rows_of(design, DECISIONS), rows_of(design, LINES)
     full = np.argsort([-row["loading_after"] for row in lines], kind="stable")[:MOST_ROWS]
     return {
         "decisions": _table(
@@ -81,7 +82,7 @@ def _tables(design: PowerDesign) -> dict[str, PageTable]:
         ),
         "generators": _table(
             "generators",
-            generator_rows(design)[:MOST_ROWS],
+            rows_of(design, GENERATORS)[:MOST_ROWS],
             {
                 "generator": ("Generator", "text"),
                 "bus": ("Bus", "text"),
@@ -94,7 +95,7 @@ def _tables(design: PowerDesign) -> dict[str, PageTable]:
         ),
         "buses": _table(
             "buses",
-            bus_rows(design)[:MOST_ROWS],
+            rows_of(design, BUSES)[:MOST_ROWS],
             {
                 "bus": ("Bus", "text"),
                 "demand": ("Demand, MW", ""),

@@ -11,7 +11,6 @@ from blocc.report.figure import BLUE, INK, ORANGE
 from blocc.report.map_parts import edge_traces, map_layout, scale_trace, shaded_traces
 from blocc.report.roads.road_figures import MARK
 from blocc.report.roads.road_series import DIFFERENCE_SCALE, Colouring, colourings, convergence
-from blocc.report.roads.road_tables import changed_links, design_link_rows
 from blocc.report.transport import design_geometry as geometry
 from blocc.report.transport.design_charts import (
     Figure,
@@ -24,6 +23,7 @@ from blocc.report.transport.design_charts import (
 from blocc.report.transport.design_geometry import UTILISATION_SCALE, link_widths
 from blocc.report.transport.scenario_charts import node_trace
 from blocc.roads.demand_estimate import DemandEstimate
+from blocc.roads.documents import changed_links, design_link_rows
 from blocc.roads.road_design import RoadDesign
 
 Curves = list[Float[NDArray, "points 2"]]

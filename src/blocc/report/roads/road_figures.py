@@ -24,11 +24,11 @@ from blocc.report.figure import (
 from blocc.report.format import number, percent, shortened
 from blocc.report.map_parts import add_colour_bar, frame_axes
 from blocc.report.roads.road_series import DIFFERENCE_SCALE, Colouring, colourings, convergence
-from blocc.report.roads.road_tables import changed_links
 from blocc.report.transport import design_geometry as geometry
 from blocc.report.transport.design_geometry import UTILISATION_SCALE, link_widths
 from blocc.roads.assign import RoadAssignment
 from blocc.roads.demand_estimate import DemandEstimate
+from blocc.roads.documents import changed_links
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_design import RoadDesign
 

@@ -12,11 +12,11 @@ from blocc.report.format import duration, number, percent
 from blocc.report.page import PageTable, plotly_script, render, write_html
 from blocc.report.roads.road_charts import convergence_figure, map_figure
 from blocc.report.roads.road_series import colourings
-from blocc.report.roads.road_tables import changed_links, design_link_rows
 from blocc.report.transport.design_geometry import labels_inside, map_labels, width_samples
 from blocc.report.transport.design_parts import typed_table, verdict
 from blocc.result import Status
 from blocc.roads.checks import MEANINGS, certificate_checks
+from blocc.roads.documents import changed_links, design_link_rows
 from blocc.roads.road_design import RoadDesign
 
 MOST_LINKS = 500  #: of the table of candidates

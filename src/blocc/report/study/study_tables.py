@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 #: What an observation's ``holds`` is called.
-VERDICTS = {True: "holds", False: "does not hold", None: "cannot be told"}
+VERDICTS = {True: "holds", False: "does not hold", None: "inconclusive"}
 
 
 def rows_csv(view: StudyView) -> bytes:

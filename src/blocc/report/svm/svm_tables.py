@@ -18,7 +18,7 @@ from blocc._lib.arrays import Float, NDArray
 from blocc._lib.digests import sealed
 from blocc._lib.files import json_bytes, plain
 from blocc._lib.tables import csv_bytes, table_rows
-from blocc.report.storage import write_files
+from blocc.kit.storage import write_files
 from blocc.report.svm.svm_figures import figure_files
 from blocc.report.svm.svm_parts import FORGIVEN, PARTS, SplitData, accuracies, order_of_margins, scalar, signs, stages
 from blocc.result import Result

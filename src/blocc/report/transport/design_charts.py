@@ -29,16 +29,9 @@ from blocc.report.transport.design_geometry import (
     link_widths,
     utilisation_colour,
 )
-from blocc.report.transport.design_series import (
-    Colouring,
-    colourings,
-    convergence,
-    demand_matrices,
-    labelled_stages,
-    link_rows,
-    shown_answer,
-)
+from blocc.report.transport.design_series import Colouring, colourings, convergence, demand_matrices, labelled_stages
 from blocc.transport.design.design_result import Design
+from blocc.transport.design.documents import link_rows, shown_answer
 
 Figure = dict[str, Any]  #: ``{"data", "layout"}``
 

@@ -29,15 +29,9 @@ from blocc.report.transport.design_geometry import (
     link_widths,
     width_samples,
 )
-from blocc.report.transport.design_series import (
-    Colouring,
-    colourings,
-    convergence,
-    demand_matrices,
-    labelled_stages,
-    totals,
-)
+from blocc.report.transport.design_series import Colouring, colourings, convergence, demand_matrices, labelled_stages
 from blocc.transport.design.design_result import Design
+from blocc.transport.design.documents import totals
 from blocc.transport.network.readers.raw import INVENTED
 
 if TYPE_CHECKING:

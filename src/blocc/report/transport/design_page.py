@@ -20,11 +20,12 @@ from blocc.report.transport.design_parts import (
     typed_table,
     verdict,
 )
-from blocc.report.transport.design_series import demand_matrices, hints, totals
+from blocc.report.transport.design_series import demand_matrices
 from blocc.report.transport.design_ways import flows_data
 from blocc.result import Status
 from blocc.transport.design.checks import certificate_checks, withheld
 from blocc.transport.design.design_result import Design
+from blocc.transport.design.documents import hints, totals
 from blocc.transport.network.readers.raw import INVENTED
 
 MOST_MARKETS = 500

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from blocc.kit.checks import CertificateRow
 from blocc.report.format import aligned, decimals, number, percent, sort_key
 from blocc.report.page import Cell, PageTable
-from blocc.report.transport.design_series import clear_prices, market_rows, shown_answer, totals
-from blocc.transport.design.checks import Check, withheld
+from blocc.report.transport.design_series import clear_prices
+from blocc.transport.design.checks import withheld
 from blocc.transport.design.design_result import Design
+from blocc.transport.design.documents import market_rows, shown_answer, totals
 
 MEANINGS = {
     "travellers: stationarity": "How far the flows are from the travellers’ own optimum. At 0 nobody gains by "
@@ -62,7 +64,7 @@ def _indicators(design: Design) -> list[tuple[str, str, str]]:
     ]
 
 
-def verdict(checks: list[Check]) -> str:
+def verdict(checks: list[CertificateRow]) -> str:
     """How many checks pass, and which do not."""
     failed = [check.name for check in checks if check.passed is False]
     missing = [check.name for check in checks if check.verdict == "not measured"]

@@ -22,9 +22,9 @@ from blocc.report.transport.design_parts import (
     markets_table,
     verdict,
 )
-from blocc.report.transport.design_series import hints
 from blocc.transport.design.checks import certificate_checks, withheld
 from blocc.transport.design.design_result import Design
+from blocc.transport.design.documents import hints
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

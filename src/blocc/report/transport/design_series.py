@@ -1,110 +1,23 @@
-"""A design as rows, one for each link and market, and as the series and matrices behind its charts."""
+"""The series and matrices behind the charts of a design."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
-from blocc._lib.tables import table_rows
 from blocc.report.format import number, percent
-from blocc.report.transport.design_columns import LINK_FIELDS, MARKET_FIELDS
-from blocc.transport.design.checks import certificate_checks, withheld
 from blocc.transport.design.design_result import Design
-from blocc.transport.design.indicators import consumer_surplus, indicators, time_saved
-from blocc.transport.network.plausibility import doubts
+from blocc.transport.design.documents import shown_answer
 
 _LEAST_PRICE = 1e-6  # what is smaller is rounding
-
-
-class Shown(NamedTuple):
-    """What a design says about its travellers; NaN throughout where their answer is not certified."""
-
-    flow: Float[NDArray, "links"]
-    price: Float[NDArray, "links"]
-    utilisation: Float[NDArray, "links"]
-    share: Float[NDArray, "markets"]
-    time: Float[NDArray, "markets"]
-    path_cost: Float[NDArray, "markets"]
-    time_saved: Float[NDArray, "markets"]
-    consumer_surplus: Float[NDArray, "markets"]
-
-
-def shown_answer(design: Design) -> Shown:
-    """The travellers' answer as far as it may be shown."""
-    follower = design.follower
-    links = (follower.flow, follower.price, design.utilisation)
-    markets = (follower.share, follower.travel_time, follower.path_cost, time_saved(design), consumer_surplus(design))
-    figures = Shown(*links, *markets)
-    return Shown(*(np.full_like(part, np.nan) for part in figures)) if withheld(design) else figures
 
 
 def clear_prices(design: Design) -> Float[NDArray, "links"]:
     """The prices as people see them: 0 where only rounding is left."""
     price = shown_answer(design).price
     return np.where(price < _LEAST_PRICE, 0.0, price)
-
-
-def existing_capacity(design: Design) -> Float[NDArray, "links"]:
-    """What each link had before the design: as the run was told, or as the network says."""
-    given = design.settings.get("existing_capacity")
-    return design.network.existing_capacity if given is None else np.broadcast_to(given, design.capacity.shape)
-
-
-def link_rows(design: Design) -> list[dict[str, Any]]:
-    """Every candidate link; capacity 0 means that it is not built."""
-    network, found = design.network, shown_answer(design)
-    names = [network.link_ids, *([network.nodes[i] for i in ends] for ends in (network.tail, network.head))]
-    existing = existing_capacity(design)
-    capacities = (design.capacity, existing, np.maximum(design.capacity - existing, 0.0))
-    figures = (network.length, *capacities, found.flow, found.price, found.utilisation, network.time, network.cost)
-    return table_rows(dict(zip(LINK_FIELDS, (*names, *figures), strict=True)))
-
-
-def market_rows(design: Design) -> list[dict[str, Any]]:
-    """Every market; ``time`` is that of its passengers, ``revenue`` what all of them pay."""
-    network, found = design.network, shown_answer(design)
-    served = network.demand * found.share
-    ends = (network.origin, network.destination)
-    names = [[values[i] for i in end] for values in (network.nodes, network.zone_ids) for end in ends]
-    times = (found.time, network.alternative_time, found.path_cost, found.time_saved, found.consumer_surplus)
-    figures = (network.demand, found.share, served, *times, served * network.revenue, network.revenue)
-    return table_rows(dict(zip(MARKET_FIELDS, (*names, *figures), strict=True)))
-
-
-def summary_rows(design: Design) -> list[dict[str, Any]]:
-    """The design in a table: its figures, the certificate with its verdicts, and what was assumed."""
-    money, disutility = design.network.units.money or "money", "passengers x disutility"
-    follower, found = design.follower, {} if withheld(design) else indicators(design)._asdict()
-    units = {"passengers": "passengers per period", "passenger_hours_saved": "passenger-hours"}
-    units |= dict.fromkeys(("passenger_time_saved", "consumer_surplus"), disutility)
-    rows: list[dict[str, Any]] = [
-        {"kind": "result", "name": "status", "value": design.status.value},
-        {"kind": "result", "name": "message", "value": design.message},
-    ]
-    figures = {"utility": design.utility, "revenue": follower.revenue, "construction_cost": follower.construction_cost}
-    rows += [{"kind": "figure", "name": name, "value": value, "unit": money} for name, value in figures.items()]
-    rows.append({"kind": "figure", "name": "links_built", "value": int(design.built.sum())})
-    rows += [{"kind": "figure", "name": name, "value": found[name], "unit": units.get(name, "")} for name in found]
-    for check in certificate_checks(design):
-        row = {"kind": "certificate", "name": check.name, "value": check.value}
-        rows.append({**row, "limit": check.limit, "verdict": check.verdict})
-    sentences = {"withheld": [withheld(design)], "hint": hints(design), "assumption": design.network.assumptions}
-    rows += [{"kind": kind, "name": line} for kind, lines in sentences.items() for line in lines if line]
-    return rows
-
-
-def hints(design: Design) -> list[str]:
-    """Why nothing is built, where nothing is."""
-    return [] if design.built.any() else doubts(design.network)
-
-
-def totals(design: Design) -> dict[str, float]:
-    """Demand of all markets, and the part of it that travels on the new network (NaN where that is not certified)."""
-    demand = design.network.demand
-    served = np.nan if withheld(design) else float(np.nansum(demand * design.follower.share))
-    return {"demand": float(demand.sum()), "served": served}
 
 
 class Colouring(NamedTuple):

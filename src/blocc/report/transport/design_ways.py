@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike
 
 from blocc._lib.files import plain
 from blocc.report.format import shortened
-from blocc.report.transport.design_series import clear_prices, shown_answer
+from blocc.report.transport.design_series import clear_prices
 from blocc.transport.design.checks import withheld
 from blocc.transport.design.design_result import Design
+from blocc.transport.design.documents import shown_answer
 from blocc.transport.travellers.flows import market_ways
 
 MOST_LINKS = 1000  #: whose users are told, the busiest

@@ -17,12 +17,12 @@ from blocc._lib.digests import sealed
 from blocc._lib.files import json_bytes
 from blocc._lib.tables import csv_bytes
 from blocc.executors.choice import choose_executor
+from blocc.kit.storage import StorageError, read_document, write_files
 from blocc.outer.monitor import StopReason, StopRequest, interruptible
 from blocc.report.format import duration
-from blocc.report.storage import StorageError, read_document, write_files
-from blocc.report.transport.design_tables import design_document, read_design_json, write_design
 from blocc.result import Status
 from blocc.transport.design.design_result import Design
+from blocc.transport.design.documents import DESIGN, read_design_json
 from blocc.transport.design.options import DesignOptions
 from blocc.transport.design.scenario import FACTORS, Case, cases_of
 from blocc.transport.design.scenario_result import ScenarioDesign, ScenarioDesigns
@@ -110,14 +110,14 @@ class _Store:
         folder = self.folder(case)
         if folder is not None:
             (folder / MANIFEST).unlink(missing_ok=True)
-            write_design(design, folder)
+            DESIGN.write(design, folder)
             finished = design.status not in _STOPPED
             said = {"format": FORMAT, "version": VERSION, "name": case.scenario.name, "changes": case.scenario.changes}
             said |= {"fingerprint": case.fingerprint(), "finished": finished}
             write_files(folder, {MANIFEST: json_bytes(sealed(said))}, "the scenario")
             for file in folder.glob("run-*.npz") if finished else ():
                 file.unlink(missing_ok=True)
-        return ScenarioDesign(case.scenario, case.network, design_document(design), folder)
+        return ScenarioDesign(case.scenario, case.network, DESIGN.document(design), folder)
 
 
 class _Run:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from blocc.kit.checks import CertificateRow, judged
 
 if TYPE_CHECKING:
     from blocc.transport.design.design_result import Design
@@ -12,23 +14,7 @@ if TYPE_CHECKING:
 SOLVED = 1e-6
 
 
-class Check(NamedTuple):
-    """One number of the certificate, the limit it is held against, and whether it keeps it."""
-
-    name: str
-    value: float
-    limit: float | None  #: None: nothing is asked of this number
-    passed: bool | None  #: None where nothing is asked, or nothing was measured
-
-    @property
-    def verdict(self) -> str:
-        """In words."""
-        if self.passed is None:
-            return "not measured" if math.isnan(self.value) else "no limit"
-        return "pass" if self.passed else "FAIL"
-
-
-def certificate_checks(design: Design) -> list[Check]:
+def certificate_checks(design: Design) -> list[CertificateRow]:
     """The certificate, number by number."""
     certificate, largest = design.certificate, _largest(design)
     # The same test as for the status: relative to the size of the answer, which the two errors tell.
@@ -47,17 +33,7 @@ def certificate_checks(design: Design) -> list[Check]:
     ]
     if certificate.leader_violation:
         rows.append(("operator's own limits", certificate.leader_violation, gain))
-    return [Check(name, value, limit, _passes(value, limit)) for name, value, limit in rows]
-
-
-def check_lines(checks: list[Check]) -> list[str]:
-    """The checks as a table, as a terminal shows it."""
-    lines = []
-    for row in checks:
-        value = "-" if math.isnan(row.value) else f"{row.value:.1e}"
-        limit = "" if row.limit is None else f"limit {row.limit:.1e}"
-        lines.append(f"    {row.verdict:<13} {row.name:<28} {value:<9} {limit}".rstrip())
-    return lines
+    return [judged(*row) for row in rows]
 
 
 def withheld(design: Design) -> str:
@@ -75,7 +51,3 @@ def _largest(design: Design) -> float:
     certificate = design.certificate
     residuals = (certificate.stationarity, certificate.feasibility, certificate.complementarity)
     return math.nan if any(map(math.isnan, residuals)) else max(residuals)
-
-
-def _passes(value: float, limit: float | None) -> bool | None:
-    return None if limit is None or math.isnan(value) else value <= limit

@@ -35,7 +35,7 @@ from blocc.transport.design.design_result import Design, Start
 from blocc.transport.design.forecast import check_memory
 from blocc.transport.design.kept_search import is_begun, keep_search, restore_search
 from blocc.transport.design.model import CapacityPenalty, DesignModel
-from blocc.transport.design.options import PAPER_STEP, DesignOptions
+from blocc.transport.design.options import DesignOptions
 from blocc.transport.design.search import Search
 from blocc.transport.design.start_runs import FollowedStart, StartRuns
 from blocc.transport.network.network import TransportNetwork
@@ -172,7 +172,7 @@ class _Run:
             status = self._own_status(found) if reason is None else _STOPPED[reason]
             built = int((state.best > 0).sum())
             done.append(Start(float(found.utility), status, built, state.evaluations, state.seconds))
-            if best is None or search.state.score > best[0].state.score:
+            if best is None or search.is_better_than(best[0]):
                 best = (search, list(self.monitor.rows))
             stopped = stopped or reason
         assert best is not None
@@ -267,10 +267,10 @@ class _Run:
         result = solve(
             self.problem,
             start,
-            preset="paper",
+            outer="pgd",
             inner="auto",
             gamma=self.gamma,
-            step=PAPER_STEP,
+            step=self.options.step,
             max_iterations=self.options.max_iterations,
             time_limit=None if self.monitor.time_limit is None else self.monitor.time_limit - self.monitor.elapsed(),
             callback=self.monitor.callback,

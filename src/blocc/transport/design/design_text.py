@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from blocc.transport.design.checks import certificate_checks, check_lines, withheld
+from blocc.kit.checks import check_lines
+from blocc.transport.design.checks import certificate_checks, withheld
 from blocc.transport.design.indicators import indicators
 from blocc.transport.network.plausibility import doubts
 

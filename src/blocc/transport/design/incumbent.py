@@ -13,6 +13,7 @@ from blocc.outer.monitor import GRACE, Monitor
 from blocc.result import HistoryRow
 from blocc.transport.design.capacity_descent import evaluate, worth_of_money
 from blocc.transport.design.capacity_set import CapacitySet
+from blocc.transport.design.equal_minimisers import is_preferred
 from blocc.transport.design.model import CapacityPenalty, DesignModel, never
 from blocc.transport.design.prices import PricePenalty
 from blocc.transport.design.search_state import SearchState
@@ -89,8 +90,25 @@ class Incumbent:
         self, capacity: Float[NDArray, "links"], found: CapacityPenalty, solution: CapacityPenalty | None
     ) -> None:
         over = float(self.limits.cost @ capacity) - self.limits.allowance
-        if self._score(found) > self.state.score and not over > _ROUNDING * self.limits.allowance:
-            self.state.score, self.state.best, self.state.solution = self._score(found), capacity, solution
+        score, state = self._score(found), self.state
+        if over > _ROUNDING * self.limits.allowance or not score > -np.inf:
+            return
+        known = state.solution
+        if self.fixed and known is not None:
+            better = is_preferred(-score, float(found.utility), -state.score, float(known.utility))
+        else:
+            better = score > state.score
+        if better:  # among equal values the least that was seen stays the measure
+            state.score = max(score, state.score) if self.fixed else score
+            state.best, state.solution = capacity, solution
+
+    def is_better_than(self, other: Incumbent) -> bool:
+        """Whether this start's design is to be chosen before another one's."""
+        mine, theirs = self.state, other.state
+        if not self.fixed or mine.solution is None or theirs.solution is None:
+            return mine.score > theirs.score
+        utilities = float(mine.solution.utility), float(theirs.solution.utility)
+        return is_preferred(-mine.score, utilities[0], -theirs.score, utilities[1])
 
     def settle(self) -> None:
         """Judge what a run that was stopped had in hand, within the seconds that are left for that.

@@ -17,6 +17,7 @@ from blocc.outer.monitor import Monitor
 from blocc.transport.design.capacity_descent import LEVELS, descend_built
 from blocc.transport.design.capacity_set import SQUEEZED, CapacitySet
 from blocc.transport.design.design_result import WhatIf
+from blocc.transport.design.equal_minimisers import lies_in_a_valley
 from blocc.transport.design.incumbent import Incumbent
 from blocc.transport.design.limited_prices import LimitedPrices
 from blocc.transport.design.model import DesignModel
@@ -210,6 +211,27 @@ class Search(Incumbent):
         stop = self.monitor.is_over
         found = descend_built(self.model, self.limits, start, self.gamma, self.observe, iterations=400, stop=stop)
         self.keep(found.capacity)
+        if self.limits.is_simple and self.model.network.n_links <= LARGEST_NOTED:
+            self._look_for_equals()
+
+    def _look_for_equals(self) -> None:
+        """Where minimisers of F_gamma fill a valley, close one link after the other: the end without it may be equal.
+
+        Of equal ones the incumbent is the one with the larger utility.
+        """
+        stop = self.monitor.is_over
+        for _ in range(MOST_CLOSED):
+            best = self.state.best.copy()
+            if stop() or not lies_in_a_valley(self.model, self.limits, best, self.gamma, stop):
+                return
+            built = np.flatnonzero(best > self.limits.least)
+            for link in built[np.argsort(best[built], kind="stable")]:
+                start = np.where(self.limits.group == self.limits.group[link], self.limits.least, best)
+                descend_built(self.model, self.limits, start, self.gamma, self.observe, iterations=100, stop=stop)
+                if not np.array_equal(self.state.best, best):
+                    break
+            else:
+                return
 
     # --- limits -----------------------------------------------------------------------------------------------------
     def _cut(self) -> bool:

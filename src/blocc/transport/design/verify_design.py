@@ -9,22 +9,24 @@ that it names.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from blocc._lib.arrays import Float, NDArray
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import BloccError, OptionError
 from blocc.judge.verification import Check, Verification
+from blocc.kit.claims import Claims, FileVerification, consistent, of_file
+from blocc.kit.storage import is_without_digest
 from blocc.outer.monitor import Monitor
 from blocc.result import Status
 from blocc.transport.design.capacity_descent import evaluate
 from blocc.transport.design.certificate import assignment, certify, remaining_gain
 from blocc.transport.design.design_result import Assignment, Design
+from blocc.transport.design.documents import DESIGN, as_told, existing_capacity
 from blocc.transport.design.model import CapacityPenalty, DesignModel
 from blocc.transport.design.options import DesignOptions
 from blocc.transport.design.search import Search
@@ -34,9 +36,10 @@ from blocc.transport.network.network import TransportNetwork
 TOLERANCE = DesignOptions.tolerance
 #: Flows, shares and money agree to this, relative to their size.
 _SAME = 1e-5
-_MONEY = ("utility", "revenue", "construction_cost", "utility_penalised")
+_MONEY = ("utility", "revenue", "construction_cost")
 _RESIDUALS = ("stationarity", "feasibility", "complementarity")
-_CERTIFICATE = (*_RESIDUALS, "penalty_gap", "distance", "stationarity_x")
+#: A limit that is relative to the size of the verifier's own answer.
+_LOOSE = {"summary.checks.limit": 1e-3}
 #: The lower level counts as solved below this relative residual.
 _SOLVED = 1e-6
 
@@ -55,180 +58,105 @@ def verify_design(
         raise OptionError(f"tolerance must be a positive number, got {tolerance!r}")
     if not isinstance(design, (Design, Mapping)):
         raise OptionError(f"design must be a Design or the content of design.json, got {type(design).__name__}")
-    try:
-        claims = _of_design(design) if isinstance(design, Design) else _of_document(design)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise OptionError(f"design is damaged: {type(error).__name__}: {error!s:.200}") from error
     with double_precision(), single_blas_thread():
-        verifier = _Verifier(network, claims, float(tolerance))
-        found = verifier.run()
-        if isinstance(design, Design) or verifier.answer is None:
-            return found
-        from blocc.report.transport.design_claims import with_file  # what a file says, that room knows
-
+        if isinstance(design, Design):
+            return _Verifier(network, design, float(tolerance), _names(design.network)).run()
         try:
-            return with_file(found, design, network, *verifier.answer)
+            told, names = as_told(design, network), _names_told(design)
+            verifier = _Verifier(network, told, float(tolerance), names)
+            found = verifier.run()
+            return found if verifier.answer is None else _with_file(found, design, told, *verifier.answer)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise OptionError(f"design is damaged: {type(error).__name__}: {error!s:.200}") from error
 
 
-class Claims(NamedTuple):
-    """What a design says, as plain numbers."""
-
-    links: list[tuple[Any, Any]]  #: the nodes of each link
-    markets: list[tuple[Any, Any]]
-    capacity: Float[NDArray, "links"]
-    flow: Float[NDArray, "links"]
-    price: Float[NDArray, "links"]
-    share: Float[NDArray, "markets"]
-    money: dict[str, float]  #: utility, revenue, construction_cost, utility_penalised
-    certificate: dict[str, float]
-    gamma: float
-    status: Status
-    settings: Mapping[str, Any]
+_Names = tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]  #: the nodes of links and of markets
 
 
-def _of_design(design: Design) -> Claims:
-    follower, (links, markets) = design.follower, _names(design.network)
-    money = {name: float(getattr(follower, name)) for name in ("utility", "revenue", "construction_cost")}
-    return Claims(
-        links=links,
-        markets=markets,
-        capacity=np.asarray(design.capacity, dtype=float),
-        flow=np.asarray(follower.flow, dtype=float),
-        price=np.asarray(follower.price, dtype=float),
-        share=np.asarray(follower.share, dtype=float),
-        money=money | {"utility_penalised": float(design.penalised.utility)},
-        certificate=asdict(design.certificate),
-        gamma=float(design.gamma),
-        status=design.status,
-        settings=design.settings,
-    )
+def _names(network: TransportNetwork) -> _Names:
+    return _names_told({"links": network.link_rows(), "markets": network.market_rows()})
 
 
-def _of_document(document: Mapping[str, Any]) -> Claims:
-    summary, links, markets = (document[name] for name in ("summary", "links", "markets"))
-
-    def number(value: Any) -> float:
-        return np.nan if value is None else float(value)
-
-    def column(rows: Any, name: str) -> Float[NDArray, "rows"]:
-        return np.array([number(row[name]) for row in rows])
-
-    return Claims(
-        links=[(row["from"], row["to"]) for row in links],
-        markets=[(row["origin"], row["destination"]) for row in markets],
-        capacity=column(links, "capacity"),
-        flow=column(links, "flow"),
-        price=column(links, "price"),
-        share=column(markets, "share"),
-        money={name: number(summary[name]) for name in _MONEY},
-        certificate={name: number(summary["certificate"][name]) for name in _CERTIFICATE},
-        gamma=number(summary["gamma"]),
-        status=Status(summary["status"]),
-        settings=dict(summary["settings"]),
-    )
+def _names_told(tables: Mapping[str, Any]) -> _Names:
+    links = [(row["from"], row["to"]) for row in tables["links"]]
+    return links, [(row["origin"], row["destination"]) for row in tables["markets"]]
 
 
-def _names(network: TransportNetwork) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
-    """The nodes of links and markets, as files tell them."""
-    links = [(row["from"], row["to"]) for row in network.link_rows()]
-    return links, [(row["origin"], row["destination"]) for row in network.market_rows()]
+class _Verifier(Claims):
+    """The claims of one design."""
 
-
-class _Verifier:
-    """Collects the checks of one design."""
-
-    def __init__(self, network: TransportNetwork, claims: Claims, tolerance: float) -> None:
-        self.network, self.claims, self.tolerance = network, claims, tolerance
-        self.converged = claims.status is Status.CONVERGED
-        self.checks: list[Check] = []
+    def __init__(self, network: TransportNetwork, design: Design, tolerance: float, names: _Names) -> None:
+        super().__init__(network.name, tolerance, design.status is Status.CONVERGED)
+        self.network, self.design, self.names = network, design, names
         self.answer: tuple[Assignment, float] | None = None  #: the travellers' own, and its size
         self.way = "from a cold start"  #: how the travellers' answers were found
 
     def run(self) -> Verification:
-        if self._fits() and self._admissible():
+        same = self.names == _names(self.network)
+        self.holds("network", "links and markets", same, "others", "the same")
+        if same and self._admissible():
             self._numbers()
-        if self.converged:
-            wrong = [check.name for check in self.checks if not check.ok]
-            self._add("status", "converged", f"not: {', '.join(wrong)}" if wrong else "converged", not wrong)
-        return Verification(self.network.name, self.tolerance, tuple(self.checks), self.converged)
-
-    def _add(self, name: str, claimed: float | str, recomputed: float | str, ok: bool, note: str = "") -> None:
-        self.checks.append(Check(name, claimed, recomputed, bool(ok), note))
-
-    def _fits(self) -> bool:
-        """Whether it is a design of this network at all."""
-        links, markets = _names(self.network)
-        same = (self.claims.links, self.claims.markets) == (links, markets)
-        self._add("network", "links and markets", "the same" if same else "others", same)
-        return same
+        return self.concluded()
 
     def _admissible(self) -> bool:
         """Capacities, within the limits that the design names, and a gamma."""
-        c = self.claims
-        numbers = bool(np.isfinite(c.capacity).all() and (c.capacity >= 0.0).all())
-        self._add("capacities", "finite, not negative", "so they are" if numbers else "not so", numbers)
-        sound = 0.0 < c.gamma < np.inf
-        self._add("gamma", c.gamma, "possible" if sound else "impossible", sound)
+        design, capacity = self.design, self.design.capacity
+        numbers = bool(np.isfinite(capacity).all() and (capacity >= 0.0).all())
+        self.holds("capacities", "finite, not negative", numbers, "not so")
+        sound = 0.0 < design.gamma < np.inf
+        self.add("gamma", design.gamma, "possible" if sound else "impossible", sound)
         bounds = ("max_capacity", "min_capacity", "existing_capacity")
         names = (*bounds, "budget", "symmetric", "method", "gamma")
         try:
-            options = DesignOptions.from_names({name: c.settings[name] for name in names if name in c.settings})
+            options = DesignOptions.from_names({one: design.settings[one] for one in names if one in design.settings})
             self.limits = options.capacity_set(self.network)
         except BloccError as error:
-            self._add("limits", "possible", str(error), False)
+            self.add("limits", "possible", str(error), False)
             return False
         self.options = options
         if numbers:
-            away = float(np.max(np.abs(np.asarray(self.limits.project_flat(c.capacity)) - c.capacity), initial=0.0))
-            within = away <= 1e-7 * (1.0 + float(np.max(c.capacity, initial=0.0)))
-            self._add("limits", "kept", f"{away:.1e} away", within)
+            away = float(np.max(np.abs(np.asarray(self.limits.project_flat(capacity)) - capacity), initial=0.0))
+            self.near("limits", "kept", away, 1e-7 * (1.0 + float(np.max(capacity, initial=0.0))))
         return numbers and sound
 
     def _numbers(self) -> None:
-        c = self.claims
+        design, claimed = self.design, self.design.certificate
         model, found = self._answered()
-        follower = assignment(model, found.follower, c.capacity, model.graph.alternative, self.limits.existing)
-        money = {
-            "utility": follower.utility,
-            "revenue": follower.revenue,
-            "construction_cost": follower.construction_cost,
-            "utility_penalised": float(found.utility_penalised),
-        }
+        follower = assignment(model, found.follower, design.capacity, model.graph.alternative, self.limits.existing)
         size = 1.0 + abs(follower.revenue) + abs(follower.construction_cost)
-        for name, value in money.items():
-            label = name.replace("_penalised", " at yF").replace("_", " ")
-            is_right = abs(c.money[name] - value) <= _SAME * size
-            self._add(label, c.money[name], value, is_right or (name == "utility_penalised" and self._is_unmeasured()))
+        for name in _MONEY:
+            self.same(name.replace("_", " "), getattr(design.follower, name), getattr(follower, name), _SAME * size)
+        self._unless_unmeasured("utility at yF", design.penalised.utility, float(found.utility_penalised), _SAME * size)
         self._flows(follower, float(found.follower.value))
-        told, relative = certify(model, c.capacity, found, 0.0)
-        largest = max(told.stationarity, told.feasibility, told.complementarity)
+        told, relative = certify(model, design.capacity, found, 0.0)
+        largest = max(getattr(told, name) for name in _RESIDUALS)
         self.answer = follower, largest / relative if relative else 1.0
-        self._add("lower level solved", f"within {_SOLVED:.0e}", relative, relative <= _SOLVED, self.way)
+        self.add("lower level solved", f"within {_SOLVED:.0e}", relative, relative <= _SOLVED, self.way)
         # Relative to the flows, as what the design itself was judged by: they may be millions of passengers.
-        most = 10.0 * _SOLVED * (1.0 + float(np.max(follower.flow, initial=0.0))) if self.converged else np.inf
+        most = 10.0 * _SOLVED * (1.0 + float(np.max(follower.flow, initial=0.0))) if self.success else np.inf
         for name in _RESIDUALS:
-            value = c.certificate[name]
-            sound = np.isfinite(value) and 0.0 <= value <= most
-            self._add(f"lower level: {name}", value, getattr(told, name), bool(sound))
+            value = getattr(claimed, name)
+            self.add(f"lower level: {name}", value, getattr(told, name), np.isfinite(value) and 0.0 <= value <= most)
         scale = 1.0 + abs(follower.utility)
         # gamma magnifies what both answers leave over.
-        gap, allowed = c.certificate["penalty_gap"], _SAME * scale + c.gamma * _SOLVED * 1e-2 * scale
-        open_gap = self.converged and not self.options.has_fixed_gamma and told.penalty_gap > self.tolerance * scale
-        right = (abs(gap - told.penalty_gap) <= allowed and not open_gap) or self._is_unmeasured()
-        self._add("penalty gap", gap, told.penalty_gap, right, "too large" if open_gap else "")
-        apart = c.certificate["distance"]
+        allowed = _SAME * scale + design.gamma * _SOLVED * 1e-2 * scale
+        is_open = self.success and not self.options.has_fixed_gamma and told.penalty_gap > self.tolerance * scale
+        gaps = (claimed.penalty_gap, told.penalty_gap, -np.inf if is_open else allowed)
+        self._unless_unmeasured("penalty gap", *gaps, "too large" if is_open else "")
         near = _SAME * (1.0 + told.distance) + 4.0 * self._share_accuracy(scale)  # of yF and y, there and here
-        is_right = abs(apart - told.distance) <= near or self._is_unmeasured()
-        self._add("||yF - y||", apart, told.distance, is_right)
+        self._unless_unmeasured("||yF - y||", claimed.distance, told.distance, near)
         self._stationary(model, scale)
+
+    def _unless_unmeasured(self, name: str, claimed: float, recomputed: float, allowed: float, note: str = "") -> None:
+        """A figure about yF, which a run that was stopped before does not claim."""
+        is_right = abs(claimed - recomputed) <= allowed or self._is_unmeasured()
+        self.add(name, float(claimed), float(recomputed), is_right, note)
 
     def _is_unmeasured(self) -> bool:
         """Whether the run was stopped before yF was known, and claims nothing about it."""
-        c = self.claims
-        claimed = (c.certificate["penalty_gap"], c.certificate["distance"], c.money["utility_penalised"])
-        return not self.converged and bool(np.isnan(claimed).all())
+        claimed = self.design.certificate
+        figures = (claimed.penalty_gap, claimed.distance, self.design.penalised.utility)
+        return not self.success and bool(np.isnan(figures).all())
 
     def _answered(self) -> tuple[DesignModel, CapacityPenalty]:
         """The answers to the capacities; where one engine does not solve them, by the other.
@@ -236,15 +164,15 @@ class _Verifier:
         On paths the stated prices are tried first. Where they are the travellers' own, the flows on cheapest paths at
         them leave no residual, which is a proof whoever names them. Otherwise the answers are solved from a cold start.
         """
-        c, model = self.claims, DesignModel(self.network)
+        c, model = self.design, DesignModel(self.network)
         if model.engine == "dense":
             found = evaluate(model, self.limits, c.capacity, c.gamma)
             if self._is_solved(model, found) or not find_spec("numba"):
                 return model, found
             model = DesignModel(self.network, "paths")
-        built = c.capacity > 0
-        if np.isfinite(c.price[built]).all() and (c.price[built] >= 0.0).all():
-            near = model.near(np.where(built, c.price, 0.0), c.gamma)
+        price, built = c.follower.price, c.built
+        if np.isfinite(price[built]).all() and (price[built] >= 0.0).all():
+            near = model.near(np.where(built, price, 0.0), c.gamma)
             found = evaluate(model, self.limits, c.capacity, c.gamma, near)
             if self._is_solved(model, found):
                 self.way = "from the stated prices"
@@ -252,7 +180,7 @@ class _Verifier:
         return model, evaluate(model, self.limits, c.capacity, c.gamma)
 
     def _is_solved(self, model: DesignModel, found: CapacityPenalty) -> bool:
-        told, relative = certify(model, self.claims.capacity, found, 0.0)
+        told, relative = certify(model, self.design.capacity, found, 0.0)
         is_other = found.penalised.error <= 1e-2 * _SOLVED and bool(np.isfinite(told.penalty_gap))
         return relative <= _SOLVED and (is_other or self._is_unmeasured())
 
@@ -263,41 +191,97 @@ class _Verifier:
 
     def _flows(self, follower: Assignment, value: float) -> None:
         """Passengers and shares of the travellers' own answer."""
-        c, size = self.claims, 1.0 + float(np.max(self.network.demand, initial=0.0))
-        parts = (("flows", c.flow, follower.flow, size), ("shares", c.share, follower.share, 1.0))
-        for name, claimed, own, unit in parts:
-            away = float(np.max(np.abs(claimed - own), initial=0.0))
-            self._add(name, "the travellers' own", f"{away:.1e} away", away <= _SAME * unit)
-        known = np.isfinite(follower.price) & (c.capacity > 0)
-        worst = float(np.max(np.abs(c.price - follower.price)[known], initial=0.0))
+        claimed, size = self.design.follower, 1.0 + float(np.max(self.network.demand, initial=0.0))
+        parts = (("flows", claimed.flow, follower.flow, size), ("shares", claimed.share, follower.share, 1.0))
+        for name, said, own, unit in parts:
+            away = float(np.max(np.abs(said - own), initial=0.0))
+            self.near(name, "the travellers' own", away, _SAME * unit)
+        known = np.isfinite(follower.price) & self.design.built
+        worst = float(np.max(np.abs(claimed.price - follower.price)[known], initial=0.0))
         unit = 1.0 + float(np.max(np.abs(follower.price[known]), initial=0.0))
-        is_right = worst <= 1e2 * _SAME * unit or self._proves(value)
-        self._add("prices of built links", "the travellers' own", f"{worst:.1e} away", is_right)
+        allowed = np.inf if self._proves(value) else 1e2 * _SAME * unit
+        self.near("prices of built links", "the travellers' own", worst, allowed)
 
     def _proves(self, value: float) -> bool:
         """Whether the prices prove that nothing costs travellers less: where they are not unique, all such are right.
 
         That is, whether the dual objective at them is the travellers' cost.
         """
-        c, network = self.claims, self.network
-        built = c.capacity > 0
-        if not (c.price[built] >= -1e-9).all():
+        network, built, price = self.network, self.design.built, self.design.follower.price
+        if not (price[built] >= -1e-9).all():
             return False
-        cost = network.path_costs(network.time + np.where(built, c.price, 0.0), built)
+        cost = network.path_costs(network.time + np.where(built, price, 0.0), built)
         better = np.where(np.isfinite(cost), network.alternative_time - cost, -np.inf)
         each = network.alternative_time - 1.0 - np.logaddexp(0.0, better)
-        dual = float(network.demand @ each - c.price[built] @ c.capacity[built])
+        dual = float(network.demand @ each - price[built] @ self.design.capacity[built])
         return abs(dual - value) <= 1e-2 * _SAME * (1.0 + abs(value))
 
     def _stationary(self, model: DesignModel, scale: float) -> None:
         """What a descent of F_gamma from the capacities still gains."""
-        claimed = self.claims.certificate["stationarity_x"]
-        sound = claimed >= 0.0 or (not self.converged and bool(np.isnan(claimed)))  # not measured after a stop
-        if not self.converged:
-            self._add("gain left", claimed, "a gain" if sound else "no gain", sound)
+        claimed = self.design.certificate.stationarity_x
+        sound = claimed >= 0.0 or (not self.success and bool(np.isnan(claimed)))  # not measured after a stop
+        if not self.success:
+            self.add("gain left", claimed, "a gain" if sound else "no gain", sound)
             return
-        search = Search(model, self.limits, self.claims.gamma, Monitor(lambda x: x))
-        search.state.best = self.claims.capacity
+        search = Search(model, self.limits, self.design.gamma, Monitor(lambda x: x))
+        search.state.best = self.design.capacity
         gain = remaining_gain(search, False, 0.0).gain
         allowed = self.tolerance * scale
-        self._add("gain left", claimed, gain, sound and claimed <= allowed and gain <= allowed, "descent of F_gamma")
+        self.add("gain left", claimed, gain, sound and claimed <= allowed and gain <= allowed, "descent of F_gamma")
+
+
+# --- what a file says besides --------------------------------------------------------------------------------------
+def _with_file(
+    found: Verification, document: Mapping[str, Any], told: Design, own: Assignment, size: float
+) -> FileVerification:
+    """A verification of capacities, flows, shares and prices, and the rest of their file.
+
+    :param own: the verifier's own answer of the travellers
+    :param size: of that answer, which residuals are relative to
+    """
+    checks = []
+    if is_without_digest(document, DESIGN.digest_from):
+        checks.append(Check("digest", "of the file", "not there: saved by an older version", True))
+    anew = _anew(told, own, size)
+    checks.append(_times(anew, own))
+    checks.append(consistent(document, DESIGN.document(anew), DESIGN.unchecked, _LOOSE))
+    return of_file(found, {**DESIGN.unchecked, **DESIGN.bounded}, *checks)
+
+
+def _anew(told: Design, own: Assignment, size: float) -> Design:
+    """The design with money, path costs and the size of its residuals computed from its tables."""
+    network, claimed, certificate = told.network, told.follower, told.certificate
+    revenue = float(network.demand * network.revenue @ claimed.share)
+    cost = float(network.cost @ (told.capacity - existing_capacity(told)))
+    follower = claimed._replace(
+        path_cost=network.path_costs(network.time + claimed.price, told.built),
+        utility=revenue - cost,
+        revenue=revenue,
+        construction_cost=cost,
+        market_flow=own.market_flow,
+    )
+    penalised = follower._replace(utility=told.penalised.utility)
+    residual = max(getattr(certificate, name) for name in _RESIDUALS)
+    return replace(told, follower=follower, penalised=penalised, lower_level_error=residual / size)
+
+
+def _times(claimed: Design, own: Assignment) -> Check:
+    """Mean times of markets: those of the verifier's paths, or of others that are as cheap.
+
+    Where paths cost the same and take different times, the split between them is not determined: then each time lies
+    between the least and the cost of the cheapest path, and all passengers together spend what the flows say.
+    """
+    network = claimed.network
+    said, travelled = claimed.follower.travel_time, claimed.follower.share * network.demand
+    if not np.array_equal(np.isfinite(said), np.isfinite(own.travel_time) & (travelled > 0.0)):
+        return Check("times of markets", "where somebody travels", "elsewhere", False)
+    known = np.isfinite(said)
+    off = np.abs(said - own.travel_time)[known] * travelled[known]
+    total, spent = float(said[known] @ travelled[known]), float(claimed.follower.flow @ network.time)
+    worst = float(np.max(off, initial=0.0)) / (1e-300 + spent)
+    least = network.path_costs(network.time, claimed.built)
+    slack = _SAME * (1.0 + claimed.follower.path_cost)
+    with np.errstate(invalid="ignore"):  # there is no path, or nobody on it
+        between = (said >= least - slack) & (said <= claimed.follower.path_cost + slack)
+    right = abs(total - spent) <= _SAME * spent and bool(between[known].all())
+    return Check("times of markets", "the travellers' own", f"{worst:.1e} away", right, "or of paths as cheap")

@@ -1,4 +1,4 @@
-"""Figures of a saved document: which follow from others in it, and which nothing is held against.
+"""Claims of an answer beside what was recomputed; and of a saved document, which figures follow from others in it.
 
 A document says many things twice: a table and its sum, a certificate and its verdicts. A verifier recomputes what the
 document rests on; here the rest is made anew from that and compared. What remains is named as unchecked, so that nobody
@@ -41,6 +41,38 @@ CONE_UNCHECKED = RESULT_UNCHECKED | {
     "result.upper_value_penalty": "of the run",
     "result.multipliers": "used where the leader's objective has prices, and not recomputed",
 }
+
+
+class Claims:
+    """What an answer claims, each beside what was recomputed, and within which tolerance they agree."""
+
+    def __init__(self, name: str, tolerance: float, success: bool) -> None:
+        """``success``: whether the answer claims to have converged, and therefore everything."""
+        self.name, self.tolerance, self.success = name, tolerance, success
+        self.checks: list[Check] = []
+
+    def add(self, name: str, claimed: float | str, recomputed: float | str, ok: bool | None, note: str = "") -> None:
+        """One more claim, and whether it holds; None: it could not be found out."""
+        self.checks.append(Check(name, claimed, recomputed, None if ok is None else bool(ok), note))
+
+    def same(self, name: str, claimed: float, recomputed: float, allowed: float, note: str = "") -> None:
+        """A figure, and by how much the other may differ."""
+        self.add(name, claimed, recomputed, abs(claimed - recomputed) <= allowed, note)
+
+    def near(self, name: str, claimed: str, away: float, allowed: float, note: str = "") -> None:
+        """Many figures, by the largest difference from what they should be."""
+        self.add(name, claimed, f"{away:.1e} away", away <= allowed, note)
+
+    def holds(self, name: str, claimed: str, ok: bool, otherwise: str, so: str = "so they are", note: str = "") -> None:
+        """A property, in words."""
+        self.add(name, claimed, so if ok else otherwise, ok, note)
+
+    def concluded(self) -> Verification:
+        """All claims, and whether the status follows."""
+        if self.success:
+            wrong = [check.name for check in self.checks if not check.ok]
+            self.add("status", "converged", f"not: {', '.join(wrong)}" if wrong else "converged", not wrong)
+        return Verification(self.name, self.tolerance, tuple(self.checks), self.success)
 
 
 @dataclass(frozen=True)

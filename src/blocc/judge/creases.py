@@ -1,0 +1,245 @@
+"""Ways along creases: where x lies on kinks of the leader's own functions, and phi falls along them alone.
+
+The arguments of ``abs``, ``maximum``, ``minimum`` and of comparisons are found by tracing. Those that vanish at an
+answer are *creases*: smooth equations ``k(x, y_A(x)) = 0`` on every piece. On a steep one, every straight line rises,
+and a derivative of phi may say nothing or anything. So the way is bent: the gradient of phi is projected on the tangent
+space of the creases and of the piece's rows with positive multipliers, and a point beside x is brought back onto them
+by Newton's method. Differences of projected gradients on the manifold are its Riemannian Hessian (Absil, Mahony and
+Sepulchre, Optimization Algorithms on Matrix Manifolds, 2008, 5.3), whatever side of a kink rounding puts a point on.
+One crease after the other is left, too, while the others are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blocc._lib.arrays import AnyArray, Array
+from blocc.corners import leader_sides
+from blocc.flat_problem import FlatProblem
+from blocc.judge.fit import lengths_of
+from blocc.judge.lower_level import Reply
+from blocc.judge.pieces import Piece, piece_at
+from blocc.judge.ways import STEP, LeaderRows, Way, way_along, weigh
+
+#: Steps of Newton's method back onto creases: each squares a distance of 0.1 sizes, which is rounding after five.
+_CORRECTIONS = 6
+#: Tangent spaces up to this dimension get their Hessian, and so many creases are left, for two derivatives of phi each.
+_WHOLE = 32
+_RANK = 1e-9  #: singular values below this share of the largest are zero
+
+
+class _Point(NamedTuple):
+    """phi at one x of a piece."""
+
+    gradient: np.ndarray
+    rows: np.ndarray  #: values of what is to be kept at those at the answer: rows of the piece, then creases
+    jacobian: np.ndarray
+
+
+class _Along(NamedTuple):
+    """A way that is bent; all numbers in sizes of x."""
+
+    direction: np.ndarray
+    slope: float  #: by which phi falls along it at first
+    curvature: float  #: NaN if unknown
+    keeping: np.ndarray  #: which of the rows it keeps
+
+
+def along_creases(
+    flat: FlatProblem,
+    r: Reply,
+    piece: Piece,
+    sizes: np.ndarray,
+    rows: LeaderRows,
+    tolerance: float,
+    watch: Callable[[], None],
+) -> tuple[Way, ...]:
+    """Ways along kinks of the leader's functions that x lies on, by less than the tolerance."""
+    side, slopes = _sides_at(flat, piece.x, piece.y)
+    n_x = flat.n_x
+    total = slopes[:, :n_x] + slopes[:, n_x:] @ piece.sensitivity
+    reach = np.abs(total) @ sizes
+    touched = np.flatnonzero((np.abs(side) <= tolerance * reach) & (reach > 0.0))
+    if not len(touched):
+        return ()
+    kept = LeaderRows(rows.value, rows.jacobian, np.concatenate([rows.equality_jacobian, total[touched]]))
+    weighed = weigh(flat, r.x, piece.gradient, sizes, kept, always=piece.open)
+    count = int(weighed.active.sum()) + 2 * len(kept.equality_jacobian)
+    bounds = len(weighed.multipliers) - count
+    firm = np.flatnonzero(weighed.active)[weighed.multipliers[bounds : bounds + int(weighed.active.sum())] > 0.0]
+
+    def at(x: np.ndarray) -> _Point | None:
+        watch()
+        near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, piece.biactive)
+        if near is None:
+            return None
+        side, slopes = _sides_at(flat, x, near.y)
+        jacobian = (slopes[:, :n_x] + slopes[:, n_x:] @ near.sensitivity)[touched]
+        values = np.concatenate([near.rows[firm], np.zeros(len(near.equality_jacobian)), side[touched]])
+        return _Point(near.gradient, values, np.concatenate([near.jacobian[firm], near.equality_jacobian, jacobian]))
+
+    fixed = (weighed.normals * sizes)[:bounds][weighed.multipliers[:bounds] > 0.0]
+    constant = len(firm) + len(piece.equality_jacobian)
+    always = np.arange(constant + len(touched)) < constant
+    base = at(piece.x)
+    if base is None:
+        return ()
+    return tuple(
+        way_along(way.direction, way.slope, way.curvature, sizes, rows)._replace(
+            hold=_held_at(at, way.keeping, base.rows, sizes)
+        )
+        for way in _ways_along(at, piece.x, sizes, always, fixed)
+    )
+
+
+def _sides_at(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What is zero on the kinks of the leader's functions, and its derivatives in (x, y), x first."""
+    if not flat.once(_number):
+        return np.zeros(0), np.zeros((0, flat.n_x + flat.n_y))
+    value, jacobian = flat.program(_with_jacobian)(np.asarray(x), np.asarray(y))
+    return np.asarray(value), np.asarray(jacobian)
+
+
+def _sides(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:
+    return flat.sides(x, y) if flat.sides is not None else leader_sides(flat, x, y)
+
+
+def _with_jacobian(flat: FlatProblem, x: Array, y: Array) -> Any:
+    def both(z: Array) -> tuple[Array, Array]:
+        value = _sides(flat, z[: flat.n_x], z[flat.n_x :])
+        return value, value
+
+    jacobian, value = jax.jacfwd(both, has_aux=True)(jnp.concatenate([x, y]))
+    return value, jacobian
+
+
+def _number(flat: FlatProblem) -> int:
+    at = (jax.ShapeDtypeStruct((n,), np.float64) for n in (flat.n_x, flat.n_y))
+    return int(jax.eval_shape(lambda x, y: _sides(flat, x, y), *at).size)
+
+
+def _held_at(
+    at: Callable[[np.ndarray], _Point | None], keeping: np.ndarray, target: np.ndarray, sizes: np.ndarray
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Newton's method back onto the rows ``keeping``, to the values that they have at the answer."""
+
+    def hold(x: np.ndarray) -> np.ndarray:
+        for _ in range(_CORRECTIONS):
+            near = at(x)
+            if near is None:
+                break
+            step = np.linalg.lstsq(near.jacobian[keeping] * sizes, target[keeping] - near.rows[keeping], rcond=None)[0]
+            x = x + sizes * step
+            if float(np.max(np.abs(step), initial=0.0)) <= 4.0 * np.finfo(float).eps:
+                break
+        return x
+
+    return hold
+
+
+def _ways_along(
+    at: Callable[[np.ndarray], _Point | None], x: np.ndarray, sizes: np.ndarray, firm: np.ndarray, fixed: np.ndarray
+) -> list[_Along]:
+    """Ways down on the manifold of all rows, and of all but one of the creases.
+
+    :param at: phi on one piece, at points near x
+    :param firm: which of the rows are rows of the piece, that are always kept
+    :param fixed: normals of bounds with positive multipliers, in sizes of x, that every way keeps
+    """
+    here = at(x)
+    if here is None:
+        return []
+    every = np.ones(len(here.rows), bool)
+    found = _on(at, here, x, sizes, every, fixed)
+    for crease in np.flatnonzero(~firm)[:_WHOLE]:
+        others = every.copy()
+        others[crease] = False
+        found += _off(at, here, x, sizes, int(crease), others, fixed)
+    return found
+
+
+def _on(
+    at: Callable[[np.ndarray], _Point | None],
+    here: _Point,
+    x: np.ndarray,
+    sizes: np.ndarray,
+    keeping: np.ndarray,
+    fixed: np.ndarray,
+) -> list[_Along]:
+    """Steepest descent, Newton's step and directions of negative curvature on the manifold."""
+    basis = _null_space(np.concatenate([here.jacobian[keeping] * sizes, fixed]))
+    dimension, hold = basis.shape[1], _held_at(at, keeping, here.rows, sizes)
+    if dimension == 0:
+        return []
+    reduced = basis.T @ (sizes * here.gradient)
+
+    def product(direction: np.ndarray) -> np.ndarray:
+        ends = []
+        for sign in (1.0, -1.0):
+            near = at(hold(x + sign * STEP * sizes * direction))
+            ends.append(np.full(x.size, np.nan) if near is None else _projected(near, sizes, keeping, fixed))
+        return np.asarray(basis.T @ (ends[0] - ends[1]) / (2.0 * STEP))
+
+    def way(inside: np.ndarray, bend: float) -> _Along:
+        slope = -float(inside @ reduced)
+        return _Along(basis @ (inside if slope >= 0.0 else -inside), abs(slope), bend, keeping)
+
+    fall = float(lengths_of(reduced[None])[0])
+    if dimension > _WHOLE:
+        return [way(-reduced / fall, np.nan)] if fall else []
+    hessian = np.array([product(column) for column in basis.T])
+    if not np.isfinite(hessian).all():
+        return [way(-reduced / fall, np.nan)] if fall else []
+    hessian = 0.5 * (hessian + hessian.T)
+    values, vectors = np.linalg.eigh(hessian)
+    found = [way(vector, float(value)) for value, vector in zip(values, vectors.T, strict=True)]
+    if fall:
+        unit = -reduced / fall
+        found.insert(0, way(unit, float(unit @ hessian @ unit)))
+    return found
+
+
+def _off(
+    at: Callable[[np.ndarray], _Point | None],
+    here: _Point,
+    x: np.ndarray,
+    sizes: np.ndarray,
+    crease: int,
+    others: np.ndarray,
+    fixed: np.ndarray,
+) -> list[_Along]:
+    """Away from one crease to either side, if phi falls there, on the others."""
+    basis = _null_space(np.concatenate([here.jacobian[others] * sizes, fixed]))
+    across = basis @ (basis.T @ (here.jacobian[crease] * sizes))
+    length = float(lengths_of(across[None])[0])
+    if not length > _RANK * float(lengths_of((here.jacobian[crease] * sizes)[None])[0]):
+        return []
+    hold, found = _held_at(at, others, here.rows, sizes), []
+    for sign in (1.0, -1.0):
+        direction = sign * across / length
+        near = at(hold(x + STEP * sizes * direction))
+        slope = 0.0 if near is None else -float(_projected(near, sizes, others, fixed) @ direction)
+        if slope > 0.0:
+            found.append(_Along(direction, slope, np.nan, others))
+    return found
+
+
+def _projected(near: _Point, sizes: np.ndarray, keeping: np.ndarray, fixed: np.ndarray) -> np.ndarray:
+    """The gradient on the tangent space of what is kept."""
+    basis = _null_space(np.concatenate([near.jacobian[keeping] * sizes, fixed]))
+    return np.asarray(basis @ (basis.T @ (sizes * near.gradient)))
+
+
+def _null_space(rows: np.ndarray) -> np.ndarray:
+    """An orthonormal basis of what the rows leave free, each measured by its own length."""
+    lengths = lengths_of(rows) if len(rows) else np.zeros(0)
+    held = rows[lengths > 0.0] / lengths[lengths > 0.0, None]
+    if not len(held):
+        return np.eye(rows.shape[1])
+    _, values, right = np.linalg.svd(held)
+    return np.asarray(right[int((values > _RANK * np.max(values)).sum()) :].T)

@@ -1,0 +1,219 @@
+"""Ways: directions in which a model of phi falls, from its gradient, the rows at x, and the Hessian of the Lagrangian.
+
+A gradient is held against the normals of X and of active rows; what multipliers of the right sign leave of it, and the
+Hessian on the tangent space of the rows with positive multipliers, say where phi should fall, by how much, and how far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from blocc.flat_problem import FlatProblem
+from blocc.judge.derivatives import LARGEST
+from blocc.judge.fit import lengths_of, nonnegative_fit
+from blocc.judge.lower_level import TOUCHED
+
+#: Step of central differences of gradients, in sizes of x: the fourth root of the rounding of a number, for which
+#: truncation (the square of the step) and rounding (over the step) stay below 1e-7 and 1e-11.
+STEP = float(np.finfo(float).eps) ** 0.25
+#: Dimensions of a tangent space up to which its whole Hessian is computed; beyond it, the smallest eigenvalue alone.
+_WHOLE = 256
+
+
+class Way(NamedTuple):
+    """A direction in which a model of phi falls."""
+
+    direction: np.ndarray  #: in the user's units; its largest entry is one size of x
+    slope: float  #: by which the model falls for a unit of it, at first
+    curvature: float  #: second derivative along it; NaN if unknown
+    lengths: tuple[float, ...] = ()  #: where the model has its minimum; where a row of the piece ends within one
+    hold: Callable[[np.ndarray], np.ndarray] | None = None  #: back onto the rows with positive multipliers
+
+    @property
+    def length(self) -> float:
+        """How far the minimum of the model is away, at most one unit."""
+        return min(1.0, self.slope / self.curvature) if self.curvature > 0.0 else 1.0
+
+    def falls(self, tolerance: float, floor: float) -> bool:
+        """Whether its minimum is farther away than the tolerance, and lower by more than values resolve."""
+        return self.length > tolerance and 0.5 * self.slope * self.length > floor
+
+    def matters(self, tolerance: float, floor: float) -> bool:
+        """The same, or whether it bends down, or falls by more than values resolve beyond one size of x."""
+        far = max(self.lengths, default=0.0)
+        falls = self.falls(tolerance, floor) or (far > 1.0 and 0.5 * self.slope * far > floor)
+        return (self.curvature < 0.0 and -0.5 * self.curvature > floor) or falls
+
+
+class LeaderRows(NamedTuple):
+    """The leader's constraints at one x beyond the bounds of X: rows of X and of G(x, y(x)); derivatives in x."""
+
+    value: np.ndarray  #: of the inequalities
+    jacobian: np.ndarray
+    equality_jacobian: np.ndarray
+
+
+class Weighed(NamedTuple):
+    """A gradient against the constraints at one x."""
+
+    left: np.ndarray
+    normals: np.ndarray  #: of the active inequalities (bounds of X first), then equalities with either sign
+    multipliers: np.ndarray
+    slack: np.ndarray  #: of the normals' rows, at most the tolerance of a touch
+    active: np.ndarray  #: which of the rows given are among them
+
+
+def weigh(
+    flat: FlatProblem,
+    x: np.ndarray,
+    gradient: np.ndarray,
+    sizes: np.ndarray,
+    rows: LeaderRows,
+    always: np.ndarray | None = None,
+) -> Weighed:
+    """The gradient of phi, and what the normals of X and of active rows leave of it, each with a multiplier >= 0."""
+    low, high = flat.x_set.bounds_flat()
+    own = sizes[: flat.n_x]  # variables beyond those of x have no bounds
+    at_low, at_high = x - low <= TOUCHED * own, high - x <= TOUCHED * own
+    active = rows.value >= -TOUCHED * np.abs(rows.jacobian) @ sizes
+    if always is not None:
+        active |= always
+    others = np.concatenate([rows.jacobian[active], rows.equality_jacobian, -rows.equality_jacobian])
+    if not len(others) and flat.n_x > LARGEST:
+        left = np.where((at_low & (gradient > 0.0)) | (at_high & (gradient < 0.0)), 0.0, gradient)
+        return Weighed(left, others, np.zeros(0), np.zeros(0), active)
+    identity = np.eye(flat.n_x, len(sizes))
+    normals = np.concatenate([-identity[at_low], identity[at_high], others])
+    if len(others):
+        lengths = lengths_of(normals * sizes)
+        columns = normals * sizes / np.where(lengths > 0.0, lengths, 1.0)[:, None]
+        multipliers = nonnegative_fit(columns.T, -sizes * gradient) / np.where(lengths > 0.0, lengths, 1.0)
+    else:  # bounds alone take what points out of X, entry by entry
+        multipliers = np.maximum(-normals @ gradient, 0.0)
+    count = 2 * len(rows.equality_jacobian)
+    slack = np.concatenate([(x - low)[at_low], (high - x)[at_high], -rows.value[active], np.zeros(count)])
+    return Weighed(gradient + normals.T @ multipliers, normals, multipliers, slack, active)
+
+
+def ways_of(
+    x: np.ndarray,
+    weighed: Weighed,
+    sizes: np.ndarray,
+    rows: LeaderRows,
+    lagrangian: Callable[[np.ndarray], np.ndarray | None] | None,
+) -> tuple[Way, ...]:
+    """Directions in which a quadratic model falls on the tangent space of the rows with positive multipliers.
+
+    ``lagrangian`` is the gradient of f(x, y(x)) plus multipliers times normals, as a function of x; None if other
+    points are too expensive.
+    """
+    if lagrangian is None:
+        fall = float(np.linalg.norm(sizes * weighed.left))
+        return (way_along(-sizes * weighed.left / fall, fall, np.nan, sizes, rows),) if fall else ()
+    basis = _tangent_space(weighed, sizes)
+    dimension = basis.shape[1]
+    snap = _snap(weighed, sizes, rows)
+    if dimension == 0:
+        return snap
+    reduced = basis.T @ (sizes * weighed.left)
+
+    def product(direction: np.ndarray) -> np.ndarray:
+        step = sizes * (basis @ direction)
+        length = STEP / float(np.max(np.abs(step) / sizes))
+        ends = [lagrangian(x + sign * length * step) for sign in (1.0, -1.0)]
+        if ends[0] is None or ends[1] is None:
+            return np.full(dimension, np.nan)
+        return np.asarray(basis.T @ (sizes * (ends[0] - ends[1])) / (2.0 * length))
+
+    if dimension <= _WHOLE:
+        hessian = np.array([product(row) for row in np.eye(dimension)])
+        if not np.isfinite(hessian).all():
+            return (*snap, *_down(reduced, basis, sizes, rows))
+        values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
+        found = [
+            way_along(basis @ vector, -float(vector @ reduced), value, sizes, rows)
+            for value, vector in zip(values, vectors.T, strict=True)
+        ]
+        curved = np.maximum(np.abs(values), np.finfo(float).eps * float(np.max(np.abs(values))) + 1e-300)
+        newton = -(vectors * np.clip(vectors.T @ reduced / curved, -1.0, 1.0)) @ np.ones(dimension)
+        if np.any(newton):
+            whole = way_along(basis @ newton, -float(newton @ reduced), float(newton @ hessian @ newton), sizes, rows)
+            length = float(np.max(np.abs(basis @ newton)))
+            found.insert(0, whole._replace(lengths=tuple(one for one in (length, *whole.lengths) if one <= 1.0)))
+        return (*snap, *found, *_down(reduced, basis, sizes, rows, lambda direction: hessian @ direction))
+    smallest = _smallest(product, dimension)
+    bent = () if smallest is None else (way_along(basis @ smallest[1], 0.0, smallest[0], sizes, rows),)
+    return (*snap, *bent, *_down(reduced, basis, sizes, rows, product))
+
+
+def _snap(weighed: Weighed, sizes: np.ndarray, rows: LeaderRows) -> tuple[Way, ...]:
+    """The way onto all rows with a positive multiplier that x touches without lying on them, as far as it goes."""
+    held = weighed.multipliers > 0.0
+    gain = float(weighed.multipliers[held] @ weighed.slack[held])
+    if not gain > 0.0:
+        return ()
+    step = np.linalg.lstsq(weighed.normals[held] * sizes, weighed.slack[held], rcond=None)[0]
+    length = float(np.max(np.abs(step)))
+    if not 0.0 < length <= 1.0:
+        return ()
+    way = way_along(step, gain, np.nan, sizes, rows)
+    return (way._replace(slope=gain / length, curvature=gain / length**2, lengths=(length,)),)
+
+
+def _tangent_space(weighed: Weighed, sizes: np.ndarray) -> np.ndarray:
+    """An orthonormal basis, in sizes of x, of the directions that keep every row with a positive multiplier."""
+    held = weighed.normals[weighed.multipliers > 0.0] * sizes
+    if not len(held):
+        return np.eye(sizes.size)
+    lengths = lengths_of(held)
+    held = held[lengths > 0.0] / lengths[lengths > 0.0, None]
+    _, values, right = np.linalg.svd(held)
+    rank = int((values > 1e-9 * np.max(values, initial=0.0)).sum())
+    return np.asarray(right[rank:].T)
+
+
+def _down(
+    reduced: np.ndarray,
+    basis: np.ndarray,
+    sizes: np.ndarray,
+    rows: LeaderRows,
+    product: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> tuple[Way, ...]:
+    """Steepest descent in the tangent space, and each coordinate of the gradient by itself."""
+    if not np.any(reduced):
+        return ()
+    fall = float(lengths_of(reduced[None])[0])  # squares of its entries may be too large for numbers
+    unit = -reduced / fall
+    bend = np.nan if product is None else float(unit @ product(unit))
+    return (way_along(basis @ unit, fall, bend, sizes, rows),)
+
+
+def way_along(direction: np.ndarray, slope: float, curvature: float, sizes: np.ndarray, rows: LeaderRows) -> Way:
+    """A way along ``direction`` (in sizes of x), turned so that it falls, in units of its largest entry."""
+    largest = float(np.max(np.abs(direction)))
+    turned = direction / largest * (1.0 if slope >= 0.0 else -1.0)
+    along = rows.jacobian @ (sizes * turned)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ends = np.where((along > 0.0) & (rows.value < 0.0), -rows.value / along, np.inf)
+    nearest = float(np.min(ends, initial=np.inf))
+    fall, bend = abs(slope) / largest, curvature / largest**2
+    lengths = [fall / bend] if bend > 0.0 else []
+    lengths = [length for length in lengths if np.isfinite(length) and length > 0.0]
+    return Way(sizes * turned, fall, bend, (*lengths, *([nearest] if 0.0 < nearest <= 1.0 else [])))
+
+
+def _smallest(product: Callable[[np.ndarray], np.ndarray], dimension: int) -> tuple[float, np.ndarray] | None:
+    """The smallest eigenvalue of a Hessian with its vector, by Lanczos iterations on its products."""
+    # Importing this takes a fifth of a second, which most runs need not spend.
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+    operator = LinearOperator((dimension, dimension), matvec=lambda v: product(v.ravel()), dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(dimension)
+    try:
+        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, maxiter=3, ncv=min(dimension, 40), v0=start)
+    except (ArpackError, ValueError):
+        return None
+    return float(values[0]), vectors[:, 0]

@@ -1,0 +1,1 @@
+"""What every application shares: certificates in rows, documents, files and their verification."""
