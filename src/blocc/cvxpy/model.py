@@ -122,6 +122,11 @@ class Model:
         return Follower(objective, constraints, sorted(variables, key=lambda one: one.id), program)
 
     @property
+    def has_exponentials(self) -> bool:
+        """Whether answers may change by less than their rounding, and yet change."""
+        return any(one.program.cones.exponential for one in self.followers)
+
+    @property
     def variable_names(self) -> list[str]:
         """Names of the followers' variables; with the follower's number where two followers use one name."""
         plain = [one.name() for one in self._own_variables()]
