@@ -24,7 +24,7 @@ from reproduction.complexity_costs import (
     exponents,
     sweep,
 )
-from reproduction.item import Item, RowsByStudy
+from reproduction.item import Item, RowsByStudy, Shown
 from reproduction.summary import NOTHING, finished, is_complete
 from reproduction.verdicts import OURS, paper
 
@@ -254,5 +254,19 @@ ITEM = Item(
     studies=studies,
     conclude=conclude,
     draw=draw,
+    shown=(
+        Shown(
+            2,
+            {
+                **{"method": "Method", "paper: cost of an iteration": "Printed cost of an iteration"},
+                **{
+                    f"{who}: power of {axis}": f"{title} power of {axis}"
+                    for axis in AXES
+                    for who, title in (("paper", "Printed"), ("measured", "Measured"))
+                },
+            },
+            lambda row: row["method"] in ("blocc", PUBLISHED, "lv-hba", "gam"),
+        ),
+    ),
     seconds=(35.0, 400.0),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from blocc.report.study.study_views import Findings, Table
 from blocc.studies.study import Row, Study, select
 from blocc.transport.network.files import read_network
-from reproduction.item import Item, RowsByStudy
+from reproduction.item import Item, RowsByStudy, Shown
 from reproduction.published_lv_hba import ITERATIONS
 from reproduction.published_scheme import RULES
 from reproduction.summary import NOTHING, endings, finished, mean, short, spread
@@ -240,5 +240,16 @@ ITEM = Item(
     studies=studies,
     conclude=conclude,
     draw=draw,
+    shown=(
+        Shown(
+            0,
+            {
+                **{"network": "Network", "method": "Method", "printed: utility": "Printed utility"},
+                "program emulated: utility, own": "Program emulated: own",
+                "program emulated: at the exact lower level": "Exact lower level",
+                **{"our method: utility at yF": "Our method: yF", "our method: at the exact lower level": "Ours: yg"},
+            },
+        ),
+    ),
     seconds=(20.0, 3600.0),
 )

@@ -76,6 +76,7 @@ def run_algorithm_one(network: str, gamma: float, seed: int, max_steps: int, tim
         step=PAPER_STEP,
         max_iterations=max_steps,
         time_limit=time_limit,
+        stop=1e-3,
         tolerance=1e-3,
         progress=False,
     )

@@ -110,7 +110,8 @@ def _content(path: Path) -> Any:
         ".gpkg": _layers,
         ".npz": _arrays,
     }
-    return readers[path.suffix](path) if path.suffix in readers else path.stat().st_size > 0
+    is_known = path.suffix in readers and path.name != "result.json"  # which is of the core, not of an application
+    return readers[path.suffix](path) if is_known else path.stat().st_size > 0
 
 
 def _table(text: str) -> dict[str, Any]:

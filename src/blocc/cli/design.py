@@ -25,6 +25,7 @@ from blocc.cli.network import NetworkSource
 from blocc.cli.scenarios import Scenarios, run_scenarios
 from blocc.errors import OptionError
 from blocc.executors.choice import choose_executor
+from blocc.networks.readers.raw import NOT_USED
 from blocc.report.progress import DesignProgress
 from blocc.result import HistoryRow
 from blocc.transport import DesignOptions, design_network
@@ -32,7 +33,6 @@ from blocc.transport.design.documents import DESIGN
 from blocc.transport.design.forecast import forecast
 from blocc.transport.design.options import PRESETS
 from blocc.transport.network.plausibility import doubts
-from blocc.transport.network.readers.raw import NOT_USED
 
 _CAPACITIES = ("max_capacity", "min_capacity", "existing_capacity")
 _STARTS = "Random starts; the best design is kept. Default: 5, or the preset's."

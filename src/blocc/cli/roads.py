@@ -19,9 +19,9 @@ from blocc.cli.common import (
 )
 from blocc.cli.road_source import RoadSource, SearchArguments
 from blocc.errors import InputError
+from blocc.networks.checked_rows import PLACE, NetworkError, finite, identifier
+from blocc.networks.readers.raw import NOT_USED, read_csv
 from blocc.report.progress import ProgressLine, RoadProgress
-from blocc.transport.network.checked_rows import PLACE, NetworkError, finite, identifier
-from blocc.transport.network.readers.raw import NOT_USED, read_csv
 
 if TYPE_CHECKING:
     from blocc.roads import RoadDesign

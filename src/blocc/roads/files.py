@@ -9,11 +9,11 @@ from typing import Any
 
 from blocc._lib.files import parse_json
 from blocc.errors import BloccError, OptionError, ProblemError
+from blocc.networks.readers.omx import read_omx
+from blocc.networks.readers.raw import RawNetwork, read_text
+from blocc.networks.readers.tntp import SUFFIX, read_tntp
 from blocc.roads.gmns import read_gmns
 from blocc.roads.network import RoadNetwork
-from blocc.transport.network.readers.omx import read_omx
-from blocc.transport.network.readers.raw import RawNetwork, read_text
-from blocc.transport.network.readers.tntp import SUFFIX, read_tntp
 
 BUILT_IN = {"sioux-falls": "sioux_falls.json"}
 FORMAT, VERSION = "blocc-roads", 1

@@ -15,6 +15,7 @@ from scipy.sparse import coo_array
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.kit.claims import Claims
+from blocc.networks.paths import cheapest_costs
 from blocc.result import Status
 from blocc.roads.assign import PRINCIPLES, RoadAssignment, assign
 from blocc.roads.checks import CONSERVED
@@ -23,7 +24,6 @@ from blocc.roads.equilibrium import PathFlows
 from blocc.roads.leader import Leader, Reached
 from blocc.roads.network import RoadNetwork
 from blocc.roads.question import Question
-from blocc.transport.network.paths import cheapest_costs
 
 #: Figures agree to this, relative to their size; volumes, which are flat around the answer, to less.
 SAME, SAME_VOLUME = 1e-7, 1e-4

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from blocc._lib.files import write_file
 from blocc.errors import BloccError, OptionError
+from blocc.networks.readers import gmns, tntp
+from blocc.networks.readers.omx import read_omx
+from blocc.networks.readers.raw import RawNetwork, read_text
+from blocc.transport.network import gmns_files
 from blocc.transport.network.network import TransportNetwork
-from blocc.transport.network.readers import gmns, native, tntp
-from blocc.transport.network.readers.omx import read_omx
-from blocc.transport.network.readers.raw import RawNetwork, read_text
+from blocc.transport.network.readers import native
 from blocc.transport.network.readers.rules import FillRules, complete
 
 BUILT_IN = ("three", "nine", "seville")
@@ -67,7 +69,7 @@ def write_network(network: TransportNetwork, path: str | Path) -> Path:
     if target.suffix == ".json" and not target.is_dir():
         contents = {target: native.render(network)}
     elif target.is_dir() or not target.suffix:
-        contents = {target / file: content for file, content in gmns.render(network).items()}
+        contents = {target / file: content for file, content in gmns_files.render(network).items()}
     else:
         raise OptionError(f"cannot write {target}: end the name in .json, or give a folder for GMNS files")
     for file, content in contents.items():

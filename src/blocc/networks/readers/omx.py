@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from blocc.errors import BloccError, OptionError, ProblemError
-from blocc.transport.network.checked_rows import PLACE
-from blocc.transport.network.readers.raw import MAX_BYTES, Demand, Row, check_rows
+from blocc.networks.checked_rows import PLACE
+from blocc.networks.readers.raw import MAX_BYTES, Demand, Row, check_rows
 
 MAX_CELLS = 100_000_000
 #: Bytes of one chunk of an array. Chunks are packed, so that a small file can announce large ones, and each is unpacked
