@@ -191,12 +191,16 @@ class Run:
         given = self.options.inner_start
         begin = None if given is None else inner_pairs.flattened(self.problem, given)
         flat, oracle = self.problem.flat, self.evaluator.oracles[0]
-        states = published.minimise(flat, oracle, self.monitor, points, settings, begin)
+        earlier = self.evaluator.evaluations, self.evaluator.inner_iterations, self.evaluator.derivatives
+
+        def count(seen: published.StartState) -> None:
+            made = seen.iteration + seen.over, seen.inner_iterations, seen.derivatives
+            sums = (before + int(np.sum(now)) for before, now in zip(earlier, made, strict=True))
+            self.evaluator.evaluations, self.evaluator.inner_iterations, self.evaluator.derivatives = sums
+
+        states = published.minimise(flat, oracle, self.monitor, points, settings, begin, count)
         _warn_of_long_steps(float(self.options.step), float(np.max(states.smoothness, initial=0.0)))
         steps = [int(count) for count in states.iteration + states.over]  # evaluations: one more than steps
-        self.evaluator.evaluations += sum(steps)
-        self.evaluator.inner_iterations += int(states.inner_iterations.sum())
-        self.evaluator.derivatives += int(states.derivatives.sum())
         ends = []
         for index, (broken, size) in enumerate(zip(states.broken, states.stationarity, strict=True)):
             left = jax.tree.map(lambda leaf, i=index: leaf[i], states.last)
