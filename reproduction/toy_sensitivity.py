@@ -86,7 +86,7 @@ def run_exact(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
     options = {"outer": "pgd", "inner": "interior-point", "step": cells[0]["eta"]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of steps too long: they are what the table is about
-        return _rows(cells, {**options, "max_iterations": MAX_STEPS, "tolerance": OUTER_STOP})
+        return _rows(cells, {**options, "max_iterations": MAX_STEPS, "stop": OUTER_STOP, "tolerance": OUTER_STOP})
 
 
 def run_default(cells: Sequence[Mapping[str, Any]]) -> list[Row]:

@@ -258,3 +258,12 @@ def test_ends_where_the_follower_has_no_answer_are_named():
     result = solve(problem, 1.0, outer="pgd", inner=inner, gamma=2.0, step=0.01, max_iterations=90)
     assert result.status is Status.INFEASIBLE
     assert "ended at an x where the follower cannot meet its constraints" in result.message
+
+
+def test_a_run_that_is_stopped_has_counted_its_inner_iterations():
+    g, F = inner_numbers(True)
+    numbers = {"outer": "pgd", "inner": oracle(g, F), "gamma": GAMMA, "step": 1e-6, "max_iterations": 50}
+    result = solve(blocc_problem(random_data(0)), callback=lambda state: state.iteration == 7, **numbers)
+    assert result.status is Status.STOPPED
+    assert result.counts["inner_iterations"] == 7 * (g.T + F.T)
+    assert result.counts["derivatives"] == 7 * (g.T * g.T_y + F.T * F.T_y)

@@ -138,7 +138,7 @@ class Descent:
             return True
         there = self.evaluator.point(step.x) if found.usable else None
         if there is not None and (beyond := view_of(self.model, there)) is not None:
-            self._learn(step, view, beyond)
+            self._learn(step, view, beyond, held[:0])
         length = self._length(step)
         bent = 2.0 * max(step.gain - gained, 0.0) / max(length, _SHORTEST) ** 2 if np.isfinite(gained) else 0.0
         self.short = max(4.0 * self.short, min(bent, 1e3 * self.short), self.least)
@@ -150,11 +150,15 @@ class Descent:
         changed = _changed(before, self.point)
         if changed == 0:
             self.held = np.union1d(held, self.held)
-        if changed == 0 or changed > self.model.n_x:
-            self._learn(step, view, self.view)
+            self._learn(step, view, self.view, held)
+        elif changed > self.model.n_x:
+            self._learn(step, view, self.view, held[:0])
 
-    def _learn(self, step: Step, view: View, there: View) -> None:
-        """A symmetric update of rank one: with f's derivatives held, what changes is the curvature of y(x)."""
+    def _learn(self, step: Step, view: View, there: View, held: NDArray) -> None:
+        """A symmetric update of rank one: with f's derivatives held, what changes is the curvature of y(x).
+
+        :param held: the rows that the step's multipliers are of, the same in both views: they are curved as well
+        """
         if not (view.is_regular and there.is_regular):
             return
         model, moved = self.model, step.change[: self.model.n_x]
@@ -163,6 +167,7 @@ class Descent:
         found = model.slope_in_x(change, [None] * len(model.followers)) + there.moves.T @ (view.mixed @ moved)
         found = found + (there.moves - view.moves).T @ step.pull + there.own_slope - view.own_slope
         found = found + there.moves.T @ there.plain - view.moves.T @ view.plain - (self.own + view.cross) @ moved
+        found = found - (there.slopes[held] - view.slopes[held]).T @ step.forces[: len(held)]
         left = found - self.learned @ moved
         along = float(moved @ left)
         if abs(along) > 1e-8 * float(np.linalg.norm(moved)) * float(np.linalg.norm(left)):  # Nocedal and Wright, 6.26

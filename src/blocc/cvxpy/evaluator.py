@@ -63,8 +63,7 @@ class ConicEvaluator(Evaluator):
     @property
     def state(self) -> list[float]:
         """Numbers that an evaluation depends on beside its question: of the leader's constraints, softened."""
-        soft = self.model.soft
-        return [float(soft.price.value), *(float(number) for one in soft.shifts for number in np.ravel(one.value))]
+        return [float(self.model.soft.price.value)]
 
     def below(self, x: Vector, tolerance: float, *, vertices: bool = False) -> list[ConeAnswer]:
         """The followers' own answers: several of them on as many threads as there are cores.

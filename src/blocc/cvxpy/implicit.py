@@ -31,7 +31,7 @@ Free = Bool[NDArray, " rows"]
 _NEWTON = 12  #: steps at most: they converge quadratically, but where an exponential is tiny by a unit of its logarithm
 #: Weight, relative to the rows, of what keeps columns and prices that are not unique from moving; on kinks.
 _STEADY, _BETWEEN = 1e-14, 1e-6
-#: Derivatives larger than this tell nothing; larger solutions than that are those of singular systems.
+#: Derivatives larger than this tell nothing; solutions larger than the pair by more are those of singular systems.
 _WILD, _SINGULAR = 1e9, 1e7
 #: Of the residuals of linear systems, relative to their sides; and of the conditions, relative to their terms.
 _ACCURATE, _MET = 1e-7, 1e-9
@@ -116,15 +116,20 @@ def is_unique(numbers: Numbers, cones: ConeSizes, found: ConeAnswer, usual: floa
     small = VANISHED * max(1.0, usual / units.objective)
     for side in (linear > VANISHED, linear > -small):
         system = _equations(units.numbers, cones, z, prices, side)
-        if system is None or not _is_regular(system, _factorised(system.matrix, _STEADY)):
+        if system is None or not _is_regular(system, _factorised(system.matrix, _STEADY), _largest(z, prices)):
             return False
     return True
 
 
-def _is_regular(system: _System, factors: Any) -> bool:
+def _largest(*parts: Vector) -> float:
+    return 1.0 + max(float(np.max(np.abs(part), initial=0.0)) for part in parts)
+
+
+def _is_regular(system: _System, factors: Any, size: float) -> bool:
+    """Whether a system has solutions of the size of the pair it belongs to, and not of the inverse of ``_STEADY``."""
     side = np.random.default_rng(0).standard_normal(system.matrix.shape[0])
     found = _solved(factors, system.matrix, side)
-    return found is not None and float(np.max(np.abs(found), initial=0.0)) <= _SINGULAR
+    return found is not None and float(np.max(np.abs(found), initial=0.0)) <= _SINGULAR * size
 
 
 class Response:
@@ -145,7 +150,8 @@ class Response:
     @cached_property
     def is_regular(self) -> bool:
         """Whether the piece has one answer at every theta nearby."""
-        return self.is_smooth and _is_regular(self._system, self._factors)
+        z, prices = self.pair.z / self.units.columns, self.pair.prices / self.units.rows
+        return self.is_smooth and _is_regular(self._system, self._factors, _largest(z, prices))
 
     def moved(self, sides: Float[NDArray, "rows k"]) -> Float[NDArray, "rows k"] | None:
         """How answer and prices (one below the other) move: solutions for sides of :meth:`sides`."""
@@ -235,9 +241,8 @@ def _spectral(w: Vector, cones: ConeSizes) -> list[tuple[int, NDArray, Vector]]:
 
 
 def _sizes(numbers: Numbers, z: Vector, prices: Vector) -> Vector:
-    largest = lambda *parts: 1.0 + max(float(np.max(np.abs(part), initial=0.0)) for part in parts)  # noqa: E731
-    forces = largest(numbers.linear, numbers.quadratic @ z, numbers.matrix.T @ prices)
-    lengths = largest(numbers.offset, numbers.matrix @ z, prices)
+    forces = _largest(numbers.linear, numbers.quadratic @ z, numbers.matrix.T @ prices)
+    lengths = _largest(numbers.offset, numbers.matrix @ z, prices)
     return np.concatenate([np.full(len(z), forces), np.full(len(prices), lengths)])
 
 

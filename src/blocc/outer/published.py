@@ -10,6 +10,7 @@ because a short step says nothing while the inner solutions are far off.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -152,10 +153,12 @@ def minimise(
     starts: Float[AnyArray, "starts n_x"],
     settings: Settings,
     inner_start: InnerPairs | None = None,
+    watch: Callable[[StartState], None] | None = None,
 ) -> StartState:
     """Run every row of ``starts``; the monitor records the first start.
 
     :param inner_start: y_{g,0}, mu_{g,0}, y_{F,0}, mu_{F,0}, flat; by default where the oracle begins by itself
+    :param watch: called after every chunk, before anything can end the run
     """
     count = len(starts)
     blank = evaluation_shapes(flat, oracle)
@@ -183,6 +186,8 @@ def minimise(
         monitor.check_time()  # also before the first one, which is compiled
         states, rows, steps = advance(states, settings, length)
         seen, made = jax.device_get((states._replace(warm=()), steps))
+        if watch is not None:
+            watch(seen)
         _record(monitor, seen, rows, int(made[0]), gamma)
         monitor.keep("algorithm 1", states)
         if (seen.over | seen.broken).all():

@@ -98,6 +98,23 @@ def judge(
     return Status.CONVERGED, f"x is stationary for F_gamma{where}, and y is the follower's exact answer."
 
 
+def finished(evaluator: Evaluator, convexity: JensenTest, end: Endpoint) -> tuple[Status, str]:
+    """The same for a run that ended with a descent of f(x, y(x)) itself; the judge decides what that is worth."""
+    e = end.evaluation
+    if runs_away(evaluator, e):
+        return Status.UNBOUNDED, "The leader's objective falls without limit: x leaves the start a millionfold."
+    rules = convexity(e.x, np.asarray(e.follower.y))
+    if failure := rules.failure():
+        return Status.NOT_CONVEX, f"{failure}, so y may be only a local answer of the follower."
+    if rules.doubtful:
+        return Status.STALLED, rules.doubt()
+    if end.limited:
+        return Status.ITERATION_LIMIT, "The iterations ended before x was stationary for f(x, y(x))."
+    if np.isfinite(end.stationarity):
+        return Status.CONVERGED, "x is stationary for f(x, y(x)), and y is the follower's exact answer."
+    return Status.STALLED, "The descent of f(x, y(x)) ended at a point that its pieces do not show to be stationary."
+
+
 def _published_failure(e: Evaluation, status: Status, message: str) -> tuple[Status, str]:
     """What to say where the published scheme ended without an exact answer of the follower's."""
     if status not in (Status.STALLED, Status.INFEASIBLE):
@@ -172,11 +189,14 @@ def with_verdict(problem: BilevelProblem, result: Result, verdict: Verdict, radi
     )
 
 
-def without_penalty(result: Result, verdict: Verdict, tolerance: float) -> Result:
-    """A result that was proved on f(x, y(x)) itself, the limit of F_gamma, if its last gamma hides something."""
+def without_penalty(result: Result, verdict: Verdict, tolerance: float, finished: bool) -> Result:
+    """A result that was proved on f(x, y(x)) itself, the limit of F_gamma, if its last gamma hides something.
+
+    A run that ``finished`` there has left its gamma behind.
+    """
     c, value = result.certificate, result.upper_value
     near = c.distance <= 10.0 * tolerance * (1.0 + float(np.linalg.norm(verdict.value.y)))
-    if near and abs(c.penalty_gap) <= tolerance * verdict.unit:
+    if not finished and near and abs(c.penalty_gap) <= tolerance * verdict.unit:
         return result
     certificate = replace(c, penalty_gap=0.0, distance=0.0)
     return replace(result, gamma=np.inf, y_penalty=result.y, upper_value_penalty=value, certificate=certificate)
