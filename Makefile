@@ -3,7 +3,7 @@
 # make test-types  the numerics with every annotation of arrays checked
 # make test-portable  the numerics as on other processors and in other surroundings; NAME=nehalem for one setting
 # make bench every benchmark, figures measured now
-# make reproduce  the paper's tables and figures in runs/reproduction; make reproduce QUICK=1 at reduced size
+# make reproduce  the paper's tables and figures in runs/reproduction; QUICK=1 at reduced size, WRITE_DOCS=1 into docs as well
 # make docs  the site in build/site, every link checked; make gallery runs the gallery's examples again and writes its pages
 # make dist  wheel and source archive in dist
 # make audit known vulnerabilities of the locked dependencies, where pypi.org can be reached
@@ -85,7 +85,7 @@ bench: install
 	$(BIN)/python -m benchmarks.svm
 
 reproduce: install
-	$(BIN)/python -m reproduction $(if $(QUICK),--quick)
+	$(BIN)/python -m reproduction $(if $(QUICK),--quick) $(if $(WRITE_DOCS),--write-docs)
 
 # Renew the lock after a change of dependencies: newest versions, runtime extras and development tools together.
 lock:

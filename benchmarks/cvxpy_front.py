@@ -3,6 +3,8 @@
     python benchmarks/cvxpy_front.py                         # without BLVPY: linear ones by KKT conditions and big M
     python benchmarks/cvxpy_front.py --peer-python PYTHON    # an interpreter that can import blvpy (Python 3.12, Ipopt)
     python benchmarks/cvxpy_front.py --sizes 1000 10000 100000
+    python benchmarks/cvxpy_front.py --examples              # evaluations of small problems, and of random ones
+    python benchmarks/cvxpy_front.py --prices 10000          # four prices for so many customers
 
 The problems are of the kinds that BLVPY's gallery shows, restated, with data of their own. Both packages start at the
 same x. Values are the leader's at the follower's answer, solved once more by Clarabel at the x that a package returns.
@@ -11,12 +13,14 @@ same x. Values are the leader's at the follower's answer, solved once more by Cl
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -106,7 +110,8 @@ def by_blocc(make: Make) -> tuple[Any, float]:
     limits = [one.x >= one.low, one.x <= one.high]
     problem = BilevelProblem(cp.Minimize(one.upper), follower, one.x, limits)
     result = problem.solve(one.start, progress=False, time_limit=LIMIT)
-    return {"x": result.x[one.x.name()].tolist(), "status": result.status.value}, time.perf_counter() - begun
+    found = {"x": result.x[one.x.name()].tolist(), "status": result.status.value}
+    return {**found, "evaluations": result.counts["evaluations"]}, time.perf_counter() - begun
 
 
 def by_blvpy(make: Make) -> tuple[Any, float]:
@@ -164,11 +169,13 @@ def side_by_side(peer: str | None) -> None:
     if peer is not None:
         done = subprocess.run([peer, __file__, "--as-peer"], capture_output=True, text=True, check=True)
         told = json.loads(done.stdout.splitlines()[-1])
-    print(f"{'problem':18} {'blocc':>11} {'s':>7}  {'status':14} {'BLVPY':>11} {'s':>7}  {'ratio':>6}  status")
+    heads = f"{'problem':18} {'blocc':>11} {'s':>7} {'evaluations':>11}  {'status':14}"
+    print(heads + f" {'BLVPY':>11} {'s':>7}  {'ratio':>6}  status")
     by_blocc(quadratic)  # what is imported once is no problem's
     for name, make in PROBLEMS.items():
         found, seconds = by_blocc(make)
-        line = f"{name:18} {checked(make, found['x']):11.6f} {seconds:7.2f}  {found['status']:14}"
+        line = f"{name:18} {checked(make, found['x']):11.6f} {seconds:7.2f} {found['evaluations']:11}"
+        line += f"  {found['status']:14}"
         if name in told:
             answer, other = told[name]
             value = np.nan if answer["x"] is None else checked(make, answer["x"])
@@ -177,6 +184,33 @@ def side_by_side(peer: str | None) -> None:
     if peer is None:
         value, seconds = by_big_m()
         print(f"ties (linear) by KKT, big M and HiGHS, x on a grid of 36: {value:.6f} in {seconds:.2f} s")
+
+
+def examples(count: int) -> None:
+    """Evaluations of small problems one by one, and of random ones (those of tests/cvxpy) in sum."""
+    import cvxpy_examples
+
+    print(f"{'example':24} {'evaluations':>11} {'s':>7}  {'status':12} value")
+    for name, make in cvxpy_examples.EXAMPLES.items():
+        _told(name, cvxpy_examples.evaluated(make(), LIMIT))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cvxpy"))
+    draw = importlib.import_module("test_cvxpy_stress").draw
+    found = []
+    for seed in range(count):
+        one = draw(seed)
+        start = np.random.default_rng(seed).uniform(-1, 1, size=one.x.size)
+        found.append(cvxpy_examples.evaluated((one.problem, start), LIMIT))
+    if found:
+        taken = [one.evaluations for one in found]
+        converged = sum(one.status == "converged" for one in found)
+        print(
+            f"{count} random ones: {converged} converged; evaluations: median {np.median(taken):.0f}, at most "
+            f"{max(taken)}, {sum(taken)} in all; median {np.median([one.seconds for one in found]):.2f} s"
+        )
+
+
+def _told(name: str, one: Any) -> None:
+    print(f"{name:24} {one.evaluations:11} {one.seconds:7.2f}  {one.status:12} {one.value:.9g}", flush=True)
 
 
 def large(n: int) -> Any:
@@ -255,10 +289,20 @@ def main() -> None:
     parser.add_argument("--peer-python", help="an interpreter that can import blvpy")
     parser.add_argument("--as-peer", action="store_true", help="solve by BLVPY and print JSON")
     parser.add_argument("--sizes", type=int, nargs="*", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--examples", type=int, nargs="?", const=100, help="small problems, and so many random ones")
+    parser.add_argument("--prices", type=int, nargs="+", default=[], help="customers of a quadratic follower")
     given = parser.parse_args()
     if given.as_peer:
         print(json.dumps({name: (by_blvpy(make), by_blvpy(make))[1] for name, make in PROBLEMS.items()}))
         sys.exit(0)
+    if given.examples is not None or given.prices:
+        import cvxpy_examples
+
+        if given.examples is not None:
+            examples(given.examples)
+        for n in given.prices:
+            _told(f"four prices, {n}", cvxpy_examples.evaluated(cvxpy_examples.four_prices(n), LARGE_LIMIT))
+        return
     side_by_side(given.peer_python)
     growth(given.sizes)
 

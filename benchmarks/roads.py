@@ -28,11 +28,11 @@ from importlib.metadata import version
 import numpy as np
 
 from blocc._lib.threads import thread_count
+from blocc.networks.kernels import cuts, in_threads
+from blocc.networks.paths import cheapest_costs
 from blocc.roads import RoadNetwork, assign, equilibrium, expand_network, read_road_network
 from blocc.roads.generators import city_roads
 from blocc.roads.link_costs import evaluate
-from blocc.transport.network.paths import cheapest_costs
-from blocc.transport.travellers.kernels import cuts, in_threads
 
 LINKS = [16, 17, 19, 20, 25, 26, 29, 39, 48, 74]
 COSTS = [0.026, 0.040, 0.026, 0.040, 0.025, 0.025, 0.048, 0.034, 0.048, 0.034]

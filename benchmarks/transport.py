@@ -20,7 +20,6 @@ from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.transport import DesignModel, design_network, read_network
 from blocc.transport.travellers.assignment import cold, solve_lower_level
-from blocc.transport.travellers.flows import group_by_origin
 from transport_capacity_methods import METHODS, design_by
 
 PAPER = {"three": (1.71, 20.0), "nine": (11.04, 868.0), "seville": (138.78, 67_000.0)}
@@ -91,7 +90,7 @@ def yardstick() -> None:
                 for _ in range(3):
                     problem.solve(solver=cp.CLARABEL, **options)
                     theirs.append(float(problem.solver_stats.solve_time))
-            _, row = group_by_origin(network)
+            _, row = network.by_origin
             shares = np.asarray(found.point.share)[row, network.destination]
             print(
                 f"  {name:<8} ours {1e3 * ours:>8.2f} ms   Clarabel's solver alone {1e3 * min(theirs):>8.2f} ms   "
@@ -103,7 +102,7 @@ def yardstick() -> None:
 
 def clarabel_problem(network, capacity):
     """The same lower level, aggregated by origin, in exponential cones."""
-    origins, row = group_by_origin(network)
+    origins, row = network.by_origin
     flow = cp.Variable((len(origins), network.n_links), nonneg=True)
     share = cp.Variable(network.n_markets)
     arriving = np.zeros((len(origins) * network.n_nodes, network.n_markets))

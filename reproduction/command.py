@@ -32,6 +32,7 @@ from blocc.report.study.study_page import write_page
 from blocc.report.study.study_progress import clock
 from blocc.report.study.study_tables import item_files, print_item, print_table
 from blocc.report.study.study_views import ItemView, StudyView, read_report
+from reproduction import page
 from reproduction.data_sets import FOLDER, data_folder, why_missing
 from reproduction.item import Item, study_views, view_item
 from reproduction.items import load_items
@@ -60,6 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
     option("--workers", type=int, help=WORKERS_HELP)
     option("--scheduler", help=SCHEDULER_HELP)
     option("--fresh", action="store_true", help=FRESH_HELP)
+    option("--write-docs", action="store_true", help="write the figures of complete items into docs/reproduce.md")
     option("--quiet", action="store_true", help="print nothing; the exit code tells")
     return parser
 
@@ -148,6 +150,14 @@ def _write_report(
         if view.findings is not None:
             written += write_files(options.out, item_files(view, study_views(item, store, quick=options.quick)))
     failed = any(view.findings is None for view in views)
+    if options.write_docs:
+        complete = {
+            item.name: (item, view.findings)
+            for item, view in zip(ready, views, strict=True)
+            if view.findings
+            and all(not of.missing and not of.failed for of in study_views(item, store, quick=options.quick))
+        }
+        written.append(page.write_page(complete, quick=options.quick, path=page.PAGE))
     views += [ItemView(item.name, item.title, skipped=reasons[item.name]) for item in others]
     if not options.quiet:
         for view in views:

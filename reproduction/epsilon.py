@@ -17,7 +17,7 @@ from blocc.report.figure import BLUE, ORANGE, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study, select
 from reproduction.families import KINDS, draw
-from reproduction.item import Item, RowsByStudy
+from reproduction.item import Item, RowsByStudy, Shown
 from reproduction.summary import finished, is_complete, values
 from reproduction.verdicts import exceeds, interval, paper
 
@@ -76,7 +76,7 @@ def studies(quick: bool) -> list[Study]:
     """Both kinds of constraints at several accuracies."""
     grid: dict[str, list[Any]] = {"kind": list(KINDS), "epsilon": list(EPSILONS[:3] if quick else EPSILONS)}
     return [
-        Study(STUDY, "reproduction.epsilon:run_accuracy", grid, seeds=range(5 if quick else 10), together=("epsilon",))
+        Study(STUDY, "reproduction.epsilon:run_accuracy", grid, seeds=range(8 if quick else 10), together=("epsilon",))
     ]
 
 
@@ -169,5 +169,15 @@ ITEM = Item(
     studies=studies,
     conclude=conclude,
     draw=draw_figure,
+    shown=(
+        Shown(
+            0,
+            {
+                **{"constraints": "Constraints", "eps": "eps", "gamma": "gamma", "T": "T", "T_g": "T_g", "T_F": "T_F"},
+                **{"T_F, bound": "T_F, bound", "T (T_g + T_F)": "T (T_g + T_F)"},
+            },
+            lambda row: row["eps"] in ("0.3", "0.03"),
+        ),
+    ),
     seconds=(150.0, 500.0),
 )

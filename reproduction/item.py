@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blocc.report.figure import figure_image
 from blocc.report.study.study_views import Findings, ItemView, StudyView
@@ -25,6 +25,18 @@ OPTIONAL_PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
 
 
 @dataclass(frozen=True)
+class Shown:
+    """What docs/reproduce.md shows of a table: columns by what they are called there, and some of its rows.
+
+    :param table: its place among the tables of the findings
+    """
+
+    table: int
+    columns: Mapping[str, str]
+    rows: Callable[[Mapping[str, Any]], bool] = lambda row: True
+
+
+@dataclass(frozen=True)
 class Item:
     """One table or figure of the paper, reproducible at full or at reduced size.
 
@@ -34,6 +46,7 @@ class Item:
     :param seconds: expected on two cores, reduced and full
     :param needs: data sets by name; an item is skipped where none of them can be had
     :param draw: pictures by name, from the rows
+    :param shown: what docs/reproduce.md shows of its tables, beside all statements
     """
 
     name: str
@@ -43,6 +56,7 @@ class Item:
     seconds: tuple[float, float]
     needs: Sequence[str] = ()
     draw: Callable[[RowsByStudy], Mapping[str, Figure]] = lambda rows: {}
+    shown: Sequence[Shown] = ()
 
 
 def missing_package(error: ImportError) -> str | None:

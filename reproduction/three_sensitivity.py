@@ -16,7 +16,7 @@ from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import Status
 from blocc.studies.study import Row, Study, select
 from reproduction.curves import PURPLE
-from reproduction.item import Item, RowsByStudy
+from reproduction.item import Item, RowsByStudy, Shown
 from reproduction.published_runs import NOTHING_BUILT
 from reproduction.summary import column, endings, finished, is_complete, listed, mean, means_by, short, spread
 from reproduction.transport_runs import MEASURED
@@ -290,5 +290,17 @@ ITEM = Item(
     studies=studies,
     conclude=conclude,
     draw=draw,
+    shown=(
+        Shown(
+            0,
+            {
+                **{"eta": "eta", "gamma": "gamma", "printed: utility": "Printed utility"},
+                "program emulated: utility, own": "Program emulated: own",
+                "program emulated: at the exact lower level": "Exact lower level",
+                "our method: at the exact lower level": "Our method",
+            },
+            lambda row: row["gamma"] in ("2", "4", "10") and row["eta"] == f"{ETAS[0]:g}",
+        ),
+    ),
     seconds=(10.0, 390.0),
 )

@@ -19,7 +19,7 @@ from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import Status
 from blocc.solve_many import solve_many
 from blocc.studies.study import Row, Study, select
-from reproduction.item import Item, RowsByStudy
+from reproduction.item import Item, RowsByStudy, Shown
 from reproduction.published_toy import INNER_STEP, INNER_STOP, MAX_STEPS, OUTER_STOP, draw_starts, run_published_toy
 from reproduction.summary import (
     NOTHING,
@@ -86,7 +86,7 @@ def run_exact(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
     options = {"outer": "pgd", "inner": "interior-point", "step": cells[0]["eta"]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of steps too long: they are what the table is about
-        return _rows(cells, {**options, "max_iterations": MAX_STEPS, "tolerance": OUTER_STOP})
+        return _rows(cells, {**options, "max_iterations": MAX_STEPS, "stop": OUTER_STOP, "tolerance": OUTER_STOP})
 
 
 def run_default(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -299,5 +299,18 @@ ITEM = Item(
     studies=studies,
     conclude=conclude,
     draw=draw,
+    shown=(
+        Shown(
+            0,
+            {
+                **{"eta": "eta", "gamma": "gamma", "printed: gap": "Printed gap"},
+                "program emulated: gap": "Program emulated",
+                "program emulated: inner iterations": "Inner iterations",
+                "program emulated: steps of x": "Steps of x",
+                "Algorithm 1, exact: gap": "Algorithm 1, exact",
+            },
+            lambda row: row["eta"] == f"{SMALL_ETA:g}",
+        ),
+    ),
     seconds=(15.0, 90.0),
 )

@@ -16,7 +16,7 @@ from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import Status
 from blocc.solve_many import solve_many
 from blocc.studies.study import Row, Study, select
-from reproduction.item import Item, RowsByStudy
+from reproduction.item import Item, RowsByStudy, Shown
 from reproduction.published_toy import draw_starts, run_published_toy
 from reproduction.summary import column, endings, finished, is_complete, short
 from reproduction.verdicts import paper
@@ -30,7 +30,10 @@ TITLES = {"program": "program emulated", "exact": "Algorithm 1, exact", "default
 PRESETS = tuple(TITLES)
 GAMMA, ETA, STARTS = 5.0, 0.01, 200  #: of the paper
 SETTINGS: dict[str, dict[str, Any]] = {
-    "exact": {"outer": "pgd", "inner": "interior-point", "gamma": GAMMA, "step": ETA, "max_iterations": 10_000},
+    "exact": {
+        **{"outer": "pgd", "inner": "interior-point", "gamma": GAMMA, "step": ETA},
+        **{"max_iterations": 10_000, "stop": 1e-6},
+    },
     "default": {},
 }
 #: An end point nearer than this to a local minimiser has found it.
@@ -196,5 +199,18 @@ ITEM = Item(
     studies=studies,
     conclude=conclude,
     draw=draw,
+    shown=(
+        Shown(
+            1,
+            {
+                **{
+                    "settings": "By",
+                    "starts": "Starts",
+                    "within 0.01 of a local minimiser": "Within 0.01 of a minimiser",
+                },
+                **{"largest error": "Largest error", "largest ||yF - yg||": "Largest distance of yF to yg"},
+            },
+        ),
+    ),
     seconds=(15.0, 40.0),
 )

@@ -27,6 +27,7 @@ from blocc._lib.digests import digest, sealed
 from blocc.cli.studies import read_report_settings
 from blocc.executors.work import Outcome
 from blocc.lagrangian import Multipliers
+from blocc.networks.readers.omx import read_omx
 from blocc.problems.loading import parse_x0
 from blocc.report.storage import load_result, save_result
 from blocc.report.study.study_views import read_report
@@ -41,7 +42,6 @@ from blocc.studies.sweep import read_sweep
 from blocc.svm.data.samples import read_samples
 from blocc.transport.design.documents import DESIGN, read_design_json
 from blocc.transport.network.files import read_network, write_network
-from blocc.transport.network.readers.omx import read_omx
 from blocc.transport.network.readers.rules import FillRules
 from old_results import as_pair
 from transport_designs import fake_design, small_network

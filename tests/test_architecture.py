@@ -14,6 +14,7 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 MODULES = sorted(SOURCE.rglob("*.py"))
 NUMERICAL = {"blocc", "jax", "numpy", "scipy"}
 LONGEST = 400
+APPLICATIONS = {"transport/", "roads/", "power/", "svm/"}
 OPTIONAL_TYPES = SOURCE / "_lib" / "arrays.py"  # jaxtyping, where it is installed
 
 
@@ -89,6 +90,17 @@ def test_imports_go_one_way() -> None:
         if (room := target_room(name)) is not None
         and room != (here := room_of(path))
         and ORDER.index(room) >= ORDER.index(here)
+    ]
+    assert wrong == []
+
+
+def test_applications_never_import_each_other() -> None:
+    """They share the core, the kit and the networks; what two of them need is moved there."""
+    wrong = [
+        f"{name_of(path)}:{line} imports {name}"
+        for path in MODULES
+        for name, line in imports(path)
+        if room_of(path) in APPLICATIONS and target_room(name) in APPLICATIONS - {room_of(path)}
     ]
     assert wrong == []
 

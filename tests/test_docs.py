@@ -4,6 +4,8 @@ Blocks of one page share a namespace and a temporary folder, and run in order.
 
 - ``python``: executed. If its first line is a comment such as ``# harbour.py``, it is also saved under that name.
 - ``text`` directly after a ``python`` block: exactly what that block printed, by the rule of :func:`normalised`.
+- a call in prose, such as ``solve(toy, gamma=20.0)`` between backticks: executed where all of its names are known
+  there, those of the page so far and public ones. Signatures are none, and neither is anything with ``...``.
 - ``console``: each line ``$ blocc ...`` is run and must exit with code 0; lines below it, if any, are its output.
 
 A README runs in a folder that also holds examples/, and so do the pages.
@@ -11,6 +13,8 @@ A README runs in a folder that also holds examples/, and so do the pages.
 
 from __future__ import annotations
 
+import ast
+import builtins
 import contextlib
 import inspect
 import io
@@ -23,6 +27,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -30,6 +35,7 @@ import blocc
 import blocc.svm
 from blocc.cli.commands import build_app
 from blocc.cli.common import EXIT_CODES
+from blocc.errors import OptionError
 from blocc.svm import BilevelSVC
 from blocc.transport import Assignment, Design, DesignOptions, FillRules, Start, WhatIf, design_network
 
@@ -55,19 +61,55 @@ def blocks(page: Path) -> list[Block]:
     """The fenced blocks of a page, in order."""
     found: list[Block] = []
     lines: list[str] | None = None
+    prose: list[str] = []
     kind, start, touching = "", 0, False
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
         if lines is None and line.startswith("```"):
-            kind, start, lines = line[3:].strip(), number + 1, []
+            found += calls_in(prose, number)
+            kind, start, lines, prose = line[3:].strip(), number + 1, [], []
         elif lines is not None and line.startswith("```"):
             found.append(Block(kind, "\n".join(lines), start, touching))
             lines, touching = None, True
         elif lines is not None:
             lines.append(line)
-        elif line.strip():
-            touching = False
+        else:
+            prose.append(line)
+            touching = touching and not line.strip()
     assert lines is None, f"{page.name}: the block at line {start} never ends"
+    return found + calls_in(prose, start)
+
+
+def calls_in(prose: list[str], end: int) -> list[Block]:
+    """The calls between backticks in lines of prose, which end before line ``end``."""
+    found = []
+    for code in re.findall(r"(?<!`)`([^`]+)`(?!`)", "\n".join(prose)):
+        text = " ".join(code.replace("\\|", "|").split())
+        try:
+            nodes = list(ast.walk(ast.parse(text, mode="eval")))
+        except SyntaxError:
+            continue
+        hidden = "..." in text
+        named = any(
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not (node.args or node.keywords)
+            for node in nodes
+        )  # a method of something that the sentence names
+        if any(isinstance(node, ast.Call) for node in nodes) and not hidden and not named:
+            found.append(Block("call", text, end, False))
     return found
+
+
+def run_call(block: Block, namespace: dict[str, Any], where: str) -> bool:
+    """Execute a call in prose where its names are known, and say whether they were."""
+    known = {"np": np, **{name: getattr(blocc, name) for name in blocc.__all__}, **vars(builtins), **namespace}
+    names = {node.id for node in ast.walk(ast.parse(block.text)) if isinstance(node, ast.Name)}
+    if not names <= set(known) or names & {"cache_compilations"}:  # which would change all later tests
+        return False
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            eval(compile(block.text, where, "eval"), known)
+    except Exception as error:
+        raise AssertionError(f"{where} says `{block.text}`, which fails: {error}") from error
+    return True
 
 
 def normalised(text: str) -> tuple[str, list[float]]:
@@ -134,6 +176,8 @@ def test_page_runs_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.Mo
         where = f"{page.name}, line {block.line}"
         if block.kind == "python":
             printed = run_python(block, namespace, where)
+        elif block.kind == "call":
+            run_call(block, namespace, f"{page.name}, before line {block.line}")
         elif block.kind == "text" and block.follows and printed is not None:
             assert_same_output(block.text, printed, where)
             printed = None
@@ -141,6 +185,19 @@ def test_page_runs_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.Mo
             printed = None
             if block.kind == "console":
                 run_console(block, where)
+
+
+def test_calls_in_prose_are_executed() -> None:
+    found = calls_in(["Write `solve(problem,", "gamma=3)`, not `f(x)` or `g(...)`, `x <= 0`."], 1)
+    assert [block.text for block in found] == ["solve(problem, gamma=3)", "f(x)"]
+    assert not run_call(found[1], {"x": 0.0}, "here")
+    assert run_call(found[1], {"x": 0.0, "f": abs}, "here")
+    with pytest.raises(AssertionError, match=r"here says `f\(x\)`, which fails: no such option"):
+        run_call(found[1], {"x": OptionError("no such option"), "f": _throw}, "here")
+
+
+def _throw(error: Exception) -> None:
+    raise error
 
 
 # --- the rule of comparison itself -----------------------------------------------------------------------------------

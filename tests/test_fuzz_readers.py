@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 from blocc._lib.files import MOST_BYTES, write_atomically
 from blocc.errors import BloccError, InputError
 from blocc.kit.storage import StorageError
+from blocc.networks.readers import omx
+from blocc.networks.readers.omx import read_omx
 from blocc.report.storage import load_result, save_result
 from blocc.report.study.study_views import read_report
 from blocc.studies.store import Store
@@ -30,8 +32,6 @@ from blocc.studies.sweep import read_sweep
 from blocc.svm.data import samples as svm_data
 from blocc.svm.data.samples import read_samples
 from blocc.transport.network.files import read_network
-from blocc.transport.network.readers import omx
-from blocc.transport.network.readers.omx import read_omx
 from fuzz_inputs import READERS, Reader, mutated, noise, put, resealed, saved_result, without_checksums
 from old_results import as_pair
 

@@ -80,7 +80,7 @@ def test_files_that_contributors_are_sent_to_exist() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     named = [word for word in re.findall(r"`([\w./]+)`", text) if word.endswith((".py", ".md", "/"))]
     named += re.findall(r"\]\(([\w./]+)", text)
-    roots = (ROOT, ROOT / "src" / "blocc", ROOT / "src" / "blocc" / "transport" / "network")
+    roots = (ROOT, ROOT / "src" / "blocc")
     missing = [name for name in named if "NAME" not in name and not any((root / name).exists() for root in roots)]
     assert len(named) > 20
     assert missing == []

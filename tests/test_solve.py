@@ -441,10 +441,10 @@ def test_published_scheme_is_algorithm_one(toy: BilevelProblem) -> None:
         return df_dx + df_dy
 
     x = 1.3
-    for _ in range(9):  # the tenth evaluation is the one that is reported
+    for _ in range(10):
         x = float(np.clip(x - eta * gradient(x), 0.0, 3.0))
     assert float(result.x) == pytest.approx(x, abs=1e-7)
-    assert len(result.history) == 10
+    assert len(result.history) == 11  # at x_0, ..., x_10
 
 
 def test_compiles_once() -> None:

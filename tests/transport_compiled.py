@@ -16,7 +16,6 @@ from blocc.transport.design.prices import Loading, PricePenalty, PriceProblem
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers import assignment as interior_point
 from blocc.transport.travellers.assignment import AssignmentPoint, LowerLevel
-from blocc.transport.travellers.flows import group_by_origin
 from blocc.transport.travellers.graph import Graph, graph_of
 
 TOLERANCE = 1e-11
@@ -109,7 +108,7 @@ def load(network: TransportNetwork, costs, temperature, is_open=None) -> Loading
 
 def at_nodes(network: TransportNetwork, values: np.ndarray) -> np.ndarray:
     """Figures of the markets in a table of origins and nodes."""
-    origins, row = group_by_origin(network)
+    origins, row = network.by_origin
     table = np.zeros((len(origins), network.n_nodes))
     table[row, network.destination] = values
     return table
@@ -117,5 +116,5 @@ def at_nodes(network: TransportNetwork, values: np.ndarray) -> np.ndarray:
 
 def of_markets(network: TransportNetwork, table: np.ndarray) -> np.ndarray:
     """The markets' entries of a table of origins and nodes."""
-    _, row = group_by_origin(network)
+    _, row = network.by_origin
     return np.asarray(table)[row, network.destination]

@@ -17,6 +17,7 @@ from blocc.inner.maxmin import MaxMin
 from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerOracle
+from blocc.lagrangian import InnerPairs
 from blocc.multi_result import MultiResult
 from blocc.options import Options
 from blocc.outer.monitor import State
@@ -56,6 +57,7 @@ __all__ = [
     "Halfspace",
     "History",
     "InnerOracle",
+    "InnerPairs",
     "InteriorPoint",
     "LowerLevel",
     "MaxMin",

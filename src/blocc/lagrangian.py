@@ -39,6 +39,15 @@ class Multipliers(NamedTuple):
     equality: Float[AnyArray, "*batch n_equality"]
 
 
+class InnerPairs(NamedTuple):
+    """Points of both inner problems: of L_g and of L_F, with the multipliers of each; what is left out is None."""
+
+    y_g: Any = None
+    mu_g: Any = None
+    y_F: Any = None
+    mu_F: Any = None
+
+
 def weights(flat: FlatProblem, upper: float = 0.0, lower: float = 1.0) -> Weights:
     """Weights without any leader's multiplier yet."""
     return Weights(np.asarray(upper), np.asarray(lower), np.zeros(flat.n_upper_inequality), np.asarray(1.0))

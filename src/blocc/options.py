@@ -1,13 +1,15 @@
-"""Everything that can be set by hand, with its checks, and settings that have a name."""
+"""Everything that can be set by hand, with its checks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
+import jax
 import numpy as np
 
 from blocc.errors import OptionError
+from blocc.lagrangian import InnerPairs
 
 #: Tolerances from here on say nothing.
 _LOOSEST = 0.1
@@ -23,9 +25,12 @@ class Options:
         "newton-cg", or an oracle object.
     outer: "auto" (quasi-Newton, spectral and kink methods as needed) or "pgd" (Algorithm 1 as published).
     step: length eta of a step of "pgd".
+    stop: a stopping test of "pgd", which makes all its steps otherwise: once ``|x_t - x_(t+1)| / eta``, plus gamma
+        times the residual of the inner solutions, is at most this.
+    inner_start: an InnerPairs(y_g, mu_g, y_F, mu_F), where the inner solvers of "pgd" begin.
     tolerance: of the penalty gap, of ||yF - yg|| and of the stationarity of x, relative to the problem's size.
     inner_tolerance: of the inner solutions; None ties it to gamma and the tolerance.
-    max_iterations: outer iterations (of each stage for "auto").
+    max_iterations: outer iterations (of each stage for "auto"); T for "pgd", 10,000 by default.
     time_limit: seconds, compilation included; the best point so far is returned.
     seed: for everything random.
     """
@@ -34,6 +39,8 @@ class Options:
     inner: Any = "auto"
     outer: str = "auto"
     step: float = 0.01
+    stop: float | None = None
+    inner_start: InnerPairs | None = None
     tolerance: float = 1e-5
     inner_tolerance: float | None = None
     max_iterations: int | None = None
@@ -51,7 +58,7 @@ class Options:
             raise OptionError("outer='pgd' needs a fixed gamma: give a number, for instance gamma=5.0")
         for name in ("step", "tolerance"):
             _positive(name, getattr(self, name))
-        for name in ("inner_tolerance", "max_iterations", "time_limit"):
+        for name in ("inner_tolerance", "max_iterations", "time_limit", "stop"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name))
         for name in ("tolerance", "inner_tolerance"):
@@ -66,6 +73,13 @@ class Options:
                     f"{name} must be at least {_FINEST:g}, got {value!r}: it is relative to the problem's size, and "
                     "double precision tells nothing finer apart"
                 )
+        for name in ("stop", "inner_start"):
+            if getattr(self, name) is not None and self.outer != "pgd":
+                raise OptionError(f"{name} is of outer='pgd' alone: give that too, or leave out {name}")
+        if self.inner_start is not None and not isinstance(self.inner_start, InnerPairs):
+            raise OptionError(
+                f"inner_start must be an InnerPairs(y_g, mu_g, y_F, mu_F), got {type(self.inner_start).__name__}"
+            )
         if self.max_iterations is not None and not isinstance(self.max_iterations, (int, np.integer)):
             raise OptionError(f"max_iterations must be a whole number, got {self.max_iterations!r}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
@@ -76,6 +90,8 @@ class Options:
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         if not isinstance(self.inner, str):
             plain["inner"] = repr(self.inner)
+        if self.inner_start is not None:
+            plain["inner_start"] = jax.tree.map(lambda leaf: np.asarray(leaf).tolist(), tuple(self.inner_start))
         return plain
 
 
@@ -86,6 +102,8 @@ class OptionNumbers(TypedDict, total=False):
     inner: Any
     outer: str
     step: float
+    stop: float | None
+    inner_start: InnerPairs | None
     tolerance: float
     inner_tolerance: float | None
     max_iterations: int | None
@@ -93,33 +111,8 @@ class OptionNumbers(TypedDict, total=False):
     seed: int
 
 
-#: Named settings. "paper": Algorithms 1 and 2 with the fixed gamma and steps of the toy experiment, inner ones too.
-PRESETS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "paper": {"outer": "pgd", "inner": "published", "gamma": 5.0, "step": 0.01, "max_iterations": 20_000},
-}
-
-
 def _positive(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise OptionError(f"{name} must be a positive number, got {value!r}")
     if not value > 0 or not np.isfinite(value):
         raise OptionError(f"{name} must be positive and finite, got {value!r}")
-
-
-def make_options(preset: str, given: dict[str, Any], options: Options | None = None) -> Options:
-    """Options out of an object or a preset, and what was given by name; an unknown name lists the known ones."""
-    if preset not in PRESETS:
-        raise OptionError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {preset!r}")
-    if options is not None and not isinstance(options, Options):
-        raise OptionError(f"options must be an Options object, got {type(options).__name__}; give x0 by name or first")
-    if options is not None and preset != "default":
-        raise OptionError("give either options or a preset, not both")
-    known = {f.name for f in fields(Options)}
-    unknown = sorted(set(given) - known)
-    if unknown:
-        raise OptionError(f"unknown option {unknown[0]!r}; the options are {', '.join(sorted(known))}")
-    made = replace(options, **given) if options is not None else Options(**{**PRESETS[preset], **given})
-    if given.get("step", Options.step) != Options.step and made.outer != "pgd":
-        raise OptionError("step is of outer='pgd' alone: give that too, or leave out step; it is chosen automatically")
-    return made

@@ -219,6 +219,19 @@ def evaluate_both(
     tolerance: Float[Array, ""],
 ) -> BothCases:
     """The same with both cases in the same arrays: the smaller program, for whoever takes them apart on the host."""
+    return assembled(flat, x, gamma, leader, inner_solutions(flat, oracle, x, gamma, leader, warm, tolerance))
+
+
+def inner_solutions(
+    flat: FlatProblem,
+    oracle: InnerOracle,
+    x: Float[Array, "n_x"],
+    gamma: Float[Array, ""],
+    leader: Leader,
+    warm: WarmStart,
+    tolerance: Float[Array, ""],
+) -> Case:
+    """Inner solutions of L_g and of L_F in rows; values, slopes in x and multipliers are those of both as written."""
     # The oracle never sees a large gamma: it solves (f + gamma g) / max(1, gamma), and the result is scaled back.
     # One whose step lengths were given by hand is the exception: they are steps on the Lagrangian as written.
     norm = jnp.ones_like(gamma) if oracle.takes_as_written() else jnp.maximum(1.0, gamma)
@@ -232,15 +245,23 @@ def evaluate_both(
     def solve(case: tuple[Weights, WarmStart, Array]) -> Case:
         found, scale = oracle.solve(flat, x, *case[:2], tolerance), case[2]
         usable = _solved(found)
-        found = found._replace(multipliers=jax.tree.map(lambda leaf: scale * leaf, found.multipliers))
+        written = jax.tree.map(lambda leaf: scale * leaf, (found.value, found.gradient_x, found.multipliers))
+        found = found._replace(value=written[0], gradient_x=written[1], multipliers=written[2])
         violation = largest_positive(flat.upper_inequality(x, found.y))
         return Case(found, usable, flat.upper(x, found.y), flat.lower(x, found.y), violation)
 
     # One after the other: a batch of two would make each wait for the slower one and compiles more slowly.
     scales = jnp.stack([jnp.ones_like(norm), norm])
-    pair = lax.map(solve, (both, warm, scales))
+    solved: Case = lax.map(solve, (both, warm, scales))
+    return solved
+
+
+def assembled(
+    flat: FlatProblem, x: Float[Array, "n_x"], gamma: Float[Array, ""], leader: Leader, pair: Case
+) -> BothCases:
+    """F_gamma and its gradient out of both inner solutions, and how far yF is from optimal below."""
     warm, pair = pair.solution.warm, pair._replace(solution=pair.solution._replace(warm=()))
-    signed = jnp.stack([-gamma, norm])
+    signed = jnp.stack([-gamma, jnp.ones_like(gamma)])
     prices, y = jax.tree.map(lambda leaf: leaf[0], pair.solution.multipliers), pair.solution.y[1]
     weights_g = Weights(np.zeros(()), np.ones(()), leader.multipliers, leader.penalty)  # f is no part of it
     below = expand(flat, x, y, prices, weights_g)

@@ -12,7 +12,7 @@ import numpy as np
 
 from blocc._lib.arrays import PyTree
 from blocc._lib.notebook import Shown, card, curve
-from blocc.lagrangian import Multipliers
+from blocc.lagrangian import InnerPairs, Multipliers
 
 if TYPE_CHECKING:
     from blocc.derivatives.sensitivity import Sensitivity
@@ -138,6 +138,7 @@ class Result(Shown):
     versions: dict[str, str] = field(default_factory=dict)
     bound: float | None = None  #: no admissible x has an upper value below this; None where nothing is proven
     gap: float | None = None  #: ``upper_value - bound``
+    inner: InnerPairs | None = None  #: (yg, mu_g), (yF, mu_F) as Algorithm 1's own inner solver left them at x
 
     @property
     def success(self) -> bool:

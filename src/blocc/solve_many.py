@@ -21,8 +21,9 @@ from blocc.inner.choice import suited
 from blocc.judge.convexity import with_convexity
 from blocc.judge.jumps import with_jumps
 from blocc.multi_result import MultiResult
-from blocc.options import OptionNumbers, Options, make_options
+from blocc.options import OptionNumbers, Options
 from blocc.outer.monitor import StopRequest, interruptible
+from blocc.presets import make_options
 from blocc.problem import BilevelProblem
 from blocc.run.progress import Files, closing_report, log_end, make_report, with_remark
 from blocc.run.single import Callback, Report

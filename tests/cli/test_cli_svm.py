@@ -246,7 +246,7 @@ def test_paper_preset_out_of_iterations(samples: dict[str, Path]) -> None:
     assert shown["status"] == "iteration limit"
     assert shown["bound"] is None
     assert shown["gamma"] == 12
-    assert shown["iterations"] == 3
+    assert shown["iterations"] == 4  # at x_0, ..., x_3
     assert shown["upper_value"] == pytest.approx(shown["upper_value_paper"])
 
 
@@ -274,7 +274,7 @@ def test_paper_preset_out_of_iterations(samples: dict[str, Path]) -> None:
         (["--method", "pgd", "--step", "-1"], "--step must be positive"),
         (["--method", "pgd", "--max-iterations", "0"], "--max-iterations must be positive"),
         (["--time-limit", "-1"], "--time-limit must be positive"),
-        (["--preset", "best"], "--preset must be default, paper or published"),
+        (["--preset", "best"], "--preset must be default, paper or svm"),
         (["--preset", "paper", "--c-weight", "2"], "--c-weight is set by --preset paper"),
         (["--seed", "-1"], "--seed must be nonnegative"),
         (["--splits", "0"], "--splits must be positive"),

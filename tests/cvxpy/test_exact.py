@@ -12,7 +12,7 @@ import pytest
 from blocc.cvxpy import BilevelProblem, dual, payment
 from blocc.cvxpy.cone_program import ConeSizes, canonical
 from blocc.cvxpy.cone_projection import project
-from blocc.cvxpy.implicit import exact_answer
+from blocc.cvxpy.implicit import Response, polished
 from blocc.cvxpy.run import ConicRun
 from blocc.cvxpy.run_options import RunOptions
 from blocc.cvxpy.solvers import outside, solve
@@ -96,8 +96,11 @@ def test_the_derivative_of_answers_and_prices(make: Callable[[], tuple[cp.Parame
 
     def at(value: np.ndarray) -> Any:
         theta = program.theta({x.id: value})
-        found = exact_answer(program, theta, solve(program.at(theta), program.cones, 1e-10))
-        assert found is not None
+        numbers = program.at(theta)
+        pair = polished(numbers, program.cones, solve(numbers, program.cones, 1e-10))
+        assert pair is not None
+        found = Response(program, theta, pair)
+        assert found.is_regular
         return found
 
     here, base = at(np.array(x.value)), np.array(x.value)

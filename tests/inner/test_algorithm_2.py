@@ -15,8 +15,8 @@ from blocc.inner.choice import choose_oracles
 from blocc.inner.maxmin import MaxMin, inner_lagrangian
 from blocc.inner.protocol import InnerCode, InnerOracle
 from blocc.lagrangian import weights
-from blocc.options import make_options
 from blocc.penalty import cold_pair, evaluate, no_leader
+from blocc.presets import make_options
 from blocc.problem import BilevelProblem
 from blocc.problems.toy import toy_problem
 from blocc.sets import Box, Reals
@@ -209,8 +209,8 @@ def test_a_restart_of_the_momentum_begins_at_the_new_multipliers():
     np.testing.assert_array_equal(kept.mu_before, now.mu)
 
 
-def test_the_papers_preset_has_fixed_inner_steps():
-    (oracle,) = choose_oracles(toy_problem(), make_options("paper", {}).inner)
+def test_the_published_program_has_fixed_inner_steps():
+    (oracle,) = choose_oracles(toy_problem(), make_options("toy", {}).inner)
     assert oracle == MaxMin.single_loop(iterations=100, primal_step=0.1, dual_step=0.1)
     assert oracle.takes_as_written()
     assert not MaxMin(iterations=5).takes_as_written()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from blocc import solve
 from blocc.errors import OptionError
 from blocc.problems import toy
 
 
-@pytest.fixture(scope="module", params=["default", pytest.param("paper", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=["default", *(pytest.param(name, marks=pytest.mark.slow) for name in ("paper", "toy"))]
+)
 def run(request: pytest.FixtureRequest) -> toy.ToyRun:
     return toy.run_starts(200, gamma=5.0, preset=request.param, seed=0)
 
@@ -43,6 +46,19 @@ def test_all_starts_end_at_a_local_minimiser(run: toy.ToyRun) -> None:
     np.testing.assert_array_equal(run.end_points, ends)
 
 
+@pytest.mark.parametrize("preset", ["paper", "toy"])
+def test_algorithm_1_finds_minimisers_from_the_papers_starts(preset: str) -> None:
+    starts = toy.draw_starts(24)
+    assert (starts == 3.0).any()  # those of U(0, 3.5) beyond X
+    run = toy.run_starts(24, preset=preset)
+    assert run.found == run.converged == 24
+    np.testing.assert_array_equal([float(r.history.step.size) for r in run.results.results][:1], [501])  # all T steps
+    for settings in (result.settings for result in run.results.results):
+        assert (settings["gamma"], settings["step"], settings["max_iterations"]) == (5.0, 0.01, 500)
+    again = solve(toy.toy_problem(), float(starts[0]), preset=preset)  # the same preset under the same name
+    assert float(again.x) == pytest.approx(float(run.end_points[0]), abs=1e-12)
+
+
 @pytest.mark.slow
 def test_every_minimiser_attracts_some_start(run: toy.ToyRun) -> None:
     assert run.counts.sum() == 200
@@ -62,5 +78,5 @@ def test_values_agree_with_the_problem() -> None:
 
 
 def test_unknown_preset() -> None:
-    with pytest.raises(OptionError, match="preset must be one of 'default', 'paper'"):
+    with pytest.raises(OptionError, match="preset must be one of 'default', 'paper', 'toy', got 'fast'"):
         toy.run_starts(preset="fast")

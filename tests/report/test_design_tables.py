@@ -20,11 +20,11 @@ import pytest
 from blocc._lib.digests import sealed
 from blocc.errors import BloccError
 from blocc.kit.storage import ChangedError
+from blocc.networks.model import Units
 from blocc.result import Certificate, History, Status
 from blocc.transport.design.design_result import Design
 from blocc.transport.design.documents import DESIGN, link_rows, read_design_json
 from blocc.transport.network.files import read_network
-from blocc.transport.network.network import Units
 from transport_designs import fake_design, geographic_network, one_market, small_network
 
 NAMES = [

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from blocc.errors import OptionError
+from blocc.networks import kernels
 from blocc.roads import RoadNetwork, assign, leader, read_road_network
 from blocc.roads.equilibrium import assign_paths, cost_answer
 from blocc.roads.expansion import Expansion
 from blocc.roads.generators import city_roads
-from blocc.transport.travellers import kernels
 
 
 @pytest.fixture(scope="module")

@@ -296,7 +296,7 @@ def test_few_components(circles: tuple[np.ndarray, np.ndarray]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", few(["paper", "published"], "published"))
+@pytest.mark.parametrize("preset", few(["paper", "svm"], "svm"))
 def test_presets_run_algorithm_1(preset: str) -> None:
     X, y = overlapping()
     with pytest.warns(ConvergenceWarning, match="iteration limit|stalled"):  # a failure is never silent

@@ -16,7 +16,6 @@ from scipy.special import expit
 
 from blocc.transport.network.files import read_network
 from blocc.transport.travellers import assignment as interior_point
-from blocc.transport.travellers.flows import group_by_origin
 from blocc.transport.travellers.graph import graph_of
 from transport_compiled import TOLERANCE, at_nodes, call, cold, lower_level, of_markets, six_nodes
 from transport_reference import InaccurateReference, random_network, three_nodes
@@ -67,7 +66,7 @@ def check_solution(network, capacity, solution, alternative_time=None, tolerance
     net = np.zeros_like(served)
     np.add.at(net, (slice(None), network.head), point.flow)
     np.add.at(net, (slice(None), network.tail), -point.flow)
-    origins, _ = group_by_origin(network)
+    origins, _ = network.by_origin
     served[np.arange(len(origins)), origins] = -served.sum(axis=1)
     np.testing.assert_allclose(net, served, atol=tolerance * people)
     # Complementary slackness.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blocc.transport.network.checked_rows import PLACE, Table, finite, identifier, is_blank, raise_if_any
+from blocc.networks.checked_rows import PLACE, Table, finite, identifier, is_blank, raise_if_any
 
 
 @pytest.mark.parametrize(

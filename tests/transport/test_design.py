@@ -15,6 +15,7 @@ import pytest
 from scipy.special import expit
 
 from blocc.errors import OptionError
+from blocc.presets import PUBLISHED
 from blocc.result import History, Status
 from blocc.transport.design import design_network as design_module
 from blocc.transport.design.certificate import MOST_MEASURED
@@ -432,9 +433,9 @@ def test_x0_is_a_single_start(three: Designer) -> None:
 
 @pytest.mark.slow
 def test_published_method(three: Designer) -> None:
-    design = three(preset="paper", max_iterations=5)
+    design = three(preset="paper", max_iterations=5, starts=1)
     assert design.settings["method"] == "pgd"
-    assert design.gamma == 2.0
+    assert design.gamma == 4.0
     assert len(design.history.gamma) >= 5
     assert lower_level_is_solved(design)
     assert not design.success  # five steps of 1.6e-4 lead nowhere, and it says so
@@ -456,9 +457,27 @@ def stands_still(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_published_method_with_another_gamma(three: Designer, stands_still: dict[str, Any]) -> None:
-    design = three(preset="paper", gamma=3)
+    design = three(preset="paper", gamma=3, starts=1)
     assert (design.gamma, stands_still["gamma"], stands_still["step"]) == (3.0, 3.0, 1.6e-4)
-    assert stands_still["preset"] == "paper"
+    assert stands_still["outer"] == "pgd"
+
+
+@pytest.mark.parametrize(
+    ("preset", "numbers"),
+    [
+        ("paper", (4.0, 1.6e-4, 20_000, 10)),
+        ("three", (4.0, 3.2e-6, 1_200_000, 1)),
+        ("nine", (4.0, 1.6e-4, 200_000, 10)),
+        ("seville", (3.0, 1.6e-4, 1_100_000, 1)),
+    ],
+)
+def test_each_published_experiment_has_its_numbers(
+    three: Designer, stands_still: dict[str, Any], preset: str, numbers: tuple[float, ...]
+) -> None:
+    design = three(preset=preset, starts=None)
+    asked = (design.gamma, stands_still["step"], stands_still["max_iterations"], len(design.starts))
+    assert asked == numbers
+    assert (PUBLISHED[preset].gamma, PUBLISHED[preset].step) == numbers[:2] or preset == "paper"
 
 
 @pytest.mark.parametrize("status", [Status.TIME_LIMIT, Status.STOPPED, Status.INTERRUPTED])
@@ -492,7 +511,7 @@ def test_random_capacities_are_not_certified(three: Designer, stands_still: dict
         ({"seed": -1}, "seed"),
         ({"seed": "x"}, "seed"),
         ({"method": "magic"}, "method"),
-        ({"preset": "x"}, "preset"),
+        ({"preset": "x"}, "'default', 'paper', 'three', 'nine', 'seville'"),
         ({"x0": [1.0, 2.0]}, "x0"),
         ({"x0": [1.0, 2.0, 3.0, -1.0, 0.0, 0.0]}, "x0"),
         ({"x0": np.full(6, np.nan)}, "x0"),

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocc.errors import ProblemError
-from blocc.transport.travellers.flows import group_by_origin, market_flows, market_ways, travel_times
+from blocc.transport.travellers.flows import market_flows, market_ways, travel_times
 from transport_reference import random_network, three_nodes
 
 
 def routed(network, seed):
     """Random shares, each sent over two random ways: flows by origin that branch and meet again."""
     generator = np.random.default_rng(seed)
-    origins, row = group_by_origin(network)
+    origins, row = network.by_origin
     share = generator.uniform(0.0, 1.0, network.n_markets) * (generator.uniform(size=network.n_markets) < 0.8)
     flow = np.zeros((len(origins), network.n_links))
     for origin_row, origin in enumerate(origins):
@@ -54,7 +54,7 @@ def _climbing_path(network, potential, costs, origin, destination):
 
 def check(network, flow, share, apart, tolerance=1e-9):
     """The promises of market_flows."""
-    _, row = group_by_origin(network)
+    _, row = network.by_origin
     assert apart.shape == (network.n_markets, network.n_links)
     assert (apart >= 0).all()
     incidence = np.zeros((network.n_links, network.n_nodes))
@@ -130,7 +130,7 @@ def test_demands_of_very_different_size():
 
 
 def test_origins_are_in_ascending_order():
-    origins, row = group_by_origin(random_network(2))
+    origins, row = random_network(2).by_origin
     assert (np.diff(origins) > 0).all()
     assert (origins[row] == random_network(2).origin).all()
 

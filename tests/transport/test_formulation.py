@@ -19,7 +19,7 @@ from blocc.inner.protocol import InnerCode
 from blocc.lagrangian import Multipliers, residuals, weights
 from blocc.sets import Box
 from blocc.simple_sets import Ball
-from blocc.transport.travellers.flows import group_by_origin, market_flows
+from blocc.transport.travellers.flows import market_flows
 from blocc.transport.travellers.formulation import (
     SHARE_FLOOR,
     aggregated_problem,
@@ -131,7 +131,7 @@ def test_the_penalised_problem_is_the_lower_level_with_a_longer_alternative():
 def test_both_forms_agree():
     network = three_nodes()
     (full, solve_full), (aggregated, solve_aggregated) = solver("three", "full"), solver("three", "aggregated")
-    _, row = group_by_origin(network)
+    _, row = network.by_origin
     for x in capacities(network):
         one, two = solve_full(x), solve_aggregated(x)
         y_one, y_two = full.y_set.unravel(one.y), aggregated.y_set.unravel(two.y)
@@ -150,7 +150,7 @@ def test_aggregated_answer_solves_the_full_form(network):
     """Flows taken apart, the same prices, and demand times the costs from the origin meet the full KKT conditions."""
     data = NETWORKS[network]
     full, (aggregated, solve) = full_problem(data), solver(network, "aggregated")
-    _, row = group_by_origin(data)
+    _, row = data.by_origin
     measure = jax.jit(lambda x, y, multipliers: residuals(full.flat, x, y, multipliers, weights(full.flat)))
     for x in capacities(data):
         found = solve(x, tolerance=1e-11)

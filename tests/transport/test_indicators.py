@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from blocc.networks.model import Units
 from blocc.result import Certificate
 from blocc.transport import DesignModel, design_network, read_network
 from blocc.transport.design.checks import certificate_checks, withheld
-from blocc.transport.network.network import Units
 from blocc.transport.network.plausibility import doubts
 from transport_designs import fake_design, one_market
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,7 +17,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 PROGRAM = """
 import numpy as np
 from blocc.roads import assign, expand_network
-from blocc.transport.travellers.kernels import kernel
+from blocc.networks.kernels import kernel
 
 @kernel
 def doubled(values):
@@ -80,7 +81,7 @@ caching.IndexDataCacheFile._open_for_write = lambda self, path: open("/dev/full"
 
 def test_processes_that_begin_at_once_do_not_mix_up_kernels(tmp_path: Path) -> None:
     """The second one read the list before the first one wrote it."""
-    from blocc.transport.travellers.kernels import KernelFiles
+    from blocc.networks.kernels import KernelFiles
 
     first, second = (KernelFiles(str(tmp_path), "kernel", 0.0) for _ in range(2))
     first.save("one signature", "its program")
@@ -89,3 +90,19 @@ def test_processes_that_begin_at_once_do_not_mix_up_kernels(tmp_path: Path) -> N
     second.save("another", "another program")
     first._save_index(listed)
     assert first.load("one signature") == "its program"
+
+
+def test_lists_that_name_types_of_another_version_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is upgraded in place finds the files of the older one beside its own."""
+    from blocc.networks.kernels import KernelFiles
+
+    older = ModuleType("older")
+    monkeypatch.setitem(sys.modules, "older", older)
+    older.Streets = type("Streets", (), {"__module__": "older"})
+    files = KernelFiles(str(tmp_path), "kernel", 0.0)
+    files.save(older.Streets, "its program")
+    assert files.load(older.Streets) == "its program"
+    monkeypatch.delitem(sys.modules, "older")
+    assert files.load("a signature") is None
+    files.save("a signature", "a program")
+    assert files.load("a signature") == "a program"

@@ -10,7 +10,7 @@ import pytest
 from scipy.sparse import coo_array
 
 from blocc.errors import ProblemError
-from blocc.transport.network.checked_rows import PLACE, NetworkError
+from blocc.networks.checked_rows import PLACE, NetworkError
 from blocc.transport.network.files import read_network
 from blocc.transport.network.network import TransportNetwork
 from transport_reference import random_network

@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blocc.errors import BloccError, OptionError
+from blocc.networks.model import OPTIONAL_LINK_COLUMNS, Units
+from blocc.networks.readers import raw as text
 from blocc.transport.network import files
 from blocc.transport.network.files import BUILT_IN, read_network, write_network
-from blocc.transport.network.network import OPTIONAL_LINK_COLUMNS, TransportNetwork, Units
-from blocc.transport.network.readers import raw as text
+from blocc.transport.network.network import TransportNetwork
 from blocc.transport.network.readers.rules import FillRules
 from transport_reference import random_network
 

@@ -21,13 +21,13 @@ from transport_reference import solve_lower_level as solve_reference
 
 pytest.importorskip("numba")
 
+from blocc.networks.columns import Columns, cheapest_columns
+from blocc.networks.kernels import cuts
+from blocc.networks.shortest_paths import shortest_trees, streets_of, unknown_orders
 from blocc.transport.travellers.bush_response import response
 from blocc.transport.travellers.bushes import flow_by_origin, grow_bushes, load_bushes
-from blocc.transport.travellers.columns import Columns, cheapest_columns
-from blocc.transport.travellers.kernels import cuts
 from blocc.transport.travellers.path_assignment import PathTravellers
 from blocc.transport.travellers.path_loading import Market, load_paths
-from blocc.transport.travellers.shortest_paths import shortest_trees, streets_of, unknown_orders
 from selections import few
 
 

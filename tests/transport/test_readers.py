@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from blocc.errors import BloccError, OptionError, ProblemError
-from blocc.transport.network.checked_rows import PLACE
+from blocc.networks.checked_rows import PLACE
+from blocc.networks.readers.omx import read_omx
 from blocc.transport.network.files import read_network, write_network
 from blocc.transport.network.network import TransportNetwork
-from blocc.transport.network.readers.omx import read_omx
 from blocc.transport.network.readers.rules import FillRules
 
 RULES = FillRules(cost_per_length=2.0, revenue_flat=1.0, revenue_per_time=0.5)

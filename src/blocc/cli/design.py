@@ -25,16 +25,17 @@ from blocc.cli.network import NetworkSource
 from blocc.cli.scenarios import Scenarios, run_scenarios
 from blocc.errors import OptionError
 from blocc.executors.choice import choose_executor
+from blocc.networks.readers.raw import NOT_USED
 from blocc.report.progress import DesignProgress
 from blocc.result import HistoryRow
 from blocc.transport import DesignOptions, design_network
 from blocc.transport.design.documents import DESIGN
 from blocc.transport.design.forecast import forecast
+from blocc.transport.design.options import PRESETS
 from blocc.transport.network.plausibility import doubts
-from blocc.transport.network.readers.raw import NOT_USED
 
 _CAPACITIES = ("max_capacity", "min_capacity", "existing_capacity")
-_STARTS = "Random starts; the best design is kept. Default: 5, or 1 with --preset paper."
+_STARTS = "Random starts; the best design is kept. Default: 5, or the preset's."
 _LIMIT = "a number, or a JSON list with one for each link."
 
 
@@ -52,7 +53,7 @@ class Arguments:
     existing_capacity: Annotated[str | None, typer.Option(help=f"What a link has today: {_LIMIT}")] = None
     method: Annotated[str, typer.Option(help="prices, or pgd: Algorithm 1.")] = DesignOptions.method
     engine: Annotated[str, typer.Option(help="dense, paths (large networks), mixed (with a GPU), or auto.")] = "auto"
-    preset: Annotated[str, typer.Option(help="default, or paper: Algorithm 1 with the published step.")] = "default"
+    preset: Annotated[str, typer.Option(help=f"{', '.join(PRESETS)}: Algorithm 1 with published numbers.")] = "default"
     tolerance: Annotated[float, typer.Option(help="What the certificate may lack, relative to 1 + |utility|.")] = (
         DesignOptions.tolerance
     )

@@ -14,10 +14,10 @@ from rich.table import Table
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.cli.common import BAD_INPUT, make_app, print_json, with_flags
+from blocc.networks.readers.raw import NOT_USED
 from blocc.transport import BUILT_IN, FillRules, NetworkError, TransportNetwork, read_network, write_network
 from blocc.transport.design.forecast import forecast
 from blocc.transport.network.plausibility import doubts
-from blocc.transport.network.readers.raw import NOT_USED
 
 _ABOUT = """Look at transport networks, check them, and convert them between formats.
 

@@ -10,7 +10,7 @@ import typer
 
 from blocc.cli.common import Checkpoint, Resume
 from blocc.errors import InputError
-from blocc.transport.network.checked_rows import finite
+from blocc.networks.checked_rows import finite
 
 if TYPE_CHECKING:
     from blocc.roads import RoadNetwork

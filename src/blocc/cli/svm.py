@@ -36,7 +36,7 @@ _CHOICES = {
     "c_penalty": ("sum", "squared", "norm"),
     "start": ("auto", "uniform"),
     "method": ("exact", "pgd"),
-    "preset": ("default", "paper", "published"),
+    "preset": tuple(PRESETS),
 }
 #: Options that mean something only beside another one.
 _ONLY_WITH = {
@@ -102,7 +102,7 @@ class ModelOptions:
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds for each fit, compilation included; the best so far is kept.")
     ] = None
-    preset: Annotated[str, typer.Option(help="default, paper, or published (as the paper's code).")] = "default"
+    preset: Annotated[str, typer.Option(help="default; paper: the text's problem; svm: its program's.")] = "default"
 
     @property
     def arguments(self) -> dict[str, Any]:

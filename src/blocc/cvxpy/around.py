@@ -7,7 +7,7 @@ constraints most, and taken off. Where constraints hold x, probes along them are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,8 @@ from blocc._lib.arrays import Float, NDArray
 Vector = Float[NDArray, " n"]
 #: Distances of probes, relative to the size of x.
 DISTANCES = (1e-2, 1e-3, 1e-4)
+#: Such along directions in which nothing changes over these, where answers may fall off exponentially.
+FURTHER = tuple(0.1 * one for one in range(1, 11))
 #: Directions that are probed at most; the same where followers have more than so many columns.
 MOST_DIRECTIONS, FEW_DIRECTIONS, LARGE = 24, 8, 5000
 #: Violations in the user's units up to which a point counts; and such that tell nothing.
@@ -61,35 +63,44 @@ def probe(
     downhill: Vector | None = None,
     share: float = 1e-5,
     patient: bool = True,
+    further: Sequence[float] = (),
 ) -> Around:
     """Values at points of X around x, in all directions of few variables, in random ones of many, and downhill.
 
-    A gain counts if it is more than a share of what the values vary by along its direction, over the size of x.
+    A gain counts if it is more than a share of what the values vary by along its direction, over the size of x. Where
+    values near x are the same up to what they may be off by, those further away count too.
 
+    :param further: distances of these: where answers fall off exponentially, x may lie on a plateau
     :param patient: whether to look for the best of all; otherwise ten times what counts ends the search
     """
     size = 1.0 + float(np.max(np.abs(x), initial=0.0))
     seen: list[_Probe] = []
 
-    def varies(direction: Vector) -> float:
-        values = [look(project(x + sign * size * direction)).value for sign in (1.0, -1.0)]
-        return max((abs(one - here.value) for one in values if np.isfinite(one)), default=0.0)
+    def at(move: Vector, enough: float, *, longest: bool) -> _Probe | None:
+        """One probe; None where X leaves no room for it."""
+        point = project(x + move)
+        if float(np.linalg.norm(point - x)) < 1e-9 * size:
+            return None
+        found = look(point)
+        excess, unsure = max(found.violation - here.violation, 0.0), here.noise + found.noise
+        return _Probe(point, point - x, longest, here.value - found.value, excess, enough + unsure)
 
     def looked(directions: Float[NDArray, "k n_x"]) -> bool:
         """Probes along these; whether one of them is enough."""
         for direction in directions:
-            allowed = share * varies(direction)
-            for distance in [sign * one for sign in (1.0, -1.0) for one in DISTANCES]:
-                point = project(x + distance * size * direction)
-                move = point - x
-                if float(np.linalg.norm(move)) < 1e-9 * size:
-                    continue
-                found = look(point)
-                excess = max(found.violation - here.violation, 0.0)
-                gain, enough = here.value - found.value, allowed + here.noise + found.noise
-                seen.append(_Probe(point, move, abs(distance) == DISTANCES[0], gain, excess, enough))
-                if not patient and gain > 10.0 * enough and excess <= _NOTHING:
+            ends = [at(sign * size * direction, 0.0, longest=False) for sign in (1.0, -1.0)]
+            gains = [abs(one.gain) for one in ends if one is not None and np.isfinite(one.gain)]
+            allowed = share * max(gains, default=0.0)
+            for sign, end in zip((1.0, -1.0), ends, strict=True):
+                moves = [sign * one * size * direction for one in DISTANCES]
+                near = [at(move, allowed, longest=index == 0) for index, move in enumerate(moves)]
+                found = [one for one in near if one is not None]
+                seen.extend(found)
+                if any(not patient and one.gain > 10.0 * one.enough and one.excess <= _NOTHING for one in found):
                     return True
+                if end is not None and all(abs(one.gain) <= one.enough - allowed for one in found):  # flat so far
+                    beyond = [at(one * end.move, allowed, longest=False) for one in further]
+                    seen.extend(one for one in beyond if one is not None)
         return False
 
     directions = _directions(len(x), most, downhill, np.random.default_rng(seed))

@@ -119,6 +119,16 @@ class ConeSizes(NamedTuple):
         curved = [sum(self.second_order), triangles, 3 * self.exponential, 3 * len(self.power)]
         return [self.zero, self.nonnegative, *curved]
 
+    def some(self, wanted: NDArray) -> ConeSizes:
+        """The cones of some of the blocks: rows of zeros and of nonnegative numbers one by one, then curved ones."""
+        ends = np.cumsum([self.zero, self.nonnegative, *(len(one) for one in self[2:4]), self.exponential])
+        zero, nonnegative, balls, matrices, exponential, power = np.split(wanted, ends)
+        kept = lambda sizes, marks: tuple(one for one, mark in zip(sizes, marks, strict=True) if mark)  # noqa: E731
+        curved = kept(self.second_order, balls), kept(self.semidefinite, matrices)
+        return ConeSizes(
+            int(zero.sum()), int(nonnegative.sum()), *curved, int(exponential.sum()), kept(self.power, power)
+        )
+
     @classmethod
     def joined(cls, parts: list[ConeSizes]) -> ConeSizes:
         """The cones of several programs side by side."""
@@ -186,6 +196,13 @@ class ConeProgram:
     @cached_property
     def _turned(self) -> sp.csr_array:
         return sp.csr_array(self.objective.T)
+
+    def force_sides(self, z: Float[NDArray, " n"], prices: Float[NDArray, " m"]) -> sp.csr_array:
+        """The derivative of ``Pz + q - A'prices`` in the parameters."""
+        bent, rows = self.quadratic, self.constraint
+        inside = np.flatnonzero(rows.columns < self.n)
+        found = sp.csr_array(self.objective)[: self.n] + gathered(bent.rows, z[bent.columns], bent.map, self.n)
+        return found - gathered(rows.columns[inside], prices[rows.rows[inside]], rows.map[inside], self.n)
 
 
 def canonical(objective: cp.Expression, constraints: list[cp.Constraint], what: str) -> ConeProgram:
@@ -259,3 +276,10 @@ def _renamed(identity: int, inverse: Any) -> int:
         after = names.get(identity, identity)
         identity = after if isinstance(after, int) else identity
     return identity
+
+
+def gathered(places: NDArray, factors: Float[NDArray, " entries"], maps: sp.csr_array, n: int) -> sp.csr_array:
+    """Rows of a map, times factors, added up by place."""
+    count = len(places)
+    adding = sp.csr_array((factors, (places, np.arange(count))), shape=(n, count))
+    return sp.csr_array(adding @ maps)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from blocc._lib.arrays import Float, NDArray
+from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.cvxpy.cone_program import ConeSizes
 from blocc.cvxpy.solvers import outside, triangle_matrix
 
@@ -21,6 +21,8 @@ Matrix = Float[NDArray, "n n"]
 #: From a point of a boundary to phi, its gradient and its second derivative.
 Boundary = Callable[[Vector], tuple[float, Vector, Matrix]]
 _STEPS = 12
+#: ``log(z / y)`` beyond which y drowns in what z is off by; y / z below which solvers' members are of no use.
+_DROWNED, _CLOSE = float(np.log(1e13)), 1e-6
 
 
 class Projection(NamedTuple):
@@ -30,11 +32,17 @@ class Projection(NamedTuple):
     slope: sp.csr_array
 
 
-def project(point: Vector, cones: ConeSizes, near: Vector) -> Projection | None:
-    """The nearest member of K; ``near`` is a member close to it. None at edges that have no derivative."""
+def project(
+    point: Vector, cones: ConeSizes, near: Vector, free: Bool[NDArray, " rows"] | None = None
+) -> Projection | None:
+    """The nearest member of K; ``near`` is a member close to it. None at edges that have no derivative.
+
+    :param free: linear rows that stay as they are, the others become zero; None: those that are positive
+    """
     linear = slice(cones.zero, cones.zero + cones.nonnegative)
-    found = [np.zeros(cones.zero), np.maximum(point[linear], 0.0)]
-    diagonal = np.concatenate([np.zeros(cones.zero), (point[linear] > 0.0).astype(np.float64)])
+    free = point[linear] > 0.0 if free is None else free
+    found = [np.zeros(cones.zero), np.where(free, point[linear], 0.0)]
+    diagonal = np.concatenate([np.zeros(cones.zero), free.astype(np.float64)])
     blocks: list[sp.sparray] = [sp.diags_array(diagonal)]
     at = linear.stop
     for one, size in _curved(cones):
@@ -53,7 +61,7 @@ Part = Callable[[Vector, Vector], tuple[Vector, Matrix] | None]
 def _curved(cones: ConeSizes) -> list[tuple[Part, int]]:
     found: list[tuple[Part, int]] = [(_second_order, size) for size in cones.second_order]
     found += [(_semidefinite, order * (order + 1) // 2) for order in cones.semidefinite]
-    found += [(_smooth(_exponential, ConeSizes(0, 0, exponential=1)), 3)] * cones.exponential
+    found += [(_exponential_part, 3)] * cones.exponential
     return found + [(_smooth(_power(one), ConeSizes(0, 0, power=(one,))), 3) for one in cones.power]
 
 
@@ -101,6 +109,20 @@ def _smooth(boundary: Boundary, cone: ConeSizes) -> Part:
         return _on_boundary(point, near, boundary)
 
     return part
+
+
+def _exponential_part(point: Vector, near: Vector) -> tuple[Vector, Matrix] | None:
+    """Close to ``y = 0`` a member tells nothing about ``r = x / y``, but the multiplier does; ``y = z exp(-r)``."""
+    first, second, _ = near - point
+    if first < 0.0 and near[1] < _CLOSE * near[2]:
+        ratio = 1.0 - second / first
+        if ratio > _DROWNED:  # on the face of all (x, 0, z) with x <= 0 <= z
+            free = np.array([point[0] < 0.0, False, True])
+            return np.where(free, point, 0.0), np.diag(free.astype(np.float64))
+        if ratio > 0.0:
+            share = float(np.exp(-ratio))
+            near = near[2] * np.array([share * ratio, share, 1.0])
+    return _smooth(_exponential, ConeSizes(0, 0, exponential=1))(point, near)
 
 
 def _on_boundary(point: Vector, near: Vector, boundary: Boundary) -> tuple[Vector, Matrix] | None:

@@ -1,54 +1,59 @@
-"""From a start to an end: the penalty function loosely, then f(x, y(x)) itself; all of the former where that fails.
+"""From a start to an end: f(x, y(x)) itself piece by piece, from the start and from where a small gamma leads.
 
-Small gammas lead to a good valley, and derivatives of f(x, y(x)) to its bottom. Where y(x) jumps or bends, the latter
-end short of it, and the penalty function is followed to large gammas.
+Derivatives of f(x, y(x)) lead to the bottom of a valley, small gammas to a good one. Only where the followers have no
+piece to begin on, F_gamma is followed to large gammas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
-from blocc.cvxpy.around import LARGE
-from blocc.cvxpy.composite import LARGEST, settle
+from blocc.cvxpy.descent import Descent
 from blocc.cvxpy.evaluator import ConicEvaluator, Units
-from blocc.cvxpy.judge import Judge
+from blocc.cvxpy.exact import ExactPoint
+from blocc.cvxpy.implicit import Pair
 from blocc.cvxpy.model import Vector
 from blocc.cvxpy.run_options import RunOptions
 from blocc.inner.protocol import InnerCode
 from blocc.outer import continuation
-from blocc.outer.descent import follow_gradients
 from blocc.outer.monitor import Stop, StopReason
-from blocc.outer.tolerances import Endpoint, Stage, Tolerances, runs_away
+from blocc.outer.tolerances import Endpoint, Tolerances, runs_away
 from blocc.penalty import Evaluation, Leader
 from blocc.result import Status
 
 _FINEST = 1e-11
-#: Rounds in which the leader's constraints are tightened; and how slack one that was may end, relative to its size.
-_TIGHTENED, _SLACK = 8, 1e-4
 #: Tolerance of the descent of F_gamma before the last digits are left to f(x, y(x)).
 _LOOSE = 2e-2
-#: Evaluations of a descent of F_gamma at most, and for every variable.
-_VALLEY, _VALLEY_EACH = 80, 20
-#: Steps for these; and by how much worse, relative to the size of f, they may end.
-_LAST_STEPS, _WORSE = 60, 1e-3
+#: Evaluations of such a descent at most, and for every variable; and where there is no other.
+_VALLEY, _VALLEY_EACH, _ALONE = 20, 5, 100
+#: Steps of a descent of f(x, y(x)).
+_STEPS = 60
 #: Violation of the leader's constraints at the follower's answer, relative to their size, that is corrected; how often.
 _VIOLATED, _CORRECTIONS = 1e-8, 3
-
 #: Of a violation of the leader's constraints, in the unit of her objective, at first.
 _PRICE = 10.0
+#: Share of the tolerance that the hypergradient is followed to: the judge's share of it, and a step more.
+_AIM = 0.1
 
 Trouble = tuple[Status, str] | None
-Descent = Callable[[], tuple[Endpoint, Leader]]
+
+
+class _End(NamedTuple):
+    """Where a descent of f(x, y(x)) ended."""
+
+    endpoint: Endpoint
+    point: ExactPoint
+    violation: float  #: of the leader's constraints
 
 
 class Descents:
     """The descents of one run."""
 
-    def __init__(self, evaluator: ConicEvaluator, options: RunOptions, judge: Judge) -> None:
-        self.evaluator, self.model, self.options, self.judge = evaluator, evaluator.model, options, judge
+    def __init__(self, evaluator: ConicEvaluator, options: RunOptions) -> None:
+        self.evaluator, self.model, self.options = evaluator, evaluator.model, options
         self.leader = Leader(np.zeros(0), np.asarray(10.0))
         self.tolerances = Tolerances(tolerance=options.tolerance, max_iterations=options.max_iterations, finest=_FINEST)
         self._price, self._varied = _PRICE, 1.0
@@ -66,53 +71,35 @@ class Descents:
 
     def descend(self, x: Vector, *, again: bool) -> tuple[Endpoint, Trouble]:
         """From x, or from a point beside an earlier end."""
-        self._set_price(_PRICE)  # what an earlier descent raised it to may be more than solvers can cope with
         if self.options.gamma != "auto":
-            return self._admissible(x, float(self.options.gamma))
-        starts, bar = [x], np.inf
-        begun: Evaluation | None = None
+            return self._penalised(x, float(self.options.gamma))
+        ends = [self._settled(x)]
         if not again:
+            self._set_price(_PRICE)
             first = continuation.first_gamma(self.evaluator, x, self.leader, self.tolerances)
-            if not first.usable:
+            if first.usable:
+                self.tolerances = replace(self.tolerances, origin=first.upper_value)
+                loose = replace(self.tolerances, tolerance=max(_LOOSE, self.tolerances.tolerance))
+                end = self._within_limits(_VALLEY + _VALLEY_EACH * self.model.n_x, first, loose)
+                if runs_away(self.evaluator, end.evaluation):
+                    return end, None
+                ends.append(self._settled(np.asarray(end.evaluation.x)))
+            elif ends[0] is None:
                 return Endpoint(first, np.inf, 0.0), _why(first)
-            self.tolerances = replace(self.tolerances, origin=first.upper_value)
-            loose = replace(self.tolerances, tolerance=max(_LOOSE, self.tolerances.tolerance))
-            end = self._loosely(first, loose)
-            if runs_away(self.evaluator, end.evaluation):
-                return end, None
-            e = end.evaluation
-            begun = None if self.model.soft.constraints else e  # violations may have another price by then
-            starts = [np.asarray(e.x), x]
-            if self.tolerances.admissible(e):
-                bar = e.upper_value + _WORSE * self.tolerances.scale(e)
-        ends = []
-        for start in starts:
-            if (one := self._settled(start)) is not None:
-                ends.append(one)
-                if self.model.n_y > LARGE and float(one.evaluation.value) <= bar:
-                    break  # a second descent costs minutes there, and would rarely find another valley
-        best = min(ends, key=lambda one: float(one.evaluation.value), default=None)
-        # An end worse than where the penalty function led to is another valley's. One that is not stationary may
-        # be the last point before a jump: the judge is asked, and only what he objects to is left to large gammas.
-        if best is not None and float(best.evaluation.value) <= bar:
-            moved = not np.array_equal(best.evaluation.x, x)
-            if not again or moved or self.stationary(best):
-                return best, None
-        return self._admissible(x, None, begun)
+        best = min((one for one in ends if one is not None), key=self._merit, default=None)
+        return self._penalised(x, None) if best is None else (best.endpoint, None)
 
-    def _loosely(self, first: Evaluation, loose: Tolerances) -> Endpoint:
-        """F_gamma for small gammas."""
-        descend = lambda: continuation.minimise(self.evaluator, first, self.leader, loose, fixed_gamma=False)  # noqa: E731
-        return self._within_limits(1, first, descend)
+    def _merit(self, end: _End) -> tuple[float, float]:
+        """Violations that count first, then f."""
+        counts = end.violation > self.tolerances.leader_allowance(end.endpoint.evaluation)
+        return (end.violation if counts else 0.0), end.endpoint.evaluation.upper_value
 
-    def _within_limits(
-        self, tracks: int, first: Evaluation, descend: Callable[[], tuple[Endpoint, Leader]]
-    ) -> Endpoint:
+    def _within_limits(self, evaluations: int, first: Evaluation, tolerances: Tolerances) -> Endpoint:
         """A descent of F_gamma; among kinks, where that would take thousands of evaluations, the best of some."""
         monitor = self.evaluator.monitor
-        monitor.budget = monitor.spent + tracks * (_VALLEY + _VALLEY_EACH * self.model.n_x)
+        monitor.budget = monitor.spent + evaluations
         try:
-            return descend()[0]
+            return continuation.minimise(self.evaluator, first, self.leader, tolerances, fixed_gamma=False)[0]
         except Stop as stop:
             if stop.reason is not StopReason.BUDGET:
                 raise
@@ -121,93 +108,38 @@ class Descents:
             monitor.budget = np.inf
 
     # --- f(x, y(x)) itself ----------------------------------------------------------------------------------------
-    def _settled(self, x: Vector) -> Endpoint | None:
-        """Where f(x, y(x)) leads to, if the leader's constraints hold there."""
-        self._untighten()
+    def _settled(self, x: Vector) -> _End | None:
+        """Where f(x, y(x)) leads to, with a price on violations of the leader's constraints that they are not worth."""
+        self._set_price(_PRICE)
         end = self._followed(x)
         for _ in range(_CORRECTIONS if self.model.soft.constraints else 0):
-            if end is None or self.judge.at(np.asarray(end.evaluation.x)) is None:
-                return None
-            sides = [np.asarray(side.value) for side in self.model.soft.sides]
-            worst = max(float(np.max(value, initial=0.0)) for value in sides)
-            if worst <= _VIOLATED:
+            if end is None or end.violation <= _VIOLATED * max(1.0, float(np.max(np.abs(x), initial=0.0))):
                 break
-            if worst > self.tolerances.leader_tolerance:  # worth its price
-                self._set_price(10.0 * self._price)
-            else:  # what two solvers differ by
-                for value, shift in zip(sides, self.model.soft.shifts, strict=True):
-                    shift.value = shift.value + 2.0 * np.maximum(value, 0.0)
-                self.model.refresh()
-            end = self._followed(np.asarray(end.evaluation.x))
-        return end if end is not None and self.tolerances.admissible(end.evaluation) else None
-
-    def _followed(self, x: Vector) -> Endpoint | None:
-        """The same without regard to constraints."""
-        first = self.evaluator(x, np.inf, self.leader, _FINEST)
-        if not first.usable or first.optimistic:
-            return None
-        slope = self._slope(first)
-        if self.model.n_x <= LARGEST:
-            # With many constraints kinks are so dense that f looks smooth; its last digits would cost most of a run.
-            large = self.model.n_y > LARGE
-            wanted = (0.5 if large else 0.1) * slope
-            end = settle(self.evaluator, first, self.leader, wanted, _LAST_STEPS, nearer=not large)
-        else:
-            end = follow_gradients(self.evaluator, first, Stage(self.leader, _FINEST, slope, _LAST_STEPS, 0.1))
+            self._set_price(10.0 * self._price)
+            later = self._followed(end.point.x, end.point.pairs)
+            end = end if later is None else later
         return end
 
-    def _slope(self, e: Evaluation) -> float:
-        """The largest entry that the derivative of f(x, y(x)) may keep: over the size of x it changes f by little."""
-        size = max(1.0, float(np.max(np.abs(e.x), initial=0.0)))
-        return self.tolerances.slope(e, self._varied * self.tolerances.tolerance) / size
+    def _followed(self, x: Vector, pairs: list[Pair] | None = None) -> _End | None:
+        """The same at one price; None where the followers have no piece to begin on."""
+        self.evaluator.proposed = pairs
+        first = self.evaluator(x, np.inf, self.leader, _FINEST)
+        if not first.usable:
+            return None
+        descent = Descent(self.evaluator, self.leader, _AIM * self._varied * self.tolerances.tolerance)
+        end = descent.run(first, min(_STEPS, self.options.max_iterations))
+        return None if end is None else _End(end, descent.point, end.evaluation.violation)
 
     def stationary(self, end: Endpoint) -> bool:
         """Whether a descent of f(x, y(x)), or of F_gamma, came to its end."""
         if np.isinf(float(end.evaluation.gamma)):
-            return end.stationarity <= self._slope(end.evaluation)
+            return bool(np.isfinite(end.stationarity))
         return self.tolerances.stationary(end)
 
-    def _untighten(self) -> None:
-        if any(np.any(shift.value) for shift in self.model.soft.shifts):
-            for shift in self.model.soft.shifts:
-                shift.value = np.zeros(shift.shape)
-            self.model.refresh()
-
     # --- the penalty function ---------------------------------------------------------------------------------------
-    def _admissible(self, x: Vector, gamma: float | None, begun: Evaluation | None = None) -> tuple[Endpoint, Trouble]:
-        """Descend F_gamma, and tighten the leader's constraints until they hold at the follower's answer."""
-        self._untighten()
-        end, trouble = self._penalised(x, gamma, begun)
-        for _ in range(_TIGHTENED if self.model.soft.constraints else 0):
-            if trouble is not None:
-                break
-            at, soft = np.asarray(end.evaluation.x), self.model.soft
-            answers = self.evaluator.below(at, _FINEST)
-            self.model.upper(at, [one.z for one in answers], [one.prices for one in answers])
-            sides = [np.asarray(side.value) for side in soft.sides]
-            violated = end.evaluation.violation > self.tolerances.leader_allowance(end.evaluation)
-            # A side that was tightened must not be slack by more than that leaves to gain.
-            slack = max(
-                (
-                    float(-np.max(v[s.value > 0.0], initial=-np.inf))
-                    for v, s in zip(sides, soft.shifts, strict=True)
-                    if np.any(s.value > 0.0)
-                ),
-                default=0.0,
-            )
-            if not violated and slack <= _SLACK * (1.0 + max(float(np.max(np.abs(v), initial=0.0)) for v in sides)):
-                break
-            for value, shift in zip(sides, soft.shifts, strict=True):
-                aim = 0.3 * _SLACK * (1.0 + np.abs(value))  # inside by as much as solvers may be off
-                shift.value = np.where(shift.value + value > 0.0, shift.value + value + aim, 0.0)
-            self._set_price(3.0 * self._price if violated else self._price)
-            later, trouble = self._penalised(at, gamma)
-            if trouble is not None:  # at such prices solvers err; what was reached before tells what is violated
-                return end, None
-            end = later
-        return end, trouble
-
-    def _penalised(self, x: Vector, gamma: float | None, begun: Evaluation | None = None) -> tuple[Endpoint, Trouble]:
+    def _penalised(self, x: Vector, gamma: float | None) -> tuple[Endpoint, Trouble]:
+        """F_gamma to its end: at the gamma that was given, or in stages."""
+        self._set_price(_PRICE)
         evaluator, tolerances = self.evaluator, self.tolerances
         if gamma is not None:
             first = evaluator(x, gamma, self.leader, tolerances.inner(gamma))
@@ -218,12 +150,7 @@ class Descents:
         self.tolerances = tolerances = replace(tolerances, origin=first.upper_value)
         if gamma is not None:
             return continuation.minimise(evaluator, first, self.leader, tolerances, fixed_gamma=True)[0], None
-        both = lambda: continuation.minimise_from_both(evaluator, first, self.leader, tolerances, begun)  # noqa: E731
-        end = self._within_limits(2, first, both)
-        if end.evaluation.optimistic or self.model.soft.constraints or runs_away(evaluator, end.evaluation):
-            return end, None
-        exact = self._followed(np.asarray(end.evaluation.x))
-        return (end if exact is None or not self.stationary(exact) else exact), None
+        return self._within_limits(_ALONE, first, tolerances), None
 
 
 def _why(failed: Evaluation) -> tuple[Status, str]:

@@ -17,7 +17,8 @@ from blocc._lib.arrays import AnyArray, Float
 from blocc._lib.threads import thread_count
 from blocc.cvxpy.cone_program import ConeProgram, Numbers
 from blocc.cvxpy.elastic import least_violation
-from blocc.cvxpy.exact import ExactPoint, exact_point, slopes_of_known
+from blocc.cvxpy.exact import ExactPoint, exact_point
+from blocc.cvxpy.implicit import Pair, polished
 from blocc.cvxpy.joint import solve_joint
 from blocc.cvxpy.model import Model, Vector
 from blocc.cvxpy.penalised import Weighted
@@ -48,35 +49,31 @@ class Units(NamedTuple):
     lower: float = 1.0
 
 
-class Linearised(NamedTuple):
-    """The leader's view at one x, to first order."""
-
-    known: Vector  #: columns of the followers' that she looks at
-    slopes: Float[AnyArray, "known n_x"]  #: their derivative in x
-    columns: Vector  #: of her own program
-    own_slope: Vector  #: derivative of her terms in x alone
-    plain: Vector  #: derivative of a plain function in the known columns
-
-
 class ConicEvaluator(Evaluator):
     """Evaluates F_gamma at one x by a cone solver."""
 
     def __init__(self, model: Model, monitor: Monitor, solver: SolverName, units: Units, seed: int = 0) -> None:
         super().__init__(model, (), monitor, seed)  # type: ignore[arg-type]
         self.model, self.solver, self.units = model, solver, units
+        self.proposed: list[Pair] | None = (
+            None  #: pairs to begin with at the next x, each on a piece that may hold there
+        )
         self._last: tuple[bytes, ExactPoint | None] | None = None
 
     @property
     def state(self) -> list[float]:
         """Numbers that an evaluation depends on beside its question: of the leader's constraints, softened."""
-        soft = self.model.soft
-        return [float(soft.price.value), *(float(number) for one in soft.shifts for number in np.ravel(one.value))]
+        return [float(self.model.soft.price.value)]
 
-    def below(self, x: Vector, tolerance: float) -> list[ConeAnswer]:
-        """The followers' own answers: several of them on as many threads as there are cores."""
+    def below(self, x: Vector, tolerance: float, *, vertices: bool = False) -> list[ConeAnswer]:
+        """The followers' own answers: several of them on as many threads as there are cores.
+
+        :param vertices: of linear ones; close to a tie nothing else is exact
+        """
 
         def answer(program: ConeProgram, theta: Vector) -> ConeAnswer:
-            return solve(program.at(theta), program.cones, tolerance, self.solver)
+            linear = program.cones.is_linear and not program.quadratic.rows.size
+            return solve(program.at(theta), program.cones, tolerance, "highs" if vertices and linear else self.solver)
 
         programs, thetas = [one.program for one in self.model.followers], self.model.follower_thetas(x)
         if len(programs) == 1:
@@ -87,11 +84,11 @@ class ConicEvaluator(Evaluator):
     def compute(self, question: Question) -> Evaluation:
         """F_gamma and its gradient, or why there is none."""
         x, tolerance = np.asarray(question.x, dtype=np.float64), max(float(question.tolerance), _FINEST)
+        if np.isinf(question.gamma):
+            return self._exactly(x)
         followers = self.below(x, tolerance)
         if not all(one.is_usable for one in followers):
             return self._unusable(x, question.gamma, followers)
-        if np.isinf(question.gamma):
-            return self._exactly(x, followers)
         return self._penalised(x, float(question.gamma), followers, tolerance)
 
     def _penalised(self, x: Vector, gamma: float, followers: list[ConeAnswer], tolerance: float) -> Evaluation:
@@ -166,13 +163,19 @@ class ConicEvaluator(Evaluator):
             warm=(),
         )
 
-    def _exactly(self, x: Vector, followers: list[ConeAnswer]) -> Evaluation:
+    def _exactly(self, x: Vector) -> Evaluation:
         """f(x, y(x)), with what violations of the leader's constraints cost, and its derivative."""
-        point = self._point(x, followers)
+        pairs, self.proposed = self.proposed, None
+        point, followers = None if pairs is None else self._on_pieces(x, pairs), list[ConeAnswer]()
+        if point is None:
+            followers = self.below(x, _FINEST, vertices=True)
+            if all(one.is_usable for one in followers):
+                point = self._on_pieces(x, followers)
+        self._last = self._key(x), point
         if point is None:
             return self._unusable(x, np.inf, followers)
         model, units, infinite = self.model, self.units, np.asarray(np.inf)
-        own = [one.answer for one in point.answers]
+        own = [one.answer for one in point.responses]
         prices = [one.prices for one in own]
         upper, violation = model.upper(x, [one.z for one in own], prices)
         lower = np.asarray(sum(one.value for one in own) / units.lower)
@@ -195,26 +198,27 @@ class ConicEvaluator(Evaluator):
             usable=np.asarray(True),
         )
 
-    def _point(self, x: Vector, followers: list[ConeAnswer] | None = None) -> ExactPoint | None:
-        """Both levels at x; that of the last x is kept."""
-        key = x.tobytes() + np.asarray(self.state).tobytes()
-        if self._last is None or self._last[0] != key:
-            found = self.below(x, _FINEST) if followers is None else followers
-            usable = all(one.is_usable for one in found)
-            self._last = key, exact_point(self.model, x, found) if usable else None
-        return self._last[1]
+    def _on_pieces(self, x: Vector, begins: Sequence[Pair | ConeAnswer]) -> ExactPoint | None:
+        """The point at x on the pieces of given pairs, if these hold there; on those of solvers' answers."""
+        pairs = []
+        for one, theta, begin in zip(self.model.followers, self.model.follower_thetas(x), begins, strict=True):
+            free = begin.free if isinstance(begin, Pair) else None
+            found = polished(one.program.at(theta), one.program.cones, begin, free)
+            if found is None:
+                return None
+            pairs.append(found)
+        point = exact_point(self.model, x, pairs)
+        return point if point is not None and (point.is_true or not isinstance(begins[0], Pair)) else None
 
-    def linearised(self, x: Vector) -> Linearised | None:
-        """What the leader looks at, to first order around x; None where y(x) has no derivative."""
-        point = self._point(x)
-        slopes = None if point is None else slopes_of_known(self.model, point)
-        if point is None or slopes is None:
-            return None
-        plain = np.zeros(len(point.known))
-        if point.plain is not None:
-            places = np.searchsorted(self.model.leader_program.places, self.model.penalised.seen_columns)
-            plain[places] = point.plain.y
-        return Linearised(point.known, slopes, point.leader.columns, point.own_slope, plain)
+    def _key(self, x: Vector) -> bytes:
+        return x.tobytes() + np.asarray(self.state).tobytes()
+
+    def point(self, x: Vector) -> ExactPoint | None:
+        """Both levels at x, as the last evaluation at an infinite gamma there found them."""
+        if self._last is None or self._last[0] != self._key(x):
+            self._exactly(x)
+        assert self._last is not None
+        return self._last[1]
 
     def _unusable(
         self, x: Vector, gamma: float, followers: list[ConeAnswer], penalised: ConeAnswer | None = None

@@ -253,11 +253,9 @@ class OwnTerms:
         return constant + float(slope @ x + 0.5 * x @ curved), slope + curved
 
     def bend(self) -> Float[NDArray, "n_x n_x"]:
-        """The second derivative without its negative curvatures, where it is known and constant; zeros elsewhere."""
+        """The second derivative where it is known and constant; zeros elsewhere."""
         n = sum(one.size for one in self._parameters)
-        if self._quadratic is None:
-            return np.zeros((n, n))
-        return without_negative(self._quadratic[2])
+        return np.zeros((n, n)) if self._quadratic is None else self._quadratic[2]
 
     def _by_cvxpy(self, values: Sequence[Any]) -> tuple[float, Float[NDArray, " n_x"]]:
         for one, value in zip(self._parameters, values, strict=True):

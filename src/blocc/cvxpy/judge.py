@@ -18,7 +18,7 @@ from blocc.cvxpy import best_pairs
 from blocc.cvxpy.best_pairs import Pairs
 from blocc.cvxpy.cone_program import ConeSizes, Numbers
 from blocc.cvxpy.expressions import Told
-from blocc.cvxpy.implicit import sharpened
+from blocc.cvxpy.implicit import is_unique, sharpened
 from blocc.cvxpy.model import Model, Vector
 from blocc.cvxpy.scaling import scaled
 from blocc.cvxpy.solvers import ConeAnswer, Outcome, measured, solve
@@ -44,7 +44,7 @@ class Exact(NamedTuple):
     worst: int = 0  #: which of these is violated most
     sharp: bool = False  #: whether the answers meet the conditions of an optimum to the last digit
     pairs: Pairs | None = None  #: where answers and prices were chosen in the leader's favour
-    units: tuple[float, ...] = ()  #: sizes of the followers' objectives, in the units of their programs
+    units: tuple[float, ...] = ()  #: usual sizes of the followers' objectives: at a tie one may vanish
 
 
 class Residual(NamedTuple):
@@ -76,6 +76,7 @@ class Judge:
         best: list[cp.Constraint] = []
         for one, limit in zip(model.followers, self.limits, strict=True):
             best += [*one.constraints, one.objective <= limit]
+        self.usual = [0.0] * len(self.problems)  #: largest sizes that their objectives had
         self.leader_rules = list(model.soft.constraints)
         self.has_prices = bool(model.price_variables)
         programs = [one.program for one in model.followers]
@@ -104,9 +105,18 @@ class Judge:
             sharp = sharp and sharply
             lower.append(float(np.asarray(problem.objective.value)))
             units.append(objective_unit(problem))
+        self.usual = [max(pair) for pair in zip(self.usual, units, strict=True)]
         for variable in model.price_variables:
             variable.take()
-        return self._read(tuple(lower))._replace(sharp=sharp, units=tuple(units))
+        return self._read(tuple(lower))._replace(sharp=sharp, units=tuple(self.usual))
+
+    def is_unique(self) -> bool:
+        """Whether the followers have no other answers and multipliers as good, at the values of the parameters."""
+        for problem, usual in zip(self.problems, self.usual, strict=True):
+            data, _, _ = problem.get_problem_data(cp.CLARABEL)
+            if not is_unique(_numbers(data), _sizes(data["dims"]), _raw(problem)[0], usual):
+                return False
+        return True
 
     def _read(self, lower: tuple[float, ...]) -> Exact:
         model = self.model

@@ -105,6 +105,12 @@ class LeaderSet(ConvexSet):
     def bounds_flat(self) -> tuple[np.ndarray, np.ndarray]:
         return self._bounds[:2]
 
+    def sizes(self, x: Float[NDArray, " size"]) -> Float[NDArray, " size"]:
+        """What each number varies over: its range where it has one, else the size of x."""
+        low, high = self.bounds_flat()
+        ranged = np.isfinite(high - low) & (high > low)
+        return np.where(ranged, np.where(ranged, high - low, 1.0), 1.0 + float(np.max(np.abs(x), initial=0.0)))
+
     def nearest_flat(self, point: Float[NDArray, " size"]) -> Float[NDArray, " size"]:
         """The nearest member, by the cone program (by clipping for a box)."""
         if self.is_box:

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.cvxpy.cone_program import ConeProgram, ConeSizes, Numbers
 from blocc.cvxpy.penalised import Penalised
+from blocc.cvxpy.scaling import row_blocks
 from blocc.cvxpy.solvers import solve
 
 Vector = Float[NDArray, " n"]
@@ -25,15 +26,19 @@ class LeaderValue(NamedTuple):
 
     value: float
     columns: Vector  #: of the leader's program, known ones and her own
-    prices: Vector  #: of its rows
+    prices: Vector  #: of the program's rows
     in_known: Vector  #: derivative in the columns that are known
     in_theta: Vector  #: derivative in the program's parameters
 
 
 class LeaderParts(NamedTuple):
-    """The leader's program with a row for each payment, first: linear in the columns that are known and her own."""
+    """The leader's program with a row for each payment, first: linear in the columns that are known and her own.
+
+    Rows without a column of her own are the followers': what attributes of their variables say.
+    """
 
     numbers: Numbers
+    offset: Vector  #: of the rows
     known: sp.csc_array  #: factors of the columns that are known in its rows
     own: sp.csc_array  #: factors of her own columns
     cones: ConeSizes
@@ -57,6 +62,21 @@ class LeaderProgram:
         self._pick = sp.csr_array((np.ones(len(shared)), (np.arange(len(shared)), known)), (len(shared), self.n))
         self.payments = penalised.payments
         self._paid = [np.searchsorted(self.places, one) for one in paid]
+        self.kept, self.cones = self._own_rows()
+
+    def _own_rows(self) -> tuple[Int[NDArray, " rows"], ConeSizes]:
+        """The rows, whole blocks of curved cones, that have a column of the leader's own."""
+        entries, cones = self.program.constraint, self.program.cones
+        blocks = row_blocks(cones)
+        wanted = np.zeros(int(blocks[-1]) + 1 if len(blocks) else 0, dtype=bool)
+        wanted[blocks[entries.rows[np.isin(entries.columns, self.own)]]] = True
+        return np.flatnonzero(wanted[blocks]), cones.some(wanted)
+
+    def all_prices(self, prices: Vector) -> Vector:
+        """Multipliers of all rows of the program out of those of :meth:`parts`."""
+        found = np.zeros(self.program.m)
+        found[self.kept] = prices[len(self.payments) :]
+        return found
 
     def columns(self, known: Vector, own: Vector) -> Vector:
         """All columns of the leader's program."""
@@ -77,7 +97,7 @@ class LeaderProgram:
     def parts(self, theta: Vector, known: Vector, quantities: list[Vector] | None = None) -> LeaderParts:
         """Rows at parameters, with payments at prices that are known, or linear around these and given quantities."""
         numbers, n = self.program.at(theta), len(self.payments)
-        rows = sp.csr_array(numbers.matrix)
+        rows, offset = sp.csr_array(numbers.matrix)[self.kept], np.append(np.zeros(n), numbers.offset[self.kept])
         mine, theirs = rows[:, self.own], rows[:, self._columns] @ self._pick
         if n:
             place = np.full(self.program.n, -1)
@@ -89,8 +109,8 @@ class LeaderProgram:
                 if quantities is not None:
                     priced[[index], at] = -quantities[index]
             mine, theirs = sp.vstack([paid, mine]), sp.vstack([priced, theirs])
-        cones = self.program.cones._replace(zero=self.program.cones.zero + n)
-        return LeaderParts(numbers, sp.csc_array(theirs), sp.csc_array(mine), cones)
+        cones = self.cones._replace(zero=self.cones.zero + n)
+        return LeaderParts(numbers, offset, sp.csc_array(theirs), sp.csc_array(mine), cones)
 
     def quantities(self, columns: Vector) -> list[Vector]:
         """What is paid for, out of the leader's columns."""
@@ -101,7 +121,7 @@ class LeaderProgram:
         parts = self.parts(theta, known)
         numbers, n = parts.numbers, len(self.payments)
         _, across, mine = self.curved(numbers)
-        offset = np.concatenate([np.zeros(n), numbers.offset]) + parts.known @ known
+        offset = parts.offset + parts.known @ known
         own, prices = np.zeros(0), np.zeros(len(offset))
         if len(self.own):
             free = Numbers(sp.csc_array(mine), numbers.linear[self.own] + across @ known, 0.0, parts.own, offset)
@@ -113,9 +133,14 @@ class LeaderProgram:
         value = numbers.linear @ columns + 0.5 * columns @ (numbers.quadratic @ columns) + numbers.constant
         around = self.parts(theta, known, self.quantities(columns)) if n else parts
         pull = self.pull(around, columns, prices)
-        return LeaderValue(float(value), columns, prices, pull, self.program.slope(columns, prices[n:]))
+        prices = self.all_prices(prices)
+        return LeaderValue(float(value), columns, prices, pull, self.program.slope(columns, prices))
 
     def pull(self, parts: LeaderParts, columns: Vector, prices: Vector) -> Vector:
         """The derivative of the leader's Lagrangian in the columns that are known."""
         bent = self._pick.T @ (parts.numbers.quadratic @ columns + parts.numbers.linear)[self._columns]
         return np.asarray(bent - parts.known.T @ prices)
+
+    def crossed(self, columns: Vector, prices: Vector) -> sp.csr_array:
+        """The derivative of :meth:`pull` in the program's parameters, columns and multipliers held."""
+        return sp.csr_array(self._pick.T @ sp.csr_array(self.program.force_sides(columns, prices))[self._columns])

@@ -64,9 +64,7 @@ class Softened(NamedTuple):
 
     constraints: list[cp.Constraint]  #: as given
     rules: list[cp.Constraint]  #: with slack
-    sides: list[cp.Expression]  #: what must not be positive
     slack: cp.Expression  #: sum of all slack
-    shifts: list[cp.Parameter]  #: by which each is tightened
     price: cp.Parameter
 
 
@@ -120,6 +118,11 @@ class Model:
         program = canonical(objective, constraints, f"follower {index}")
         variables = cp.Problem(cp.Minimize(objective), constraints).variables()
         return Follower(objective, constraints, sorted(variables, key=lambda one: one.id), program)
+
+    @property
+    def has_exponentials(self) -> bool:
+        """Whether answers may change by less than their rounding, and yet change."""
+        return any(one.program.cones.exponential for one in self.followers)
 
     @property
     def variable_names(self) -> list[str]:
@@ -187,7 +190,7 @@ class Model:
         return Where(base, join(theta), join(x))
 
     def _all_parameters(self) -> list[cp.Parameter]:
-        found = [*self.objective.parameters(), self.soft.price, *self.soft.shifts]
+        found = [*self.objective.parameters(), self.soft.price]
         for one in (*self.soft.constraints, *self.soft.rules, *(tied.rule for tied in self.tied)):
             found += one.parameters()
         for follower in self.followers:
@@ -311,7 +314,7 @@ def check_leader_constraint(constraint: cp.Constraint) -> None:
 
 
 def _softened(constraints: list[cp.Constraint]) -> Softened:
-    rules, slacks, shifts, all_sides = [], [], [], []
+    rules, slacks = [], []
     for one in constraints:
         if isinstance(one, cp.constraints.Inequality):
             sides = [one.args[0] - one.args[1]]
@@ -320,12 +323,9 @@ def _softened(constraints: list[cp.Constraint]) -> Softened:
         else:
             raise ProblemError(f"constraints: {shown(one)} is neither <= nor ==; write it as one of them")
         for side in sides:
-            slack, shift = cp.Variable(side.shape, nonneg=True), cp.Parameter(side.shape)
-            shift.value = np.zeros(side.shape)
-            rules.append(side + shift <= slack)
+            slack = cp.Variable(side.shape, nonneg=True)
+            rules.append(side <= slack)
             slacks.append(cp.sum(slack))
-            shifts.append(shift)
-            all_sides.append(side)
     price = cp.Parameter(nonneg=True, value=1.0)
     total = sum(slacks[1:], start=slacks[0]) if slacks else cp.Constant(0.0)
-    return Softened(constraints, rules, all_sides, total, shifts, price)
+    return Softened(constraints, rules, total, price)

@@ -12,7 +12,9 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.cvxpy.cone_program import ConeProgram
-from blocc.cvxpy.evaluator import ConicEvaluator, Linearised
+from blocc.cvxpy.evaluator import ConicEvaluator
+from blocc.cvxpy.exact import exact_point
+from blocc.cvxpy.implicit import Pair
 from blocc.cvxpy.incumbent import MET
 from blocc.cvxpy.model import Model
 from blocc.outer.recovery import Question
@@ -61,22 +63,14 @@ class RecordedConicEvaluator(ConicEvaluator):
         """The recorded answer, or a new one, which is recorded."""
         inputs = np.append(question.x, [question.gamma, question.tolerance, *self.units, *self.state])
         if (answer := self.recording.recall(self._name, inputs)) is not None:
+            self.proposed = None
             return self._unpacked(answer)
         found = super().compute(question)
         if self.recording.active:
             leaves = [np.ravel(np.asarray(leaf, dtype=np.float64)) for leaf in jax.tree.leaves(found)]
-            self.recording.note(self._name, inputs, np.concatenate([[self.inner_iterations], *leaves]))
-        return found
-
-    def linearised(self, x: Float[NDArray, " n_x"]) -> Linearised | None:
-        """The same for what is known to first order."""
-        inputs = np.append(x, [-1.0, 0.0, *self.units, *self.state])
-        if (answer := self.recording.recall(self._name, inputs)) is not None:
-            return _rebuilt(answer, self.model)
-        found = super().linearised(x)
-        if self.recording.active:
-            parts = [] if found is None else [np.ravel(part) for part in found]
-            self.recording.note(self._name, inputs, np.concatenate([[self.inner_iterations], *parts]))
+            point = self.point(np.asarray(found.x)) if np.isinf(question.gamma) and found.usable else None
+            pairs = [] if point is None else [np.concatenate([one.z, one.prices, one.free]) for one in point.pairs]
+            self.recording.note(self._name, inputs, np.concatenate([[self.inner_iterations], *leaves, *pairs]))
         return found
 
     def warm_leaves(self) -> list[np.ndarray] | None:
@@ -85,26 +79,21 @@ class RecordedConicEvaluator(ConicEvaluator):
 
     def _unpacked(self, answer: Float[NDArray, " numbers"]) -> Evaluation:
         leaves, structure = jax.tree.flatten(self.blank(np.zeros(self.model.n_x)))
-        if answer.size != 1 + sum(leaf.size for leaf in leaves):
+        known = 1 + sum(leaf.size for leaf in leaves)
+        sizes = [(one.program.n, one.program.m, one.program.cones.nonnegative) for one in self.model.followers]
+        if answer.size not in (known, known + sum(map(sum, sizes))):
             raise CheckpointError("the checkpoint does not fit this version of blocc: an evaluation has another form")
         self.inner_iterations, start, found = int(answer[0]), 1, []
         for leaf in leaves:
             found.append(answer[start : start + leaf.size].reshape(leaf.shape).astype(leaf.dtype))
             start += leaf.size
         restored: Evaluation = jax.tree.unflatten(structure, found)
+        if answer.size > known:
+            parts = iter(np.split(answer[known:], np.cumsum(sizes)[:-1]))
+            pairs = [Pair(next(parts), next(parts), next(parts) > 0.0) for _ in sizes]
+            x = np.asarray(restored.x)
+            self._last = self._key(x), exact_point(self.model, x, pairs)
         return restored
-
-
-def _rebuilt(answer: Float[NDArray, " numbers"], model: Model) -> Linearised | None:
-    """What was written down of a linearisation."""
-    if answer.size == 1:
-        return None
-    n, known = model.n_x, model.leader_program.n
-    sizes = [known, known * n, model.leader.n, n, known]
-    if answer.size != 1 + sum(sizes):
-        raise CheckpointError("the checkpoint does not fit this version of blocc: a linearisation has another form")
-    parts = np.split(answer[1:], np.cumsum(sizes)[:-1])
-    return Linearised(parts[0], parts[1].reshape(known, n), *parts[2:])
 
 
 def model_fingerprint(model: Model) -> Fingerprint:

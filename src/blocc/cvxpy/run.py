@@ -9,7 +9,7 @@ import numpy as np
 
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
-from blocc.cvxpy.around import FEW_DIRECTIONS, LARGE, MOST_DIRECTIONS, Around, Seen, probe
+from blocc.cvxpy.around import FEW_DIRECTIONS, FURTHER, LARGE, MOST_DIRECTIONS, Around, Seen, probe
 from blocc.cvxpy.conclude import assemble
 from blocc.cvxpy.descents import Descents
 from blocc.cvxpy.evaluator import Units
@@ -72,7 +72,7 @@ class ConicRun:
         self.evaluator = RecordedConicEvaluator(
             self.recording, self.model, self.monitor, options.solver, self.units, options.seed
         )
-        self.descents = Descents(self.evaluator, options, self.judge)
+        self.descents = Descents(self.evaluator, options)
         self.incumbent: Judged | None = None
         self._considered: Evaluation | None = None  #: the last evaluation that the incumbent was compared with
         self.began = perf_counter()
@@ -213,6 +213,8 @@ class ConicRun:
         here = self.judge.at(x)
         if here is None:
             return None
+        if here.sharp and self.judge.is_unique():
+            return Judged(x, here, 0.0)
         if passing and self.model.n_y > LARGE:
             return Judged(x, here, None)
         noise = max(10.0 * self.options.tolerance, BLUNT) * self._scale(here)
@@ -258,7 +260,9 @@ class ConicRun:
 
         seen = self._seen(at.x, optimistic)
         most = MOST_DIRECTIONS if self.model.n_y <= LARGE else FEW_DIRECTIONS
-        return probe(look, self.evaluator.project, at.x, seen, self.options.seed, most, downhill, share, patient)
+        further = FURTHER if self.model.has_exponentials else ()
+        seed = self.options.seed
+        return probe(look, self.evaluator.project, at.x, seen, seed, most, downhill, share, patient, further)
 
     def _status(self, end: Endpoint, at: Judged) -> tuple[Status, str]:
         """What holds at the best point seen, and, for a gamma that was given, at the end of its descent."""

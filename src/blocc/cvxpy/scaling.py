@@ -5,7 +5,8 @@ With ``z = t D w``, rows times E, and the objective times ``1 / t^2``, the progr
     minimise  q'z + z'Pz/2   subject to   Az + b in K
 
 becomes one in w with the numbers ``D q / t``, ``D P D``, ``E A D`` and ``E b / t``: K is a cone, and E has one number
-for each of its curved blocks. These are the entries of the symmetric matrix of P, A, q and b, with rows and columns
+for each of its curved blocks. The objective is divided by what its largest entry is then, so that a solver's tolerances
+are shares of it. These are the entries of the symmetric matrix of P, A, q and b, with rows and columns
 times (D, E, 1 / t), and the factors are Ruiz's for it (RAL-TR-2001-034): square roots of the largest entries, again and
 again. All are powers of two, so nothing is rounded. Solvers measure by absolute numbers whether a program has no
 answer; so measured it is the same in all units of the user's.
@@ -32,8 +33,10 @@ class Scaled(NamedTuple):
     """A program in its own units."""
 
     numbers: Numbers
-    columns: Vector  #: t D
-    rows: Vector  #: t E
+    columns: Vector  #: the user's columns over own ones: t D
+    rows: Vector  #: the user's multipliers over own ones: t E times the objective's size
+    forces: Vector  #: own residuals of stationarity over the user's
+    slacks: Vector  #: own slacks over the user's
     objective: float  #: the size of the objective in the user's units, 1 where it is larger: no limit gets wider
 
     def z(self, own: Vector) -> Vector:
@@ -49,16 +52,19 @@ def scaled(numbers: Numbers, cones: ConeSizes) -> Scaled:
     """The program in units of its own."""
     bent, entries = sp.coo_array(numbers.quadratic), sp.coo_array(numbers.matrix)
     columns, rows, last = _equilibrated(numbers, bent, entries, row_blocks(cones))
+    curved, costs = _weighted(bent, columns, columns), last * columns * numbers.linear
+    # Ruiz's factors leave a small P or q beside a large A as it is: the objective has a factor of its own.
+    largest = max(float(np.max(np.abs(part), initial=0.0)) for part in (curved, costs))
+    unit = 2.0 ** float(np.round(np.log2(largest))) if 0.0 < largest < np.inf else 1.0
     own = Numbers(
-        sp.csc_array((_weighted(bent, columns, columns), bent.coords), shape=bent.shape),
-        last * columns * numbers.linear,
+        sp.csc_array((curved / unit, bent.coords), shape=bent.shape),
+        costs / unit,
         0.0,
         sp.csc_array((_weighted(entries, rows, columns), entries.coords), shape=entries.shape),
         last * rows * numbers.offset,
     )
-    costs = max(float(np.max(np.abs(part), initial=0.0)) for part in (own.quadratic.data, own.linear))
-    # Ruiz's factors leave a small P or q beside a large A as it is: the objective's own size counts on top.
-    return Scaled(own, columns / last, rows / last, min((costs or 1.0) / last**2, 1.0))
+    size = min((largest or 1.0) / last**2, 1.0)
+    return Scaled(own, columns / last, unit * rows / last, last * columns / unit, last * rows, size)
 
 
 def _equilibrated(

@@ -235,13 +235,17 @@ def triangle_matrix(triangle: Float[NDArray, " size"], order: int) -> Float[NDAr
 
 
 def _outside_exponential(point: Float[NDArray, " 3"], dual: bool) -> float:
-    """Of ``y exp(x / y) <= z, y > 0``; dual: ``-u exp(v / u) <= e w, u < 0``."""
+    """Of ``y exp(x / y) <= z, y > 0``, or of ``x <= y log(z / y)`` where that is less; dual: ``-u exp(v / u) <= e w``.
+
+    Either tells how far one coordinate is from a member; close to the edge ``y = 0`` the first is any number.
+    """
+    if dual:  # (u, v, w) is a member where (u - v, -u, w) is one of the cone itself
+        point = np.array([point[0] - point[1], -point[0], point[2]])
     x, y, z = (float(part) for part in point)
-    tiny = 1e-300
-    with np.errstate(over="ignore"):
-        if not dual:
-            return max(-y, -z, 0.0, x if y <= tiny else float(y * np.exp(min(x / y, 700.0))) - z)
-        return max(x, -z, 0.0, -y if x >= -tiny else float(-x * np.exp(min(y / x, 700.0)) / np.e) - z)
+    if y <= 0.0 or z <= 0.0:
+        tiny = y <= 1e-300  # an exponent would overflow
+        return max(-y, -z, 0.0, x if tiny else float(y * np.exp(min(x / y, 700.0))) - z)
+    return max(0.0, min(float(y * np.exp(min(x / y, 700.0))) - z, x - y * float(np.log(z) - np.log(y))))
 
 
 def _outside_power(point: Float[NDArray, " 3"], exponent: float, dual: bool) -> float:

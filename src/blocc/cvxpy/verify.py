@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 
-from blocc.cvxpy.around import Seen, probe
+from blocc.cvxpy.around import FURTHER, Seen, probe
 from blocc.cvxpy.judge import objective_unit
 from blocc.cvxpy.model import Vector
 from blocc.errors import OptionError
@@ -149,7 +149,8 @@ class _Checks:
         claimed = self.problem.sign * self.result.upper_value
         unsure = abs(look(self.x).value - claimed)  # what two solvers differ by
         told = Seen(claimed, self.broken, 2.0 * unsure if np.isfinite(unsure) else 0.0)
-        found = probe(look, model.project_x, self.x, told, seed=1, most=8, share=self.tolerance)
+        further = FURTHER if model.has_exponentials else ()
+        found = probe(look, model.project_x, self.x, told, seed=1, most=8, share=self.tolerance, further=further)
         gain = found.improvement
         self._add("no better x nearby", "none", f"gain {gain:.2g}" if gain > 0.0 else "none", gain <= 0.0, "probes")
 

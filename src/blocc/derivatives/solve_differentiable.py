@@ -20,7 +20,8 @@ from blocc.derivatives.implicit import ActiveSet, KKTPoint, spoil
 from blocc.derivatives.leader import FlatAnswer, RegularAnswer, differentiable_answer, leader_rows, regular_answer
 from blocc.errors import OptionError, SensitivityError
 from blocc.flat_problem import FlatProblem
-from blocc.options import OptionNumbers, make_options
+from blocc.options import OptionNumbers
+from blocc.presets import make_options
 from blocc.problem import BilevelProblem
 from blocc.run.single import Callback, Report
 from blocc.solve import solve, start_in

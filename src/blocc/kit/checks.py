@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 
-class Check(NamedTuple):
+class CertificateRow(NamedTuple):
     """One number of the certificate, the limit it is held against, and whether it keeps it."""
 
     name: str
@@ -27,12 +27,12 @@ class Check(NamedTuple):
         return {**self._asdict(), "verdict": self.verdict}
 
 
-def judged(name: str, value: float, limit: float | None) -> Check:
+def judged(name: str, value: float, limit: float | None) -> CertificateRow:
     """A number, held against its limit."""
-    return Check(name, value, limit, None if limit is None or math.isnan(value) else value <= limit)
+    return CertificateRow(name, value, limit, None if limit is None or math.isnan(value) else value <= limit)
 
 
-def check_lines(checks: list[Check]) -> list[str]:
+def check_lines(checks: list[CertificateRow]) -> list[str]:
     """The checks as a table, as a terminal shows it."""
     lines = []
     for row in checks:

@@ -17,7 +17,7 @@ from blocc._lib.digests import sealed
 from blocc._lib.files import json_bytes
 from blocc._lib.tables import csv_bytes, table_rows
 from blocc.judge.verification import Verification
-from blocc.kit.checks import Check
+from blocc.kit.checks import CertificateRow
 from blocc.kit.claims import FileVerification, consistent, of_file
 from blocc.kit.gis import Layers, geojson, geopackage_bytes
 from blocc.kit.records import encoded
@@ -56,7 +56,7 @@ class Summary(NamedTuple):
     """What is said of an answer first."""
 
     figures: Mapping[str, Any]
-    checks: Sequence[Check]
+    checks: Sequence[CertificateRow]
     sentences: Mapping[str, Iterable[str]]  #: by their kind, such as ``assumption``
     units: Mapping[str, str] = {}  #: of figures
     results: Mapping[str, str] = {}  #: words beside status and message

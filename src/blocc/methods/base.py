@@ -100,6 +100,7 @@ class Method(ABC):
     default_counts: ClassVar[Mapping[str, int]] = {}
     switches: ClassVar[tuple[str, ...]] = ()  #: counts that may be 0, for "no"
     presets: ClassVar[Mapping[str, Mapping[str, float]]] = {}
+    meant: ClassVar[Mapping[str, str]] = {}  #: for options of blocc's own method: which of its numbers stands for them
 
     def count(self, name: str) -> int:
         """A whole number: given, or the default."""

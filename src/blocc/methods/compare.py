@@ -19,8 +19,9 @@ from blocc._lib.precision import double_precision
 from blocc.errors import OptionError, ProblemError
 from blocc.methods.base import Method, MethodDoesNotApply
 from blocc.methods.registry import NAMES, kind_of, name_of
-from blocc.options import PRESETS, Options
+from blocc.options import Options
 from blocc.outer.monitor import State, StopRequest, interruptible
+from blocc.presets import check_preset
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
 from blocc.solve import solve, start_in
@@ -33,6 +34,8 @@ DOES_NOT_APPLY, ERROR = "does not apply", "error"
 TIE = 1e-5
 #: What an answer may violate, of the follower's constraints or of the leader's, and still be called the best.
 VIOLATION = 1e-4
+#: Presets that every method has.
+PRESETS = ("default", "paper")
 #: Iterations that no limit of time leaves room for.
 ENDLESS = 2**31 - 1
 #: The clock of budgets, tables, pictures and files.
@@ -190,8 +193,7 @@ def compare(
     if not isinstance(problem, BilevelProblem):
         raise OptionError(f"problem must be a BilevelProblem, got {type(problem).__name__}")
     chosen = _checked(methods)
-    if preset not in PRESETS:
-        raise OptionError(f"preset must be one of {', '.join(map(repr, PRESETS))}, got {preset!r}")
+    check_preset(preset, PRESETS)
     limits = {"time_limit": time_limit, "max_iterations": max_iterations, "tolerance": tolerance}
     options: dict[str, Any] = {"seed": seed, **{key: value for key, value in limits.items() if value is not None}}
     Options(**options)  # a bad value is the caller's mistake, not a failure of every method

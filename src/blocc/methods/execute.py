@@ -12,8 +12,9 @@ import numpy as np
 
 from blocc._lib.arrays import Array, Float, NDArray
 from blocc._lib.compiled import compile_seconds
+from blocc.errors import OptionError
 from blocc.flat_problem import FlatProblem
-from blocc.inner.choice import choose_oracles
+from blocc.inner.choice import DENSE_FIRST, choose_oracles
 from blocc.inner.protocol import InnerOracle, InnerSolution
 from blocc.lagrangian import weights
 from blocc.methods.base import Iterate, Method, measure_size
@@ -39,6 +40,12 @@ class MethodOptions:
     max_iterations: int = 20_000
     time_limit: float | None = None
     seed: int = 0
+    judge_every: int | None = None  #: iterations between two rows of the history; None: by what a row costs
+
+    def __post_init__(self) -> None:
+        every = self.judge_every
+        if every is not None and (isinstance(every, bool) or not isinstance(every, (int, np.integer)) or every < 1):
+            raise OptionError(f"judge_every must be a positive whole number of iterations, got {every!r}")
 
 
 def _follower(
@@ -72,6 +79,7 @@ class MethodRun:
         finest = max(Tolerances.finest, self.oracle.finest)
         self.tolerances = Tolerances(tolerance=options.tolerance, finest=finest)
         self._began, self._compiled = time.perf_counter(), compile_seconds()
+        self.cost = 0  #: derivatives that the last row of the history took
         # What the method tells about itself.
         self.last: Iterate = self.flat.x_set.interior_flat(), self.flat.y_set.interior_flat()
         self.iterations = 0
@@ -134,9 +142,34 @@ class MethodRun:
         upper, lower = self.flat.program(_objectives)(jnp.asarray(x), jnp.asarray(y))
         return float(upper), float(lower)
 
+    def is_due(self, x: Float[NDArray, "n_x"]) -> bool:
+        """Whether a row of the history is due at ``x``.
+
+        By default always, where the exact answer is known or the follower is small. Beyond that, once the method has
+        differentiated the lower level as often as the last row has: judging then doubles the work of a run at most.
+        """
+        if self.options.judge_every is not None:
+            return self.iterations % self.options.judge_every == 0
+        if self._answer is not None and np.array_equal(self._answer[0], x):
+            return True
+        size = self.flat.n_y + sum(self.flat.follower_rows)
+        before = self.monitor.rows[-1].evaluations if self.monitor.rows else 0
+        return size <= DENSE_FIRST or not self.monitor.rows or self.calls - before >= self.cost
+
+    def record_last(self) -> None:
+        """The row at the end, if it is not the last one."""
+        x, y = self.last
+        if self.monitor.position is None or not np.array_equal(self.monitor.position, x):
+            self._judge(x, y, float(np.nan))
+
     def record(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"], step: float) -> None:
-        """One row of the history, judged at the exact lower level."""
+        """One row of the history, if it is due, judged at the exact lower level."""
+        if self.is_due(x):
+            self._judge(x, y, step)
+
+    def _judge(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"], step: float) -> None:
         answer = self.follower(x)
+        self.cost = int(answer.derivatives)
         exact = np.asarray(answer.y)
         upper, lower = self.objectives(x, exact)
         row = HistoryRow(

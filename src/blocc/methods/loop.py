@@ -69,7 +69,9 @@ class Iteration(Method):
             run.monitor.keep("iteration", now._replace(part=part, done=done))
 
         while now.k < limit:
-            count = min(max(now.chunk, now.k // ROWS), limit - now.k)
+            every = run.options.judge_every
+            count = max(now.chunk, now.k // ROWS) if every is None else every - now.k % every
+            count = min(count, limit - now.k)
             state, done = steps.advance(run.numbers, now.part, now.k, count, done=now.done, keep=keep)
             x, y = np.asarray(state.x), np.asarray(state.y)
             run.calls = now.calls + _calls(self, now.state, state, done)
@@ -89,7 +91,7 @@ class Iteration(Method):
             if _settled(run, now.before, (x, y)):
                 break
             now = now._replace(state=state, part=state, k=run.iterations, done=0, before=(x, y), last=(x, y))
-            now = now._replace(calls=run.calls)
+            now = now._replace(calls=run.calls, cost=run.cost)
         return run.last
 
 
@@ -112,6 +114,7 @@ class LoopState(NamedTuple):
     numbers: dict[str, float]
     before: Iterate  #: the point a chunk ago, NaN where there is none
     last: Iterate
+    cost: int = 0  #: derivatives that the last row of the history took
 
 
 def _begin(run: MethodRun, method: Iteration, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> LoopState:
@@ -124,7 +127,8 @@ def _begin(run: MethodRun, method: Iteration, x: Float[NDArray, "n_x"], y: Float
         k, done, chunk, shortened, calls = (int(number) for number in found[2:7])
         numbers = {name: float(value) for name, value in found.numbers.items()}
         before, last = ((np.asarray(point[0]), np.asarray(point[1])) for point in (found.before, found.last))
-        return LoopState(found.state, found.part, k, done, chunk, shortened, calls, numbers, before, last)
+        run.cost = int(found.cost)
+        return LoopState(found.state, found.part, k, done, chunk, shortened, calls, numbers, before, last, run.cost)
     numbers, k, calls = candidates[0], 0, 0
     if len(candidates) > 1:
         numbers, state, k, calls = _choose(run, method, candidates, state, max(int(TRIAL * limit), 1))

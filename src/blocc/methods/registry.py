@@ -129,13 +129,20 @@ def prepare(
 ) -> MethodRun:
     """Check everything that can be checked before a run of :func:`run_method`."""
     common = {name: value for name, value in options.items() if name in _COMMON}
-    Options(**common)  # the same checks as for blocc's own options
-    foreign = [field.name for field in fields(Options) if field.name in options and field.name not in common]
+    shared = {name: value for name, value in common.items() if name in {one.name for one in fields(Options)}}
+    Options(**shared)  # the same checks as for blocc's own options
+    kind = kind_of(method)
+    numbers = (*kind.names, *kind.default_counts)  # some are called as options of blocc's own method are: gamma
+    foreign = [one.name for one in fields(Options) if one.name in options and one.name not in (*_COMMON, *numbers)]
     own = {name: value for name, value in options.items() if name not in (*common, *foreign)}
     chosen = make_method(method, preset, **own)
     if foreign:
-        known = ", ".join((*_COMMON, *chosen.names, *chosen.default_counts))
-        raise OptionError(f"{foreign[0]} is an option of method 'blocc'; those of {name_of(method)!r} are {known}")
+        known = ", ".join((*_COMMON, *numbers))
+        meant = kind.meant.get(foreign[0])
+        raise OptionError(
+            f"{foreign[0]} is an option of method 'blocc'; those of {name_of(method)!r} are {known}"
+            + (f": {meant} stands for it" if meant else "")
+        )
     settings = MethodOptions(**{name: value for name, value in common.items() if value is not None})
     return MethodRun(problem.lifted, chosen, settings, callback, report)
 
@@ -150,6 +157,8 @@ def run_method(run: MethodRun, x: Float[NDArray, "n_x"]) -> Result:
     stop: StopReason | None = None
     try:
         end = run.method.drive(run, x, y)
+        run.last = end
+        run.record_last()
     except (Stop, KeyboardInterrupt) as reason:
         stop = reason.reason if isinstance(reason, Stop) else StopReason.INTERRUPTED
         end = run.last

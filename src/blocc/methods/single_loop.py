@@ -237,6 +237,7 @@ class Sflcb(Iteration):
     title = "SFLCB (NeurIPS 2025)"
     demands = (Demand.AFFINE, Demand.NO_LEADER_CONSTRAINT)
     names = ("eta", "delta", "rho1", "rho2")
+    meant: ClassVar = {"gamma": "delta, which is 1 / gamma,"}
     #: "paper": the authors' run on the toy of the BLOCC paper; "svm" on diabetes, "three" and "nine" on its networks.
     presets: ClassVar = {
         "paper": _numbers(eta=0.01, delta=0.1, rho1=1.0, rho2=1.0),

@@ -55,7 +55,7 @@ class Evaluator:
         self.flat, self.oracles, self.monitor = flat, tuple(oracles), monitor
         self.seed = seed  #: for every random probe of the run
         self.project = flat.project_x
-        self.evaluations = self.inner_iterations = self.fallbacks = 0
+        self.evaluations = self.inner_iterations = self.derivatives = self.fallbacks = 0
         self.start_size = np.inf  #: 1 + |x| at the first evaluation
         self.warm: dict[InnerOracle, WarmStart] = {}  #: of the last usable evaluation, by oracle
         self.futile = 0  #: fallbacks in a row that came to nothing
@@ -133,6 +133,7 @@ class Evaluator:
 
     def _counted(self, found: Evaluation) -> Evaluation:
         self.inner_iterations += int(found.follower.iterations) + int(found.penalised.iterations)
+        self.derivatives += int(found.follower.derivatives) + int(found.penalised.derivatives)
         return found
 
     def violation(self, x: Float[AnyArray, "n_x"]) -> Violation:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc.lagrangian import InnerPairs
 from blocc.outer.evaluator import Evaluator, stationarity
 from blocc.penalty import Evaluation, Leader
 
@@ -30,6 +31,7 @@ class Endpoint(NamedTuple):
     radius: float  #: 0 for a gradient at x; otherwise gradients within this radius were combined (a kink)
     met_boundary: bool = False  #: a point without lower-level answer was met
     limited: bool = False  #: the iterations ran out
+    inner: InnerPairs | None = None  #: the inner solutions that Algorithm 1 itself ended with, flat
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocc.kit.checks import Check, judged
+from blocc.kit.checks import CertificateRow, judged
 
 if TYPE_CHECKING:
     from blocc.power.power_design import PowerDesign
@@ -30,7 +30,7 @@ MEANINGS = {
 }
 
 
-def certificate_checks(design: PowerDesign) -> list[Check]:
+def certificate_checks(design: PowerDesign) -> list[CertificateRow]:
     """The certificate, number by number."""
     certificate = design.certificate
     allowed = float(design.settings["tolerance"]) * (1.0 + abs(design.objective))

@@ -14,7 +14,8 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.checks import as_number
 from blocc.errors import OptionError
-from blocc.judge.verification import Check, Verification
+from blocc.judge.verification import Verification
+from blocc.kit.claims import Claims
 from blocc.power.case import PowerCase
 from blocc.power.checks import certificate_checks
 from blocc.power.dispatch import Dispatch
@@ -48,13 +49,13 @@ def verify_power_design(design: PowerDesign, tolerance: float = 1e-4, case: Powe
     return _Verifier(design, float(tolerance), design.case if case is None else case).run()
 
 
-class _Verifier:
-    """Collects the checks of one design."""
+class _Verifier(Claims):
+    """The claims of one design."""
 
     def __init__(self, design: PowerDesign, tolerance: float, case: PowerCase) -> None:
-        self.design, self.tolerance, self.case = design, tolerance, case
+        super().__init__(design.case.name, tolerance, design.success)
+        self.design, self.case = design, case
         self.market = SecondMarket(case)
-        self.checks: list[Check] = []
         self.x = np.array([one.value for one in design.decisions])
         self.low = np.array([one.low for one in design.decisions])
         self.high = np.array([one.high for one in design.decisions])
@@ -66,17 +67,13 @@ class _Verifier:
         same = all(np.array_equal(getattr(self.case, name), getattr(design.case, name)) for name in names)
         same = same and (self.case.base, self.case.reference) == (design.case.base, design.case.reference)
         same = same and self.case.segments == design.case.segments
-        self._add("case", "buses, lines and generators", "the same" if same else "others", same)
+        self.holds("case", "buses, lines and generators", same, "others", "the same")
         room = 1e-6 * np.maximum(self.high - self.low, 1e-9)
         inside = bool(np.all((self.x >= self.low - room) & (self.x <= self.high + room)))
-        self._add("decision", "within its limits", "within" if inside else "outside", inside)
+        self.holds("decision", "within its limits", inside, "outside", "within")
         if same and inside:
             self._market()
-        converged = design.status is Status.CONVERGED
-        if converged:
-            wrong = [check.name for check in self.checks if not check.ok]
-            self._add("status", "converged", f"not: {', '.join(wrong)}" if wrong else "converged", not wrong)
-        return Verification(design.case.name, self.tolerance, tuple(self.checks), converged)
+        return self.concluded()
 
     def _market(self) -> None:
         design, terms = self.design, self.terms(self.x)
@@ -94,17 +91,17 @@ class _Verifier:
         """Whether a dispatch is the market's answer: it is possible, and worth what the other solver's is."""
         found = self.market.clear(terms)
         if found is None:
-            self._add(f"{when}market", "an answer", "none", False)
+            self.add(f"{when}market", "an answer", "none", False)
             return None
         total = max(1.0, float(np.abs(claimed.demand).sum()))
-        self._add(f"{when}balance at every bus", 0.0, claimed.imbalance, claimed.imbalance <= 1e-6 * total, "MW")
-        self._add(f"{when}limits", 0.0, claimed.overload, claimed.overload <= 1e-6 * total, "MW over")
+        self.same(f"{when}balance at every bus", 0.0, claimed.imbalance, 1e-6 * total, "MW")
+        self.same(f"{when}limits", 0.0, claimed.overload, 1e-6 * total, "MW over")
         off = float(np.max(np.abs(claimed.flow - self.market.flows(claimed)), initial=0.0))
-        self._add(f"{when}flows", "by distribution factors", f"{off:.1e} away", off <= _SAME * total, "MW")
+        self.near(f"{when}flows", "by distribution factors", off, _SAME * total, "MW")
         fixed = ~np.isin(np.arange(self.case.n_buses), list(terms.elastic))
         known = np.array_equal(claimed.demand[fixed], self.case.demand[fixed])
         known = known and np.allclose(claimed.capacity, found.capacity, rtol=_EXACT, atol=_EXACT)
-        self._add(f"{when}demand and capacities", "of the case", "so they are" if known else "others", known)
+        self.holds(f"{when}demand and capacities", "of the case", known, "others")
         self._same(f"{when}market's value", claimed.value, found.value)
         self._same(f"{when}worth of outputs", claimed.value, self._worth_of(claimed, terms))
         self._prices(when, claimed, found, terms)
@@ -128,14 +125,14 @@ class _Verifier:
         size = 1.0 + float(np.max(np.abs(found.price)))
         largest = float(np.max(np.abs(claimed.price - found.price)[unique], initial=0.0))
         note = "largest difference per MWh" + ("" if unique.all() else f"; not unique at {int((~unique).sum())} buses")
-        self._add(f"{when}prices", 0.0, largest, largest <= _SAME_PRICE * size, note)
+        self.same(f"{when}prices", 0.0, largest, _SAME_PRICE * size, note)
         # Whichever prices are told, those of full lines explain those of buses; parallel lines may share one.
         explained = self.market.prices(claimed.flow_price)
         apart = claimed.price - claimed.price[self.case.reference] - explained
         full = np.abs(claimed.flow) >= claimed.capacity * (1.0 - _SAME) - _SAME
         idle = float(np.max(np.abs(claimed.flow_price[~full]), initial=0.0))
         off = max(idle, float(np.max(np.abs(apart), initial=0.0)))
-        self._add(f"{when}prices of lines", "explain those of buses", f"{off:.1e} away", off <= _SAME_PRICE * size)
+        self.near(f"{when}prices of lines", "explain those of buses", off, _SAME_PRICE * size)
 
     def _today(self) -> Terms:
         """The market without a decision."""
@@ -167,18 +164,18 @@ class _Verifier:
         sums["paid by consumers"] = after.payments
         pairs |= {name: (value, sums.get(name, np.nan)) for name, value in design.figures.items()}
         for name, (claimed, recomputed) in pairs.items():
-            self._add(name, claimed, recomputed, abs(claimed - recomputed) <= _EXACT * abs(recomputed) + dust)
+            self.same(name, claimed, recomputed, _EXACT * abs(recomputed) + dust)
         told = np.array([(one.low, one.high, one.before) for one in design.decisions]).T
         pairs_of = zip(told, (low, high, none), strict=True)
         same = all(np.allclose(one, other, rtol=_EXACT, atol=_EXACT) for one, other in pairs_of)
         same = same and [one.number for one in design.decisions] == list(numbers)
-        self._add("decisions", "of the question", "so they are" if same else "others", same)
+        self.holds("decisions", "of the question", same, "others")
         total, certificate = max(1.0, float(np.abs(after.demand).sum())), design.certificate
         residuals = ((certificate.balance, after.imbalance), (certificate.limits, after.overload))
         right = all(abs(one - other / total) <= _EXACT for one, other in residuals)
         if design.status is Status.CONVERGED:
             right = right and all(check.passed for check in certificate_checks(design)) and min(certificate) >= 0.0
-        self._add("certificate", "of this dispatch", "so it is" if right else "of another", right)
+        self.holds("certificate", "of this dispatch", right, "of another", "so it is")
 
     def _around(self, value: float) -> None:
         """Decisions around the answer, along axes and at random."""
@@ -194,7 +191,7 @@ class _Verifier:
         allowed = self.tolerance * (1.0 + abs(value))
         # A design that was stopped, or not certified, does not say that there is none.
         told = best <= allowed if self.design.success else None
-        self._add("gain of decisions around", 0.0, best, told, f"at most {allowed:.3g}")
+        self.add("gain of decisions around", 0.0, best, told, f"at most {allowed:.3g}")
 
     # --- what the design's settings say -----------------------------------------------------------------------------
     def terms(self, x: Vector) -> Terms:
@@ -267,12 +264,8 @@ class _Verifier:
         required = self.design.settings.get("required_revenue")
         return required is None or self.revenue(found, x) >= required * (1.0 - 1e-6)
 
-    # --- rows -------------------------------------------------------------------------------------------------------
-    def _add(self, name: str, claimed: float | str, recomputed: float | str, ok: bool | None, note: str = "") -> None:
-        self.checks.append(Check(name, claimed, recomputed, None if ok is None else bool(ok), note))
-
     def _same(self, name: str, claimed: float, recomputed: float) -> None:
-        self._add(name, claimed, recomputed, abs(claimed - recomputed) <= _SAME * (1.0 + abs(recomputed)))
+        self.same(name, claimed, recomputed, _SAME * (1.0 + abs(recomputed)))
 
 
 _TERMS: dict[str, Callable[[Any, Vector], Terms]] = {

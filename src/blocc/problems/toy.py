@@ -19,8 +19,8 @@ from scipy.optimize import minimize_scalar
 
 from blocc._lib.arrays import AnyArray, Float, Int, NDArray
 from blocc.errors import OptionError
-from blocc.inner.maxmin import MaxMin
 from blocc.multi_result import MultiResult
+from blocc.presets import PRESETS, check_preset
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, Reals
 from blocc.solve_many import solve_many
@@ -31,19 +31,13 @@ Values = Float[AnyArray, "..."] | float
 LOWER, UPPER = 0.0, 3.0  #: X
 GRID = 30_001  #: points of [0, 3] from which the search for local minimisers starts
 
-#: The published experiment: projected gradient steps of length 0.01, inner problems by the single-loop version of
-#: Algorithm 2. The published program's inner steps of 0.1 are stable for gamma below 10 alone; 50 iterations with the
-#: steps that the theory calls safe serve every gamma, and leave errors far below the tolerance.
-PAPER_SETTINGS: dict[str, Any] = {
-    "outer": "pgd",
-    "inner": MaxMin.single_loop(iterations=50),
-    "step": 0.01,
-    "tolerance": 1e-5,
-    "max_iterations": 10_000,
-}
+#: Ends of the interval that the paper's starts are drawn from; those beyond X are put on its bound.
+STARTS = 0.0, 3.5
+#: Distance from a local minimiser up to which a start has found it.
+FOUND = 1e-3
 
-#: The settings that :func:`run_starts` knows by name.
-SETTINGS: dict[str, dict[str, Any]] = {"default": {}, "paper": PAPER_SETTINGS}
+#: The settings that :func:`run_starts` knows by name: those of ``solve``.
+SETTINGS: dict[str, dict[str, Any]] = {name: PRESETS[name] for name in ("default", "paper", "toy")}
 
 
 def toy_problem() -> BilevelProblem:
@@ -105,9 +99,21 @@ class ToyRun:
         return float(self.distances.max())
 
     @property
+    def found(self) -> int:
+        """How many starts ended within :data:`FOUND` of a local minimiser."""
+        return int((self.distances <= FOUND).sum())
+
+    @property
     def converged(self) -> int:
         """How many starts converged."""
         return sum(result.success for result in self.results.results)
+
+
+def draw_starts(starts: int, seed: int = 0) -> Float[NDArray, "starts"]:
+    """x0 as in the paper's experiment: uniform on [0, 3.5], those beyond 3 at 3."""
+    if isinstance(starts, bool) or not isinstance(starts, (int, np.integer)) or starts < 1:
+        raise OptionError(f"starts must be a positive integer, got {starts!r}")
+    return np.clip(np.random.default_rng(seed).uniform(*STARTS, starts), LOWER, UPPER)
 
 
 def run_starts(
@@ -117,15 +123,15 @@ def run_starts(
     seed: int = 0,
     problem: BilevelProblem | None = None,
 ) -> ToyRun:
-    """Run the toy from ``starts`` random points at a fixed gamma, all in one batch.
+    """Run the toy from ``starts`` points at a fixed gamma, all in one batch; they are drawn as the paper's were.
 
-    :param preset: "default" (blocc's own methods) or "paper" (Algorithms 1 and 2, see :data:`PAPER_SETTINGS`)
+    :param preset: "default" (blocc's own methods), "paper" (Algorithms 1 and 2 by the paper's text) or "toy" (with the
+        numbers of its program), as in ``solve``
     :param problem: a :func:`toy_problem` to run again without compiling again
     """
-    if preset not in SETTINGS:
-        raise OptionError(f"preset must be one of {', '.join(map(repr, SETTINGS))}, got {preset!r}")
+    check_preset(preset, SETTINGS)
     settings = {**SETTINGS[preset], "gamma": float(gamma), "seed": seed}
-    results = solve_many(problem or toy_problem(), starts=starts, **settings)
+    results = solve_many(problem or toy_problem(), draw_starts(starts, seed), **settings)
     minimisers = local_minimisers()
     away = np.abs(np.asarray(results.x)[:, None] - minimisers)
     counts = np.bincount(away.argmin(axis=1), minlength=len(minimisers))

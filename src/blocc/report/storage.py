@@ -35,7 +35,7 @@ from blocc._lib.files import (
 )
 from blocc.errors import OptionError
 from blocc.kit.storage import ChangedError, StorageError, checked
-from blocc.lagrangian import Multipliers
+from blocc.lagrangian import InnerPairs, Multipliers
 from blocc.result import Certificate, History, HistoryRow, Result, Status
 
 FORMAT = "blocc-result"
@@ -56,6 +56,8 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 _PLAIN = tuple(f.name for f in fields(Result) if f.name not in ("status", "certificate", "history", "multipliers"))
 #: Fields that are None where nothing is proven, and that older files do not have.
 _PROVEN = ("bound", "gap")
+#: The same where the run was not one of Algorithm 1.
+_OPTIONAL = (*_PROVEN, "inner")
 
 
 def save_result(result: Result, path: str | Path) -> Path:
@@ -95,7 +97,10 @@ def load_result(path: str | Path) -> Result:
         document = _read_document(json_path)
         arrays = _read_arrays(json_path, document)
         content = document["result"]
-        given = {name: _decode(content[name], arrays) for name in _PLAIN if name in content or name not in _PROVEN}
+        given = {name: _decode(content[name], arrays) for name in _PLAIN if name in content or name not in _OPTIONAL}
+        if given.get("inner") is not None:
+            y_g, mu_g, y_F, mu_F = given["inner"]
+            given["inner"] = InnerPairs(y_g, Multipliers(*mu_g), y_F, Multipliers(*mu_F))
         certificate = _decode(content["certificate"], arrays)
         _check_types(given, _TYPES | {name: (int, float) for name in _PROVEN if given.get(name) is not None})
         exact = certificate.pop("exact", False)

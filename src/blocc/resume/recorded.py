@@ -24,7 +24,8 @@ from blocc.resume.recording import CheckpointError, HistoryState, Recording
 from blocc.resume.replay import compare_with_problem, is_sampled
 
 T = TypeVar("T")
-_COUNTS = ("inner_iterations", "fallbacks", "futile", "first", "replaced")  #: of an evaluator: an answer restores them
+#: Of an evaluator: an answer restores them.
+_COUNTS = ("inner_iterations", "derivatives", "fallbacks", "futile", "first", "replaced")
 
 
 class RecordedMonitor(Monitor):

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc.networks.shortest_paths import Streets, shortest_trees
 from blocc.roads.equilibrium import Equilibrium, Pairs, PathFlows, assign_paths
 from blocc.roads.link_costs import LinkCosts
-from blocc.transport.travellers.shortest_paths import Streets, shortest_trees
 
 ROUNDS = 60
 #: How much stiffer than at first a link may become: beyond, rounding decides.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocc.kit.checks import Check, judged
+from blocc.kit.checks import CertificateRow, judged
 
 if TYPE_CHECKING:
     from blocc.roads.assign import RoadAssignment
@@ -26,7 +26,7 @@ MEANINGS = {
 }
 
 
-def assignment_checks(assignment: RoadAssignment) -> list[Check]:
+def assignment_checks(assignment: RoadAssignment) -> list[CertificateRow]:
     """The certificate of an assignment, number by number."""
     found = assignment.certificate
     rows = (
@@ -38,13 +38,13 @@ def assignment_checks(assignment: RoadAssignment) -> list[Check]:
     return [judged(*row) for row in rows]
 
 
-def answer_checks(answer: RoadDesign | DemandEstimate) -> list[Check]:
+def answer_checks(answer: RoadDesign | DemandEstimate) -> list[CertificateRow]:
     """The certificate of the drivers' answer, and what is left to gain."""
     allowed = float(answer.settings["tolerance"]) * answer.size
     return [*assignment_checks(answer.after), judged("decision: gain left", answer.stationarity, allowed)]
 
 
-def certificate_checks(design: RoadDesign) -> list[Check]:
+def certificate_checks(design: RoadDesign) -> list[CertificateRow]:
     """The certificate of a design, number by number."""
     rows = answer_checks(design)
     if (budget := design.settings.get("budget")) is not None:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc.networks.columns import Columns, cheapest_columns
+from blocc.networks.shortest_paths import Streets, shortest_trees
 from blocc.roads.link_costs import LinkCosts, evaluate
 from blocc.roads.path_shifts import answers, bases, distinct, excess_of, shorten, spread, sweep
-from blocc.transport.travellers.columns import Columns, cheapest_columns
-from blocc.transport.travellers.shortest_paths import Streets, shortest_trees
 
 #: From so many pairs on assignments take most of the time of every search.
 MANY_PAIRS = 2000

@@ -14,6 +14,7 @@ from blocc._lib.files import plain, shown
 from blocc._lib.signals import Shield, listening
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
+from blocc.networks.checked_rows import LARGEST, finite, identifier
 from blocc.outer.monitor import stoppable
 from blocc.roads.assign import RoadAssignment, assign, check_network, road_assignment
 from blocc.roads.demand_estimate import DemandEstimate
@@ -22,7 +23,6 @@ from blocc.roads.network import RoadNetwork
 from blocc.roads.road_options import RoadOptions, searched
 from blocc.roads.search import Search, judged
 from blocc.run.conclude import versions
-from blocc.transport.network.checked_rows import LARGEST, finite, identifier
 
 
 @stoppable

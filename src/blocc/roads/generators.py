@@ -6,12 +6,10 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.errors import OptionError
+from blocc.networks.cities import City, city_of
+from blocc.networks.columns import cheapest_columns
+from blocc.networks.shortest_paths import shortest_trees, streets_of
 from blocc.roads.network import RoadNetwork
-from blocc.transport.network.generators import city_network
-from blocc.transport.network.network import TransportNetwork
-from blocc.transport.travellers.columns import cheapest_columns
-from blocc.transport.travellers.flows import group_by_origin
-from blocc.transport.travellers.shortest_paths import shortest_trees, streets_of
 
 #: Capacities are built after the mean load of so many draws of what drivers think of the times of links.
 DRAWS = 8
@@ -36,7 +34,7 @@ def city_roads(
     """
     if not 0.0 < congestion < np.inf:
         raise OptionError(f"congestion must be a positive number, got {congestion!r}")
-    city = city_network(zones, junctions, links, markets=pairs, seed=seed, trip_time=20.0, demand=10.0)
+    city = city_of(zones, junctions, links, pairs=pairs, seed=seed, trip_time=20.0, demand=10.0).rounded()
     random = np.random.default_rng([seed, 1])
     load = _mean_load(city, random)
     is_street = city.through[city.tail] & city.through[city.head]
@@ -67,9 +65,9 @@ def city_roads(
     return RoadNetwork.from_tables(node_rows, link_rows, trip_rows, name=name or city.name, assumptions=[notes])
 
 
-def _mean_load(city: TransportNetwork, random: np.random.Generator) -> Float[NDArray, "links"]:
+def _mean_load(city: City, random: np.random.Generator) -> Float[NDArray, "links"]:
     """Volumes when everyone takes the path that seems cheapest, over several draws of what seems so."""
-    streets, (_, row) = streets_of(city), group_by_origin(city)
+    streets, (_, row) = streets_of(city), city.by_origin
     load = np.zeros(city.n_links)
     for _ in range(DRAWS):
         trees = shortest_trees(streets, city.time * random.uniform(0.6, 1.6, city.n_links))

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from blocc.errors import ProblemError
-from blocc.transport.network.checked_rows import (
+from blocc.networks.checked_rows import (
     FALSE,
     LARGEST,
     PLACE,
@@ -29,9 +29,9 @@ from blocc.transport.network.checked_rows import (
     is_blank,
     raise_if_any,
 )
-from blocc.transport.network.network import NodeId
-from blocc.transport.network.readers.gmns import read_config, read_demand, read_streets
-from blocc.transport.network.readers.raw import RawNetwork, Row
+from blocc.networks.model import NodeId
+from blocc.networks.readers.gmns import read_config, read_demand, read_streets
+from blocc.networks.readers.raw import RawNetwork, Row
 
 LINK = {
     "from": ("from_node_id",),

@@ -18,6 +18,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.compiled import clock
+from blocc.networks.kernels import both
 from blocc.roads.curvature import exact_curvature, penalty_curvature
 from blocc.roads.descents import Budget, convex_bound, highest, largest_price
 from blocc.roads.equilibrium import MANY_PAIRS, Equilibrium, PathFlows, assign_paths, cost_answer
@@ -25,7 +26,6 @@ from blocc.roads.expansion import Expansion
 from blocc.roads.link_costs import LinkCosts
 from blocc.roads.newton_descent import Bent
 from blocc.roads.question import Question
-from blocc.transport.travellers.kernels import both
 
 #: Relative gap of the assignments on the way, and of the last one.
 GAP, LAST_GAP = 1e-12, 1e-13

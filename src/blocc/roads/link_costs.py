@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.transport.travellers.kernels import kernel
+from blocc.networks.kernels import kernel
 
 
 class LinkCosts(NamedTuple):

@@ -18,10 +18,10 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc.networks.kernels import kernel
 from blocc.roads.equilibrium import ROUNDING, Equilibrium, Moves, moves_of
 from blocc.roads.link_costs import LinkCosts, evaluate
 from blocc.roads.path_shifts import gather, spread
-from blocc.transport.travellers.kernels import kernel
 
 #: Beyond so many links the matrix takes longer than conjugate gradients, and much memory.
 MOST_LINKS = 6000

@@ -17,12 +17,11 @@ import numpy as np
 from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc._lib.tables import table_rows
 from blocc.errors import OptionError, ProblemError
+from blocc.networks.checked_rows import Table, finite, identifier, is_blank, raise_if_any
+from blocc.networks.model import Network, NodeId
+from blocc.networks.shortest_paths import Streets, streets_from
 from blocc.roads.equilibrium import Pairs
 from blocc.roads.link_costs import LinkCosts, power_costs
-from blocc.transport.network.checked_rows import Table, finite, identifier, is_blank, raise_if_any
-from blocc.transport.network.network import NodeId
-from blocc.transport.network.paths import cheapest_costs
-from blocc.transport.travellers.shortest_paths import Streets, streets_from
 
 LINK_COLUMNS = ("capacity", "free_flow_time", "b", "power")
 #: Decimal digits of trips^power, capacity^power and their quotient; with more, times would overflow.
@@ -32,7 +31,7 @@ LARGEST_POWER = 50.0
 
 
 @dataclass(frozen=True, eq=False)
-class RoadNetwork:
+class RoadNetwork(Network):
     """Nodes, links with capacity and BPR figures, and trips. Build one with :meth:`from_tables` or read a file with
     :func:`blocc.roads.read_road_network`. Links keep the order of their table.
     """
@@ -157,16 +156,6 @@ class RoadNetwork:
         return tuple(map(str, self.nodes))
 
     @property
-    def n_nodes(self) -> int:
-        """Number of nodes."""
-        return len(self.nodes)
-
-    @property
-    def n_links(self) -> int:
-        """Number of links."""
-        return len(self.tail)
-
-    @property
     def n_pairs(self) -> int:
         """Number of pairs with trips."""
         return len(self.demand)
@@ -181,26 +170,22 @@ class RoadNetwork:
     @cached_property
     def free_costs(self) -> Float[NDArray, "pairs"]:
         """Cheapest cost of each pair on empty roads; infinite where no path joins it."""
-        origins, row = np.unique(self.origin, return_inverse=True)
-        costs = cheapest_costs(self.tail, self.head, self.free_flow_time + self.toll, self.through, origins)
-        return costs[row, self.destination]
+        return self.cheapest(self.free_flow_time + self.toll)
 
     @cached_property
     def least_time(self) -> float:
         """What all trips take together on empty roads: no assignment takes less, whatever is widened or tolled."""
-        origins, row = np.unique(self.origin, return_inverse=True)
-        times = cheapest_costs(self.tail, self.head, self.free_flow_time, self.through, origins)
-        return float(self.demand @ times[row, self.destination])
+        return float(self.demand @ self.cheapest(self.free_flow_time))
 
     @cached_property
     def streets(self) -> Streets:
         """The links for compiled code."""
-        return streets_from(self.tail, self.head, self.through, np.unique(self.origin))
+        return streets_from(self.tail, self.head, self.through, self.by_origin[0])
 
     @cached_property
     def pairs(self) -> Pairs:
         """The trips for compiled code."""
-        _, row = np.unique(self.origin, return_inverse=True)
+        row = self.by_origin[1]
         return Pairs(row.astype(np.int64), self.destination.astype(np.int64), self.demand)
 
     # --- travel times ---------------------------------------------------------------------------------------------
@@ -259,15 +244,13 @@ class RoadNetwork:
 
     def trip_rows(self, **figures: NDArray) -> list[dict[str, Any]]:
         """The trips likewise, with further figures of their pairs."""
-        pairs = {"origin": self.origin, "destination": self.destination}
-        ends = {name: [self.nodes[i] for i in at] for name, at in pairs.items()}
+        ends = {name: self.ends(name) for name in ("origin", "destination")}
         return table_rows(ends | {"demand": self.demand} | figures)
 
     def link_rows(self, **figures: NDArray) -> list[dict[str, Any]]:
         """The links as rows that :meth:`from_tables` reads; or with other figures of theirs."""
         figures = figures or {name: getattr(self, name) for name in (*LINK_COLUMNS, "toll", "length")}
-        ends = {"link_id": list(self.link_ids)}
-        ends |= {name: [self.nodes[i] for i in at] for name, at in (("from", self.tail), ("to", self.head))}
+        ends = {"link_id": list(self.link_ids), "from": self.ends("tail"), "to": self.ends("head")}
         return table_rows(ends | figures)
 
 

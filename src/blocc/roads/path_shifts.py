@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from blocc.networks.kernels import kernel
 from blocc.roads.link_costs import cost_of, slope_of
-from blocc.transport.travellers.kernels import kernel
 
 
 @kernel

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc.networks.columns import Columns
 from blocc.resume.fingerprint import Fingerprint, fingerprint_of_arrays
 from blocc.resume.recording import CheckpointError, Recording
 from blocc.roads.descents import Budget
 from blocc.roads.equilibrium import Equilibrium, PathFlows
 from blocc.roads.leader import GAP, Leader, Reached
 from blocc.roads.question import Question
-from blocc.transport.travellers.columns import Columns
 
 _NETWORK = ("tail", "head", "capacity", "free_flow_time", "b", "power", "toll", "origin", "destination", "demand")
 #: Whose warm starts a checkpoint of a run about roads holds.

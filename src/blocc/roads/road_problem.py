@@ -23,6 +23,8 @@ from blocc._lib.callbacks import call_back
 from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, WarmStart, finish
 from blocc.lagrangian import Multipliers, Weights
+from blocc.networks.paths import all_but, may_take
+from blocc.networks.shortest_paths import shortest_trees
 from blocc.problem import BilevelProblem
 from blocc.roads.assign import assign, check_network
 from blocc.roads.equilibrium import assign_paths
@@ -32,8 +34,6 @@ from blocc.roads.link_costs import power_costs
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_options import check_positive
 from blocc.sets import Box
-from blocc.transport.travellers.formulation import all_but, may_take
-from blocc.transport.travellers.shortest_paths import shortest_trees
 
 #: Relative gap of the assignments: far below every tolerance, because it takes a few iterations more at most.
 GAP = 1e-14

@@ -16,10 +16,10 @@ import numpy as np
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.files import shown
 from blocc.errors import OptionError
+from blocc.networks.model import NodeId
 from blocc.roads.descents import Budget
 from blocc.roads.leader import Leader, Reached
 from blocc.roads.question import Question
-from blocc.transport.network.network import NodeId
 
 #: Neighbours tried around one decision, the most promising first.
 MOST_NEIGHBOURS = 500

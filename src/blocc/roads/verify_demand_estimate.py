@@ -12,7 +12,6 @@ import numpy as np
 
 from blocc.errors import OptionError
 from blocc.judge.verification import Verification
-from blocc.result import Status
 from blocc.roads.assign import check_network
 from blocc.roads.demand_estimate import DemandEstimate
 from blocc.roads.estimate_demand import counts_of, weights_of
@@ -20,7 +19,7 @@ from blocc.roads.estimation import LEAST_COUNT, LEAST_FACTOR, estimation
 from blocc.roads.leader import Leader
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_options import check_positive
-from blocc.roads.verify_drivers import SAME, Claims
+from blocc.roads.verify_drivers import SAME, RoadClaims
 
 #: What trips around the answer may gain, relative to 1 + |objective|, whatever the estimate was made with.
 TOLERANCE = 1e-5
@@ -40,11 +39,11 @@ def verify_demand_estimate(
     return _Verifier(network, estimate, float(tolerance)).run()
 
 
-class _Verifier(Claims):
+class _Verifier(RoadClaims):
     """Collects the checks of one estimate."""
 
     def __init__(self, network: RoadNetwork, estimate: DemandEstimate, tolerance: float) -> None:
-        super().__init__(network.name, tolerance, estimate.status is Status.CONVERGED)
+        super().__init__(network.name, tolerance, estimate.success)
         self.network, self.estimate = network, estimate
 
     def run(self) -> Verification:
@@ -64,7 +63,7 @@ class _Verifier(Claims):
         """Prior, counts and weights as the estimate names them, and trips within the limits."""
         estimate, settings, network = self.estimate, self.estimate.settings, self.network
         off = float(np.max(np.abs(estimate.prior.demand - network.demand) / network.demand))
-        self.add("prior trips", "of the network", f"{off:.1e} away", off <= SAME)
+        self.near("prior trips", "of the network", off, SAME)
         try:
             names = [network.link_ids[link] for link in estimate.counted.tolist()]
             counted, count = counts_of(network, dict(zip(names, estimate.count.tolist(), strict=True)))
@@ -76,7 +75,7 @@ class _Verifier(Claims):
             return False
         self.x = estimate.demand / network.demand
         kept = bool((self.x >= LEAST_FACTOR * (1.0 - 1e-9)).all() and (self.x <= most * (1.0 + 1e-9)).all())
-        self.add("limits", "kept", "kept" if kept else "not kept", kept)
+        self.holds("limits", "kept", kept, "not kept", "kept")
         self.question = estimation(network, counted, count, self.of_prior, self.of_counts, most)
         return kept and off <= SAME
 
@@ -88,6 +87,6 @@ class _Verifier(Claims):
         misses = (estimate.after.flow[estimate.counted] - estimate.count) ** 2
         from_counts = float(np.sum(self.of_counts * misses / np.maximum(estimate.count, least)))
         size = 1.0 + from_prior + from_counts
-        self.same("distance from the prior", estimate.prior_distance, from_prior, size)
-        self.same("distance from the counts", estimate.count_distance, from_counts, size)
-        self.same("objective", estimate.objective, from_prior + from_counts, size)
+        self.agree("distance from the prior", estimate.prior_distance, from_prior, size)
+        self.agree("distance from the counts", estimate.count_distance, from_counts, size)
+        self.agree("objective", estimate.objective, from_prior + from_counts, size)

@@ -14,7 +14,8 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.judge.verification import Check, Verification
+from blocc.kit.claims import Claims
+from blocc.networks.paths import cheapest_costs
 from blocc.result import Status
 from blocc.roads.assign import PRINCIPLES, RoadAssignment, assign
 from blocc.roads.checks import CONSERVED
@@ -23,7 +24,6 @@ from blocc.roads.equilibrium import PathFlows
 from blocc.roads.leader import Leader, Reached
 from blocc.roads.network import RoadNetwork
 from blocc.roads.question import Question
-from blocc.transport.network.paths import cheapest_costs
 
 #: Figures agree to this, relative to their size; volumes, which are flat around the answer, to less.
 SAME, SAME_VOLUME = 1e-7, 1e-4
@@ -69,20 +69,16 @@ def cheapest_of(network: RoadNetwork, costs: Float[NDArray, "links"]) -> Float[N
     return cheapest_costs(network.tail, network.head, costs, network.through, origins)[row, network.destination]
 
 
-class Claims:
-    """Collects the checks of one answer."""
+class RoadClaims(Claims):
+    """The claims of one answer about roads."""
 
-    def __init__(self, name: str, tolerance: float, converged: bool) -> None:
-        self.name, self.tolerance, self.converged = name, tolerance, converged
-        self.checks: list[Check] = []
-
-    def add(self, name: str, claimed: float | str, recomputed: float | str, ok: bool, note: str = "") -> None:
-        """One more check."""
-        self.checks.append(Check(name, claimed, recomputed, bool(ok), note))
-
-    def same(self, name: str, claimed: float, recomputed: float, size: float, note: str = "") -> None:
+    def agree(self, name: str, claimed: float, recomputed: float, size: float) -> None:
         """Whether two figures agree, relative to a size."""
-        self.add(name, claimed, recomputed, abs(claimed - recomputed) <= SAME * (1e-300 + abs(size)), note)
+        self.same(name, claimed, recomputed, SAME * (1e-300 + abs(size)))
+
+    def agree_each(self, name: str, claimed: str, one: Float[NDArray, "n"], other: Float[NDArray, "n"]) -> None:
+        """Whether many do, each relative to its own size."""
+        self.near(name, claimed, float(np.max(np.abs(one - other) / (1e-300 + np.abs(other)), initial=0.0)), SAME)
 
     def fits(self, own: RoadNetwork, other: RoadNetwork) -> bool:
         """Whether an answer is about this network at all."""
@@ -91,12 +87,12 @@ class Claims:
             np.array_equal(getattr(own, name), getattr(other, name))
             for name in ("tail", "head", "origin", "destination")
         )
-        self.add("network", "links and trips", "the same" if same else "others", same)
+        self.holds("network", "links and trips", same, "others", "the same")
         return same
 
     def gain_left(self, leader: Leader, here: Reached, budget: Budget | None, claimed: float) -> None:
         """What exact values around an answer gain; a run that did not converge claims nothing about it."""
-        if not self.converged:
+        if not self.success:
             sound = bool(np.isnan(claimed)) or claimed >= 0.0
             self.add("gain left", claimed, "a gain" if sound else "no gain", sound)
             return
@@ -114,13 +110,6 @@ class Claims:
         allowed = self.tolerance * question.size(value)
         self.add("gain left", claimed, gain, 0.0 <= claimed <= allowed and gain <= allowed, note)
 
-    def concluded(self) -> Verification:
-        """All checks, and whether the status that is claimed follows."""
-        if self.converged:
-            wrong = [check.name for check in self.checks if not check.ok]
-            self.add("status", "converged", f"not: {', '.join(wrong)}" if wrong else "converged", not wrong)
-        return Verification(self.name, self.tolerance, tuple(self.checks), self.converged)
-
     def equilibrium(
         self,
         when: str,
@@ -132,7 +121,7 @@ class Claims:
         """Whether these volumes are the drivers' own; the total travel time, None where the volumes are none."""
         volume = claimed.flow
         sound = bool(np.isfinite(volume).all() and (volume >= 0.0).all())
-        self.add(f"{when}: volumes", "finite, not negative", "so they are" if sound else "not so", sound)
+        self.holds(f"{when}: volumes", "finite, not negative", sound, "not so")
         if not sound:
             return None
         prices = prices_of(network, capacity, toll)
@@ -157,25 +146,23 @@ class Claims:
             told = np.abs((prices.at(on_paths) - costs) * (on_paths - volume)) > UNTOLD * abs(above)
             largest = float(np.max(on_paths, initial=1e-300))
             away = float(np.max(np.abs(on_paths - volume)[told], initial=0.0)) / largest
-            self.add(f"{when}: volumes of links", "the drivers' own", f"{away:.1e} away", away <= SAME_VOLUME)
+            self.near(f"{when}: volumes of links", "the drivers' own", away, SAME_VOLUME)
         lost = network.lost_trips(volume)
         self.add(f"{when}: conservation", "no trips lost", f"{lost:.1e} of all", lost <= CONSERVED)
         told = claimed.certificate
         each = claimed.relative_gap * paid / float(network.demand.sum())  # what one trip costs too much
         right = told.relative_gap == claimed.relative_gap and abs(told.average_excess_cost - each) <= SAME * abs(each)
         right = right and abs(told.conservation - lost) <= CONSERVED and told.conservation >= 0.0
-        self.add(f"{when}: certificate", "of these volumes", "so it is" if right else "of others", right)
+        self.holds(f"{when}: certificate", "of these volumes", right, "of others", "so it is")
         idle = not claimed.waiting.any() and claimed.principle == PRINCIPLES[0]
-        self.add(f"{when}: no limits", "nobody waits", "so it is" if idle else "waiting or another principle", idle)
+        self.holds(f"{when}: no limits", "nobody waits", idle, "waiting or another principle", "so it is")
         times = prices_of(network, capacity).at(volume)
-        off = float(np.max(np.abs(claimed.time - times) / (1e-300 + np.abs(times)), initial=0.0))
-        self.add(f"{when}: times of links", "at the volumes", f"{off:.1e} away", off <= SAME)
+        self.agree_each(f"{when}: times of links", "at the volumes", claimed.time, times)
         total = float(times @ volume)
-        self.same(f"{when}: total travel time", claimed.total_travel_time, total, total)
-        self.same(f"{when}: Beckmann's objective", claimed.objective, prices.integral(volume), claimed.objective)
-        self.same(f"{when}: revenue", claimed.revenue, float(toll @ volume), total)
-        off = float(np.max(np.abs(claimed.path_cost - cheapest) / (1e-300 + np.abs(cheapest)), initial=0.0))
-        self.add(f"{when}: costs of pairs", "of cheapest paths", f"{off:.1e} away", off <= SAME)
+        self.agree(f"{when}: total travel time", claimed.total_travel_time, total, total)
+        self.agree(f"{when}: Beckmann's objective", claimed.objective, prices.integral(volume), claimed.objective)
+        self.agree(f"{when}: revenue", claimed.revenue, float(toll @ volume), total)
+        self.agree_each(f"{when}: costs of pairs", "of cheapest paths", claimed.path_cost, cheapest)
         return total
 
 

@@ -12,7 +12,6 @@ from blocc._lib.arrays import Float, NDArray
 from blocc._lib.files import shown
 from blocc.errors import OptionError
 from blocc.judge.verification import Verification
-from blocc.result import Status
 from blocc.roads.assign import assign, check_network
 from blocc.roads.descents import Budget, highest, largest_price
 from blocc.roads.expansion import Expansion, affordable
@@ -23,7 +22,7 @@ from blocc.roads.road_design import KINDS, RoadDesign
 from blocc.roads.road_options import check_positive, chosen_links, per_candidate
 from blocc.roads.rounding import gain_of_neighbours, size_table, sizes_of_link
 from blocc.roads.tolls import Tolling
-from blocc.roads.verify_drivers import GAP, SAME, Claims, cheapest_of, prices_of
+from blocc.roads.verify_drivers import GAP, SAME, RoadClaims, cheapest_of, prices_of
 
 #: What decisions around the answer may gain, relative to the objective, whatever the design was made with.
 TOLERANCE = 1e-5
@@ -45,11 +44,11 @@ def verify_road_design(network: RoadNetwork, design: RoadDesign, tolerance: floa
     return _Verifier(network, design, float(tolerance)).run()
 
 
-class _Verifier(Claims):
+class _Verifier(RoadClaims):
     """Collects the checks of one design."""
 
     def __init__(self, network: RoadNetwork, design: RoadDesign, tolerance: float) -> None:
-        super().__init__(network.name, tolerance, design.status is Status.CONVERGED)
+        super().__init__(network.name, tolerance, design.success)
         self.network, self.design = network, design
 
     def run(self) -> Verification:
@@ -97,10 +96,10 @@ class _Verifier(Claims):
             and not elsewhere.any()
             and not other.any()
         )
-        self.add("limits", "kept", "kept" if within_limits else "not kept", within_limits)
+        self.holds("limits", "kept", within_limits, "not kept", "kept")
         if table is not None:
             built = bool((np.abs(table - self.x[:, None]).min(axis=1) <= 1e-9 * self.x).all())
-            self.add("sizes", "that can be built", "so they are" if built else "others", built)
+            self.holds("sizes", "that can be built", built, "others")
         self.question: Question
         zero = np.zeros(count)
         if is_toll:
@@ -114,21 +113,21 @@ class _Verifier(Claims):
     def _money(self, total: float) -> None:
         design = self.design
         cost = 0.0 if design.kind == "tolls" else float(self.cost @ self.x**self.exponent)
-        self.same("construction cost", design.cost, cost, total)
+        self.agree("construction cost", design.cost, cost, total)
         if self.budget is not None:
             over = self.budget.over(self.x)
             self.add("budget", f"at most {self.budget.limit:g}", cost, over <= 1e-9)
-        self.same("objective", design.objective, total + cost, total)
+        self.agree("objective", design.objective, total + cost, total)
 
     def _bound(self) -> None:
         """The bound by convexity, from the point that the design names; whatever that is, what comes out holds."""
         design = self.design
         if design.bound is None or design.gap is None:
             both = design.bound is None and design.gap is None
-            self.add("bound", "none", "none is proven", both and not self.converged)
+            self.add("bound", "none", "none is proven", both and not self.success)
             return
         gap = max(0.0, design.objective - design.bound) / max(abs(design.objective), 1e-300)
-        self.add("proven gap", design.gap, gap, abs(gap - design.gap) <= SAME)
+        self.same("proven gap", design.gap, gap, SAME)
         x = np.zeros(len(self.x))
         if design.kind == "expansion" and design.bound_expansion is not None:
             x = np.clip(np.nan_to_num(design.bound_expansion[self.chosen]), 0.0, self.upper)
@@ -174,7 +173,7 @@ class _Verifier(Claims):
         felt = float(np.max(off * self.upper)) > _UNFELT * question.size(here.value)  # slopes may all be zero
         right = away <= _SAME_SLOPE or not felt
         self.add("marginal values", "slopes at the answer", f"{away:.1e} away", right and not np.isnan(away))
-        if question.sizes is not None and self.converged:
+        if question.sizes is not None and self.success:
             gain = gain_of_neighbours(leader, here, self.budget)
             self.gained(question, here.value, design.stationarity, gain, "sizes around it")
         else:

@@ -25,7 +25,7 @@ _BY_VALUE = (Status.STALLED, "Reached by a descent of f(x, y(x)) itself.")
 #: Random members of X, and points around x, that are tried where neither f nor y changes around x.
 _LEAVES = 12
 #: Attempts that cost as much as the descent before them, or more.
-DEAR = ("value", "fitting", "own")
+DEAR = ("penalty", "value", "fitting", "own")
 
 
 class Attempts:
@@ -38,6 +38,8 @@ class Attempts:
 
     def plan(self, phase: Phase) -> list[str]:
         """What to try in turn; a penalty that no gamma closes, or that took too long, leaves f(x, y(x)) itself."""
+        if phase.run.finished:
+            return ["leave", "follow", "refine", "penalty"]
         closed = phase.gamma < _HOPELESS or phase.run.tolerances.exact(phase.evaluation)
         if not closed or phase.run.exhausted:
             return ["leave", "follow", "refine", "value", "fitting", "own"]
@@ -55,6 +57,8 @@ class Attempts:
             return None  # flat, and nothing to gain from other units or methods
         if v.challenge.snapped is not None:
             return self._snapped(best, v.challenge.snapped) if kind == "follow" else None
+        if kind == "penalty":
+            return self.phase(best.units, at.x)
         if kind == "follow":
             return self._followed(best, at)
         if kind == "refine":

@@ -26,6 +26,7 @@ from blocc.outer.tolerances import Endpoint, Tolerances, runs_away
 from blocc.penalty import Evaluation
 from blocc.problem import BilevelProblem
 from blocc.result import Certificate, History, HistoryRow, Result, Status
+from blocc.run.inner_pairs import restored
 
 _STOPPED: dict[StopReason, tuple[Status, str]] = {
     StopReason.CALLBACK: (Status.STOPPED, "The callback asked to stop; this is the best point so far."),
@@ -50,7 +51,8 @@ def judge(
     """Status and message of a run that came to its own end, by its own tolerances."""
     e, flat, gamma, outer = end.evaluation, evaluator.flat, options.gamma, options.outer
     if not e.usable:
-        return explain_failure(evaluator, convexity, e)
+        told = explain_failure(evaluator, convexity, e)
+        return told if outer != "pgd" else _published_failure(e, *told)
     if runs_away(evaluator, e):
         return Status.UNBOUNDED, "The leader's objective falls without limit: x leaves the start a millionfold."
     rules = convexity(e.x, np.asarray(e.follower.y), float(e.gamma))
@@ -94,6 +96,40 @@ def judge(
         )
     where = " at a kink or at the edge of the follower's feasibility" if end.radius else ""
     return Status.CONVERGED, f"x is stationary for F_gamma{where}, and y is the follower's exact answer."
+
+
+def finished(evaluator: Evaluator, convexity: JensenTest, end: Endpoint) -> tuple[Status, str]:
+    """The same for a run that ended with a descent of f(x, y(x)) itself; the judge decides what that is worth."""
+    e = end.evaluation
+    if runs_away(evaluator, e):
+        return Status.UNBOUNDED, "The leader's objective falls without limit: x leaves the start a millionfold."
+    rules = convexity(e.x, np.asarray(e.follower.y))
+    if failure := rules.failure():
+        return Status.NOT_CONVEX, f"{failure}, so y may be only a local answer of the follower."
+    if rules.doubtful:
+        return Status.STALLED, rules.doubt()
+    if end.limited:
+        return Status.ITERATION_LIMIT, "The iterations ended before x was stationary for f(x, y(x))."
+    if np.isfinite(end.stationarity):
+        return Status.CONVERGED, "x is stationary for f(x, y(x)), and y is the follower's exact answer."
+    return Status.STALLED, "The descent of f(x, y(x)) ended at a point that its pieces do not show to be stationary."
+
+
+def _published_failure(e: Evaluation, status: Status, message: str) -> tuple[Status, str]:
+    """What to say where the published scheme ended without an exact answer of the follower's."""
+    if status not in (Status.STALLED, Status.INFEASIBLE):
+        return status, message
+    if not np.isfinite(e.gradient).all():
+        return Status.STALLED, (
+            "The inner solver of Algorithm 1 left the finite numbers: its steps are too long for L_g, or for L_F at "
+            f"gamma = {float(e.gamma):g}. MaxMin() without primal_step and dual_step chooses them."
+        )
+    if status is Status.INFEASIBLE:
+        return status, (
+            "Algorithm 1 ended at an x where the follower cannot meet its constraints: they are violated by "
+            f"{float(e.follower.residuals.feasibility):.3g}. An inner solver with fixed steps does not notice."
+        )
+    return Status.STALLED, "Algorithm 1 ended at an x where the follower's own problem could not be solved exactly."
 
 
 def lower_residual(e: Evaluation) -> float:
@@ -153,11 +189,14 @@ def with_verdict(problem: BilevelProblem, result: Result, verdict: Verdict, radi
     )
 
 
-def without_penalty(result: Result, verdict: Verdict, tolerance: float) -> Result:
-    """A result that was proved on f(x, y(x)) itself, the limit of F_gamma, if its last gamma hides something."""
+def without_penalty(result: Result, verdict: Verdict, tolerance: float, finished: bool) -> Result:
+    """A result that was proved on f(x, y(x)) itself, the limit of F_gamma, if its last gamma hides something.
+
+    A run that ``finished`` there has left its gamma behind.
+    """
     c, value = result.certificate, result.upper_value
     near = c.distance <= 10.0 * tolerance * (1.0 + float(np.linalg.norm(verdict.value.y)))
-    if near and abs(c.penalty_gap) <= tolerance * verdict.unit:
+    if not finished and near and abs(c.penalty_gap) <= tolerance * verdict.unit:
         return result
     certificate = replace(c, penalty_gap=0.0, distance=0.0)
     return replace(result, gamma=np.inf, y_penalty=result.y, upper_value_penalty=value, certificate=certificate)
@@ -286,4 +325,5 @@ def result(
         name=problem.name,
         settings=settings,
         versions=versions(),
+        inner=None if end.inner is None else restored(problem, end.inner),
     )

@@ -61,6 +61,11 @@ class Phase:
         """Multipliers of the leader's constraints at the end."""
         return no_leader(self.run.problem.flat) if self.run.leader is None else self.run.leader
 
+    @property
+    def flat(self) -> tuple[int, ...]:
+        """Entries of x that neither f nor the follower's answer depends on around the end."""
+        return () if self.verdict is None else self.verdict.probed.flat
+
     def gradient(self) -> np.ndarray:
         """Of F_gamma at the end, in the user's units."""
         slope = np.asarray(self.evaluation.gradient)

@@ -30,6 +30,7 @@ from blocc.resume.recording import Recording
 from blocc.run import ahead, conclude
 from blocc.run.attempts import DEAR, Attempts
 from blocc.run.batch import BatchRun
+from blocc.run.finishing import Finishing, Known
 from blocc.run.incumbent import SEEN, Seen, incumbent
 from blocc.run.phase import ENDED, OPEN, Phase
 from blocc.run.places import Descent, End, Places
@@ -51,11 +52,6 @@ _VIOLATED = 1e-3  #: violations of the leader's constraints, relative to their r
 _FAR = 100.0  #: sizes of the start, beyond which an answer is asked whether it runs off
 
 
-def _flat(phase: Phase) -> tuple[int, ...]:
-    """Entries of x that neither f nor the follower's answer depends on around the end of a phase."""
-    return () if phase.verdict is None else phase.verdict.probed.flat
-
-
 class Phases:
     """One call of the front door, judged."""
 
@@ -68,8 +64,10 @@ class Phases:
         recording: Recording,
         request: StopRequest,
         places: Places | None = None,
+        known: Known | None = None,
     ) -> None:
-        """``request`` and ``places`` are shared by the starts of one call."""
+        """``request`` and ``places`` are shared by the starts of one call; ``known`` is an answer to begin at."""
+        self.known = known
         self.places = Places() if places is None else places
         self.problem, self.flat, self.options, self.recording = problem, problem.flat, options, recording
         self.callback, self.report, self.request = callback, report, request
@@ -99,7 +97,7 @@ class Phases:
         if self.automatic:
             ahead.prepare(self.problem, self.options, x)
             units = first_units(self.problem, x)
-        phase = self._phase(units, x)
+        phase = self._phase(units, x, finish=True)
         if phase.result.status not in OPEN:
             return Descent(self._finished(phase))
         seen = self._incumbent(phase)
@@ -108,7 +106,7 @@ class Phases:
             return Descent(first.found, (first,))
         last = self._onward(self._examined(phase, x), x)
         unfinished = last is None or (self._early is not None and self.places.hopeless(self._early))
-        final, flat = (None, ()) if unfinished or last is None else (self._finished(last), _flat(last))
+        final, flat = (None, ()) if unfinished or last is None else (self._finished(last), last.flat)
         return Descent(first.found, tuple(self._ends), self._early, self._cheap, final, flat)
 
     def _ended(self, phase: Phase, best: float) -> End:
@@ -120,7 +118,7 @@ class Phases:
     def _examined(self, phase: Phase, start: np.ndarray) -> Phase:
         """The last phase that ended, judged."""
         judged = self._judged(phase, start)
-        self._ends[-1] = replace(self._ends[-1], flat=_flat(judged))
+        self._ends[-1] = replace(self._ends[-1], flat=judged.flat)
         return judged
 
     def _onward(self, best: Phase, start: np.ndarray) -> Phase | None:
@@ -239,12 +237,15 @@ class Phases:
             results.append(replace(judged, counts=told.counts, seconds=told.seconds, history=told.history))
         return results, unsettled
 
-    def _phase(self, units: Units | None, x: np.ndarray) -> Phase:
-        """One run from ``x`` in the given units."""
+    def _phase(self, units: Units | None, x: np.ndarray, finish: bool = False) -> Phase:
+        """One run from ``x`` in the given units; with a finish on f(x, y(x)) itself, or by F_gamma alone."""
         run, scaling = self._run(Run, units)
+        run.finishing = Finishing.of(self.problem, scaling, run.evaluator, self.options) if finish else None
+        run.known = self.known
         result = run.single(x if scaling is None else scaling.inward(x))
         assert run.end is not None
-        phase = Phase(run, scaling, result if scaling is None else scaling.restore(result), run.end)
+        found = result if scaling is None else scaling.restore(result)
+        phase = Phase(run, scaling, found, run.end, by_value=run.finished)
         self.rows += phase.result.history.rows()
         return phase
 
@@ -348,8 +349,8 @@ class Phases:
         if v is not None:
             judged = conclude.with_verdict(self.problem, result, v, 0.0 if v.slope is not None else DISTANCES[-1])
             result = replace(judged, status=status, message=message)
-            if result.success and v.certified and self.automatic:
-                result = conclude.without_penalty(result, v, self.options.tolerance)
+            if result.success and (v.certified or phase.run.finished) and self.automatic:
+                result = conclude.without_penalty(result, v, self.options.tolerance, phase.run.finished)
         return replace(result, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
 
     def _measured(self, phase: Phase) -> Result:

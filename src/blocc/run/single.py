@@ -19,7 +19,8 @@ from blocc.judge import failures
 from blocc.judge.convexity import JensenTest
 from blocc.lagrangian import Residuals
 from blocc.options import Options
-from blocc.outer import algorithm_1, continuation
+from blocc.outer import continuation, published
+from blocc.outer.algorithm_1 import Numbers
 from blocc.outer.monitor import State, Stop, StopReason
 from blocc.outer.nonsmooth.restoration import FEASIBLE, restore
 from blocc.outer.tolerances import Endpoint, Tolerances, measure
@@ -28,7 +29,8 @@ from blocc.problem import BilevelProblem
 from blocc.result import HistoryRow, Result, Status
 from blocc.resume.recorded import make_evaluator, make_monitor
 from blocc.resume.recording import Recording
-from blocc.run import conclude
+from blocc.run import conclude, inner_pairs
+from blocc.run.finishing import Finishing, Known, Reached
 
 Callback = Callable[[State], Any]
 Report = Callable[[int, HistoryRow], None]
@@ -80,12 +82,17 @@ class Run:
         self.leader: Leader | None = None  #: multipliers of the leader's own constraints where the run ended
         self.end: Endpoint | None = None
         self.exhausted = False  #: it made as many evaluations as it may
+        self.finishing: Finishing | None = None  #: descends f(x, y(x)) itself, where it has pieces
+        self.known: Known | None = None  #: an earlier answer, from which it goes on before anything else
+        self.finished = False  #: the run ended there
 
     def single(self, x: np.ndarray) -> Result:
         """Solve from one start."""
         leader = no_leader(self.problem.flat)
         last: Endpoint | None = None
         try:
+            if (proceeded := self._proceeded(leader)) is not None:
+                return self.conclude_at(proceeded, *self.status_at(proceeded))
             first, trouble = self._first(x, leader)
             if trouble is not None:
                 return self.conclude_at(Endpoint(first, np.inf, 0.0), *trouble)
@@ -120,7 +127,30 @@ class Run:
                 return Endpoint(first, np.inf, 0.0), leader
         if not isinstance(self.options.gamma, str):
             return continuation.minimise(self.evaluator, first, leader, self.tolerances, fixed_gamma=True)
+        if self.finishing is not None and (end := self._on_pieces(self.finishing, first, leader)) is not None:
+            return end, leader
         return continuation.minimise_from_both(self.evaluator, first, leader, self.tolerances)
+
+    def _on_pieces(self, finishing: Finishing, first: Evaluation, leader: Leader) -> Endpoint | None:
+        """The end of a descent of f(x, y(x)) itself; None if it has no regular pieces there."""
+        finishing.tolerances = self.tolerances
+        found = finishing.descend(first, leader)
+        return None if found is None else self._reached(finishing, found, leader)
+
+    def _proceeded(self, leader: Leader) -> Endpoint | None:
+        """Where an earlier answer leads by a descent of f(x, y(x)) itself; None if that is no stationary point."""
+        if self.finishing is None or self.known is None:
+            return None
+        found = self.finishing.proceed(self.known)
+        return None if found is None else self._reached(self.finishing, found, leader)
+
+    def _reached(self, finishing: Finishing, found: Reached, leader: Leader) -> Endpoint | None:
+        """The end of a finish, evaluated; None if its evaluation fails."""
+        x, accuracy = finishing.inward(found.end.x), self.tolerances.inner(found.gamma, final=True)
+        at = self.evaluator(x, found.gamma, leader, accuracy)
+        self.finished = bool(at.usable)
+        limited = not found.stationary and self.options.max_iterations is not None
+        return Endpoint(at, 0.0 if found.stationary else np.inf, 0.0, limited=limited) if at.usable else None
 
     def _first(self, x: np.ndarray, leader: Leader) -> tuple[Evaluation, tuple[Status, str] | None]:
         """A usable evaluation to start from, or the status and message that explain why there is none."""
@@ -150,28 +180,33 @@ class Run:
         return self.problem.flat.n_inequality + self.problem.flat.n_equality > 0
 
     def published(self, points: Float[AnyArray, "starts n_x"], leader: Leader) -> tuple[list[Endpoint], list[int]]:
-        """Algorithm 1 from every point, and its steps. yF stays as the run left it; yg is solved again, exactly."""
+        """Algorithm 1 from every point, and its evaluations. yF stays as it was left; yg is solved again, exactly."""
         gamma = float(self.options.gamma)
         number: Callable[[Any], Any] = np.asarray
-        settings = algorithm_1.Settings(
-            number(gamma),
-            number(float(self.options.step)),
-            leader,
-            number(float(self.options.tolerance)),
-            number(self.tolerances.inner(gamma)),
+        settings = published.Settings(
+            Numbers(number(gamma), number(float(self.options.step)), leader, number(self.tolerances.inner(gamma))),
             number(self.options.max_iterations or 10_000),
+            number(-1.0 if self.options.stop is None else float(self.options.stop)),
         )
+        given = self.options.inner_start
+        begin = None if given is None else inner_pairs.flattened(self.problem, given)
         flat, oracle = self.problem.flat, self.evaluator.oracles[0]
-        states = algorithm_1.minimise(flat, oracle, self.monitor, points, settings)
+        earlier = self.evaluator.evaluations, self.evaluator.inner_iterations, self.evaluator.derivatives
+
+        def count(seen: published.StartState) -> None:
+            made = seen.iteration + seen.over, seen.inner_iterations, seen.derivatives
+            sums = (before + int(np.sum(now)) for before, now in zip(earlier, made, strict=True))
+            self.evaluator.evaluations, self.evaluator.inner_iterations, self.evaluator.derivatives = sums
+
+        states = published.minimise(flat, oracle, self.monitor, points, settings, begin, count)
         _warn_of_long_steps(float(self.options.step), float(np.max(states.smoothness, initial=0.0)))
-        steps = [int(count) for count in states.iteration]
-        self.evaluator.evaluations += sum(steps)
+        steps = [int(count) for count in states.iteration + states.over]  # evaluations: one more than steps
         ends = []
         for index, (broken, size) in enumerate(zip(states.broken, states.stationarity, strict=True)):
             left = jax.tree.map(lambda leaf, i=index: leaf[i], states.last)
             met_boundary = bool(broken) and steps[index] > 0
             reached = self._resolved(left, leader) if met_boundary or not broken else left
-            ends.append(Endpoint(reached, float(size), 0.0, met_boundary))
+            ends.append(Endpoint(reached, float(size), 0.0, met_boundary, inner=inner_pairs.pairs_of(left)))
         return ends, steps
 
     def _resolved(self, left: Evaluation, leader: Leader) -> Evaluation:
@@ -191,6 +226,8 @@ class Run:
     # --- the end ------------------------------------------------------------------------------------------------
     def status_at(self, end: Endpoint) -> tuple[Status, str]:
         """What the run's own tolerances say about its end."""
+        if self.finished:
+            return conclude.finished(self.evaluator, self.convexity, end)
         return conclude.judge(self.evaluator, self.convexity, end, self.tolerances, self.options)
 
     def stopped(
@@ -204,10 +241,23 @@ class Run:
         if self.options.outer == "pgd" and self.monitor.position is not None and best_of_all:
             gamma = float(self.options.gamma)
             best = self.exact(self.monitor.position, gamma, leader, self.tolerances.inner(gamma))
+        if best_of_all and (seen := self._seen_by_finish(best)) is not None:
+            best = seen
         if best is None:
             best = last.evaluation if last is not None else self.first_evaluation(x, leader)
         end = Endpoint(best, measure(self.evaluator, best), 0.0)
         return self.conclude_at(end, *ending)
+
+    def _seen_by_finish(self, best: Evaluation | None) -> Evaluation | None:
+        """The best point of a finish that was stopped, evaluated; None if ``best`` is no worse."""
+        finishing = self.finishing
+        if finishing is None or finishing.best is None or best is None:
+            return None
+        upper = finishing.best.upper * finishing.upper_unit
+        if finishing.best.violation > self.tolerances.leader_tolerance or upper >= best.upper_value:
+            return None
+        at = self.exact(finishing.inward(finishing.best.x), float(best.gamma), no_leader(self.problem.flat), 1e-10)
+        return at if at.usable else None
 
     def conclude_at(self, end: Endpoint, status: Status, message: str) -> Result:
         """The result of a run that ended at ``end``."""
@@ -228,6 +278,7 @@ class Run:
         return {
             "evaluations": self.evaluator.evaluations,
             "inner_iterations": self.evaluator.inner_iterations,
+            "derivatives": self.evaluator.derivatives,
             "fallbacks": self.evaluator.fallbacks,
         }
 

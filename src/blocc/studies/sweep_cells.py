@@ -21,6 +21,7 @@ import numpy as np
 from blocc._lib.arrays import Bool, NDArray
 from blocc._lib.files import plain
 from blocc.errors import InputError
+from blocc.networks.checked_rows import PLACE
 from blocc.problem import BilevelProblem
 from blocc.problems.loading import load_problem, parse_x0, split_name
 from blocc.problems.toy import toy_problem
@@ -29,7 +30,6 @@ from blocc.solve import solve
 from blocc.svm.data.samples import LabelledData, expand_data, proportional_sizes, read_samples, split_indices
 from blocc.transport.design.design_network import design_network
 from blocc.transport.design.model import DesignModel
-from blocc.transport.network.checked_rows import PLACE
 from blocc.transport.network.files import read_network, read_raw
 from blocc.transport.network.readers.rules import FillRules
 

@@ -14,7 +14,8 @@ from blocc._lib.files import shown, stays_inside
 from blocc.errors import InputError, OptionError
 from blocc.methods.registry import METHODS as OTHER_METHODS
 from blocc.methods.registry import NAMES, prepare
-from blocc.options import Options, make_options
+from blocc.options import Options
+from blocc.presets import make_options
 from blocc.problems.loading import problem_builder, split_name
 from blocc.solve import start_in
 from blocc.studies import sweep_cells

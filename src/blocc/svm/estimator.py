@@ -27,6 +27,7 @@ from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.compiled import clock
 from blocc.errors import OptionError
 from blocc.outer.monitor import StopRequest, interruptible
+from blocc.presets import check_preset
 from blocc.result import Result
 from blocc.svm.copies import Distinct, split_distinct
 from blocc.svm.fitting import PRESETS, UNIFORM, FitOptions, worst_result
@@ -34,7 +35,7 @@ from blocc.svm.kernels import KERNELS, FeatureSpace, scale_gamma
 from blocc.svm.machine import Linear, Part, fit_machines
 
 #: The options of a fit that are arguments of the estimator too.
-FIT_NAMES = tuple(field.name for field in fields(FitOptions))
+FIT_NAMES = tuple(field.name for field in fields(FitOptions) if field.name != "inner")  # which presets alone choose
 Codes = Int[NDArray, "_"]  #: positions in ``classes_``
 Weights = Float[NDArray, "..."]
 
@@ -80,7 +81,7 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     step, max_iterations : for "pgd"
     time_limit : float or None
         Seconds, compilation included; the best classifier so far is kept.
-    preset : "default", "paper" or "published"
+    preset : "default", "paper" (the text's problem) or "svm" (its program's)
         Named settings; what a preset names overrides the arguments above.
 
     Attributes
@@ -255,8 +256,7 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit_options(self) -> tuple[FitOptions, Any]:
         """The options of a fit and its start, presets applied; raises an ``OptionError`` for an unfit argument."""
-        if self.preset not in PRESETS:
-            raise OptionError(f"preset must be {', '.join(map(repr, PRESETS))}, got {self.preset!r}")
+        check_preset(self.preset, PRESETS)
         if self.kernel not in KERNELS:
             raise OptionError(f"kernel must be one of {', '.join(map(repr, KERNELS))}, got {self.kernel!r}")
         if not isinstance(self.validation_fraction, Real) or not 0.0 < self.validation_fraction < 1.0:

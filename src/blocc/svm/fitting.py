@@ -13,8 +13,9 @@ import numpy as np
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.compiled import compile_seconds
 from blocc.errors import OptionError
-from blocc.lagrangian import Multipliers
+from blocc.lagrangian import InnerPairs, Multipliers
 from blocc.outer.monitor import StopRequest, interruptible
+from blocc.presets import PUBLISHED
 from blocc.result import Certificate, History, HistoryRow, Result, Status
 from blocc.run.conclude import versions
 from blocc.solve import solve
@@ -43,12 +44,17 @@ METHODS = ("exact", "pgd")
 UNIFORM = (1.0, 5.0)
 #: Most classifiers that are kept of a run of Algorithm 1.
 MOST_STAGES = 200
-_PUBLISHED_RUN = {"c_weight": 1.0, "gamma": 12.0, "method": "pgd", "step": 0.01, "start": "uniform"}
-#: Named settings: the paper's formulation, and that of its published code, each with the published start and steps.
+_SVM = PUBLISHED["svm"]
+_PUBLISHED_RUN = {
+    **{"c_weight": 1.0, "gamma": _SVM.gamma, "method": "pgd", "step": _SVM.step, "start": "uniform"},
+    "inner": _SVM.inner,
+}
+#: Named settings: the problem as the paper's text has it ("paper"), and as its program ("svm"), each with the program's
+#: start and steps, inner ones too, and its 80 iterations unless ``max_iterations`` says otherwise.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     "paper": {"c_penalty": "squared", "intercept_weight": 0.0, **_PUBLISHED_RUN},
-    "published": {"c_penalty": "norm", "intercept_weight": 1.0, **_PUBLISHED_RUN},
+    "svm": {"c_penalty": "norm", "intercept_weight": 1.0, **_PUBLISHED_RUN},
 }
 
 
@@ -81,6 +87,7 @@ class FitOptions:
     step: float = 0.01
     max_iterations: int | None = None
     time_limit: float | None = None
+    inner: Any = "auto"  #: inner solver of "pgd"
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -238,7 +245,7 @@ def _by_gradient_steps(
     start: Margins | None,
     report: Report | None,
 ) -> MarginFit:
-    """Algorithm 1 of the paper, with exact inner solutions."""
+    """Algorithm 1 of the paper, with exact inner solutions, or from w = 0 and b = 1 with the paper's."""
     weights = solvers.problem.weights
     problem = svm_problem(
         *samples, **options.formula, sample_weight=weights.training, sample_weight_val=weights.validation
@@ -246,14 +253,19 @@ def _by_gradient_steps(
     first = np.full(len(samples[1]), 2.0) if start is None else start
     margins: list[Margins] = []
     left = solvers.request.left()
+    exactly = isinstance(options.inner, str)
+    begin = np.append(np.zeros(samples[0].shape[1]), 1.0)
     result = solve(
         problem,
         first,
         outer="pgd",
+        inner=options.inner,
+        inner_start=None if exactly else InnerPairs(y_g=begin, y_F=begin),
         gamma=GAMMAS[0] if isinstance(options.gamma, str) else options.gamma,
         step=options.step,
+        stop=options.tolerance if exactly else None,
         tolerance=options.tolerance,
-        max_iterations=options.max_iterations or 2000,
+        max_iterations=options.max_iterations or (2000 if exactly else _SVM.iterations),
         time_limit=None if left is None else max(left, 1e-9),
         progress=report,
         callback=lambda state: margins.append(np.array(state.x)),

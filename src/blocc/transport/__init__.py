@@ -13,6 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from blocc.networks.checked_rows import NetworkError
+from blocc.networks.model import Units
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.design_network import design_network
 from blocc.transport.design.design_result import Assignment, Design, Start, WhatIf
@@ -22,10 +24,9 @@ from blocc.transport.design.options import DesignOptions
 from blocc.transport.design.scenario import Scenario
 from blocc.transport.design.scenario_result import ScenarioDesign, ScenarioDesigns
 from blocc.transport.design.verify_design import verify_design
-from blocc.transport.network.checked_rows import NetworkError
 from blocc.transport.network.files import BUILT_IN, read_network, write_network
 from blocc.transport.network.generators import city_network, grid_network
-from blocc.transport.network.network import TransportNetwork, Units
+from blocc.transport.network.network import TransportNetwork
 from blocc.transport.network.readers.rules import FillRules
 from blocc.transport.travellers.flows import market_flows
 from blocc.transport.travellers.formulation import aggregated_problem, full_problem, structured_problem

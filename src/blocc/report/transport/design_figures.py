@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocc.networks.readers.raw import INVENTED
 from blocc.report.figure import (
     FAINT,
     INK,
@@ -32,7 +33,6 @@ from blocc.report.transport.design_geometry import (
 from blocc.report.transport.design_series import Colouring, colourings, convergence, demand_matrices, labelled_stages
 from blocc.transport.design.design_result import Design
 from blocc.transport.design.documents import totals
-from blocc.transport.network.readers.raw import INVENTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from blocc.networks.readers.raw import INVENTED
 from blocc.report.format import number
 from blocc.report.page import PageTable, plotly_script, render, write_html
 from blocc.report.transport.design_charts import convergence_figure, demand_figure, map_figure
@@ -26,7 +27,6 @@ from blocc.result import Status
 from blocc.transport.design.checks import certificate_checks, withheld
 from blocc.transport.design.design_result import Design
 from blocc.transport.design.documents import hints, totals
-from blocc.transport.network.readers.raw import INVENTED
 
 MOST_MARKETS = 500
 MOST_LINKS = 20  #: by price

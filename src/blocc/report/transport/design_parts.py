@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from blocc.kit.checks import Check
+from blocc.kit.checks import CertificateRow
 from blocc.report.format import aligned, decimals, number, percent, sort_key
 from blocc.report.page import Cell, PageTable
 from blocc.report.transport.design_series import clear_prices
@@ -64,7 +64,7 @@ def _indicators(design: Design) -> list[tuple[str, str, str]]:
     ]
 
 
-def verdict(checks: list[Check]) -> str:
+def verdict(checks: list[CertificateRow]) -> str:
     """How many checks pass, and which do not."""
     failed = [check.name for check in checks if check.passed is False]
     missing = [check.name for check in checks if check.verdict == "not measured"]

@@ -11,8 +11,8 @@ from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
 from blocc.errors import OptionError
+from blocc.networks.checked_rows import LARGEST
 from blocc.sets import ConvexSet
-from blocc.transport.network.checked_rows import LARGEST
 from blocc.transport.network.network import TransportNetwork
 
 #: A budget with room left is drawn in to this part of what a design costs.

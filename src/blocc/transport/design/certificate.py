@@ -16,7 +16,7 @@ from blocc.transport.design.model import CapacityPenalty, DesignModel
 from blocc.transport.design.openings import openings
 from blocc.transport.design.search import Search
 from blocc.transport.travellers.assignment import LowerLevel
-from blocc.transport.travellers.flows import group_by_origin, market_flows, travel_times
+from blocc.transport.travellers.flows import market_flows, travel_times
 
 #: Links that are not built whose price is measured, at most.
 MOST_MEASURED = 10
@@ -101,7 +101,7 @@ def assignment(
     """A solution in the network's own order; a link that is not built has no price."""
     network = model.network
     y, multipliers = model.unpacked(capacity, side, alternative)
-    origins, _ = group_by_origin(network)
+    origins, _ = network.by_origin
     split = len(origins) * network.n_links
     flow, share = np.asarray(y[:split]).reshape(len(origins), -1), np.asarray(y[split:])
     price = np.where(capacity > 0, np.asarray(multipliers.inequality), np.nan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from blocc.kit.checks import Check, judged
+from blocc.kit.checks import CertificateRow, judged
 
 if TYPE_CHECKING:
     from blocc.transport.design.design_result import Design
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SOLVED = 1e-6
 
 
-def certificate_checks(design: Design) -> list[Check]:
+def certificate_checks(design: Design) -> list[CertificateRow]:
     """The certificate, number by number."""
     certificate, largest = design.certificate, _largest(design)
     # The same test as for the status: relative to the size of the answer, which the two errors tell.

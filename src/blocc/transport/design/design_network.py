@@ -35,7 +35,7 @@ from blocc.transport.design.design_result import Design, Start
 from blocc.transport.design.forecast import check_memory
 from blocc.transport.design.kept_search import is_begun, keep_search, restore_search
 from blocc.transport.design.model import CapacityPenalty, DesignModel
-from blocc.transport.design.options import PAPER_STEP, DesignOptions
+from blocc.transport.design.options import DesignOptions
 from blocc.transport.design.search import Search
 from blocc.transport.design.start_runs import FollowedStart, StartRuns
 from blocc.transport.network.network import TransportNetwork
@@ -267,10 +267,10 @@ class _Run:
         result = solve(
             self.problem,
             start,
-            preset="paper",
+            outer="pgd",
             inner="auto",
             gamma=self.gamma,
-            step=PAPER_STEP,
+            step=self.options.step,
             max_iterations=self.options.max_iterations,
             time_limit=None if self.monitor.time_limit is None else self.monitor.time_limit - self.monitor.elapsed(),
             callback=self.monitor.callback,

@@ -17,7 +17,6 @@ from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.model import DesignModel
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import LowerLevel
-from blocc.transport.travellers.flows import group_by_origin
 
 #: Capacities that a path is tried with, relative to the mean of what is built, or of what is wanted.
 _SIZES = (0.02, 0.2, 1.0)
@@ -38,7 +37,7 @@ def openings(
     :param follower: the travellers' answer to ``capacity``
     """
     network = model.network
-    _, row = group_by_origin(network)
+    _, row = network.by_origin
     share = np.asarray(follower.point.share)[row, network.destination]
     room = np.maximum(capacity - np.asarray(follower.point.flow).sum(axis=0), 0.0)
     built = capacity[capacity > 0.0]

@@ -12,16 +12,16 @@ import numpy as np
 
 from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc._lib.compiled import counted_as_compilation
+from blocc.networks.kernels import both
+from blocc.networks.shortest_paths import unknown_orders
 from blocc.transport.design.model import CapacityPenalty
 from blocc.transport.design.prices import Loading, PricePenalty
 from blocc.transport.network.generators import grid_network
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import LowerLevel
-from blocc.transport.travellers.kernels import both
 from blocc.transport.travellers.path_assignment import PathTravellers
 from blocc.transport.travellers.path_loading import Market, load_paths
 from blocc.transport.travellers.price_path import PricePath, known_prices
-from blocc.transport.travellers.shortest_paths import unknown_orders
 
 #: Accuracy to which the lower level is solved, relative to the network's scales.
 TOLERANCE = 1e-9

@@ -17,48 +17,17 @@ from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc._lib.files import shown
 from blocc._lib.tables import table_rows
 from blocc.errors import ProblemError
-from blocc.transport.network.checked_rows import Table, identifier, raise_if_any
-from blocc.transport.network.line_geometry import Line, line_of
-from blocc.transport.network.paths import cheapest_costs, opposite_links
-
-NodeId = int | str
+from blocc.networks.checked_rows import Table, identifier, raise_if_any
+from blocc.networks.line_geometry import Line, line_of
+from blocc.networks.model import NO_UNITS, OPTIONAL_LINK_COLUMNS, Network, NodeId, Units
+from blocc.networks.paths import opposite_links
 
 LINK_COLUMNS = ("time", "cost")
 MARKET_COLUMNS = ("demand", "revenue", "alternative_time")
-#: Hours in the units of time that are known by name.
-HOURS = {
-    **dict.fromkeys(("h", "hour", "hours"), 1.0),
-    **dict.fromkeys(("min", "minute", "minutes"), 1.0 / 60.0),
-    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0 / 3600.0),
-}
-#: Columns of links that may be missing, with what stands there then.
-OPTIONAL_LINK_COLUMNS = {
-    "length": np.nan,
-    "existing_capacity": 0.0,
-    "min_capacity": 0.0,
-    "max_capacity": np.inf,
-}
 
 
 def _empty() -> NDArray:
     return np.zeros(0)
-
-
-class Units(NamedTuple):
-    """What figures are counted in, for people; empty where nobody said."""
-
-    time: str = ""  #: of the times in the files, before ``time_factor`` made disutilities of them
-    time_factor: float = 1.0  #: the disutility of one such unit
-    length: str = ""
-    money: str = ""
-
-    @property
-    def hours(self) -> float:
-        """Hours in one unit of disutility; NaN where the unit of time is not known."""
-        return HOURS.get(self.time.strip().lower(), np.nan) / self.time_factor
-
-
-NO_UNITS = Units()
 
 
 class Sizes(NamedTuple):
@@ -70,7 +39,7 @@ class Sizes(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class TransportNetwork:
+class TransportNetwork(Network):
     """Nodes with coordinates, candidate links with time and cost, markets with demand, revenue and alternative time.
 
     Build one with :meth:`from_tables`, which checks every row, or read a file with
@@ -204,16 +173,6 @@ class TransportNetwork:
 
     # --- sizes --------------------------------------------------------------------------------------------------
     @property
-    def n_nodes(self) -> int:
-        """Number of nodes."""
-        return len(self.nodes)
-
-    @property
-    def n_links(self) -> int:
-        """Number of candidate links."""
-        return len(self.time)
-
-    @property
     def n_markets(self) -> int:
         """Number of origin-destination markets."""
         return len(self.demand)
@@ -239,10 +198,7 @@ class TransportNetwork:
 
         Paths do not pass nodes that are not ``through``.
         """
-        used = np.arange(self.n_links) if open_links is None else np.flatnonzero(open_links)
-        origins, row = np.unique(self.origin, return_inverse=True)
-        distance = cheapest_costs(self.tail[used], self.head[used], costs[used], self.through, origins)
-        return distance[row, self.destination]
+        return self.cheapest(costs, open_links)
 
     @cached_property
     def reverse(self) -> Int[NDArray, "links"]:
@@ -275,7 +231,8 @@ class TransportNetwork:
 
     def link_rows(self, **figures: Float[NDArray, "links"]) -> list[dict[str, Any]]:
         """The links as rows that :meth:`from_tables` reads; or with other figures of theirs."""
-        rows = self._rows({"from": self.tail, "to": self.head}, figures, LINK_COLUMNS)
+        found = figures or {name: getattr(self, name) for name in LINK_COLUMNS}
+        rows = table_rows({"from": self.ends("tail"), "to": self.ends("head")} | found)
         return rows if figures else [{**row, **more} for row, more in zip(rows, self._link_extras(), strict=True)]
 
     def _link_extras(self) -> list[dict[str, Any]]:
@@ -294,13 +251,8 @@ class TransportNetwork:
 
     def market_rows(self, **figures: Float[NDArray, "markets"]) -> list[dict[str, Any]]:
         """The markets as rows that :meth:`from_tables` reads; or with other figures of theirs."""
-        return self._rows({"origin": self.origin, "destination": self.destination}, figures, MARKET_COLUMNS)
-
-    def _rows(
-        self, ends: dict[str, Int[NDArray, "rows"]], figures: dict[str, NDArray], usual: tuple[str, ...]
-    ) -> list[dict[str, Any]]:
-        figures = figures or {name: getattr(self, name) for name in usual}
-        return table_rows({name: [self.nodes[i] for i in positions] for name, positions in ends.items()} | figures)
+        found = figures or {name: getattr(self, name) for name in MARKET_COLUMNS}
+        return table_rows({"origin": self.ends("origin"), "destination": self.ends("destination")} | found)
 
     def check_text(self) -> None:
         """Raise where a text holds half a character, which JSON can name and no file and no terminal takes."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc.networks.kernels import in_threads, kernel, shares
 from blocc.transport.travellers.bushes import Bushes, choose
-from blocc.transport.travellers.kernels import in_threads, kernel, shares
 from blocc.transport.travellers.path_loading import Market
 
 #: Links that bring less than this part of what passes a node, times the temperature, and carry less than this part of

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc.transport.travellers.kernels import cuts, in_threads, kernel, shares
+from blocc.networks.kernels import cuts, in_threads, kernel, shares
+from blocc.networks.shortest_paths import PARTS, Streets, heap_room, settle_near
 from blocc.transport.travellers.path_loading import Market
-from blocc.transport.travellers.shortest_paths import PARTS, Streets, heap_room, settle_near
 
 #: Links on which paths cost so many temperatures more carry nobody.
 _REACH = 45.0

@@ -24,21 +24,15 @@ from blocc.transport.network.network import TransportNetwork
 _NOISE = 1e-11
 
 
-def group_by_origin(network: TransportNetwork) -> tuple[Int[NDArray, "origins"], Int[NDArray, "markets"]]:
-    """The nodes where markets begin, in ascending order, and for each market the position of its own among them."""
-    origins, row = np.unique(network.origin, return_inverse=True)
-    return origins, row
-
-
 def market_flows(network: TransportNetwork, origin_flow: ArrayLike, share: ArrayLike) -> csr_array:
     """Link flows of each market, as fractions of its demand: a sparse array of shape (markets, links).
 
-    ``origin_flow`` holds passengers, one row for each origin of :func:`group_by_origin` and one column for each link;
+    ``origin_flow`` holds passengers, one row for each origin of ``network.by_origin`` and one column for each link;
     ``share`` the part of each market that travels on the new network. The answer is nonnegative, without cycles, and
     conserves flow market by market; multiplied by the demands and summed over the markets of one origin it gives
     ``origin_flow`` back, less the cycles in it. A market whose destination no flow reaches gets none.
     """
-    origins, row = group_by_origin(network)
+    origins, row = network.by_origin
     flow, part = np.asarray(origin_flow, dtype=float), np.asarray(share, dtype=float)
     if flow.shape != (len(origins), network.n_links):
         raise ProblemError(f"origin_flow must have shape {(len(origins), network.n_links)}, got {flow.shape}")

@@ -22,16 +22,16 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
+from blocc._lib.arrays import AnyArray, Array, Float, Int, NDArray
 from blocc.errors import ProblemError
 from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights
+from blocc.networks.paths import all_but, may_take
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, ConvexSet, Product
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import AssignmentPoint, LowerLevel, cold, solve_lower_level
-from blocc.transport.travellers.flows import group_by_origin
 from blocc.transport.travellers.graph import Graph, graph_of
 
 #: Below this share the entropy continues as a parabola.
@@ -62,13 +62,13 @@ def aggregated_problem(network: TransportNetwork, **options: Any) -> BilevelProb
     """The same problem, exactly, with far fewer variables: ``{"flow": (origins, links), "share": (markets,)}``.
 
     A flow is the number of passengers on a link who began at one origin; rows are in the order of
-    :func:`~blocc.transport.travellers.flows.group_by_origin`, and
+    ``network.by_origin``, and
     :func:`~blocc.transport.travellers.flows.market_flows` recovers the markets' own flows. The equality rows, one for
     each origin and every other node in ascending order, have as multipliers the cheapest costs, prices included, from
     the origin to the node. ``options`` are those of :func:`full_problem`; ``oracle`` may be an inner solver that knows
     this structure.
     """
-    origins, row = group_by_origin(network)
+    origins, row = network.by_origin
     flows = Box(0.0, np.where(may_take(network.through, network.tail, origins), np.inf, 0.0))
     rows = _Rows(origins, row, network.demand, lambda flow: jnp.sum(flow, axis=0))
     return _problem(network, rows, flows, "aggregated by origin", **options)
@@ -115,13 +115,6 @@ def _problem(
     )
 
 
-def may_take(
-    through: Bool[NDArray, "nodes"], tail: Int[NDArray, "links"], begin: Int[NDArray, "rows"]
-) -> Bool[NDArray, "rows links"]:
-    """Whether those who begin at a node may take a link: not out of another node that paths do not pass."""
-    return through[tail] | (tail == begin[:, None])
-
-
 def extended_negative_entropy(share: Float[AnyArray, "*shape"]) -> Float[Array, "*shape"]:
     """``y ln y + (1 - y) ln(1 - y)``, with finite derivatives on the whole line.
 
@@ -154,12 +147,6 @@ def _choice_cost(network: TransportNetwork, share: Float[AnyArray, "markets"]) -
 def _share_box(network: TransportNetwork) -> Box:
     """Shares between 0 and 1; 0 where there is nobody who could travel, since any share would cost the same there."""
     return Box(0.0, np.where(network.demand > 0, 1.0, 0.0))
-
-
-def all_but(nodes: Int[NDArray, "rows"], n_nodes: int) -> Int[NDArray, "rows others"]:
-    """For each of ``nodes`` a row with all other nodes in ascending order."""
-    others = np.broadcast_to(np.arange(n_nodes - 1), (len(nodes), n_nodes - 1))
-    return others + (others >= nodes[:, None])
 
 
 def _capacities(network: TransportNetwork, upper_bound: Any, x_set: ConvexSet | None) -> ConvexSet:
@@ -223,7 +210,7 @@ def pack(
     Where nobody can be, the potential is so high that nobody would come; the price of a closed link is the least one
     that keeps it empty.
     """
-    _, row = group_by_origin(network)
+    _, row = network.by_origin
     point = found.point
     n_nodes = graph.shape[1]
     home = np.eye(n_nodes, dtype=bool)[graph.origin]

@@ -18,7 +18,6 @@ from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
 from blocc.transport.network.network import TransportNetwork
-from blocc.transport.travellers.flows import group_by_origin
 
 
 class Figures(NamedTuple):
@@ -64,7 +63,7 @@ class Graph(NamedTuple):
 
 def graph_of(network: TransportNetwork) -> Graph:
     """The network's figures as arrays."""
-    origins, row = group_by_origin(network)
+    origins, row = network.by_origin
 
     def spread(values: Float[NDArray, "markets"]) -> Float[NDArray, "origins nodes"]:
         table = np.zeros((len(origins), network.n_nodes))

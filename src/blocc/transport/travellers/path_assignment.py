@@ -13,14 +13,13 @@ import numpy as np
 from scipy.special import expit, xlogy
 
 from blocc._lib.arrays import Float, NDArray
+from blocc.networks.shortest_paths import Trees, shortest_trees, streets_of
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import AssignmentPoint, LowerLevel
 from blocc.transport.travellers.bushes import flow_by_origin
-from blocc.transport.travellers.flows import group_by_origin
 from blocc.transport.travellers.path_loading import Market
 from blocc.transport.travellers.price_newton import PriceNewton, PricePoint, PriceTask, smoothed_time
 from blocc.transport.travellers.price_path import PricePath, price_path
-from blocc.transport.travellers.shortest_paths import Trees, shortest_trees, streets_of
 
 #: Capacities below this multiple of a market's mean demand are none.
 _CLOSED = 1e-10
@@ -32,7 +31,7 @@ class PathTravellers:
     def __init__(self, network: TransportNetwork) -> None:
         self.streets = streets_of(network)
         self.time, self.demand = network.time, network.demand
-        self.origins, self.row = group_by_origin(network)
+        self.origins, self.row = network.by_origin
         self.destination = network.destination
         positive = network.time[network.time > 0]
         self.time_unit = min(1.0, float(np.median(positive))) if len(positive) else 1.0

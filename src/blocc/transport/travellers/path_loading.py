@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc.transport.travellers.kernels import cuts, in_threads, kernel, shares
-from blocc.transport.travellers.shortest_paths import PARTS, Streets, heap_room, settle_near, unknown_orders
+from blocc.networks.kernels import cuts, in_threads, kernel, shares
+from blocc.networks.shortest_paths import PARTS, Streets, heap_room, settle_near, unknown_orders
 
 #: Links whose weight is less than the exponential of this carry nobody.
 _NOTHING = -92.0

@@ -22,11 +22,11 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from scipy.optimize import minimize
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc.networks.shortest_paths import Streets, shortest_trees, unknown_orders
 from blocc.transport.travellers.bush_response import response
 from blocc.transport.travellers.bushes import Bushes, grow_bushes, load_bushes
 from blocc.transport.travellers.path_loading import Market, load_paths
 from blocc.transport.travellers.price_path import PricePath, price_path
-from blocc.transport.travellers.shortest_paths import Streets, shortest_trees, unknown_orders
 
 #: Temperatures of the first ascent, in units of a link's time, and evaluations at each.
 _TEMPERATURES, _EVALUATIONS = (0.05, 0.01), 40

@@ -12,16 +12,10 @@ from typing import Any
 
 from blocc._lib.files import unique_keys
 from blocc.errors import ProblemError
-from blocc.transport.network.checked_rows import PLACE, finite
-from blocc.transport.network.network import (
-    LINK_COLUMNS,
-    MARKET_COLUMNS,
-    NO_UNITS,
-    OPTIONAL_LINK_COLUMNS,
-    TransportNetwork,
-    Units,
-)
-from blocc.transport.network.readers.raw import RawNetwork, not_used
+from blocc.networks.checked_rows import PLACE, finite
+from blocc.networks.model import NO_UNITS, OPTIONAL_LINK_COLUMNS, Units
+from blocc.networks.readers.raw import RawNetwork, not_used
+from blocc.transport.network.network import LINK_COLUMNS, MARKET_COLUMNS, TransportNetwork
 
 FORMAT = "blocc-network"
 VERSION = 1

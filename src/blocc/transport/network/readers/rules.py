@@ -11,10 +11,11 @@ import numpy as np
 
 from blocc._lib.arrays import Bool, NDArray
 from blocc.errors import OptionError, ProblemError
-from blocc.transport.network.checked_rows import LARGEST, NetworkError, Table, finite, identifier, is_blank
-from blocc.transport.network.line_geometry import looks_geographic
-from blocc.transport.network.network import HOURS, TransportNetwork, Units
-from blocc.transport.network.readers.raw import RawNetwork, Row, check_rows
+from blocc.networks.checked_rows import LARGEST, NetworkError, Table, finite, identifier, is_blank
+from blocc.networks.line_geometry import looks_geographic
+from blocc.networks.model import HOURS, Units
+from blocc.networks.readers.raw import RawNetwork, Row, check_rows
+from blocc.transport.network.network import TransportNetwork
 
 #: Time on the existing network over that of the shortest path, where nobody says.
 ALTERNATIVE_FACTOR = 1.5

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from blocc.errors import ProblemError
-from blocc.transport.network.checked_rows import PLACE, finite, identifier
-from blocc.transport.network.readers.raw import (
+from blocc.networks.checked_rows import PLACE, finite, identifier
+from blocc.networks.readers.raw import (
     INVENTED,
     Complaints,
     Demand,
@@ -28,7 +28,7 @@ from blocc.transport.network.readers.raw import (
     not_used,
     read_text,
 )
-from blocc.transport.network.readers.tntp_columns import STANDARD, column_order
+from blocc.networks.readers.tntp_columns import STANDARD, column_order
 
 SUFFIX = "_net.tntp"
 #: What every link has, in the order of the format, and how many figures that is.

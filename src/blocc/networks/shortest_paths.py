@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, Int, NDArray
-from blocc.transport.network.network import TransportNetwork
-from blocc.transport.travellers.flows import group_by_origin
-from blocc.transport.travellers.kernels import in_threads, kernel, shares
+from blocc.networks.kernels import in_threads, kernel, shares
+from blocc.networks.model import Network
 
 #: Origins are dealt out in so many parts, whatever the number of threads: sums are then the same on every machine.
 PARTS = 32
@@ -34,9 +33,9 @@ class Streets(NamedTuple):
     origin: Int[NDArray, "origins"]
 
 
-def streets_of(network: TransportNetwork) -> Streets:
+def streets_of(network: Network) -> Streets:
     """The network's links for compiled code."""
-    return streets_from(network.tail, network.head, network.through, group_by_origin(network)[0])
+    return streets_from(network.tail, network.head, network.through, network.by_origin[0])
 
 
 def streets_from(

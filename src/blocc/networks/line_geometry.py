@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.transport.network.checked_rows import finite
+from blocc.networks.checked_rows import finite
 
 #: Names of systems whose coordinates are longitude and latitude.
 GEOGRAPHIC = (

@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc.transport.travellers.kernels import kernel
-from blocc.transport.travellers.shortest_paths import Streets, Trees
+from blocc.networks.kernels import kernel
+from blocc.networks.shortest_paths import Streets, Trees
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,6 +40,19 @@ def cheapest_costs(
     return np.where(distance < _NOTHING, 0.0, distance)
 
 
+def may_take(
+    through: Bool[NDArray, "nodes"], tail: Int[NDArray, "links"], begin: Int[NDArray, "rows"]
+) -> Bool[NDArray, "rows links"]:
+    """Whether those who begin at a node may take a link: not out of another node that paths do not pass."""
+    return through[tail] | (tail == begin[:, None])
+
+
+def all_but(nodes: Int[NDArray, "rows"], n_nodes: int) -> Int[NDArray, "rows others"]:
+    """For each of ``nodes`` a row with all other nodes in ascending order."""
+    others = np.broadcast_to(np.arange(n_nodes - 1), (len(nodes), n_nodes - 1))
+    return others + (others >= nodes[:, None])
+
+
 def opposite_links(
     tail: Int[NDArray, "links"], head: Int[NDArray, "links"], names: tuple[object, ...]
 ) -> Int[NDArray, "links"]:

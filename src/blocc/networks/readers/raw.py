@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from blocc._lib.files import read_limited
 from blocc._lib.tables import csv_records
 from blocc.errors import BloccError, ProblemError
-from blocc.transport.network.checked_rows import PLACE, NetworkError, Table, finite, identifier, raise_if_any
-from blocc.transport.network.network import NO_UNITS, NodeId, Units
+from blocc.networks.checked_rows import PLACE, NetworkError, Table, finite, identifier, raise_if_any
+from blocc.networks.model import NO_UNITS, NodeId, Units
 
 MAX_BYTES = 200 * 1024 * 1024
 MAX_ROWS = 2_000_000
@@ -156,7 +156,7 @@ class Demand(NamedTuple):
 
 @dataclass
 class RawNetwork:
-    """Rows that :func:`~blocc.transport.network.readers.rules.complete` makes a network of.
+    """Rows that an application makes a network of.
 
     Links may lack ``cost``, and ``time`` where they have ``length`` and ``free_speed``; markets may lack ``revenue``
     and ``alternative_time``.

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from blocc.errors import BloccError, OptionError, ProblemError
-from blocc.transport.network.checked_rows import PLACE
-from blocc.transport.network.readers.raw import MAX_BYTES, Demand, Row, check_rows
+from blocc.networks.checked_rows import PLACE
+from blocc.networks.readers.raw import MAX_BYTES, Demand, Row, check_rows
 
 MAX_CELLS = 100_000_000
 #: Bytes of one chunk of an array. Chunks are packed, so that a small file can announce large ones, and each is unpacked
@@ -21,6 +21,14 @@ MAX_CELLS = 100_000_000
 MAX_CHUNK = 64 * 2**20
 MAX_ID = 200  #: characters of a zone's name
 SHOWN = 5
+
+
+def read_demand_matrix(path: str | Path | None, matrix: str | None, mapping: str | None) -> Demand | None:
+    """The demand of an OMX file, where one is given."""
+    if path is None and (matrix is not None or mapping is not None):
+        given = "matrix" if matrix is not None else "mapping"
+        raise OptionError(f"{given} chooses an array of an OMX file: give demand_omx too")
+    return None if path is None else read_omx(path, matrix, mapping)
 
 
 def read_omx(path: str | Path, matrix: str | None = None, mapping: str | None = None) -> Demand:

@@ -40,6 +40,14 @@ class KernelFiles(IndexDataCacheFile):
         self._save_data(name, data)
         self._save_index(listed)
 
+    def _load_index(self) -> dict[Any, str]:
+        """What is listed; nothing where the list names types that another version of this package had elsewhere."""
+        try:
+            return dict(super()._load_index())
+        except (ImportError, AttributeError) as reason:
+            logger.info("compiled kernels of another version are not used: %s", reason)
+            return {}
+
 
 class _Kept(FunctionCache):
     """Compiled kernels in files. One that cannot be read or written costs time, and never a run."""

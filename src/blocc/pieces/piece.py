@@ -1,0 +1,215 @@
+"""y(x) on one active set: a smooth function of x, by Newton's method on the follower's KKT conditions.
+
+For a set A of the follower's rows (gc, the rows of Y and its bounds) let (y_A, mu_A, nu_A)(x) solve
+
+    dg/dy + mu dc/dy + nu dh/dy = 0,   c_i = 0 for i in A,   mu_i = 0 for i not in A,   h = 0.
+
+Where the matrix of this square system is regular, y_A is smooth, and it is the response where ``c_i <= 0`` for the rows
+that are not held and ``mu_i >= 0`` for those that are: the *rows* of the piece (Scholtes, Introduction to Piecewise
+Differentiable Equations, 2012). One factorisation serves Newton's method, the hypergradient and the derivatives of
+the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+from blocc._lib.arrays import Float, Int, NDArray
+from blocc.flat_problem import FlatProblem
+from blocc.judge.derivatives import Local, local, size_of
+from blocc.judge.fit import nonnegative_fit
+from blocc.judge.scales import Sizes, sizes_at
+from blocc.pieces.settings import SETTINGS, Settings
+
+
+class Rows(NamedTuple):
+    """The follower's inequalities at one point: gc, those of Y, its finite bounds; Jacobians in (x, y)."""
+
+    value: Float[NDArray, "rows"]
+    jacobian: Float[NDArray, "rows n"]
+    size: Float[NDArray, "rows"]  #: what each changes by when all variables move by their sizes
+
+
+class Guess(NamedTuple):
+    """An active set with its multipliers, of the same follower at another x or with other data."""
+
+    held: Int[NDArray, "held"]
+    mu: Float[NDArray, "rows"]
+    nu: Float[NDArray, "equalities"]
+
+
+class Piece(NamedTuple):
+    """y_A(x) at one x, and the factorised system."""
+
+    x: Float[NDArray, "n_x"]
+    y: Float[NDArray, "n_y"]
+    held: Int[NDArray, "held"]
+    mu: Float[NDArray, "rows"]  #: zero for rows that are not held
+    nu: Float[NDArray, "equalities"]
+    found: Local
+    rows: Rows
+    steep: float  #: scale of the slopes of g, times the sizes of y
+    matrix: Float[NDArray, "m m"]  #: the KKT matrix in balanced variables
+    unit: Float[NDArray, "m"]  #: of the system's variables
+    factor: tuple[NDArray, NDArray]
+
+    def solve(self, right: np.ndarray) -> np.ndarray:
+        """Solve the KKT system for a right-hand side in the user's units; it is symmetric."""
+        unit = self.unit if right.ndim == 1 else self.unit[:, None]
+        return np.asarray(unit * scipy.linalg.lu_solve(self.factor, unit * right, check_finite=False))
+
+    @property
+    def price_size(self) -> Float[NDArray, "rows"]:
+        """The multiplier of each row that moves g as much as g moves by itself."""
+        return self.steep / np.maximum(self.rows.size, 1e-300)
+
+
+@dataclass(frozen=True)
+class Followers:
+    """The pieces of one problem; ``sizes`` are natural ones around where the work began."""
+
+    flat: FlatProblem
+    sizes: Sizes
+    settings: Settings = SETTINGS
+
+    @classmethod
+    def of(cls, flat: FlatProblem, x: np.ndarray, y: np.ndarray, settings: Settings = SETTINGS) -> Followers | None:
+        """None if a follower has no pieces that could be found with dense matrices."""
+        if size_of(flat) > settings.largest or flat.prox is not None or flat.easier is not None:
+            return None
+        found = local(flat, x, y)
+        return cls(flat, sizes_at(flat, found, x, y), settings) if found.finite else None
+
+    def rows(self, found: Local, y: np.ndarray) -> Rows:
+        """All inequalities of the follower, with one row for each finite bound of Y."""
+        n_x, n_y = self.flat.n_x, self.flat.n_y
+        low, high = self.flat.y_set.bounds_flat()
+        below, above = np.isfinite(low), np.isfinite(high)
+        identity = np.eye(n_y, n_x + n_y, n_x)
+        jacobian = np.concatenate([found.inequality_jacobian, -identity[below], identity[above]])
+        value = np.concatenate([found.inequality, (low - y)[below], (y - high)[above]])
+        return Rows(value, jacobian, np.abs(jacobian) @ self.sizes.both)
+
+    def slopes(self, found: Local) -> Float[NDArray, "n_y"]:
+        """For each variable of the follower's what dg/dy is made of, and changes by with x and y, times its size."""
+        n_x, size = self.flat.n_x, self.sizes
+        own = np.abs(found.lower_gradient[n_x:]) + np.abs(found.lower_hessian[n_x:]) @ size.both
+        steepest = float(np.max(own * size.y, initial=0.0))
+        return np.maximum(own * size.y, self.settings.rounding * steepest) + 1e-300
+
+    # --- one piece ----------------------------------------------------------------------------------------------
+    def newton(self, x: np.ndarray, y: np.ndarray, held: np.ndarray, mu: np.ndarray, nu: np.ndarray) -> Piece | None:
+        """y_A(x) for the rows ``held``, from a guess; None if Newton's method meets a singular system or fails."""
+        n_y, last = self.flat.n_y, np.inf
+        for step in range(self.settings.newton):
+            at = self._system(x, y, held, mu, nu)
+            if at is None:
+                return None
+            right = -np.concatenate([at.found.lower_gradient[-n_y:], at.rows.value[held], at.found.equality])
+            solved = at.solve(right)
+            if not np.isfinite(solved).all():
+                return None
+            change, prices = solved[:n_y], np.zeros(len(mu))
+            prices[held], fresh = solved[n_y : n_y + len(held)], solved[n_y + len(held) :]
+            size = float(np.max(np.abs(change) / self.sizes.y, initial=0.0))
+            moved = float(np.max(np.abs(prices - mu) / at.price_size, initial=0.0))
+            mu, nu = prices, fresh
+            settled = size <= self.settings.rounding or (size >= last and last <= np.sqrt(self.settings.rounding))
+            if settled and (moved <= np.sqrt(self.settings.rounding) or not at.found.constraint_hessian.any()):
+                return at._replace(mu=mu, nu=nu)
+            if step >= 3 and size > last:
+                return None
+            y, last = y + change, max(size, self.settings.rounding)
+        return None
+
+    def _system(self, x: np.ndarray, y: np.ndarray, held: np.ndarray, mu: np.ndarray, nu: np.ndarray) -> Piece | None:
+        """The KKT matrix of the rows ``held`` in balanced variables, factorised; None if it is singular."""
+        n_x, n_y = self.flat.n_x, self.flat.n_y
+        general = self.flat.follower_rows[0]
+        found = local(self.flat, x, y, mu[:general], nu)
+        if not found.finite:
+            return None
+        rows, slope = self.rows(found, y), self.slopes(found)
+        normals = np.concatenate([rows.jacobian[held], found.equality_jacobian])[:, n_x:]
+        if len(normals) > n_y:
+            return None
+        bend = (found.lower_hessian + found.constraint_hessian)[n_x:, n_x:]
+        unit = self.sizes.y / np.sqrt(slope)
+        lengths = np.linalg.norm(normals * unit, axis=1)
+        if not (lengths > 0.0).all():
+            return None
+        units = np.concatenate([unit, 1.0 / lengths])
+        matrix = np.zeros((units.size, units.size))
+        matrix[:n_y, :n_y], matrix[n_y:, :n_y], matrix[:n_y, n_y:] = bend, normals, normals.T
+        matrix *= units[:, None] * units
+        factor = scipy.linalg.lapack.dgetrf(matrix)
+        norm = float(np.max(np.abs(matrix).sum(axis=0), initial=0.0))
+        if factor[2] != 0 or not scipy.linalg.lapack.dgecon(factor[0], norm)[0] > self.settings.regular:
+            return None
+        steep = float(np.max(slope, initial=1e-300))
+        return Piece(x, y, held, mu, nu, found, rows, steep, matrix, units, factor[:2])
+
+    # --- the response -------------------------------------------------------------------------------------------
+    def wrong(self, piece: Piece) -> Float[NDArray, "rows"]:
+        """By how much each row says that a piece is not the truth: its violation, or the wrong sign of its price."""
+        held = np.zeros(len(piece.mu), bool)
+        held[piece.held] = True
+        return np.where(held, -piece.mu / piece.price_size, piece.rows.value / np.maximum(piece.rows.size, 1e-300))
+
+    def respond(self, x: np.ndarray, y: np.ndarray, held: np.ndarray, mu: np.ndarray, nu: np.ndarray) -> Piece | None:
+        """The piece that is the truth at x, by a primal-dual active set method from a guess; None if it fails."""
+        seen: set[bytes] = set()
+        for _ in range(self.settings.changes):
+            piece = self.newton(x, y, held, mu, nu)
+            if piece is None:
+                return None
+            wrong = self.wrong(piece)
+            false = np.flatnonzero(wrong > self.settings.true)
+            if not len(false):
+                return piece
+            if held.tobytes() in seen:  # all at once goes in circles: one at a time
+                false = np.array([int(np.argmax(wrong))])
+            seen.add(held.tobytes())
+            held, y, mu, nu = np.setxor1d(held, false).astype(int), piece.y, piece.mu, piece.nu
+        return None
+
+    def guessed(self, x: np.ndarray, y: np.ndarray, inequality: np.ndarray, equality: np.ndarray) -> Guess | None:
+        """The active set that an earlier answer tells: coupled rows by their multipliers, those of Y by their slack."""
+        found, coupled = local(self.flat, x, y), self.flat.n_inequality
+        if not found.finite:
+            return None
+        rows, steep = self.rows(found, y), float(np.max(self.slopes(found), initial=1e-300))
+        held = rows.value >= -self.settings.touched * np.maximum(rows.size, 1e-300)
+        held[:coupled] = inequality * rows.size[:coupled] / steep > self.settings.touched
+        mu, nu = np.zeros(len(held)), np.zeros(len(found.equality))
+        mu[:coupled], nu[: len(equality)] = np.where(held[:coupled], inequality, 0.0), equality
+        return Guess(np.flatnonzero(held), mu, nu)
+
+    def identified(self, x: np.ndarray, y: np.ndarray) -> Piece | None:
+        """The piece at an answer of an oracle: the rows it touches, with a multiplier where that can be told."""
+        found = local(self.flat, x, y)
+        if not found.finite:
+            return None
+        rows, slope, n_x = self.rows(found, y), self.slopes(found), self.flat.n_x
+        touched = np.flatnonzero(rows.value >= -self.settings.touched * np.maximum(rows.size, 1e-300))
+        normals = np.concatenate([rows.jacobian[touched], found.equality_jacobian])[:, n_x:]
+        weight = self.sizes.y / slope
+        lengths = np.linalg.norm(normals * weight, axis=1)
+        units = np.where(lengths > 0.0, lengths, 1.0)
+        columns = (normals * weight / units[:, None]).T
+        both = np.concatenate([columns, -columns[:, len(touched) :]], axis=1)
+        prices = nonnegative_fit(both, -weight * found.lower_gradient[n_x:])
+        nu = (prices[len(touched) : columns.shape[1]] - prices[columns.shape[1] :]) / units[len(touched) :]
+        mu = np.zeros(len(rows.value))
+        mu[touched] = prices[: len(touched)] / units[: len(touched)]
+        priced = np.flatnonzero(mu > 0.0)
+        choices = [priced] if len(priced) == len(touched) else [priced, touched]
+        for held in choices:
+            piece = self.respond(x, y, held, np.where(np.isin(np.arange(mu.size), held), mu, 0.0), nu)
+            if piece is not None:
+                return piece
+        return None
