@@ -99,8 +99,8 @@ def test_cells_that_are_missing_or_failed(view: StudyView) -> None:
 def test_files_for_a_paper(view: StudyView) -> None:
     """By derivatives alone: on p blocc needs 20 and gam 90, on q blocc 7 and mine ten times that."""
     files = paper_files(view)
-    assert files["profiles.pdf"].startswith(b"%PDF")
-    tex = files["profiles.tex"].decode()
+    assert files["profiles-derivatives.pdf"].startswith(b"%PDF")
+    tex = files["profiles-derivatives.tex"].decode()
     assert "seconds" not in tex
     assert tex.count(r"\nextgroupplot") == 2
     assert tex.count(r"\addplot") == 6

@@ -24,8 +24,8 @@ _COLUMNS = ("method", "applies", *(f"reached {accuracy:.0e}" for accuracy in ACC
 def paper_files(view: StudyView) -> dict[str, bytes]:
     """The content of every file, by its name."""
     return {
-        "profiles.pdf": figure_image(plot_derivatives(view), "pdf"),
-        "profiles.tex": pgfplots(view).encode(),
+        "profiles-derivatives.pdf": figure_image(plot_derivatives(view), "pdf"),
+        "profiles-derivatives.tex": pgfplots(view).encode(),
         "methods.tex": tabular(view).encode(),
     }
 
