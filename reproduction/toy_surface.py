@@ -30,7 +30,10 @@ TITLES = {"program": "program emulated", "exact": "Algorithm 1, exact", "default
 PRESETS = tuple(TITLES)
 GAMMA, ETA, STARTS = 5.0, 0.01, 200  #: of the paper
 SETTINGS: dict[str, dict[str, Any]] = {
-    "exact": {"outer": "pgd", "inner": "interior-point", "gamma": GAMMA, "step": ETA, "max_iterations": 10_000},
+    "exact": {
+        **{"outer": "pgd", "inner": "interior-point", "gamma": GAMMA, "step": ETA},
+        **{"max_iterations": 10_000, "stop": 1e-6},
+    },
     "default": {},
 }
 #: An end point nearer than this to a local minimiser has found it.

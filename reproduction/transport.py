@@ -26,6 +26,7 @@ from reproduction.transport_statements import (
     published_study,
     statements,
 )
+from reproduction.verdicts import FEWEST
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +62,7 @@ def studies(quick: bool) -> list[Study]:
                 default_study(network),
                 f"{_RUNS}:run_default",
                 {"gamma": [*GAMMAS, "auto"]},
-                seeds=range(2 if quick else STARTS[network]),
+                seeds=range(FEWEST if quick else STARTS[network]),
                 fixed={"network": network},
                 measured=MEASURED,
             )
@@ -70,7 +71,7 @@ def studies(quick: bool) -> list[Study]:
         Study(
             LV_HBA,
             f"{_RUNS}:run_lv_hba",
-            seeds=range(1 if quick else STARTS["three"]),
+            seeds=range(FEWEST if quick else STARTS["three"]),
             fixed={"network": "three", "max_iterations": LV_HBA_ITERATIONS, "numbers": LV_HBA_NUMBERS},
             measured=MEASURED,
         )
@@ -79,7 +80,7 @@ def studies(quick: bool) -> list[Study]:
         Study(
             LV_HBA_PROGRAM,
             "reproduction.published_runs:run_lv_hba_cells",
-            seeds=range(1 if quick else STARTS["three"]),
+            seeds=range(FEWEST if quick else STARTS["three"]),
             fixed={"network": "three", "iterations": LV_HBA_ITERATIONS},
             together=("seed",),
             measured=MEASURED,

@@ -33,6 +33,7 @@ from reproduction.lv_hba_steps import advance_lv_hba
 from reproduction.published_runs import AT_REST, STILL_MOVING, shared_model
 
 MOST_POINTS = 200  #: of a curve
+SETTLED = 1e-3  #: Algorithm 1 ends where x moves by less in a unit of its step
 LOOKS = 100  #: at LV-HBA on its way
 EXACT = 1e-10  #: tolerance of the follower's exact answer
 UPDATE = 1e-5  #: the paper calls a run converged where the upper objective changes by less in an iteration
@@ -76,8 +77,8 @@ def run_algorithm_one(network: str, gamma: float, seed: int, max_steps: int, tim
         step=PAPER_STEP,
         max_iterations=max_steps,
         time_limit=time_limit,
-        stop=1e-3,
-        tolerance=1e-3,
+        stop=SETTLED,
+        tolerance=SETTLED,
         progress=False,
     )
     made = result.history.evaluations

@@ -27,6 +27,8 @@ from blocc.outer.monitor import StopRequest, interruptible
 from blocc.presets import make_options
 from blocc.problem import BilevelProblem
 from blocc.result import Result
+from blocc.run.conclude import joined_multipliers
+from blocc.run.finishing import Known
 from blocc.run.phases import Phases
 from blocc.run.progress import Files, closing_report, log_end, make_report, with_remark
 from blocc.run.single import Callback, Report
@@ -40,6 +42,7 @@ def solve(
     x0: PyTree | None = None,
     options: Options | None = None,
     *,
+    start: Result | None = None,
     method: Literal["blocc"] = "blocc",
     preset: str = "default",
     callback: Callback | None = None,
@@ -57,6 +60,7 @@ def solve(
     x0: PyTree | None = None,
     options: Options | None = None,
     *,
+    start: Result | None = None,
     method: Any,
     preset: str = "default",
     callback: Callback | None = None,
@@ -73,6 +77,7 @@ def solve(
     x0: PyTree | None = None,
     options: Options | None = None,
     *,
+    start: Result | None = None,
     method: Any = "blocc",
     preset: str = "default",
     callback: Callback | None = None,
@@ -90,6 +95,9 @@ def solve(
     after every outer iteration and stops the run by returning True. A run of more than half a second shows a live
     line on a terminal's standard error (``progress=False`` never, ``True`` always). Ctrl-C, a callback or the time
     limit end the run with the best point so far.
+
+    ``start`` is a result to go on from, of this problem or of one that differs a little (other data, say): its x, y,
+    multipliers and active set are where f(x, y(x)) descends first, and if that ends well nothing else is tried.
 
     ``checkpoint`` names a file that the run keeps itself in, every ``checkpoint_seconds`` at most and at its end;
     ``resume`` names one to continue from, with the same problem, start and options (``time_limit`` may differ, and
@@ -116,11 +124,11 @@ def solve(
     if not (isinstance(method, str) and method == "blocc"):
         if options is not None:
             raise OptionError("options is for method 'blocc'; give the numbers of another method by name")
-        return _by_other_method(problem, start_in(problem, x0), method, preset, numbers, callback, report, files)
+        return _by_other_method(problem, begin_at(problem, x0, start), method, preset, numbers, callback, report, files)
     settings = make_options(preset, numbers, options)
     problem = suited(problem, settings.inner)
-    start = start_in(problem, x0)
-    recording = files.recording(problem, settings, start)
+    begin = begin_at(problem, x0, start)
+    recording = files.recording(problem, settings, begin)
     with (
         double_precision(),
         single_blas_thread(problem.flat.n_y),
@@ -130,9 +138,10 @@ def solve(
     ):
 
         def phases(target: BilevelProblem) -> Phases:
-            return Phases(target, settings, callback, report, recording, request)
+            known = None if start is None or target is not problem else known_of(problem, start)
+            return Phases(target, settings, callback, report, recording, request, known=known)
 
-        result = with_convexity(problem, solve_single(problem, settings, phases, start), settings.seed)
+        result = with_convexity(problem, solve_single(problem, settings, phases, begin), settings.seed)
     compiling = compile_seconds() - compiled
     seconds = {"compile": compiling, "run": time.perf_counter() - begun + recording.earlier - compiling}
     return log_end(with_remark(with_jumps(problem, replace(result, seconds=seconds)), recording))
@@ -177,6 +186,28 @@ def check_arguments(problem: Any, callback: Any) -> None:
             "blocc.solve_differentiable(problem, data) there"
         )
     problem.renew()  # values that its functions have captured may have changed since they were compiled
+
+
+def begin_at(problem: BilevelProblem, x0: PyTree | None, start: Result | None) -> Float[NDArray, "n_x"]:
+    """Where a run begins: at a start, or at an earlier result, whose x is moved into X."""
+    if start is None:
+        return start_in(problem, x0)
+    if x0 is not None:
+        raise OptionError("give either x0 or start, not both")
+    if not isinstance(start, Result):
+        raise OptionError(f"start must be a Result, got {type(start).__name__}; give a point as x0")
+    return problem.x_set.nearest_flat(problem.x_set.ravel(start.x, "start.x"))
+
+
+def known_of(problem: BilevelProblem, start: Result) -> Known | None:
+    """An earlier result as what a run can go on from; None if its y or its multipliers are of another follower."""
+    y = problem.y_set.ravel(start.y, "start.y")
+    prices = joined_multipliers(start)
+    flat = problem.flat
+    if (len(prices.inequality), len(prices.equality), len(y)) != (flat.n_inequality, flat.n_equality, flat.n_y):
+        return None
+    x = problem.x_set.nearest_flat(problem.x_set.ravel(start.x, "start.x"))
+    return Known(x, y, np.asarray(prices.inequality), np.asarray(prices.equality))
 
 
 class HasSet(Protocol):

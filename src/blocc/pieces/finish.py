@@ -17,7 +17,7 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc.judge.derivatives import local
 from blocc.pieces.derivatives import Model, model_of, other_side
-from blocc.pieces.piece import Followers, Piece
+from blocc.pieces.piece import Followers, Guess, Piece
 from blocc.pieces.step import Multipliers, Step, bent_direction, step_of
 
 _EPS = float(np.finfo(float).eps)
@@ -65,13 +65,15 @@ class Finish:
         self._first = np.zeros(0)
 
     # --- values -------------------------------------------------------------------------------------------------
-    def start(self, x: np.ndarray, y: np.ndarray) -> Asked | None:
-        """The point at which the descent begins; None if it is on no regular piece."""
+    def start(self, x: np.ndarray, y: np.ndarray, guess: Guess | None = None) -> Asked | None:
+        """The point at which the descent begins; None if it is on no regular piece. ``guess``: what held y before."""
         self.spend()
-        piece = self.followers.identified(x, y)
+        followers = self.followers
+        piece = None if guess is None else followers.respond(x, y, guess.held, guess.mu, guess.nu)
+        piece = followers.identified(x, y) if piece is None and guess is None else piece
         if piece is None:
             return None
-        model = model_of(self.followers, piece)
+        model = model_of(followers, piece)
         self.row_units = model.units[model.n_own : model.n_own + model.n_leader]
         self._first = x
         return self._asked(x, piece.y, piece)

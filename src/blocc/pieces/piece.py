@@ -34,6 +34,14 @@ class Rows(NamedTuple):
     size: Float[NDArray, "rows"]  #: what each changes by when all variables move by their sizes
 
 
+class Guess(NamedTuple):
+    """An active set with its multipliers, of the same follower at another x or with other data."""
+
+    held: Int[NDArray, "held"]
+    mu: Float[NDArray, "rows"]
+    nu: Float[NDArray, "equalities"]
+
+
 class Piece(NamedTuple):
     """y_A(x) at one x, and the factorised system."""
 
@@ -168,6 +176,18 @@ class Followers:
             seen.add(held.tobytes())
             held, y, mu, nu = np.setxor1d(held, false).astype(int), piece.y, piece.mu, piece.nu
         return None
+
+    def guessed(self, x: np.ndarray, y: np.ndarray, inequality: np.ndarray, equality: np.ndarray) -> Guess | None:
+        """The active set that an earlier answer tells: coupled rows by their multipliers, those of Y by their slack."""
+        found, coupled = local(self.flat, x, y), self.flat.n_inequality
+        if not found.finite:
+            return None
+        rows, steep = self.rows(found, y), float(np.max(self.slopes(found), initial=1e-300))
+        held = rows.value >= -self.settings.touched * np.maximum(rows.size, 1e-300)
+        held[:coupled] = inequality * rows.size[:coupled] / steep > self.settings.touched
+        mu, nu = np.zeros(len(held)), np.zeros(len(found.equality))
+        mu[:coupled], nu[: len(equality)] = np.where(held[:coupled], inequality, 0.0), equality
+        return Guess(np.flatnonzero(held), mu, nu)
 
     def identified(self, x: np.ndarray, y: np.ndarray) -> Piece | None:
         """The piece at an answer of an oracle: the rows it touches, with a multiplier where that can be told."""

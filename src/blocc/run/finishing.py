@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc._lib.arrays import NDArray
 from blocc.options import Options
 from blocc.outer.continuation import FACTOR
 from blocc.outer.descent import follow_gradients
@@ -18,7 +19,7 @@ from blocc.outer.evaluator import Evaluator
 from blocc.outer.tolerances import Stage, Tolerances, runs_away
 from blocc.penalty import Evaluation, Leader, answer_of
 from blocc.pieces.finish import Asked, Finish
-from blocc.pieces.piece import Followers
+from blocc.pieces.piece import Followers, Guess
 from blocc.problem import BilevelProblem
 from blocc.result import HistoryRow
 from blocc.run.units import Scaling
@@ -32,12 +33,21 @@ _STEPS, _LOOSE = 5, 1e-2
 _ACCURATE = ("auto", "interior-point", "sparse-interior-point")
 
 
+class Known(NamedTuple):
+    """An earlier answer, flat and in the user's units, from which a run goes on."""
+
+    x: NDArray
+    y: NDArray
+    inequality: NDArray  #: multipliers of the coupled rows
+    equality: NDArray
+
+
 class Reached(NamedTuple):
     """The best end of both finishes, in the user's units."""
 
     end: Asked
     stationary: bool
-    last: Evaluation  #: of the last stage, in the units of the run
+    gamma: float  #: of the last stage, in the units of the run
 
 
 class Finishing:
@@ -48,7 +58,7 @@ class Finishing:
         self.tolerances = Tolerances()  #: of the run, from where it begins
         self.units = None if scaling is None else scaling.units
         self.best: Asked | None = None  #: the best value of all finishes
-        self._warm: Evaluation | None = None
+        self._gamma = 1.0  #: at which oracles are asked
 
     @classmethod
     def of(
@@ -77,7 +87,16 @@ class Finishing:
         if not found:
             return None
         (end, stationary), monitor.rows = min(reversed(found), key=lambda one: self._rank(one[0]))
-        return Reached(end, stationary, last)
+        return Reached(end, stationary, float(last.gamma))
+
+    def proceed(self, known: Known) -> Reached | None:
+        """The end of a finish from an earlier answer alone; None if that is not stationary."""
+        followers = Followers.of(self.flat, known.x, known.y)
+        guess = None if followers is None else followers.guessed(*known)
+        if followers is None or guess is None:
+            return None
+        found = self._finished(followers, known.x, known.y, guess)
+        return Reached(*found, 1.0) if found is not None and found[1] else None
 
     def _rank(self, found: tuple[Asked, bool]) -> tuple[bool, float, bool]:
         """Admissible ones first, then the lower value, and stationary ones first if that ties."""
@@ -109,12 +128,15 @@ class Finishing:
         if self.units is not None:
             x, y = self.flat.project_x(x * self.units.x), y * self.units.y
         followers = Followers.of(self.flat, x, y)
-        if followers is None:
-            return None
+        self._gamma = float(begin.gamma)
+        return None if followers is None else self._finished(followers, x, y)
+
+    def _finished(
+        self, followers: Followers, x: np.ndarray, y: np.ndarray, guess: Guess | None = None
+    ) -> tuple[Asked, bool] | None:
         finish = Finish(followers, self._answer, self._spend, self._note)
-        self._warm = begin
         try:
-            start = finish.start(x, y)
+            start = finish.start(x, y, guess)
             if start is None:
                 return None
             found = finish.run(start, self.tolerances.max_iterations)
@@ -135,9 +157,8 @@ class Finishing:
 
     def _answer(self, x: np.ndarray) -> np.ndarray | None:
         """The follower's answer at x by the oracle, in the user's units."""
-        assert self._warm is not None
         leader = Leader(np.zeros(self.flat.n_upper_inequality), np.asarray(1.0))
-        found = self.evaluator(self.inward(x), float(self._warm.gamma), leader, self.tolerances.inner(np.inf))
+        found = self.evaluator(self.inward(x), self._gamma, leader, self.tolerances.inner(np.inf))
         self.evaluator.evaluations -= 1  # counted by :meth:`_spend`
         y = answer_of(found)
         return y if y is None or self.units is None else y * self.units.y

@@ -30,7 +30,7 @@ from blocc.resume.recording import Recording
 from blocc.run import ahead, conclude
 from blocc.run.attempts import DEAR, Attempts
 from blocc.run.batch import BatchRun
-from blocc.run.finishing import Finishing
+from blocc.run.finishing import Finishing, Known
 from blocc.run.incumbent import SEEN, Seen, incumbent
 from blocc.run.phase import ENDED, OPEN, Phase
 from blocc.run.places import Descent, End, Places
@@ -64,8 +64,10 @@ class Phases:
         recording: Recording,
         request: StopRequest,
         places: Places | None = None,
+        known: Known | None = None,
     ) -> None:
-        """``request`` and ``places`` are shared by the starts of one call."""
+        """``request`` and ``places`` are shared by the starts of one call; ``known`` is an answer to begin at."""
+        self.known = known
         self.places = Places() if places is None else places
         self.problem, self.flat, self.options, self.recording = problem, problem.flat, options, recording
         self.callback, self.report, self.request = callback, report, request
@@ -239,6 +241,7 @@ class Phases:
         """One run from ``x`` in the given units; with a finish on f(x, y(x)) itself, or by F_gamma alone."""
         run, scaling = self._run(Run, units)
         run.finishing = Finishing.of(self.problem, scaling, run.evaluator, self.options) if finish else None
+        run.known = self.known
         result = run.single(x if scaling is None else scaling.inward(x))
         assert run.end is not None
         found = result if scaling is None else scaling.restore(result)

@@ -30,7 +30,7 @@ from blocc.result import HistoryRow, Result, Status
 from blocc.resume.recorded import make_evaluator, make_monitor
 from blocc.resume.recording import Recording
 from blocc.run import conclude, inner_pairs
-from blocc.run.finishing import Finishing
+from blocc.run.finishing import Finishing, Known, Reached
 
 Callback = Callable[[State], Any]
 Report = Callable[[int, HistoryRow], None]
@@ -83,6 +83,7 @@ class Run:
         self.end: Endpoint | None = None
         self.exhausted = False  #: it made as many evaluations as it may
         self.finishing: Finishing | None = None  #: descends f(x, y(x)) itself, where it has pieces
+        self.known: Known | None = None  #: an earlier answer, from which it goes on before anything else
         self.finished = False  #: the run ended there
 
     def single(self, x: np.ndarray) -> Result:
@@ -90,6 +91,8 @@ class Run:
         leader = no_leader(self.problem.flat)
         last: Endpoint | None = None
         try:
+            if (proceeded := self._proceeded(leader)) is not None:
+                return self.conclude_at(proceeded, *self.status_at(proceeded))
             first, trouble = self._first(x, leader)
             if trouble is not None:
                 return self.conclude_at(Endpoint(first, np.inf, 0.0), *trouble)
@@ -132,10 +135,19 @@ class Run:
         """The end of a descent of f(x, y(x)) itself; None if it has no regular pieces there."""
         finishing.tolerances = self.tolerances
         found = finishing.descend(first, leader)
-        if found is None:
+        return None if found is None else self._reached(finishing, found, leader)
+
+    def _proceeded(self, leader: Leader) -> Endpoint | None:
+        """Where an earlier answer leads by a descent of f(x, y(x)) itself; None if that is no stationary point."""
+        if self.finishing is None or self.known is None:
             return None
-        gamma = float(found.last.gamma)
-        at = self.evaluator(finishing.inward(found.end.x), gamma, leader, self.tolerances.inner(gamma, final=True))
+        found = self.finishing.proceed(self.known)
+        return None if found is None else self._reached(self.finishing, found, leader)
+
+    def _reached(self, finishing: Finishing, found: Reached, leader: Leader) -> Endpoint | None:
+        """The end of a finish, evaluated; None if its evaluation fails."""
+        x, accuracy = finishing.inward(found.end.x), self.tolerances.inner(found.gamma, final=True)
+        at = self.evaluator(x, found.gamma, leader, accuracy)
         self.finished = bool(at.usable)
         limited = not found.stationary and self.options.max_iterations is not None
         return Endpoint(at, 0.0 if found.stationary else np.inf, 0.0, limited=limited) if at.usable else None
