@@ -76,7 +76,7 @@ def studies(quick: bool) -> list[Study]:
     """Both kinds of constraints at several accuracies."""
     grid: dict[str, list[Any]] = {"kind": list(KINDS), "epsilon": list(EPSILONS[:3] if quick else EPSILONS)}
     return [
-        Study(STUDY, "reproduction.epsilon:run_accuracy", grid, seeds=range(5 if quick else 10), together=("epsilon",))
+        Study(STUDY, "reproduction.epsilon:run_accuracy", grid, seeds=range(8 if quick else 10), together=("epsilon",))
     ]
 
 

@@ -30,6 +30,9 @@ def test_files_and_going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         curves = list(csv.DictReader(file))
     assert {row["method"] for row in curves} == {"gam"}
     assert (tmp_path / "profiles-profiles.png").stat().st_size > 1000
+    assert (tmp_path / "profiles-derivatives.pdf").read_bytes().startswith(b"%PDF")
+    assert "\\begin{groupplot}" in (tmp_path / "profiles-derivatives.tex").read_text()
+    assert "gam & 1 & " in (tmp_path / "methods.tex").read_text()
     again = (tmp_path / "profiles-1.csv").read_text()
 
     def never(**parameters: object) -> None:

@@ -17,10 +17,10 @@ from typer.testing import CliRunner, Result
 from blocc._lib.digests import digest
 from blocc._lib.files import json_bytes
 from blocc.cli import commands as cli
+from blocc.kit.records import Step
 from blocc.result import Status
 from blocc.roads import RoadDesign, assign, expand_network, read_road_network
 from blocc.roads.files import network_document
-from blocc.roads.search import Step
 from road_designs import OPTIONS, small_design, small_roads
 
 

@@ -350,3 +350,40 @@ def test_old_files_are_read_with_a_warning(honest: Result, tmp_path: Path) -> No
     as_pair(honest.save(path), version=1)
     with pytest.warns(UserWarning, match="no digest: saved by an older version"):
         assert load_result(path).upper_value == honest.upper_value
+
+
+@pytest.mark.slow
+def test_large_followers_with_rows_are_looked_at_where_their_penalty_falls() -> None:
+    """Beyond 600 variables and rows there is no derivative of f(x, y(x)): a gradient of F_gamma shows one bad entry."""
+    n, copies = 20, 31
+    best = np.random.default_rng(0).uniform(-1.0, 1.0, n)
+    problem = BilevelProblem(
+        upper=lambda x, y: jnp.sum((y - jnp.repeat(best, copies)) ** 2),
+        lower=lambda x, y: jnp.sum((y - jnp.repeat(x, copies)) ** 2),
+        inequality=lambda x, y: jnp.sum(y) - 1e3,
+        x_set=Box(-4.0, 4.0, shape=n),
+        y_set=Reals(n * copies),
+    )
+    template = solve(problem, best, max_iterations=1)
+
+    def claimed(x: np.ndarray) -> Result:
+        y = np.repeat(x, copies)
+        perfect = replace(template.certificate, stationarity=0.0, penalty_gap=0.0, distance=0.0, stationarity_x=0.0)
+        return replace(
+            template,
+            x=x,
+            y=y,
+            y_penalty=y,
+            gamma=np.inf,
+            status=Status.CONVERGED,
+            upper_value=float(problem.upper(x, y)),
+            upper_value_penalty=float(problem.upper(x, y)),
+            lower_value=0.0,
+            multipliers=Multipliers(np.zeros(()), np.zeros(0)),
+            certificate=replace(perfect, feasibility=0.0, complementarity=0.0, leader_violation=0.0, exact=True),
+        )
+
+    wrong = best.copy()
+    wrong[7] += 0.3
+    assert "no better x nearby" in [check.name for check in verify(problem, claimed(wrong)).failed]
+    assert verify(problem, claimed(best)).ok

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from blocc.report.study.bench_latex import paper_files
 from blocc.report.study.benchmark import (
     bench_item,
     best_values,
@@ -93,3 +94,25 @@ def test_cells_that_are_missing_or_failed(view: StudyView) -> None:
     assert math.isinf(costs(partial, 1e-2, 0, 1e-3)[1].min())
     assert problem_table(partial).rows[1]["blocc"] is None
     assert bench_item(partial).pictures
+
+
+def test_files_for_a_paper(view: StudyView) -> None:
+    """By derivatives alone: on p blocc needs 20 and gam 90, on q blocc 7 and mine ten times that."""
+    files = paper_files(view)
+    assert files["profiles-derivatives.pdf"].startswith(b"%PDF")
+    tex = files["profiles-derivatives.tex"].decode()
+    assert "seconds" not in tex
+    assert tex.count(r"\nextgroupplot") == 2
+    assert tex.count(r"\addplot") == 6
+    assert r"coordinates {(1,0) (1,0.5) (1,1)};" in tex  # blocc
+    assert r"coordinates {(1,0) (4.5,0.5)};" in tex  # gam to 1e-4
+    assert r"coordinates {(1,0) (10,0.5)};" in tex  # mine
+    assert len({line.split("{HTML}")[1] for line in tex.splitlines() if line.startswith(r"\definecolor")}) == 3
+    table = files["methods.tex"].decode().splitlines()
+    assert r"blocc & 2 & 2 & 2 & 14 \\" in table
+    assert r"mine & 1 & 1 & 1 & 70 \\" in table
+
+
+def test_columns_of_yes_and_no_are_not_drawn(view: StudyView) -> None:
+    assert "calls" in without_ways(view).drawn
+    assert not {"applies", "success"} & set(without_ways(view).drawn)

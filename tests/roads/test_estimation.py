@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.errors import OptionError
+from blocc.kit.records import Step
 from blocc.result import Status
 from blocc.roads import (
     DemandEstimate,
@@ -26,7 +27,6 @@ from blocc.roads import (
 from blocc.roads.demand_estimate import geh
 from blocc.roads.estimation import Estimation
 from blocc.roads.leader import Leader
-from blocc.roads.search import Step
 
 
 def town() -> RoadNetwork:

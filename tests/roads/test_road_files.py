@@ -292,7 +292,7 @@ def test_bad_documents_are_refused(tmp_path: Path, text: str, words: str) -> Non
     with pytest.raises(BloccError, match=words):
         read_road_network(tmp_path / "a.json")
     (tmp_path / "a.txt").write_text(text)
-    with pytest.raises(BloccError, match="not a road network that blocc knows"):
+    with pytest.raises(BloccError, match="not a road network file that blocc knows"):
         read_road_network(tmp_path / "a.txt")
 
 

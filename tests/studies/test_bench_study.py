@@ -53,7 +53,7 @@ def test_ways_count_inner_iterations_and_leave_out_what_is_no_value() -> None:
             upper_value=[5.0, -7.0, 6.0, 3.0],
             inner_residual=[0.0, 1.0, 0.0, 0.0],
         ),
-        counts={"evaluations": 10, "inner_iterations": 150},
+        counts={"evaluations": 10, "inner_iterations": 15, "derivatives": 150},
         status=None,
         certificate=SimpleNamespace(feasibility=0.0, leader_violation=0.0),
     )
@@ -69,7 +69,7 @@ def test_ways_count_inner_iterations_and_leave_out_what_is_no_value() -> None:
 def test_suites() -> None:
     study = bench_study()
     assert set(QUICK) <= {*full_suite(), "toy"}
-    assert len(study.cells()) == len(QUICK) * 13
+    assert len(study.cells()) == len(QUICK) * 14
     assert Study.from_json(study.to_json()).to_json() == study.to_json()
     assert len(full_suite()) > 50
     assert not [name for name in full_suite() if name.endswith("_10000")]
@@ -103,3 +103,14 @@ def test_gam_s_own_formulation_of_an_svm(tmp_path: Path) -> None:
     assert (case.x0 >= -7.0).all()
     assert (case.x0 <= -6.0).all()
     assert find_known_case(f"gam-svm:{path}", 3).problem.flat.n_x == flat.n_x
+
+
+def test_algorithm_1_is_a_row_with_its_inner_derivatives_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blocc.studies.benchmark.ENDLESS", 400)  # steps, whatever the machine makes of the time
+    row = bench_cell("moving_lower_bound", "algorithm-1", time_limit=60.0, preset="default", seed=0)
+    assert row["applies"]
+    assert row["calls"] == 401 * 2 * 50
+    _, calls, values = np.array(row["way"]).T
+    assert calls[0] >= 100.0  # fifty iterations of MaxMin for each of L_g and L_F
+    assert values[-1] == pytest.approx(0.9, abs=1e-2)
+    assert "algorithm-1" in bench_study().grid["method"]

@@ -28,13 +28,13 @@ from blocc.cli.studies import (
 )
 from blocc.errors import InputError
 from blocc.kit.storage import write_files
-from blocc.methods.registry import NAMES
+from blocc.report.study.bench_latex import paper_files
 from blocc.report.study.benchmark import bench_item, best_values, profile_rows, without_ways
 from blocc.report.study.study_page import write_page
 from blocc.report.study.study_tables import item_files, print_item
 from blocc.report.study.study_views import ItemView, Report, StudyView
 from blocc.run.conclude import versions
-from blocc.studies.benchmark import QUICK, bench_study, full_suite
+from blocc.studies.benchmark import ALGORITHM_1, QUICK, ROWS, bench_study, full_suite
 from blocc.studies.engine import rows_of
 
 _PROBLEMS = (
@@ -68,7 +68,7 @@ def bench_command(
     computing = Computing(executor, workers, scheduler, fresh, quiet)
     study = bench_study(
         _parse_problems(problems, full),
-        parse_methods(methods) or NAMES,
+        parse_methods(methods, (ALGORITHM_1,)) or ROWS,
         time_limit=time_limit,
         preset=preset,
         seed=seed,
@@ -100,6 +100,7 @@ def _write(view: StudyView, item: ItemView, folder: Path) -> list[Path]:
     files = {
         **item_files(item, [shown]),
         "profiles-curves.csv": csv_bytes(profile_rows(view)),
+        **paper_files(view),
         "bench.json": json_bytes(sealed(document)),
     }
     written = write_files(folder, files, "the benchmark")

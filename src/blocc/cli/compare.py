@@ -103,12 +103,13 @@ def find_case(argument: str, seed: int) -> Case:
 
 
 # --- what was typed, and what is shown -----------------------------------------------------------------------------
-def parse_methods(text: str | None) -> list[str] | None:
-    """Names of methods, separated by commas; None for all."""
+def parse_methods(text: str | None, further: tuple[str, ...] = ()) -> list[str] | None:
+    """Names of methods, separated by commas, or ``further`` ones; None for all."""
     if text is None:
         return None
     names = [name.strip() for name in text.split(",") if name.strip()]
-    wrong = [name for name in names if name not in known_names()]
+    known = (*known_names(), *further)
+    wrong = [name for name in names if name not in known]
     if wrong or not names:
-        raise InputError(f"--methods must be names among {', '.join(known_names())}, got {(wrong or [text])[0]!r}")
+        raise InputError(f"--methods must be names among {', '.join(known)}, got {(wrong or [text])[0]!r}")
     return names

@@ -12,7 +12,7 @@ import typer
 from blocc._lib.files import unique_keys
 from blocc.cli.common import Checkpoint, OutputArguments, Resume, check_folder, make_app, parse_numbers
 from blocc.errors import InputError
-from blocc.report.progress import PowerProgress
+from blocc.report.progress import SearchProgress
 
 if TYPE_CHECKING:
     from blocc.power import PowerCase, PowerDesign
@@ -77,12 +77,12 @@ class PowerSearch:
         """The same, as the functions take it."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
-    def progress(self, case: PowerCase, *, is_maximised: bool) -> PowerProgress:
+    def progress(self, case: PowerCase, *, is_maximised: bool) -> SearchProgress:
         """The live line."""
         from blocc.power.power_options import PowerOptions
 
         starts = PowerOptions(**self.options).starts_for(case.n_buses)
-        return PowerProgress(starts, self.time_limit, is_maximised=is_maximised)
+        return SearchProgress(starts, self.time_limit, is_maximised=is_maximised)
 
 
 # --- commands ------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def bid_command(
     numbers = _numbers("generators", generators)
     limits = {"offer_cap": offer_cap, "price_cap": price_cap}
     with search.progress(case, is_maximised=True) as line:
-        report = None if output.quiet else line.power_step
+        report = None if output.quiet else line.step
         design = bid_generators(case, numbers, **limits, report=report, **search.options)
     _conclude(design, output)
 
@@ -143,7 +143,7 @@ def expand_command(
     figures = {"cost": parse_numbers("cost", cost), "max_addition": parse_numbers("max_addition", max_addition)}
     options = {**figures, "budget": budget, "goal": goal, "price_cap": price_cap, **search.options}
     with search.progress(case, is_maximised=False) as line:
-        design = expand_lines(case, chosen, report=None if output.quiet else line.power_step, **options)
+        design = expand_lines(case, chosen, report=None if output.quiet else line.step, **options)
     _conclude(design, output)
 
 
@@ -174,7 +174,7 @@ def tariff_command(
     given = {"max_charge": max_charge, "reference_price": reference_price, "required_revenue": required_revenue}
     options = {**given, "elasticity": elasticity, "goal": goal, "zones": _zones(zones), **search.options}
     with search.progress(case, is_maximised=True) as line:
-        design = set_tariff(case, report=None if output.quiet else line.power_step, **options)
+        design = set_tariff(case, report=None if output.quiet else line.step, **options)
     _conclude(design, output)
 
 

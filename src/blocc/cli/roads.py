@@ -21,7 +21,7 @@ from blocc.cli.road_source import RoadSource, SearchArguments
 from blocc.errors import InputError
 from blocc.networks.checked_rows import PLACE, NetworkError, finite, identifier
 from blocc.networks.readers.raw import NOT_USED, read_csv
-from blocc.report.progress import ProgressLine, RoadProgress
+from blocc.report.progress import ProgressLine, SearchProgress
 
 if TYPE_CHECKING:
     from blocc.roads import RoadDesign
@@ -116,7 +116,7 @@ def expand_command(
     given = {"cost": cost, "exponent": exponent, "max_expansion": max_expansion, "sizes": sizes}
     figures = {name: parse_numbers(name, text) for name, text in given.items()}
     options = _candidates(candidates, figures, _EXPANSION) | {"budget": budget} | search.options
-    with RoadProgress(search.starts or 3, search.time_limit) as line:
+    with SearchProgress(search.starts or 3, search.time_limit) as line:
         design = expand_network(network, report=None if output.quiet else line.step, **options)
     _conclude(design, output)
 
@@ -139,7 +139,7 @@ def toll_command(
     from blocc.roads import second_best_tolls
 
     options = _candidates(candidates, {"max_toll": parse_numbers("max_toll", max_toll)}, _TOLL)
-    with RoadProgress(search.starts or 2, search.time_limit) as line:
+    with SearchProgress(search.starts or 2, search.time_limit) as line:
         design = second_best_tolls(network, report=None if output.quiet else line.step, **(options | search.options))
     _conclude(design, output)
 
@@ -166,7 +166,7 @@ def estimate_command(
 
     given = {"prior_weight": prior_weight, "count_weight": count_weight, "max_factor": max_factor}
     options = {name: value for name, value in given.items() if value is not None} | search.options
-    with RoadProgress(search.starts or 2, search.time_limit) as line:
+    with SearchProgress(search.starts or 2, search.time_limit) as line:
         found = estimate_demand(network, _counts(counts), report=None if output.quiet else line.step, **options)
     output.conclude(found, ESTIMATE)
 

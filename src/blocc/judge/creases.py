@@ -24,7 +24,7 @@ from blocc.flat_problem import FlatProblem
 from blocc.judge.fit import lengths_of
 from blocc.judge.lower_level import Reply
 from blocc.judge.pieces import Piece, piece_at
-from blocc.judge.ways import STEP, LeaderRows, Way, way_along, weigh
+from blocc.judge.ways import STEP, LeaderRows, Way, row_multipliers, way_along, weigh
 
 #: Steps of Newton's method back onto creases: each squares a distance of 0.1 sizes, which is rounding after five.
 _CORRECTIONS = 6
@@ -69,9 +69,8 @@ def along_creases(
         return ()
     kept = LeaderRows(rows.value, rows.jacobian, np.concatenate([rows.equality_jacobian, total[touched]]))
     weighed = weigh(flat, r.x, piece.gradient, sizes, kept, always=piece.open)
-    count = int(weighed.active.sum()) + 2 * len(kept.equality_jacobian)
-    bounds = len(weighed.multipliers) - count
-    firm = np.flatnonzero(weighed.active)[weighed.multipliers[bounds : bounds + int(weighed.active.sum())] > 0.0]
+    bounds = len(weighed.multipliers) - int(weighed.active.sum()) - 2 * len(kept.equality_jacobian)
+    firm = np.flatnonzero(row_multipliers(weighed, kept) > 0.0)
 
     def at(x: np.ndarray) -> _Point | None:
         watch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,6 +15,8 @@ from blocc.problem import BilevelProblem
 
 #: A gamma that makes g so many times larger than f leaves nothing of f in double precision.
 _DROWNED = 1e14
+#: A gamma, in units of f and g, at which yF is within 1e-4 of y: its gradient is that of phi to about as much.
+_CLOSE = 1e4
 
 
 def wrong_gamma(gamma: float, hidden: bool, method: str | None, ratio: float) -> str:
@@ -39,6 +42,20 @@ def gap_of_numbers(flat: FlatProblem, x: np.ndarray, y: np.ndarray, y_penalty: n
         for function in (flat.upper, flat.lower)
     )
     return upper + gamma * lower
+
+
+def downhill_by_oracles(problem: BilevelProblem, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+    """A gradient of F_gamma at x, by oracles from a cold start: a direction to look in where phi's is not to be had."""
+    flat, at = problem.flat, (jnp.asarray(x), jnp.asarray(y))
+    reach = jnp.maximum(1.0, jnp.abs(at[1]))
+    bend = jax.jvp(lambda z: jax.grad(flat.lower, argnums=1)(at[0], z), (at[1],), (reach,))[1]
+    pull = float(jnp.max(jnp.abs(jax.grad(flat.upper, argnums=1)(*at))))
+    gamma = _CLOSE * max(pull, 1e-300) / max(float(jnp.max(jnp.abs(bend))), 1e-300) if pull > 0.0 else _CLOSE
+    for oracle in [problem.oracle] if problem.oracle is not None else list(general_oracles(flat))[::-1]:
+        found = Evaluator(flat, (oracle,), Monitor(problem.x_set.unravel))(x, gamma, no_leader(flat), 1e-9)
+        if found.usable and np.isfinite(np.asarray(found.gradient)).all():
+            return np.asarray(found.gradient)
+    return None
 
 
 def gap_by_oracles(

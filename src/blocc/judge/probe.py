@@ -18,12 +18,13 @@ import numpy as np
 DISTANCES = (1e-1, 1e-2, 1e-3)
 FINE = (*DISTANCES, 1e-4, 1e-5, 1e-6)
 NEAR = (1e-2,)
+PAIR = (1e-2, 1e-4)  #: where every coordinate of many is probed, because nothing else is known
 #: Distances over which f(x, y(x)) is seen to vary. Next to a minimum it varies as the square of the distance, so both
 #: tell what it varies by over one size of x, and the smaller one is not misled by what only happens far away.
 _FAR = (1.0, 0.1)
 _BESIDE = 0.01  #: how far beside a line a point may lie, in distances from x
 #: Largest dimension in which every coordinate is probed in both directions.
-_ALL_COORDINATES = 8
+ALL_COORDINATES = 8
 
 
 class Value(NamedTuple):
@@ -66,20 +67,25 @@ class Probing(NamedTuple):
 
 
 def lines(
-    n: int, sizes: np.ndarray, downhill: np.ndarray | None, generator: np.random.Generator, most: int
+    n: int,
+    sizes: np.ndarray,
+    downhill: np.ndarray | None,
+    generator: np.random.Generator,
+    most: int,
+    every: bool = False,
 ) -> list[np.ndarray]:
-    """Which way to look: downhill, along coordinates, and at random; each as far as the sizes of x."""
+    """Which way to look: downhill, along coordinates (``every`` one or some), at random; as far as the sizes of x."""
     found: list[np.ndarray] = []
     if n > 1 and downhill is not None and np.isfinite(downhill).all() and np.any(downhill):
         scaled = downhill * sizes  # steepest descent with every variable measured by its size
         found.append(-sizes * scaled / np.max(np.abs(scaled)))
-    chosen = range(n) if n <= _ALL_COORDINATES else generator.choice(n, size=4, replace=False)
+    chosen = range(n) if every or n <= ALL_COORDINATES else generator.choice(n, size=4, replace=False)
     for index in chosen:
         axis = np.zeros(n)
         axis[index] = sizes[index]
         found.append(axis)
     found += [sizes * way for way in (np.ones(n), *generator.uniform(-1.0, 1.0, (3, n)))] if n > 1 else []
-    return found[:most]
+    return found if every else found[:most]
 
 
 class Line:

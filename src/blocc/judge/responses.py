@@ -13,6 +13,7 @@ from blocc.judge.lower_level import Reply, polish, reply
 from blocc.judge.pieces import smooth_piece
 from blocc.judge.probe import Value
 from blocc.judge.scales import ROUNDING, Sizes, row_sizes
+from blocc.judge.ways import LeaderRows, row_multipliers, weigh
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
 
 #: A response is trusted if it is accurate to this ratio.
@@ -143,7 +144,11 @@ class Responses:
         return self.value(x, judged.y, judged), piece.gradient, piece.jacobian[piece.leader]
 
     def standing(self, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None = None) -> Value | None:
-        """The exact value at x, by Newton steps from y; None if y does not lead to a response, or G is violated."""
+        """The exact value at x, by Newton steps from y; None if y does not lead to a response, or G is violated.
+
+        What f gains by a violation of G that is small enough is taken back, to first order: multipliers of 1e8 make
+        such points look better than any that are admissible.
+        """
         judged = self.polished(x, y)
         residual = self.residual_of(x, y, multipliers) if judged is None else judged.worst
         # Beyond the edge of the follower's feasibility answers are a little infeasible, and look better.
@@ -154,7 +159,13 @@ class Responses:
         if piece is not None and judged is not None:
             judge = replace(self, row_units=np.abs(piece.jacobian[piece.leader]) @ judged.sizes.x)
         found = judge.value(x, y if judged is None else judged.y, judged)
-        return found if found.violation <= below_tolerance(self.tolerance) and np.isfinite(found.upper) else None
+        if not (found.violation <= below_tolerance(self.tolerance) and np.isfinite(found.upper)):
+            return None
+        if piece is None or judged is None or found.violation == 0.0:
+            return found
+        rows = LeaderRows(piece.rows, piece.jacobian, piece.equality_jacobian)
+        priced = row_multipliers(weigh(self.flat, x, piece.gradient, judged.sizes.x, rows), rows)[piece.leader]
+        return found._replace(upper=found.upper + float(priced @ np.maximum(piece.rows[piece.leader], 0.0)))
 
     def underflows(self, here: Value, gradient: np.ndarray) -> bool:
         """Whether phi has no slope at x only because numbers cannot be as small as it is: exp(-x) has no minimum.

@@ -19,7 +19,7 @@ from blocc.flat_problem import FlatProblem
 from blocc.judge.creases import along_creases
 from blocc.judge.lower_level import Reply
 from blocc.judge.pieces import Piece, Relaxed, piece_at, pieces_at, relaxed
-from blocc.judge.ways import LeaderRows, Way, Weighed, way_along, ways_of, weigh
+from blocc.judge.ways import LeaderRows, Way, Weighed, row_multipliers, way_along, ways_of, weigh
 
 _CORRECTIONS = 3  #: each squares what a step along the tangent has left the rows by
 
@@ -87,15 +87,11 @@ def _slope(
             x = x + sizes * step
         return x
 
-    active = np.flatnonzero(weighed.active)
-    start = len(weighed.multipliers) - len(active) - 2 * len(piece.equality_jacobian)
-    prices = weighed.multipliers[start : start + len(active)]
-    firm = active[prices > 0.0]
+    priced = row_multipliers(weighed, rows)
+    firm = np.flatnonzero(priced > 0.0)
     leader = piece.jacobian[piece.leader]
     ways = ways_of(r.x, weighed, sizes, rows, lagrangian)
     bent = along_creases(flat, r, piece, sizes, rows, tolerance, watch)
-    priced = np.zeros(len(piece.rows))
-    priced[active] = prices
     return Slope(
         gradient=piece.gradient,
         sizes=sizes,

@@ -20,12 +20,15 @@ from blocc.inner.choice import general_oracles
 from blocc.inner.elastic import violation
 from blocc.judge.adjoint_slope import slope_without_matrices
 from blocc.judge.challenge import Challenge, challenge
+from blocc.judge.derivatives import LARGEST
 from blocc.judge.lower_level import Reply
 from blocc.judge.probe import (
+    ALL_COORDINATES,
     DISTANCES,
     FINE,
     NEAR,
     NOTHING,
+    PAIR,
     Line,
     Probed,
     Probing,
@@ -104,7 +107,7 @@ class Verdict(NamedTuple):
         if self.first_order is False and self.slope is not None:
             return f"the derivative of f(x, y(x)) is {np.max(np.abs(self.slope.left)):.1e}"
         if self.unseen:
-            return "the follower's answers around x, which alone can tell, could not be found accurately"
+            return "values of f(x, y(x)) around x, which alone can tell, could not be found accurately"
         return self.challenge.objection
 
 
@@ -292,7 +295,10 @@ class Judge(Walks):
         distances: tuple[float, ...] = FINE if first_order is not True and judged is not None else DISTANCES[:2]
         plan = plan._replace(distances=NEAR if first_order and judged is None else distances)
         generator = np.random.default_rng(self.seed)
-        ways = lines(here.x.size, plan.sizes, direction, generator, self.most_probes)
+        # Where phi has no derivative, few coordinates out of many would leave the others unseen.
+        every = first_order is None and judged is not None and ALL_COORDINATES < here.x.size <= LARGEST
+        plan = plan._replace(distances=PAIR) if every else plan
+        ways = lines(here.x.size, plan.sizes, direction, generator, self.most_probes, every)
         around = probe(self.ask, self.project, here, ways, plan)
         probed = merged([found.probed, around])
         if first_order is None and judged is not None and probed.better is None:
@@ -300,6 +306,8 @@ class Judge(Walks):
         # Where phi has no derivative probes alone can tell, and silence is no evidence.
         blind = first_order is None and judged is not None and probed.better is None
         unseen = blind and any(self._outward(point, FEASIBLE) is None for point in probed.unanswered)
+        # Of a large follower nothing but values along a few lines: without a gradient they tell nothing of the others.
+        unseen |= first_order is None and direction is None and not every and here.x.size > ALL_COORDINATES
         scale = probed.variation
         unbounded = False
         moved = None if start is None else here.x - start

@@ -21,7 +21,7 @@ from blocc.corners import kinks_of
 from blocc.errors import BloccError, OptionError
 from blocc.judge.challenge import cost_allowance
 from blocc.judge.lower_level import Reply, ratio_with
-from blocc.judge.penalty_claim import gap_by_oracles, gap_of_numbers, wrong_gamma
+from blocc.judge.penalty_claim import downhill_by_oracles, gap_by_oracles, gap_of_numbers, wrong_gamma
 from blocc.judge.responses import below_tolerance
 from blocc.judge.second_opinion import SecondOpinion
 from blocc.judge.status_claim import ABOUT_THE_PROBLEM, PROBED, WITHOUT_ANSWER, Claim
@@ -233,9 +233,11 @@ class _Verifier:
         if self.converged and told:
             self._minimiser(second, scale, first)
         judge = Judge.over(self.smooth, second.answer, self.tolerance)
+        needed = self.converged and told and not judge.dense
         verdict = judge.examine(
             self.x,
             y,
+            downhill=downhill_by_oracles(self.stand_in, self.x, y) if needed else None,
             multipliers=self._priced(y),
             probes=self.converged or self.result.status in PROBED,
             polishing=False,

@@ -98,6 +98,14 @@ def weigh(
     return Weighed(gradient + normals.T @ multipliers, normals, multipliers, slack, active)
 
 
+def row_multipliers(weighed: Weighed, rows: LeaderRows) -> np.ndarray:
+    """The multiplier of each of the rows that were weighed; zero of those that are not active."""
+    found, count = np.zeros(len(rows.value)), int(weighed.active.sum())
+    start = len(weighed.multipliers) - count - 2 * len(rows.equality_jacobian)
+    found[weighed.active] = weighed.multipliers[start : start + count]
+    return found
+
+
 def ways_of(
     x: np.ndarray,
     weighed: Weighed,

@@ -7,13 +7,22 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 
 T = TypeVar("T")
+
+
+class Step(NamedTuple):
+    """One value on the way to an answer."""
+
+    seconds: float
+    start: int
+    gamma: float  #: infinite where the value is exact
+    value: float  #: of what is minimised
 
 
 def picked(record: Any, *names: str) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, Int, NDArray
+from blocc.kit.gis import Layers
+from blocc.networks.line_geometry import Line
 from blocc.networks.paths import cheapest_costs
 
 NodeId = int | str
@@ -58,7 +60,15 @@ class Network:
     origin: Int[NDArray, "pairs"]  #: index of the node where each pair begins
     destination: Int[NDArray, "pairs"]
     demand: Float[NDArray, "pairs"]
+    crs: str = ""  #: coordinate reference system, such as EPSG:25832; empty where nobody said
+    geometry: tuple[Line | None, ...] = ()  #: the line of each link; empty or None: straight from node to node
+    units: Units | None = None
     assumptions: tuple[str, ...]  #: what was filled in, dropped, invented or left unused while it was read: sentences
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the nodes for people."""
+        return tuple(map(str, self.nodes))
 
     @property
     def n_nodes(self) -> int:
@@ -69,6 +79,26 @@ class Network:
     def n_links(self) -> int:
         """Number of links."""
         return len(self.tail)
+
+    def ends(self, name: str) -> list[NodeId]:
+        """The nodes at ``tail``, ``head``, ``origin`` or ``destination`` by their names."""
+        return [self.nodes[place] for place in getattr(self, name)]
+
+    def layers(self, nodes: list[dict[str, Any]], links: list[dict[str, Any]]) -> Layers:
+        """What a GIS is told, with figures of nodes and links."""
+        places, lines = self.coordinates.tolist(), self.geometry or (None,) * self.n_links
+        ends = zip(self.tail.tolist(), self.head.tolist(), lines, strict=True)
+        return Layers(
+            name=self.name,
+            places=self.coordinates,
+            geographic=self.geographic,
+            crs=self.crs,
+            nodes=nodes,
+            links=links,
+            lines=[[places[i], places[j]] if line is None else line.tolist() for i, j, line in ends],
+            assumptions=self.assumptions,
+            units={} if self.units is None else self.units._asdict(),
+        )
 
     @cached_property
     def by_origin(self) -> tuple[Int[NDArray, "origins"], Int[NDArray, "pairs"]]:

@@ -10,10 +10,10 @@ import numpy as np
 
 from blocc._lib.notebook import Shown
 from blocc.kit.checks import check_lines
+from blocc.kit.records import Step
 from blocc.power.case import PowerCase
 from blocc.power.checks import certificate_checks
 from blocc.power.dispatch import Dispatch
-from blocc.power.power_options import Step
 from blocc.power.search import Start
 from blocc.result import Status
 

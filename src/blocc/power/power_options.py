@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from blocc._lib.checks import as_number
 from blocc.errors import OptionError
+from blocc.kit.records import Step
 from blocc.outer.monitor import StopRequest
 from blocc.power.case import PowerCase
 from blocc.resume.file import open_recording
@@ -18,15 +19,6 @@ from blocc.resume.fingerprint import fingerprint_of_arrays
 from blocc.resume.recording import Recording
 
 _LARGE = 150  #: buses
-
-
-class Step(NamedTuple):
-    """One value on the way to an answer."""
-
-    seconds: float
-    start: int
-    gamma: float  #: infinite where the value is exact
-    value: float  #: of what is minimised
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.cvxpy import BilevelProblem
+from blocc.kit.records import Step
 from blocc.outer.monitor import State, Stop, StopReason, interruptible
 from blocc.power.case import PowerCase
-from blocc.power.power_options import PowerOptions, Step
+from blocc.power.power_options import PowerOptions
 from blocc.result import Result, Status
 from blocc.resume.recording import CheckpointError
 

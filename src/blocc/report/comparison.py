@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: A method has the same colour, dashes and marker in every picture.
-_STYLES = {name: line_style(position) for position, name in enumerate(NAMES)}
+_STYLES = {name: line_style(position) for position, name in enumerate((*NAMES, "algorithm-1"))}
 #: An application's own solver is called "blocc ..."; it looks like blocc, with a marker of its own.
 _OWN_STYLE = {**_STYLES["blocc"], "marker": "*"}
 #: Between two markers of a curve, as a part of the panel's diagonal.

@@ -26,10 +26,10 @@ DPI = 150
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#C8102E", "#666666"  # told apart by everyone
 INK, MUTED, FAINT, GRID = "#1f2933", "#5b6773", "#aab2bb", "#e3e6e9"
 
-#: As many as there are methods, so that no two of them share one.
+#: As many as there are methods, and Algorithm 1, so that no two of them share one.
 _COLOURS = (
     *(BLUE, ORANGE, GREEN, RED, "#56B4E9", "#8C6D1F", "#CC79A7", "#4B3F8F"),
-    *("#111111", "#9ACD32", "#FF7F50", "#00868B", "#A9A9A9"),
+    *("#111111", "#9ACD32", "#FF7F50", "#00868B", "#A9A9A9", "#FF1493"),
 )
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 _DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.2)), (0, (6, 1.5, 1.5, 1.5)))

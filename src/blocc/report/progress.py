@@ -8,16 +8,13 @@ import time
 from collections.abc import Callable
 from io import TextIOBase
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import Self, TextIO
 
 from blocc._lib.log import logger
 from blocc._lib.notebook import live_stream
+from blocc.kit.records import Step
 from blocc.report.format import duration
 from blocc.result import HistoryRow
-
-if TYPE_CHECKING:
-    from blocc.power.power_options import Step as PowerStep
-    from blocc.roads.search import Step
 
 
 def format_row(iteration: int, row: HistoryRow) -> str:
@@ -172,11 +169,18 @@ class DesignProgress(ProgressLine):
         return f"{duration(seconds)}, {about}"
 
 
-class RoadProgress(DesignProgress):
-    """The same for a search about roads, which reports steps: objectives, of which the least is best."""
+class SearchProgress(DesignProgress):
+    """The same for a search that reports steps.
+
+    :param is_maximised: whether the objective is the larger the better
+    """
+
+    def __init__(self, starts: int, time_limit: float | None = None, *, is_maximised: bool = False) -> None:
+        super().__init__(starts, time_limit)
+        self._sense = -1.0 if is_maximised else 1.0
 
     def step(self, step: Step) -> None:
-        """Report one evaluation."""
+        """Report one value."""
         if step.start >= self._start:
             self._next_start(step.seconds)
         if math.isinf(step.gamma):  # an exact value
@@ -184,31 +188,6 @@ class RoadProgress(DesignProgress):
         self.show(lambda: self._words(step))
 
     def _words(self, step: Step) -> str:
-        gamma = "exact" if math.isinf(step.gamma) else f"gamma {step.gamma:.4g}"
-        best = "" if math.isinf(self._best) else f"  best {-self._best:.6g}"
-        start = f"start {min(self._start, self._starts)} of {self._starts}"
-        return f"{start}  objective {step.value:.6g}{best}  {gamma}  {self._so_far(step.seconds)}"
-
-
-class PowerProgress(RoadProgress):
-    """The same for a question about electricity, whose objective may be the larger the better.
-
-    :param is_maximised: whether it is
-    """
-
-    def __init__(self, starts: int, time_limit: float | None = None, *, is_maximised: bool) -> None:
-        super().__init__(starts, time_limit)
-        self._sense = -1.0 if is_maximised else 1.0
-
-    def power_step(self, step: PowerStep) -> None:
-        """Report one value."""
-        if step.start >= self._start:
-            self._next_start(step.seconds)
-        if math.isinf(step.gamma):
-            self._best = max(self._best, -step.value)
-        self.show(lambda: self._power_words(step))
-
-    def _power_words(self, step: PowerStep) -> str:
         gamma = "exact" if math.isinf(step.gamma) else f"gamma {step.gamma:.4g}"
         best = "" if math.isinf(self._best) else f"  best {-self._sense * self._best:.6g}"
         start = f"start {min(self._start, self._starts)} of {self._starts}"

@@ -12,11 +12,11 @@ from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.notebook import Shown
 from blocc.kit.checks import assumed_lines, check_lines
 from blocc.kit.documents import rows_of
+from blocc.kit.records import Step
 from blocc.result import Status
 from blocc.roads.assign import RoadAssignment
 from blocc.roads.checks import answer_checks
 from blocc.roads.network import RoadNetwork
-from blocc.roads.search import Step
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

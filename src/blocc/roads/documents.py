@@ -12,7 +12,6 @@ import numpy as np
 from blocc._lib.arrays import Bool, Float, NDArray
 from blocc._lib.files import json_bytes
 from blocc.kit.documents import Column, Columns, Document, Summary, Tables, layer_files, rows_of
-from blocc.kit.gis import Layers
 from blocc.kit.records import column, decoded, picked
 from blocc.kit.storage import ChangedError
 from blocc.roads.assign import RoadAssignment
@@ -31,7 +30,7 @@ _TIME, _VOLUME, _WORTH = "time, as in the files", "vehicles, as in the files", "
 
 # --- tables --------------------------------------------------------------------------------------------------------
 def _ends(name: str) -> Callable[[Answer], list[Any]]:
-    return lambda answer: [answer.network.nodes[place] for place in getattr(answer.network, name)]
+    return lambda answer: answer.network.ends(name)
 
 
 def _twice(table: Mapping[str, tuple[str, str, str]], meanings: Mapping[str, str]) -> Columns:
@@ -195,18 +194,7 @@ def _files(answer: Answer, tables: Tables, stem: str) -> dict[str, bytes]:
     found = {"network.json": json_bytes(network_document(network), indent=None)}
     if not len(network.coordinates):
         return found
-    places, ends = network.coordinates.tolist(), zip(network.tail.tolist(), network.head.tolist(), strict=True)
-    layers = Layers(
-        name=network.name,
-        places=network.coordinates,
-        geographic=network.geographic,
-        crs="",
-        nodes=[{"id": key} for key in network.nodes],
-        links=tables["links"],
-        lines=[[places[i], places[j]] for i, j in ends],
-        assumptions=network.assumptions,
-        units={},
-    )
+    layers = network.layers([{"id": key} for key in network.nodes], tables["links"])
     return found | layer_files(stem, layers)
 
 

@@ -151,11 +151,6 @@ class RoadNetwork(Network):
 
     # --- sizes --------------------------------------------------------------------------------------------------
     @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the nodes for people."""
-        return tuple(map(str, self.nodes))
-
-    @property
     def n_pairs(self) -> int:
         """Number of pairs with trips."""
         return len(self.demand)
@@ -244,15 +239,13 @@ class RoadNetwork(Network):
 
     def trip_rows(self, **figures: NDArray) -> list[dict[str, Any]]:
         """The trips likewise, with further figures of their pairs."""
-        pairs = {"origin": self.origin, "destination": self.destination}
-        ends = {name: [self.nodes[i] for i in at] for name, at in pairs.items()}
+        ends = {name: self.ends(name) for name in ("origin", "destination")}
         return table_rows(ends | {"demand": self.demand} | figures)
 
     def link_rows(self, **figures: NDArray) -> list[dict[str, Any]]:
         """The links as rows that :meth:`from_tables` reads; or with other figures of theirs."""
         figures = figures or {name: getattr(self, name) for name in (*LINK_COLUMNS, "toll", "length")}
-        ends = {"link_id": list(self.link_ids)}
-        ends |= {name: [self.nodes[i] for i in at] for name, at in (("from", self.tail), ("to", self.head))}
+        ends = {"link_id": list(self.link_ids), "from": self.ends("tail"), "to": self.ends("head")}
         return table_rows(ends | figures)
 
 

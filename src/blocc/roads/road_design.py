@@ -12,12 +12,13 @@ from blocc._lib.arrays import Float, NDArray
 from blocc._lib.log import log_answer
 from blocc._lib.notebook import Shown
 from blocc.kit.checks import assumed_lines, check_lines
+from blocc.kit.records import Step
 from blocc.result import Status
 from blocc.roads.assign import RoadAssignment
 from blocc.roads.checks import certificate_checks
 from blocc.roads.network import RoadNetwork
 from blocc.roads.road_options import chosen_links
-from blocc.roads.search import Start, Step
+from blocc.roads.search import Start
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

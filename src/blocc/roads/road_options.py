@@ -12,6 +12,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.errors import OptionError
+from blocc.kit.records import Step
 from blocc.resume.file import open_recording
 from blocc.resume.recording import Recording
 from blocc.roads.descents import Budget
@@ -19,7 +20,7 @@ from blocc.roads.equilibrium import PathFlows
 from blocc.roads.network import RoadNetwork
 from blocc.roads.question import Question
 from blocc.roads.recorded_leader import question_fingerprint
-from blocc.roads.search import Search, Step, search
+from blocc.roads.search import Search, search
 
 
 @dataclass(frozen=True)

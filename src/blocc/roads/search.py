@@ -12,6 +12,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.compiled import clock
+from blocc.kit.records import Step
 from blocc.outer.monitor import GRACE, Stop, StopReason, StopRequest, interruptible
 from blocc.result import Status
 from blocc.resume.recording import Recording
@@ -36,15 +37,6 @@ ROUGH_GAP, WORSE = 1e-8, 1e-5
 CLOSING = 6.0
 #: What a penalised value may hide for gamma to stop growing, relative to the tolerance.
 HIDDEN = 0.1
-
-
-class Step(NamedTuple):
-    """One evaluation on the way."""
-
-    seconds: float
-    start: int
-    gamma: float  #: infinite where the value is exact
-    value: float
 
 
 class Start(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from blocc.errors import OptionError
-from blocc.methods.compare import PRESETS, MethodRow, compare
+from blocc.methods.compare import ENDLESS, PRESETS, MethodRow, compare
 from blocc.methods.registry import NAMES, known_names
 from blocc.presets import check_preset
 from blocc.problems.textbook import known_problems
@@ -29,6 +29,9 @@ QUICK = (
     *("toy", "moving_lower_bound", "clark_westerberg_1990", "moving_ball", "shrinkage", "equality_projection"),
     *("simplex_projection", "three", "svm"),
 )
+#: Algorithms 1 and 2 by the paper's text (``preset="paper"`` of blocc's own method), as a row beside the methods.
+ALGORITHM_1 = "algorithm-1"
+ROWS = ("blocc", ALGORITHM_1, *NAMES[1:])
 #: Further applications of the full suite.
 APPLICATIONS = ("three", "svm", "gam-svm")
 #: Residual of the follower's answer beyond which the leader's value there is none.
@@ -49,7 +52,7 @@ def full_suite() -> tuple[str, ...]:
 
 def bench_study(
     problems: Sequence[str] = QUICK,
-    methods: Sequence[str] = NAMES,
+    methods: Sequence[str] = ROWS,
     *,
     time_limit: float = 5.0,
     preset: str = "default",
@@ -65,8 +68,8 @@ def bench_study(
     if not (isinstance(time_limit, int | float) and 0.0 < time_limit < math.inf):
         raise OptionError(f"time_limit must be a positive number of seconds, got {time_limit!r}")
     for name in methods:
-        if name not in known_names():
-            raise OptionError(f"methods must be names among {', '.join(known_names())}, got {name!r}")
+        if name not in (known := (*known_names(), ALGORITHM_1)):
+            raise OptionError(f"methods must be names among {', '.join(known)}, got {name!r}")
     for name in problems:
         find_known_case(name, seed)  # says what is wrong before anything is computed
     return Study(
@@ -82,7 +85,10 @@ def bench_study(
 def bench_cell(problem: str, method: str, time_limit: float, preset: str, seed: int) -> dict[str, Any]:
     """One method on one problem; ``way`` holds [seconds, calls, value] wherever the value fell."""
     case = _case(problem, seed)
-    row = compare(case.problem, case.x0, methods=[method], preset=preset, time_limit=time_limit, seed=seed).entries[0]
+    limits: dict[str, Any] = {"time_limit": time_limit, "seed": seed}
+    if method == ALGORITHM_1:  # with the paper's gamma and eta, and as many steps as there is time for
+        method, preset, limits["max_iterations"] = "blocc", "paper", ENDLESS
+    row = compare(case.problem, case.x0, methods=[method], preset=preset, **limits).entries[0]
     return {
         "applies": row.applies,
         "outcome": row.status,
@@ -106,8 +112,8 @@ def _calls(row: MethodRow) -> tuple[float, int]:
         return 1.0, 0
     counts = row.result.counts
     evaluations = int(counts.get("evaluations", 0))
-    # blocc's history counts evaluations of F_gamma: each of them is as many inner iterations as the mean of all.
-    total = int(counts.get("inner_iterations", evaluations))
+    # blocc's history counts evaluations of F_gamma: each of them is as many derivatives as the mean of all.
+    total = int(counts.get("derivatives", evaluations))
     return total / max(evaluations, 1), total
 
 

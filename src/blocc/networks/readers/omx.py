@@ -23,6 +23,14 @@ MAX_ID = 200  #: characters of a zone's name
 SHOWN = 5
 
 
+def read_demand_matrix(path: str | Path | None, matrix: str | None, mapping: str | None) -> Demand | None:
+    """The demand of an OMX file, where one is given."""
+    if path is None and (matrix is not None or mapping is not None):
+        given = "matrix" if matrix is not None else "mapping"
+        raise OptionError(f"{given} chooses an array of an OMX file: give demand_omx too")
+    return None if path is None else read_omx(path, matrix, mapping)
+
+
 def read_omx(path: str | Path, matrix: str | None = None, mapping: str | None = None) -> Demand:
     """Origin, destination and demand of every cell that is not zero.
 

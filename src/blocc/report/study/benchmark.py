@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 ACCURACIES = (1e-2, 1e-4)
 #: What is counted: place in a row's way, name, and the least that a clock or a counter can tell.
 COSTS = ((0, CLOCK, 1e-3), (1, "derivatives of the lower level", 1.0))
+#: Columns that the page draws: none of yes and no.
+_DRAWN = ("calls", "seconds", "value", "stationarity_x")
 _NOTES = (
     "Values are those at the follower's exact answer. Reached: within the accuracy of the best value, relative to 1 "
     "plus its size.",
@@ -154,24 +156,31 @@ def plot_profiles(view: StudyView) -> Figure:
     add_heading(figure, "Performance profiles at the follower's exact answer", words)
     panels: Any = figure.subplots(len(ACCURACIES), len(COSTS), squeeze=False, sharey=True)
     for line, accuracy in zip(panels, ACCURACIES, strict=True):
-        for axes, (place, name, least) in zip(line, COSTS, strict=True):
-            ratios = profile(costs(view, accuracy, place, least))
-            finite = ratios[np.isfinite(ratios)]
-            most = 2.0 * float(finite.max(initial=1.0))
-            for column, method in enumerate(methods):
-                reached = np.sort(ratios[:, column][np.isfinite(ratios[:, column])])
-                across = np.concatenate([[1.0], reached, [most]])
-                shares = np.concatenate([[0.0], np.arange(1, len(reached) + 1), [len(reached)]]) / count
-                look = method_style(method) | {"marker": "none", "linewidth": 1.8}
-                axes.step(across, shares, where="post", label=method, **look)
-            axes.set_xscale("log")
-            axes.set_xlim(1.0, most)
-            axes.set_ylim(0.0, 1.02)
-            style_axes(axes, f"{name}, to {accuracy:.0e}", x="times the cheapest method's", y="share of problems")
-            if not finite.size:
-                add_note(axes, "no method reached this accuracy")
+        for axes, cost in zip(line, COSTS, strict=True):
+            draw_profile(axes, view, accuracy, cost)
     add_legend(figure, [panels[0, 0]], most=7)
     return figure
+
+
+def draw_profile(axes: Any, view: StudyView, accuracy: float, cost: tuple[int, str, float]) -> None:
+    """The profile of every method, against one cost, to one accuracy."""
+    place, name, least = cost
+    methods, count = view.study.grid["method"], len(view.study.grid["problem"])
+    ratios = profile(costs(view, accuracy, place, least))
+    finite = ratios[np.isfinite(ratios)]
+    most = 2.0 * float(finite.max(initial=1.0))
+    for column, method in enumerate(methods):
+        reached = np.sort(ratios[:, column][np.isfinite(ratios[:, column])])
+        across = np.concatenate([[1.0], reached, [most]])
+        shares = np.concatenate([[0.0], np.arange(1, len(reached) + 1), [len(reached)]]) / count
+        look = method_style(method) | {"marker": "none", "linewidth": 1.8}
+        axes.step(across, shares, where="post", label=method, **look)
+    axes.set_xscale("log")
+    axes.set_xlim(1.0, most)
+    axes.set_ylim(0.0, 1.02)
+    style_axes(axes, f"{name}, to {accuracy:.0e}", x="times the cheapest method's", y="share of problems")
+    if not finite.size:
+        add_note(axes, "no method reached this accuracy")
 
 
 def bench_item(view: StudyView) -> ItemView:
@@ -183,4 +192,4 @@ def bench_item(view: StudyView) -> ItemView:
 def without_ways(view: StudyView) -> StudyView:
     """The same view without the long column of ways, for tables that people read."""
     rows = [{key: value for key, value in row.items() if key != "way"} for row in view.rows]
-    return StudyView(view.study, rows, view.shown, view.running)
+    return StudyView(view.study, rows, view.shown or _DRAWN, view.running)

@@ -221,19 +221,8 @@ def design_layers(design: Design, links: Rows | None = None) -> Layers:
     """What a GIS is told about a design."""
     network = design.network
     names = zip(network.nodes, network.labels, network.zone_ids, strict=True)
-    places = network.coordinates.tolist()
-    ends = zip(network.tail.tolist(), network.head.tolist(), network.geometry, strict=True)
-    return Layers(
-        name=network.name,
-        places=network.coordinates,
-        geographic=network.geographic,
-        crs=network.crs,
-        nodes=[{"id": key, "name": label, "zone_id": zone} for key, label, zone in names],
-        links=link_rows(design) if links is None else links,
-        lines=[[places[i], places[j]] if line is None else line.tolist() for i, j, line in ends],
-        assumptions=network.assumptions,
-        units=network.units._asdict(),
-    )
+    nodes = [{"id": key, "name": label, "zone_id": zone} for key, label, zone in names]
+    return network.layers(nodes, link_rows(design) if links is None else links)
 
 
 def _files(design: Design, tables: Tables) -> dict[str, bytes]:

@@ -231,7 +231,8 @@ class TransportNetwork(Network):
 
     def link_rows(self, **figures: Float[NDArray, "links"]) -> list[dict[str, Any]]:
         """The links as rows that :meth:`from_tables` reads; or with other figures of theirs."""
-        rows = self._rows({"from": self.tail, "to": self.head}, figures, LINK_COLUMNS)
+        found = figures or {name: getattr(self, name) for name in LINK_COLUMNS}
+        rows = table_rows({"from": self.ends("tail"), "to": self.ends("head")} | found)
         return rows if figures else [{**row, **more} for row, more in zip(rows, self._link_extras(), strict=True)]
 
     def _link_extras(self) -> list[dict[str, Any]]:
@@ -250,13 +251,8 @@ class TransportNetwork(Network):
 
     def market_rows(self, **figures: Float[NDArray, "markets"]) -> list[dict[str, Any]]:
         """The markets as rows that :meth:`from_tables` reads; or with other figures of theirs."""
-        return self._rows({"origin": self.origin, "destination": self.destination}, figures, MARKET_COLUMNS)
-
-    def _rows(
-        self, ends: dict[str, Int[NDArray, "rows"]], figures: dict[str, NDArray], usual: tuple[str, ...]
-    ) -> list[dict[str, Any]]:
-        figures = figures or {name: getattr(self, name) for name in usual}
-        return table_rows({name: [self.nodes[i] for i in positions] for name, positions in ends.items()} | figures)
+        found = figures or {name: getattr(self, name) for name in MARKET_COLUMNS}
+        return table_rows({"origin": self.ends("origin"), "destination": self.ends("destination")} | found)
 
     def check_text(self) -> None:
         """Raise where a text holds half a character, which JSON can name and no file and no terminal takes."""
