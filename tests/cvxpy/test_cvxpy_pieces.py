@@ -139,3 +139,14 @@ def test_an_exponentially_flat_face_has_a_derivative() -> None:
     np.testing.assert_allclose(float(found.value), (share - 0.25) ** 2, atol=1e-12)
     slope = -2.0 * (share - 0.25) * share * (1.0 - share)
     np.testing.assert_allclose(found.gradient, [slope, -slope, 0.0], atol=1e-6)
+
+
+def test_a_plateau_is_left_or_not_called_an_end() -> None:
+    """Two of five shares fall off exponentially at the start: f changes by 1e-10 nearby, by 0.3 further away."""
+    generator = np.random.default_rng(0)
+    x, y = cp.Parameter(5, name="x", bounds=[-50, 50]), cp.Variable(5, nonneg=True, name="y")
+    follower = cp.Problem(cp.Minimize(x @ y - cp.sum(cp.entr(y))), [cp.sum(y) == 1])
+    leader = cp.sum_squares(y - generator.dirichlet(np.ones(5)))
+    problem = BilevelProblem(cp.Minimize(leader), follower, x)
+    result = problem.solve([32.84, 5.51, 18.28, 6.48, 35.06], progress=False)
+    assert not result.success or result.upper_value < 1e-4, result  # every target can be had

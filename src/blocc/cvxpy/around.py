@@ -68,7 +68,7 @@ def probe(
     """Values at points of X around x, in all directions of few variables, in random ones of many, and downhill.
 
     A gain counts if it is more than a share of what the values vary by along its direction, over the size of x. Where
-    values near x are the same up to what they may be off by, those further away count too.
+    values near x differ by no more than that, those further away count too.
 
     :param further: distances of these: where answers fall off exponentially, x may lie on a plateau
     :param patient: whether to look for the best of all; otherwise ten times what counts ends the search
@@ -98,7 +98,7 @@ def probe(
                 seen.extend(found)
                 if any(not patient and one.gain > 10.0 * one.enough and one.excess <= _NOTHING for one in found):
                     return True
-                if end is not None and all(abs(one.gain) <= one.enough - allowed for one in found):  # flat so far
+                if further and end is not None and all(abs(one.gain) <= one.enough for one in found):  # flat so far
                     beyond = [at(one * end.move, allowed, longest=False) for one in further]
                     seen.extend(one for one in beyond if one is not None)
         return False

@@ -66,6 +66,11 @@ class Network:
     assumptions: tuple[str, ...]  #: what was filled in, dropped, invented or left unused while it was read: sentences
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the nodes for people."""
+        return tuple(map(str, self.nodes))
+
+    @property
     def n_nodes(self) -> int:
         """Number of nodes."""
         return len(self.nodes)

@@ -21,7 +21,7 @@ import scipy
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.flat_problem import FlatProblem
 from blocc.judge.derivatives import Local, local, size_of
-from blocc.judge.fit import nonnegative_fit
+from blocc.judge.fit import lengths_of, nonnegative_fit
 from blocc.judge.scales import Sizes, sizes_at
 from blocc.pieces.settings import SETTINGS, Settings
 
@@ -139,7 +139,7 @@ class Followers:
             return None
         bend = (found.lower_hessian + found.constraint_hessian)[n_x:, n_x:]
         unit = self.sizes.y / np.sqrt(slope)
-        lengths = np.linalg.norm(normals * unit, axis=1)
+        lengths = lengths_of(normals * unit)
         if not (lengths > 0.0).all():
             return None
         units = np.concatenate([unit, 1.0 / lengths])
@@ -198,7 +198,7 @@ class Followers:
         touched = np.flatnonzero(rows.value >= -self.settings.touched * np.maximum(rows.size, 1e-300))
         normals = np.concatenate([rows.jacobian[touched], found.equality_jacobian])[:, n_x:]
         weight = self.sizes.y / slope
-        lengths = np.linalg.norm(normals * weight, axis=1)
+        lengths = lengths_of(normals * weight)
         units = np.where(lengths > 0.0, lengths, 1.0)
         columns = (normals * weight / units[:, None]).T
         both = np.concatenate([columns, -columns[:, len(touched) :]], axis=1)

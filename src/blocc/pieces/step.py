@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc.judge.fit import lengths_of
 from blocc.pieces.derivatives import Model, bend
 from blocc.pieces.piece import Followers
 from blocc.pieces.quadratic import Program, Solution, solve
@@ -125,7 +126,7 @@ def convexified(hessian: np.ndarray, active: np.ndarray) -> Float[NDArray, "n n"
     if values[0] > least:
         return hessian
     if len(active):
-        normals = active / np.maximum(np.linalg.norm(active, axis=1), 1e-300)[:, None]
+        normals = active / np.maximum(lengths_of(active), 1e-300)[:, None]
         stiff = hessian + 10.0 * largest * normals.T @ normals
         if np.linalg.eigvalsh(stiff)[0] > least:
             return np.asarray(stiff)
@@ -144,7 +145,7 @@ def bent_direction(followers: Followers, model: Model, step: Step) -> tuple[np.n
     )
     basis = np.eye(n)
     if len(held):
-        lengths = np.maximum(np.linalg.norm(held, axis=1), 1e-300)
+        lengths = np.maximum(lengths_of(held), 1e-300)
         _, singular, right = np.linalg.svd(held / lengths[:, None])
         basis = right[int((singular > np.finfo(float).eps ** 0.5 * singular[0]).sum()) :].T
     if basis.shape[1] == 0:

@@ -151,11 +151,6 @@ class RoadNetwork(Network):
 
     # --- sizes --------------------------------------------------------------------------------------------------
     @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the nodes for people."""
-        return tuple(map(str, self.nodes))
-
-    @property
     def n_pairs(self) -> int:
         """Number of pairs with trips."""
         return len(self.demand)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import NDArray
+from blocc.corners import kinks_of
 from blocc.options import Options
 from blocc.outer.continuation import FACTOR
 from blocc.outer.descent import follow_gradients
@@ -64,10 +65,14 @@ class Finishing:
     def of(
         cls, problem: BilevelProblem, scaling: Scaling | None, evaluator: Evaluator, options: Options
     ) -> Finishing | None:
-        """None if options or an oracle were given by hand: the run is then the one that they describe."""
+        """None if options or an oracle were given by hand: the run is then the one that they describe.
+
+        None as well if functions have kinks of their own in y, at which no row of the follower's ends a piece.
+        """
         automatic = isinstance(options.gamma, str) and options.outer == "auto"
         accurate = isinstance(options.inner, str) and options.inner in _ACCURATE
-        return cls(problem, scaling, evaluator) if automatic and accurate and problem.oracle is None else None
+        suited = automatic and accurate and problem.oracle is None and not kinks_of(problem)
+        return cls(problem, scaling, evaluator) if suited else None
 
     def descend(self, first: Evaluation, leader: Leader) -> Reached | None:
         """The best of all ends; None if none begins on a regular piece. The history is that of its own way."""

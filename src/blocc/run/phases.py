@@ -245,7 +245,8 @@ class Phases:
         result = run.single(x if scaling is None else scaling.inward(x))
         assert run.end is not None
         found = result if scaling is None else scaling.restore(result)
-        phase = Phase(run, scaling, found, run.end, by_value=run.finished)
+        stationary = run.finished and np.isfinite(run.end.stationarity)
+        phase = Phase(run, scaling, found, run.end, by_value=bool(stationary))
         self.rows += phase.result.history.rows()
         return phase
 

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
+from blocc.networks.model import Network
 from blocc.report.figure import BLUE, FAINT, ORANGE
 from blocc.report.format import shortened
 from blocc.transport.design.design_result import Design
-
-if TYPE_CHECKING:
-    from blocc.roads.network import RoadNetwork
-    from blocc.transport.network.network import TransportNetwork
-
-    Mapped = TransportNetwork | RoadNetwork  #: what a map can be drawn of
 
 #: Where a label may stand, seen from its node, best place first.
 PLACES = ("right", "left", "above", "below", "above right", "below right", "above left", "below left")
@@ -41,7 +35,7 @@ class Frame:
         return float(height / width)
 
 
-def frame_network(network: Mapped, width: float = 1100.0, height: float = 620.0) -> Frame:
+def frame_network(network: Network, width: float = 1100.0, height: float = 620.0) -> Frame:
     """Project the nodes (longitudes shrink with the cosine of the latitude) and choose what the map shows."""
     points = np.array(network.coordinates, dtype=float)
     if network.geographic:
@@ -99,7 +93,7 @@ def curve_count(frame: Frame, tail: int, head: int, spacing: float) -> int:
     return int(np.clip(np.ceil(length / spacing), 2, 60))
 
 
-def map_labels(network: Mapped) -> list[str]:
+def map_labels(network: Network) -> list[str]:
     """What is written at the nodes: their names, or on a dense map their ids where only these are short."""
     names = [shortened(label) for label in network.labels]
     ids = [str(identifier) for identifier in network.nodes]
@@ -222,7 +216,7 @@ def link_widths(capacity: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
     return np.where(built, np.maximum(widest * np.where(built, capacity, 0.0) / largest, THINNEST), 0.0)
 
 
-def link_offsets(network: Mapped, widths: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
+def link_offsets(network: Network, widths: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
     """How many pixels each link runs to the right of the straight line; parallel links run beside each other."""
     used: dict[tuple[int, int], float] = {}
     offsets = np.zeros(len(widths))

@@ -24,7 +24,7 @@ from blocc.transport.design.scenario_result import ScenarioDesign, ScenarioDesig
 from blocc.transport.network.network import TransportNetwork
 
 if TYPE_CHECKING:
-    from blocc.report.transport.design_geometry import Mapped
+    from blocc.networks.model import Network
 
 #: Blue and orange stay apart for the colour-blind; dashes tell them apart in grey as well.
 MORE, LESS = BLUE, ORANGE
@@ -142,7 +142,7 @@ def budget_figure(result: ScenarioDesigns) -> Figure:
     return make_figure("convergence", data, {"xaxis": {"title": {"text": title}}, "showlegend": len(data) > 1})
 
 
-def node_trace(network: Mapped, frame: geometry.Frame, obstacles: Float[NDArray, "points 2"]) -> dict[str, Any]:
+def node_trace(network: Network, frame: geometry.Frame, obstacles: Float[NDArray, "points 2"]) -> dict[str, Any]:
     """Nodes with their labels, which keep clear of these points where they can."""
     labels = geometry.map_labels(network)
     size, inside = geometry.node_size(labels), geometry.labels_inside(labels)
