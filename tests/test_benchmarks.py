@@ -32,6 +32,6 @@ def test_samples_that_are_nowhere_are_named_in_a_sentence(
 def test_the_toy_tells_warnings_as_remarks() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        *_, notes = toy._blocc(20, "paper", repetitions=1)
+        *_, notes = toy._blocc(100, "paper", repetitions=1)
     assert len(notes) == 1
     assert notes[0].startswith("step=0.01 exceeds 1 / l_F")

@@ -117,7 +117,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "bid": ("power bid {}/three.m --generators 2 --offer-cap 70 --out {}/out", 8, "interrupted"),
     "power-expand": ("power expand {}/three.m --lines 3 --cost 4 --goal cost --out {}/out", 8, "interrupted"),
     "tariff": ("power tariff {}/three.m --demand-factor 0.5 --out {}/out", 8, "interrupted"),
-    "toy": ("toy --starts 3 --out {}/out", 2, "of 3 starts converged"),
+    "toy": ("toy --starts 3 --out {}/out", 2, "of 3 starts ended within 0.001"),
     "compare": ("compare toy --methods blocc,gam,sflcb --out {}/out", 40, "(ended early)"),
     "sweep": ("sweep {}/study.toml --out {}/out", 9, "incomplete: 2 cells, 0 done, 0 failed, 2 missing"),
     "bench": ("bench --problems toy --methods blocc,sflcb --out {}/out", 9, "incomplete: 2 cells, 0 done, 0 failed"),
