@@ -190,7 +190,10 @@ def leader_sides(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:
     found: list[AnyArray] = []
 
     def record(name: str, entries: AnyArray) -> None:
-        found.append(entries - _picked(name, entries)[..., None])
+        if name == "sort":
+            found.append(jnp.diff(jnp.sort(entries, axis=-1), axis=-1))
+        else:
+            found.append(entries - _picked(name, entries)[..., None])
 
     # In a FlatProblem the largest entry is picked by its place: see :func:`steady`.
 
@@ -264,6 +267,8 @@ def evaluate(
         instead = None if kink is None else corner(kink)
         if name in _PLACES and real and places is not None:
             places(name, _last(inputs[0], equation.params["axes"]))
+        if name == "sort" and real and places is not None:
+            places(name, _last(inputs[0], (equation.params["dimension"],)))
         if name in EXTREMES and real and extreme is not None:
             instead = extreme(name, _last(inputs[0], equation.params["axes"]))
         if instead is not None:
