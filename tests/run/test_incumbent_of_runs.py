@@ -4,7 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from blocc import BilevelProblem, Box, Reals, solve, solve_many
+from blocc import BilevelProblem, Box, Reals, Status, solve, solve_many
+from blocc.outer.monitor import Stop, StopReason
+from blocc.run.attempts import Attempts
 
 
 def feigned(generator, n, weight):
@@ -45,3 +47,45 @@ def test_a_batch_that_is_stopped_is_worth_its_starts():
     for start, result in zip(starts, found.results, strict=True):
         if np.isfinite(result.upper_value):  # it was begun
             assert value(result.x) <= value(start) + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_run_that_has_met_the_leaders_rows_says_that_nothing_does(seed):
+    """The follower's bound -x ends what G can use: from far away descents come upon an admissible x in passing."""
+    share, asked = np.random.default_rng(seed).uniform([0.2, 3.0], [0.3, 4.0])
+    problem = BilevelProblem(
+        upper=lambda x, y: (y - 0.8) ** 2 + 0.05 * (x + 1.7) ** 2,
+        lower=lambda x, y: (y - share * x) ** 2,
+        inequality=lambda x, y: y + x,
+        upper_inequality=lambda x, y: y + asked,
+        x_set=Box(-6.0, 6.0),
+        y_set=Reals(),
+    )
+    result = solve(problem, -3.6, progress=False)
+    assert result.certificate.leader_violation <= 1e-6
+    assert result.status in (Status.CONVERGED, Status.STALLED)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_limit_that_passes_in_the_last_step_ends_the_run(monkeypatch, seed):
+    """A success near a kink is moved onto it; where the time is over then, there is still a result."""
+    attempt = Attempts.attempt
+
+    def late(self, kind, best, polish=False):
+        if polish:
+            raise Stop(StopReason.TIME_LIMIT)
+        return attempt(self, kind, best)
+
+    monkeypatch.setattr(Attempts, "attempt", late)
+    generator = np.random.default_rng(seed)
+    target, kink = generator.uniform(-2.0, 2.0, 3), generator.uniform(-1.0, 1.0, 3)
+    problem = BilevelProblem(
+        upper=lambda x, y: jnp.sum((x - target) ** 2) + 10.0 * jnp.sum(jnp.abs(y - kink)),
+        lower=lambda x, y: jnp.sum((y - x) ** 2) + jnp.sum((y - x) ** 4),
+        inequality=lambda x, y: y - 0.5 - 0.1 * x**2,
+        x_set=Box(-3.0, 3.0, shape=(3,)),
+        y_set=Box(-9.0, 9.0, shape=(3,)),
+    )
+    result = solve(problem, tolerance=1e-2, progress=False)
+    assert result.status in (Status.CONVERGED, Status.TIME_LIMIT)
+    assert np.isfinite(result.upper_value)

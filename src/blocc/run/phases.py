@@ -178,10 +178,11 @@ class Phases:
         near = [way for way in v.slope.ways if 0.0 < way.length <= self.options.tolerance]
         if not any(way.slope * way.length > _WORTH * v.unit for way in near):
             return best
-        moved = self.attempts.attempt("follow", replace(best, by_value=False), polish=True)
-        if moved is None:
-            return best
-        judged = self._judged(moved, start)
+        try:
+            moved = self.attempts.attempt("follow", replace(best, by_value=False), polish=True)
+        except (Stop, KeyboardInterrupt) as stop:
+            return self._stopped(best, stop)
+        judged = best if moved is None else self._judged(moved, start)
         return judged if self._rank(judged) < self._rank(best) and judged.success(self.problem) else best
 
     def _gained(self, new: Phase, old: Phase) -> bool:
@@ -342,7 +343,8 @@ class Phases:
         status, message = (result.status, result.message) if v is None else self._status(phase, v)
         seen = self._incumbent(phase, others)
         if seen is not None:  # whatever the status, nothing better is thrown away
-            if status is Status.CONVERGED or status is Status.STALLED:  # said about the point where the descent ended
+            met = seen.evaluation.violation <= seen.run.tolerances.leader_tolerance
+            if status in (Status.CONVERGED, Status.STALLED) or (status is Status.INFEASIBLE and met):  # said of the end
                 status, message = Status.STALLED, SEEN
             return self._measured(replace(seen, result=replace(seen.result, status=status, message=message)))
         if v is None and status in ENDED and bool(phase.evaluation.usable):

@@ -99,13 +99,14 @@ class Run:
             last = Endpoint(first, measure(self.evaluator, first), 0.0)
             self.tolerances = replace(self.tolerances, origin=first.upper_value)
             last, self.leader = self._descend(first, leader)
+            ending = self.status_at(last)
         except (Stop, KeyboardInterrupt) as stop:
             if reason_of(stop) is StopReason.BUDGET and self.monitor.best is not None:
                 return self._exhausted()
             return self.stopped(reason_of(stop), last, x, leader)
         finally:
             self.monitor.budget = np.inf  # what follows is the judge's
-        return self.conclude_at(last, *self.status_at(last))
+        return self.conclude_at(last, *ending)
 
     def _exhausted(self) -> Result:
         """The best point so far of a phase that has made as many evaluations as it may."""
