@@ -6,7 +6,7 @@ pieces. :func:`evaluate` runs a program and asks for what is to stand in the pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from blocc.problem import BilevelProblem
 
 FUNCTIONS = ("upper", "lower", "inequality", "equality", "upper_inequality")
+FOLLOWER = ("lower", "inequality", "equality")
 _COMPARISONS = {"gt": 1.0, "ge": 1.0, "lt": -1.0, "le": -1.0}
 _KINKS = ("abs", "max", "min", "select_n")
 EXTREMES = {"reduce_max", "reduce_min"}  #: largest and smallest entries of arrays
@@ -200,6 +201,27 @@ def leader_sides(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:
     for function in (flat.upper, flat.upper_inequality):
         program = jax.make_jaxpr(function)(x, y)
         evaluate(program, [x, y], lambda kink: found.append(kink.side), places=record)
+    return jnp.concatenate([side.ravel() for side in found]) if found else jnp.zeros(0)
+
+
+def has_follower_sides(flat: FlatProblem) -> bool:
+    """Whether the follower's functions have a kink that y crosses."""
+    return bool(set(FOLLOWER) & set(flat.once(_find)))
+
+
+def follower_sides(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:
+    """What is zero on the kinks of the follower's functions that y crosses. Traceable once these are known."""
+    found: list[AnyArray] = []
+    known = flat.once(_find)
+    for name in FOLLOWER:
+        sites = iter(known.get(name, ()))
+
+        def record(kink: Kink, sites: Iterator[Site] = sites) -> None:
+            if next(sites).crossed:
+                found.append(kink.side)
+
+        if name in known:
+            evaluate(jax.make_jaxpr(getattr(flat, name))(x, y), [x, y], record)
     return jnp.concatenate([side.ravel() for side in found]) if found else jnp.zeros(0)
 
 

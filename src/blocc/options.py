@@ -25,8 +25,8 @@ class Options:
         "newton-cg", or an oracle object.
     outer: "auto" (quasi-Newton, spectral and kink methods as needed) or "pgd" (Algorithm 1 as published).
     step: length eta of a step of "pgd".
-    stop: a stopping test of "pgd", which makes all its steps otherwise: once ``|x_t - x_(t+1)| / eta``, plus gamma
-        times the residual of the inner solutions, is at most this.
+    stop: a stopping test of "pgd", which makes all its steps otherwise: once ``|x_t - x_(t+1)| / eta``, plus
+        max(1, gamma) times the largest residual of both inner solutions, is at most this.
     inner_start: an InnerPairs(y_g, mu_g, y_F, mu_F), where the inner solvers of "pgd" begin.
     tolerance: of the penalty gap, of ||yF - yg|| and of the stationarity of x, relative to the problem's size.
     inner_tolerance: of the inner solutions; None ties it to gamma and the tolerance.

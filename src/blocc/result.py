@@ -157,7 +157,8 @@ class Result(Shown):
             f"  gamma        {self.gamma:g}",
             "  certificate",
             *("    " + line for line in str(self.certificate).splitlines()),
-            f"  {self.counts.get('evaluations', 0)} evaluations, {len(self.history)} iterations, "
+            f"  {self.counts.get('evaluations', 0)} evaluations, "
+            f"{self.counts.get('iterations', len(self.history))} iterations, "
             f"{self.seconds.get('run', 0.0):.3g} s (and {self.seconds.get('compile', 0.0):.3g} s to compile)",
         ]
         return "\n".join(lines)

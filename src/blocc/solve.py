@@ -126,6 +126,7 @@ def solve(
             raise OptionError("options is for method 'blocc'; give the numbers of another method by name")
         return _by_other_method(problem, begin_at(problem, x0, start), method, preset, numbers, callback, report, files)
     settings = make_options(preset, numbers, options)
+    check_leader(problem, settings)
     problem = suited(problem, settings.inner)
     begin = begin_at(problem, x0, start)
     recording = files.recording(problem, settings, begin)
@@ -186,6 +187,15 @@ def check_arguments(problem: Any, callback: Any) -> None:
             "blocc.solve_differentiable(problem, data) there"
         )
     problem.renew()  # values that its functions have captured may have changed since they were compiled
+
+
+def check_leader(problem: BilevelProblem, settings: Options) -> None:
+    """Refuse rows of the leader's own where the method has no line for them."""
+    if settings.outer == "pgd" and problem.flat.n_upper_inequality:
+        raise OptionError(
+            "outer='pgd' is Algorithm 1 of the paper, which knows no upper_inequality and would ignore it: leave "
+            "outer='auto' (with preset='default'), or put rows of x alone into x_set"
+        )
 
 
 def begin_at(problem: BilevelProblem, x0: PyTree | None, start: Result | None) -> Float[NDArray, "n_x"]:

@@ -29,7 +29,7 @@ from blocc.run.progress import Files, closing_report, log_end, make_report, with
 from blocc.run.single import Callback, Report
 from blocc.run.starts import Starts
 from blocc.sets import ConvexSet
-from blocc.solve import HasSet, check_arguments, start_in
+from blocc.solve import HasSet, check_arguments, check_leader, start_in
 
 #: Sizes of random starts along directions in which X has no end.
 _SCALES = (1.0, 10.0, 3.0, 30.0)
@@ -67,6 +67,7 @@ def solve_many(
     request = StopRequest()  # what the user waits for begins here
     settings = make_options(preset, dict(numbers), options)
     check_arguments(problem, callback)
+    check_leader(problem, settings)
     files = Files(checkpoint, resume, checkpoint_seconds)
     computing = _executor(executor, callback, files)
     given, problem = problem, suited(problem, settings.inner)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -138,6 +140,67 @@ def test_what_the_theorems_do_not_cover_is_refused() -> None:
             suggest(quadratic(), 0.5, epsilon=epsilon)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="problem must be"):
         suggest("toy", epsilon=0.1)  # type: ignore[arg-type]
+
+
+def parts(**changes: Any) -> BilevelProblem:
+    """A follower that copies x, with some parts of the problem changed."""
+    same: dict[str, Any] = {
+        "upper": lambda x, y: (x - 1.0) ** 2 + (y - 0.5) ** 2,
+        "lower": lambda x, y: (y - x) ** 2,
+        "x_set": Box(-1.0, 1.0),
+        "y_set": Reals(),
+    }
+    return BilevelProblem(**{**same, **changes})
+
+
+@pytest.mark.parametrize("tell", [suggest, theory])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"inequality": lambda x, y: jnp.stack([y - 0.3, y - 0.3])},
+            r"LICQ.*inequality\[0\], inequality\[1\] are linearly dependent",
+        ),
+        ({"inequality": lambda x, y: y - 0.3, "y_set": Box(-1.0, 0.3)}, r"LICQ.*inequality\[0\] are.*bounds of y_set"),
+        ({"upper_inequality": lambda x, y: y - 0.3}, "upper_inequality: state what depends on x alone in x_set"),
+        ({"upper": lambda x, y: y - x**4, "x_set": Reals()}, "unbounded below"),
+        ({"upper": lambda x, y: x + y, "x_set": Reals()}, "unbounded below"),
+    ],
+)
+def test_problems_outside_the_theorems_are_refused_with_the_reason(
+    tell: Callable[..., object], changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ProblemError, match=words):
+        tell(parts(**changes), 0.2, epsilon=0.1)
+
+
+def test_rows_in_other_units_are_not_called_dependent() -> None:
+    """Two independent rows hold y in R^2, one in units of a million: what that costs is told, as iterations."""
+    problem = parts(
+        upper=lambda x, y: (x - 1.0) ** 2 + jnp.sum(y**2),
+        lower=lambda x, y: jnp.sum((y - x - 2.0) ** 2),
+        inequality=lambda x, y: jnp.stack([y[0], 1e-6 * y[1]]),
+        y_set=Reals(2),
+    )
+    with pytest.raises(OptionError, match=r"epsilon=0\.1 needs T_g, T_F or T_y"):
+        suggest(problem, 0.2, epsilon=0.1)
+
+
+def test_no_number_of_iterations_is_cut() -> None:
+    capped = parts(inequality=lambda x, y: y - 0.3)
+    with pytest.raises(OptionError, match=r"epsilon=1e-12 needs T = .* take a larger epsilon"):
+        suggest(capped, 0.2, epsilon=1e-12)
+    found = suggest(capped, 0.2, epsilon=3e-8)
+    assert found.iterations >= 8.0 * found.constants.decrease * found.constants.smoothness / 3e-8
+    assert found.inner_bounds[0] > 10**9  # the theorem's own, beside the counted ones
+    assert found.inner_iterations[0] < 10**3
+
+
+def test_a_problem_without_constraints_gives_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = suggest(parts(), 0.2, epsilon=0.1)
+    assert found.inner_iterations == found.inner_bounds == (1, 1)
 
 
 @pytest.mark.slow

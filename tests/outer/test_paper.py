@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from blocc import BilevelProblem, Box, InnerPairs, MaxMin, OptionError, Result, Status, solve, solve_many
+from blocc import BilevelProblem, Box, InnerPairs, MaxMin, OptionError, Reals, Result, Status, solve, solve_many
 from blocc.inner import algorithm_2
 from blocc.lagrangian import Multipliers
-from blocc.outer import algorithm_1
+from blocc.outer import algorithm_1, monitor
 from blocc.problems.toy import local_minimisers, toy_problem
 from paper_reference import Inner, RandomData, Step, numpy_problem, random_data
 from paper_reference import algorithm_1 as transcription
@@ -267,3 +267,41 @@ def test_a_run_that_is_stopped_has_counted_its_inner_iterations():
     assert result.status is Status.STOPPED
     assert result.counts["inner_iterations"] == 7 * (g.T + F.T)
     assert result.counts["derivatives"] == 7 * (g.T * g.T_y + F.T * F.T_y)
+
+
+LIMITED = BilevelProblem(
+    upper=lambda x, y: (x - 1.0) ** 2 + (y - 0.5) ** 2,
+    lower=lambda x, y: (y - x) ** 2,
+    inequality=lambda x, y: y - 0.3,
+    upper_inequality=lambda x, y: x - y - 0.1,
+    x_set=Box(-1.0, 1.0),
+    y_set=Reals(),
+)
+
+
+@pytest.mark.parametrize("front_door", [solve, lambda problem, x, **named: solve_many(problem, [x], **named)])
+@pytest.mark.parametrize("options", [{"preset": "paper"}, {"outer": "pgd", "gamma": 5.0}], ids=str)
+def test_constraints_of_the_leader_are_refused(front_door, options):
+    """No line of Algorithm 1 looks at G."""
+    with pytest.raises(OptionError, match=r"knows no upper_inequality.*outer='auto'.*x_set"):
+        front_door(LIMITED, 0.0, **options)
+    assert solve(LIMITED, 0.0, gamma=5.0).certificate.leader_violation <= 1e-6
+
+
+@pytest.mark.parametrize(("stop", "status"), [(1e-6, Status.CONVERGED), (0.1, Status.STALLED)])
+def test_the_stop_test_is_named(stop, status):
+    result = solve(toy_problem(), 1.3, preset="paper", stop=stop, max_iterations=5000)
+    assert len(result.history) < 5001
+    assert result.message.startswith(f"The stopping test stop={stop:g} was met. ")
+    assert result.status is status
+    unmet = solve(toy_problem(), 1.3, preset="paper", stop=stop, max_iterations=3)
+    assert unmet.status is Status.ITERATION_LIMIT
+    assert "stopping test" not in unmet.message
+
+
+def test_iterations_are_those_made_not_those_kept(monkeypatch):
+    monkeypatch.setattr(monitor, "_MOST_ROWS", 40)
+    result = solve(toy_problem(), 1.3, preset="paper", max_iterations=59)
+    assert len(result.history) < 60
+    assert result.counts["iterations"] == result.counts["evaluations"] == 60
+    assert "60 evaluations, 60 iterations" in repr(result)

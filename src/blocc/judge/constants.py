@@ -30,6 +30,8 @@ ON_THE_WAY = 8  #: points of the descent
 STEPS_DOWN = 200  #: of the descent from x0 along which constants are measured, at most
 LARGEST = 2_000  #: variables below: Hessians in y are dense
 ACCURATE = 1e-11  #: tolerance of answers that others are compared with
+_TOUCHING = 1e-8  #: slack below which a constraint is named among those that hold y
+_NAMED = 6  #: dependent rows that a message lists
 _APART = 1e-4  #: how far apart gradients are compared, relative to x
 
 
@@ -92,6 +94,11 @@ class Measurement:
         self.flat, self.seed = problem.flat, seed
         if self.flat.prox is not None:
             raise ProblemError("the theorems need a smooth lower level, and this one has simple terms")
+        if self.flat.n_upper_inequality:
+            raise ProblemError(
+                "the theorems know no constraint of the leader but x_set, and this problem has upper_inequality: state "
+                "what depends on x alone in x_set; solve() takes upper_inequality and needs no such numbers"
+            )
         if self.flat.n_y > LARGEST:
             raise ProblemError(f"constants are measured up to {LARGEST:,} variables below, and y has {self.flat.n_y:,}")
         self.function = Evaluator(self.flat, choose_oracles(problem, "auto"), Monitor(problem.x_set.unravel), seed)
@@ -226,18 +233,43 @@ class Measurement:
         hessian, jacobian, values, free = (np.asarray(part) for part in self._dual(x, y, mu, w))
         held = np.arange(mu.size) >= self.flat.n_inequality
         slack = np.where(held, 0.0, np.maximum(-values, 0.0))
-        hessian, jacobian = hessian[np.ix_(free, free)], jacobian[:, free]
-        inner = jacobian @ np.linalg.solve(hessian, jacobian.T)
-        order, size = np.argsort(slack, kind="stable"), max(float(np.linalg.norm(mu)), 1e-300)
-        first = max(int((held | (mu > slack)).sum()), 0)
-        found = [
-            min(
-                float(np.linalg.eigvalsh(inner[np.ix_(order[:k], order[:k])]).min(initial=np.inf)),
-                2.0 * float(slack[order[k:]].min(initial=np.inf)) / size,
-            )
-            for k in range(first, mu.size + 1)
-        ]
-        return max(found)
+        inner = jacobian[:, free] @ np.linalg.solve(hessian[np.ix_(free, free)], jacobian[:, free].T)
+        scale = np.sqrt(np.diag(inner))
+        scale = np.where(scale > 0.0, scale, 1.0)
+        cosines = inner / np.outer(scale, scale)  # the same for constraints in other units
+        if jacobian.any() and _least_curvature(cosines, slack / scale, mu * scale, held) <= ACCURATE:
+            raise ProblemError(_dependence(self.flat, x, cosines, held | (mu > slack) | (slack <= _TOUCHING * scale)))
+        return _least_curvature(inner, slack, mu, held)
+
+
+def _least_curvature(inner: NDArray, slack: NDArray, mu: NDArray, held: NDArray) -> float:
+    """The largest C of all divisions of the rows into those that hold y, by their slack, and the others."""
+    order, size = np.argsort(slack, kind="stable"), max(float(np.linalg.norm(mu)), 1e-300)
+    first = int((held | (mu > slack)).sum())
+    return max(
+        min(
+            float(np.linalg.eigvalsh(inner[np.ix_(order[:k], order[:k])]).min(initial=np.inf)),
+            2.0 * float(slack[order[k:]].min(initial=np.inf)) / size,
+        )
+        for k in range(first, mu.size + 1)
+    )
+
+
+def _dependence(flat: FlatProblem, x: NDArray, cosines: NDArray, active: NDArray) -> str:
+    """What to tell of rows that hold y, and whose gradients are dependent at ``x``."""
+    places = np.flatnonzero(active)
+    shares = np.abs(np.linalg.eigh(cosines[np.ix_(places, places)])[1][:, 0])
+    named = [
+        f"inequality[{k}]" if k < flat.n_inequality else f"equality[{k - flat.n_inequality}]"
+        for k in places[shares > 1e-3]
+    ]
+    more = ", ..." if len(named) > _NAMED else ""
+    return (
+        "the theorems need independent gradients of the constraints that hold the follower (LICQ), and those of "
+        f"{', '.join(named[:_NAMED])}{more} are linearly dependent, bounds of y_set included, at x = "
+        f"{np.array2string(x, precision=3, threshold=6)}: leave out rows that others imply; solve() needs no such "
+        "numbers"
+    )
 
 
 class _Seen(NamedTuple):

@@ -210,7 +210,7 @@ def piece_at(
             return None
         change, multipliers = system.unit * solved[:n_y], system.row_unit * solved[n_y:]
         size = float(np.max(np.abs(change) / r.sizes.y, initial=0.0))
-        if size <= _ROUNDING or (size >= last and last <= STRICT):
+        if size <= _ROUNDING or last <= size <= STRICT:  # a small step before a large one has left the piece
             error = float(abs(found.upper_gradient[n_x:] @ change))
             return _piece(flat, at, system, held, multipliers, biactive, error)
         y, last = y + change, size

@@ -30,7 +30,8 @@ from blocc.judge.iterations import Steps, cold, path, slope
 from blocc.lagrangian import Weights
 from blocc.problem import BilevelProblem
 
-_MOST = 10**9  #: counts beyond this are printed as this
+_MOST = 10**9  #: iterations beyond this are refused: nobody could make them
+_FAR = 1e6  #: times the size of x0: a descent that has gone further and still falls has no end
 _LOOK = 256  #: iterations of Algorithm 2 between two looks
 _PATIENCE = 2**15  #: iterations after which the theorem's bound is taken instead
 _ROUNDS = 4  #: of measuring again where points further on ask for a larger gamma
@@ -131,8 +132,32 @@ def _suggestion(measurement: Measurement, found: Constants, points: list[Point],
         inner_accuracy=(accuracy[0], accuracy[1]),
         constants=found,
     )
+    _refuse_unbounded(measurement, found, points[-1], epsilon)
+    _refuse_endless("T", suggestion.iterations, found, epsilon)
     counted = [max(_counted(measurement, suggestion, point, bool(k), shares[k]) for point in points) for k in range(2)]
+    _refuse_endless("T_g, T_F or T_y", max(*counted, *steps_y), found, epsilon)
     return Suggestion(**{**vars(suggestion), "inner_iterations": (counted[0], counted[1])})
+
+
+def _refuse_unbounded(measurement: Measurement, found: Constants, end: Point, epsilon: float) -> None:
+    """Without a smallest value of F no T keeps the promise."""
+    start = measurement.start
+    step = measurement.function.project(end.x - np.asarray(end.found.gradient) / found.smoothness) - end.x
+    falls = float(np.linalg.norm(step)) * found.smoothness > np.sqrt(epsilon)
+    if falls and np.linalg.norm(end.x - start) > _FAR * (1.0 + np.linalg.norm(start)):
+        raise ProblemError(
+            f"F_gamma seems to be unbounded below: from x0 it falls by {found.decrease:.3g} and goes on falling, so "
+            "that no number of iterations keeps the promise: bound x by x_set"
+        )
+
+
+def _refuse_endless(name: str, count: int, found: Constants, epsilon: float) -> None:
+    """No number of iterations is cut: with fewer the promise would not hold."""
+    if count > _MOST:
+        raise OptionError(
+            f"epsilon={epsilon:g} needs {name} = {count:.3g} iterations, more than {_MOST:,}: take a larger epsilon. "
+            f"Measured: gamma {found.gamma:.3g}, l_F {found.smoothness:.3g}, F(x0) - min F {found.decrease:.3g}"
+        )
 
 
 def _counted(measurement: Measurement, found: Suggestion, point: Point, penalised: bool, share: float) -> int:
@@ -192,11 +217,11 @@ def _repeats(side: Side, accuracy: float, count: int) -> int:
     Devolder, Glineur and Nesterov: errors delta of the gradient add up to 3 R delta T at most, R = |mu*|; y's own error
     is to be at most a quarter of the accuracy.
     """
-    condition, norm = side.smoothness / side.modulus, max(side.jacobian, 1e-300)
-    curved = side.dual_convexity if np.isfinite(side.dual_convexity) else 0.0
-    allowed = 0.5 * accuracy / (1.0 + 2.0 * (side.jacobian / side.modulus) ** 2)
-    delta = 0.5 * curved * allowed / (6.0 * max(side.multipliers, 1e-300) * norm * count)
-    least = min(delta**2 if curved > 0.0 and side.multipliers > 0.0 else np.inf, accuracy / 4.0)
+    condition, norm, least = side.smoothness / side.modulus, side.jacobian, accuracy / 4.0
+    price = side.multipliers * norm
+    if price > 0.0 and np.isfinite(side.dual_convexity):
+        allowed = 0.5 * accuracy / (1.0 + 2.0 * (norm / side.modulus) ** 2)
+        least = min((0.5 * side.dual_convexity * allowed / (6.0 * price * count)) ** 2, least)
     radius = side.reach + norm * side.multipliers / side.modulus  # of what y may be away from its answer
     return _count(condition * np.log(max(radius**2 / least, 2.0)))
 
@@ -206,4 +231,4 @@ def _dual_step(side: Side) -> float:
 
 
 def _count(number: float) -> int:
-    return int(min(max(np.ceil(number), 1.0), _MOST))
+    return int(min(max(np.ceil(number), 1.0), np.finfo(np.float64).max))

@@ -21,6 +21,7 @@ from blocc.inner.elastic import violation
 from blocc.judge.adjoint_slope import slope_without_matrices
 from blocc.judge.challenge import Challenge, challenge
 from blocc.judge.derivatives import LARGEST
+from blocc.judge.kinks import on_kink
 from blocc.judge.lower_level import Reply
 from blocc.judge.probe import (
     ALL_COORDINATES,
@@ -371,4 +372,4 @@ class Judge(Walks):
         """The derivative of phi, with matrices or without."""
         if judged is None:
             return slope_without_matrices(self.flat, x, y)
-        return slope_at(self.flat, judged, self.tolerance, self.watch)
+        return None if on_kink(self.flat, judged) else slope_at(self.flat, judged, self.tolerance, self.watch)

@@ -31,6 +31,7 @@ class Endpoint(NamedTuple):
     radius: float  #: 0 for a gradient at x; otherwise gradients within this radius were combined (a kink)
     met_boundary: bool = False  #: a point without lower-level answer was met
     limited: bool = False  #: the iterations ran out
+    stop_met: bool = False  #: the stopping test of Algorithm 1 ended it, before step T
     inner: InnerPairs | None = None  #: the inner solutions that Algorithm 1 itself ended with, flat
 
 

@@ -127,7 +127,8 @@ def describe(result: Result) -> dict[str, Any]:
     document |= {name: plain(getattr(result, name)) for name in (*names, *_PROVEN)}
     document["multipliers"] = plain(result.multipliers._asdict())
     document["certificate"] = plain(asdict(result.certificate))
-    document |= {"iterations": len(result.history), "counts": result.counts, "seconds": result.seconds}
+    made = result.counts.get("iterations", len(result.history))
+    document |= {"iterations": made, "counts": result.counts, "seconds": result.seconds}
     return {**document, "settings": plain(result.settings), "versions": result.versions}
 
 

@@ -78,7 +78,8 @@ def judge(
             "A shorter step goes further, and the default outer method avoids such points."
         )
     if not tolerances.stationary(end):
-        status = Status.ITERATION_LIMIT if outer == "pgd" or end.limited else Status.STALLED
+        spent = end.limited or (outer == "pgd" and not end.stop_met)
+        status = Status.ITERATION_LIMIT if spent else Status.STALLED
         return status, (
             f"x is not stationary: ||x - P(x - grad F)|| = {end.stationarity:.1e}, wanted "
             f"{tolerances.slope(e, tolerances.tolerance):.1e}."
@@ -113,6 +114,11 @@ def finished(evaluator: Evaluator, convexity: JensenTest, end: Endpoint) -> tupl
     if np.isfinite(end.stationarity):
         return Status.CONVERGED, "x is stationary for f(x, y(x)), and y is the follower's exact answer."
     return Status.STALLED, "The descent of f(x, y(x)) ended at a point that its pieces do not show to be stationary."
+
+
+def with_stop(message: str, end: Endpoint, options: Options) -> str:
+    """The message of a run, with what ended it where that was a stopping test of the user's."""
+    return f"The stopping test stop={options.stop:g} was met. {message}" if end.stop_met else message
 
 
 def _published_failure(e: Evaluation, status: Status, message: str) -> tuple[Status, str]:

@@ -341,8 +341,7 @@ class Phases:
         """The result of the best phase, with the verdict's status and the figures of all phases."""
         result, v = phase.result, phase.verdict
         status, message = (result.status, result.message) if v is None else self._status(phase, v)
-        seen = self._incumbent(phase, others)
-        if seen is not None:  # whatever the status, nothing better is thrown away
+        if (seen := self._incumbent(phase, others)) is not None:  # whatever the status, nothing better is thrown away
             met = seen.evaluation.violation <= seen.run.tolerances.leader_tolerance
             if status in (Status.CONVERGED, Status.STALLED) or (status is Status.INFEASIBLE and met):  # said of the end
                 status, message = Status.STALLED, SEEN
@@ -351,9 +350,10 @@ class Phases:
             return self._measured(phase)
         if v is not None:
             judged = conclude.with_verdict(self.problem, result, v, 0.0 if v.slope is not None else DISTANCES[-1])
-            result = replace(judged, status=status, message=message)
+            result = replace(judged, status=status)
             if result.success and (v.certified or phase.run.finished) and self.automatic:
                 result = conclude.without_penalty(result, v, self.options.tolerance, phase.run.finished)
+        result = replace(result, message=conclude.with_stop(message, phase.end, self.options))
         return replace(result, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
 
     def _measured(self, phase: Phase) -> Result:

@@ -184,9 +184,10 @@ class Run:
         """Algorithm 1 from every point, and its evaluations. yF stays as it was left; yg is solved again, exactly."""
         gamma = float(self.options.gamma)
         number: Callable[[Any], Any] = np.asarray
+        most = self.options.max_iterations or 10_000
         settings = published.Settings(
             Numbers(number(gamma), number(float(self.options.step)), leader, number(self.tolerances.inner(gamma))),
-            number(self.options.max_iterations or 10_000),
+            number(most),
             number(-1.0 if self.options.stop is None else float(self.options.stop)),
         )
         given = self.options.inner_start
@@ -207,7 +208,9 @@ class Run:
             left = jax.tree.map(lambda leaf, i=index: leaf[i], states.last)
             met_boundary = bool(broken) and steps[index] > 0
             reached = self._resolved(left, leader) if met_boundary or not broken else left
-            ends.append(Endpoint(reached, float(size), 0.0, met_boundary, inner=inner_pairs.pairs_of(left)))
+            met = bool(states.over[index]) and int(states.iteration[index]) < most
+            inner = inner_pairs.pairs_of(left)
+            ends.append(Endpoint(reached, float(size), 0.0, met_boundary, stop_met=met, inner=inner))
         return ends, steps
 
     def _resolved(self, left: Evaluation, leader: Leader) -> Evaluation:
@@ -277,6 +280,7 @@ class Run:
     def counts(self) -> dict[str, int]:
         """What was evaluated."""
         return {
+            "iterations": self.monitor.iterations,
             "evaluations": self.evaluator.evaluations,
             "inner_iterations": self.evaluator.inner_iterations,
             "derivatives": self.evaluator.derivatives,

@@ -216,7 +216,9 @@ def _result_columns(result: Result) -> dict[str, Any]:
         "success": result.success,
         **{name: _finite(getattr(result, name)) for name in _VALUES},
         **_proof_columns(result.certificate),
-        **_end_columns(len(result.history), result.gamma, result.seconds, result.message),
+        **_end_columns(
+            result.counts.get("iterations", len(result.history)), result.gamma, result.seconds, result.message
+        ),
     }
 
 
