@@ -84,8 +84,7 @@ class Phases:
     # --- one start ----------------------------------------------------------------------------------------------
     def single(self, x: np.ndarray) -> Result:
         """From one start to a judged result, with what is known of other starts."""
-        result = None if self.told is None else self.places.settle(self.told)
-        if result is None:
+        if self.told is None or (result := self.places.settle(self.told)) is None:
             self.told = self._follow(x)
             result = self.places.settle(self.told)
         assert result is not None
@@ -387,10 +386,9 @@ class Phases:
             return Status.INFEASIBLE, (
                 "The leader's constraint upper_inequality(x, y) <= 0 is violated, and no x was found where it holds."
             )
-        if phase.result.status is Status.CONVERGED:
-            why = v.objection() or "the units of x are in doubt"
-            return Status.STALLED, f"No descent went on from here, but {why}."
         objection = v.objection()
+        if phase.result.status is Status.CONVERGED:
+            return Status.STALLED, f"No descent went on from here, but {objection or 'the units of x are in doubt'}."
         return phase.result.status, phase.result.message + (f" Judged in your units: {objection}." if objection else "")
 
     def _counts(self) -> dict[str, int]:
