@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import local
 from blocc.judge.lower_level import Reply, polish, reply
 from blocc.judge.responses import FEASIBLE
 from blocc.judge.second_opinion import Below, SecondOpinion
+from blocc.local.derivatives import local
 
 #: A response is another one if it lies farther away than this, in sizes of y.
 _APART = 1e-2

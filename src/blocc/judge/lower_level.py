@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import Local, local, wide
-from blocc.judge.fit import lengths_of, nonnegative_fit
-from blocc.judge.scales import Sizes, row_sizes, sizes_at
+from blocc.local.derivatives import Local, local, wide
+from blocc.local.fit import lengths_of, nonnegative_fit
+from blocc.local.scales import Sizes, row_sizes, sizes_at
 
 #: Rows are touched that have no more slack than this, relative to their size.
 TOUCHED = 1e-6
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """y at x, judged. Ratios are relative to the natural sizes of :mod:`blocc.judge.scales`: 1 is everything."""
+    """y at x, judged. Ratios are relative to the natural sizes of :mod:`blocc.local.scales`: 1 is everything."""
 
     x: np.ndarray
     y: np.ndarray

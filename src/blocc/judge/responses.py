@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import size_of
 from blocc.judge.lower_level import Reply, polish, reply
 from blocc.judge.pieces import smooth_piece
 from blocc.judge.probe import Value
-from blocc.judge.scales import ROUNDING, Sizes, row_sizes
 from blocc.judge.ways import LeaderRows, row_multipliers, weigh
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
+from blocc.local.derivatives import size_of
+from blocc.local.scales import ROUNDING, Sizes, row_sizes
 
 #: A response is trusted if it is accurate to this ratio.
 _TRUSTED = 1e-4

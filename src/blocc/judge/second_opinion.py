@@ -15,8 +15,8 @@ import scipy
 
 from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import general_oracles
-from blocc.judge.derivatives import LARGEST, Local, local, size_of
 from blocc.lagrangian import weights
+from blocc.local.derivatives import LARGEST, Local, local, size_of
 
 #: Up to this many of the follower's variables SciPy solves the lower level.
 SCIPY_LARGEST = 50

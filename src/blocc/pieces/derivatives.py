@@ -10,7 +10,7 @@ import numpy as np
 
 from blocc._lib.arrays import Array, Float, Int, NDArray
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import local
+from blocc.local.derivatives import local
 from blocc.pieces.piece import Followers, Piece
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.judge.derivatives import local
+from blocc.local.derivatives import local
 from blocc.pieces.derivatives import Model, model_of, other_side
 from blocc.pieces.piece import Followers, Guess, Piece
 from blocc.pieces.step import Multipliers, Step, bent_direction, step_of

@@ -20,9 +20,9 @@ import scipy
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import Local, local, size_of
-from blocc.judge.fit import lengths_of, nonnegative_fit
-from blocc.judge.scales import Sizes, sizes_at
+from blocc.local.derivatives import Local, local, size_of
+from blocc.local.fit import lengths_of, nonnegative_fit
+from blocc.local.scales import Sizes, sizes_at
 from blocc.pieces.settings import SETTINGS, Settings
 
 

@@ -11,7 +11,7 @@ _EPS = float(np.finfo(float).eps)
 
 @dataclass(frozen=True)
 class Settings:
-    """Ratios are relative to natural sizes (:mod:`blocc.judge.scales`)."""
+    """Ratios are relative to natural sizes (:mod:`blocc.local.scales`)."""
 
     #: Variables and rows up to which matrices are dense: one factorisation takes some hundredths of a second there.
     largest: int = 600

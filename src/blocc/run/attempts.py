@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from blocc.judge.balance import Units
-from blocc.judge.derivatives import local
 from blocc.judge.probe import DISTANCES, Value
 from blocc.judge.responses import below_tolerance
 from blocc.judge.verdict import Judge
+from blocc.local.balance import Units
+from blocc.local.derivatives import local
 from blocc.options import Options
 from blocc.outer.tolerances import Endpoint
 from blocc.problem import BilevelProblem

@@ -18,10 +18,10 @@ import numpy as np
 
 from blocc._lib.compiled import compile_seconds
 from blocc.inner.choice import choose_oracles
-from blocc.judge.balance import Units
-from blocc.judge.derivatives import LARGEST, size_of
 from blocc.judge.probe import DISTANCES, Value
 from blocc.judge.verdict import Judge, Verdict
+from blocc.local.balance import Units
+from blocc.local.derivatives import LARGEST, size_of
 from blocc.options import Options
 from blocc.outer.monitor import Stop, StopRequest
 from blocc.problem import BilevelProblem
