@@ -15,6 +15,7 @@ from blocc.flat_problem import FlatProblem
 from blocc.local.derivatives import Local, local, wide
 from blocc.local.fit import lengths_of, nonnegative_fit
 from blocc.local.scales import Sizes, row_sizes, sizes_at
+from blocc.local.selection import optimistic
 
 #: Rows are touched that have no more slack than this, relative to their size.
 TOUCHED = 1e-6
@@ -266,6 +267,13 @@ def polish(flat: FlatProblem, r: Reply) -> Reply:
             return best
         held = np.union1d(np.delete(held, int(np.argmin(prices))) if negative.any() else held, fresh).astype(int)
     return best
+
+
+def preferred(flat: FlatProblem, r: Reply) -> Reply | None:
+    """Of all responses that cost the follower no more, the best for the leader; None where there is but one."""
+    y = optimistic(flat, r.x, r.y, r.sizes)
+    found = None if y is None else reply(flat, r.x, y, r.sizes)
+    return None if found is None else polish(flat, found)
 
 
 def _newton(flat: FlatProblem, r: Reply, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool] | None:

@@ -21,17 +21,10 @@ import scipy
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.flat_problem import FlatProblem
 from blocc.local.derivatives import Local, local, size_of
-from blocc.local.fit import lengths_of, nonnegative_fit
+from blocc.local.fit import lengths_of
+from blocc.local.follower import Rows, fitted_multipliers, rows_of, slopes_of
 from blocc.local.scales import Sizes, sizes_at
 from blocc.pieces.settings import SETTINGS, Settings
-
-
-class Rows(NamedTuple):
-    """The follower's inequalities at one point: gc, those of Y, its finite bounds; Jacobians in (x, y)."""
-
-    value: Float[NDArray, "rows"]
-    jacobian: Float[NDArray, "rows n"]
-    size: Float[NDArray, "rows"]  #: what each changes by when all variables move by their sizes
 
 
 class Guess(NamedTuple):
@@ -85,21 +78,12 @@ class Followers:
         return cls(flat, sizes_at(flat, found, x, y), settings) if found.finite else None
 
     def rows(self, found: Local, y: np.ndarray) -> Rows:
-        """All inequalities of the follower, with one row for each finite bound of Y."""
-        n_x, n_y = self.flat.n_x, self.flat.n_y
-        low, high = self.flat.y_set.bounds_flat()
-        below, above = np.isfinite(low), np.isfinite(high)
-        identity = np.eye(n_y, n_x + n_y, n_x)
-        jacobian = np.concatenate([found.inequality_jacobian, -identity[below], identity[above]])
-        value = np.concatenate([found.inequality, (low - y)[below], (y - high)[above]])
-        return Rows(value, jacobian, np.abs(jacobian) @ self.sizes.both)
+        """All inequalities of the follower."""
+        return rows_of(self.flat, found, self.sizes, y)
 
     def slopes(self, found: Local) -> Float[NDArray, "n_y"]:
-        """For each variable of the follower's what dg/dy is made of, and changes by with x and y, times its size."""
-        n_x, size = self.flat.n_x, self.sizes
-        own = np.abs(found.lower_gradient[n_x:]) + np.abs(found.lower_hessian[n_x:]) @ size.both
-        steepest = float(np.max(own * size.y, initial=0.0))
-        return np.maximum(own * size.y, self.settings.rounding * steepest) + 1e-300
+        """The scale of dg/dy, times the sizes of y."""
+        return slopes_of(self.flat, found, self.sizes)
 
     # --- one piece ----------------------------------------------------------------------------------------------
     def newton(self, x: np.ndarray, y: np.ndarray, held: np.ndarray, mu: np.ndarray, nu: np.ndarray) -> Piece | None:
@@ -194,18 +178,9 @@ class Followers:
         found = local(self.flat, x, y)
         if not found.finite:
             return None
-        rows, slope, n_x = self.rows(found, y), self.slopes(found), self.flat.n_x
+        rows, slope = self.rows(found, y), self.slopes(found)
         touched = np.flatnonzero(rows.value >= -self.settings.touched * np.maximum(rows.size, 1e-300))
-        normals = np.concatenate([rows.jacobian[touched], found.equality_jacobian])[:, n_x:]
-        weight = self.sizes.y / slope
-        lengths = lengths_of(normals * weight)
-        units = np.where(lengths > 0.0, lengths, 1.0)
-        columns = (normals * weight / units[:, None]).T
-        both = np.concatenate([columns, -columns[:, len(touched) :]], axis=1)
-        prices = nonnegative_fit(both, -weight * found.lower_gradient[n_x:])
-        nu = (prices[len(touched) : columns.shape[1]] - prices[columns.shape[1] :]) / units[len(touched) :]
-        mu = np.zeros(len(rows.value))
-        mu[touched] = prices[: len(touched)] / units[: len(touched)]
+        mu, nu = fitted_multipliers(self.flat, found, rows, touched, self.sizes.y / slope)
         priced = np.flatnonzero(mu > 0.0)
         choices = [priced] if len(priced) == len(touched) else [priced, touched]
         for held in choices:
