@@ -272,8 +272,7 @@ def polish(flat: FlatProblem, r: Reply) -> Reply:
 def preferred(flat: FlatProblem, r: Reply) -> Reply | None:
     """Of all responses that cost the follower no more, the best for the leader; None where there is but one."""
     y = optimistic(flat, r.x, r.y, r.sizes)
-    found = None if y is None else reply(flat, r.x, y, r.sizes)
-    return None if found is None else polish(flat, found)
+    return None if y is None else reply(flat, r.x, y, r.sizes)
 
 
 def _newton(flat: FlatProblem, r: Reply, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool] | None:

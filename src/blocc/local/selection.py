@@ -20,7 +20,7 @@ import numpy as np
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.flat_problem import FlatProblem
 from blocc.local.derivatives import Local, local
-from blocc.local.fit import lengths_of
+from blocc.local.fit import lengths_of, nonnegative_fit
 from blocc.local.follower import Rows, fitted_multipliers, rows_of, slopes_of
 from blocc.local.quadratic import Program, Solution, solve
 from blocc.local.scales import Sizes, sizes_at
@@ -105,10 +105,28 @@ def null_space(rows: np.ndarray) -> Float[NDArray, "n k"]:
 def select(flat: FlatProblem, face: Face) -> Selected:
     """The best point of a face for the leader; of a concave f the best of those that were reached."""
     ends = [_descend(flat, face, start) for start in _starts(flat, face)]
-    admissible = lambda s: float(np.max(s.found.upper_inequality, initial=0.0))  # noqa: E731
-    least = min(map(admissible, ends))
-    allowed = max(2.0 * least, _EPS**0.5 * (1.0 + float(np.max(np.abs(face.found.upper_inequality), initial=0.0))))
-    return min((one for one in ends if admissible(one) <= allowed), key=lambda one: float(one.found.upper))
+    violations = [float(np.max(found.upper_inequality, initial=0.0)) for _, found in ends]
+    size = 1.0 + float(np.max(np.abs(face.found.upper_inequality), initial=0.0))
+    allowed = max(2.0 * min(violations), _EPS**0.5 * size)
+    admissible = [end for end, violation in zip(ends, violations, strict=True) if violation <= allowed]
+    return _held_by(flat, face, *min(admissible, key=lambda end: float(end[1].upper)))
+
+
+def _held_by(flat: FlatProblem, face: Face, y: np.ndarray, found: Local) -> Selected:
+    """The selection with the rows whose multipliers explain it."""
+    n_x, basis = flat.n_x, face.basis
+    rows = rows_of(flat, found, face.sizes, y)
+    others = np.setdiff1d(np.arange(len(rows.value)), face.held)
+    leader = found.upper_inequality_jacobian[:, n_x:] @ basis
+    normals = np.concatenate([rows.jacobian[others, n_x:] @ basis, leader])
+    lengths = lengths_of(normals)
+    slack = np.concatenate([-rows.value[others], -found.upper_inequality])
+    touched = np.flatnonzero((slack <= _TOUCHED * lengths) & (lengths > 0.0))
+    gradient = basis.T @ found.upper_gradient[n_x:]
+    prices = nonnegative_fit((normals[touched] / lengths[touched][:, None]).T, -gradient)
+    priced = touched[prices > _PRICED * float(np.max(np.abs(gradient), initial=0.0))]
+    own = priced < len(others)
+    return Selected(face, y, found, others[priced[own]], priced[~own] - len(others))
 
 
 def optimistic(
@@ -132,52 +150,41 @@ def _starts(flat: FlatProblem, face: Face) -> Iterator[np.ndarray]:
             yield face.y + basis @ solution.step
 
 
-def _descend(flat: FlatProblem, face: Face, start: np.ndarray) -> Selected:
+def _descend(flat: FlatProblem, face: Face, start: np.ndarray) -> tuple[np.ndarray, Local]:
     """Newton steps of f over the face, each a quadratic program, on values of f."""
     n_x, basis = flat.n_x, face.basis
-    nothing = np.zeros(0, int)
-    here = Selected(face, face.y, face.found, nothing, nothing)
-    if start is not face.y:
-        begin = _cheap(flat, face, start, [])
-        here = here if begin is None else here._replace(y=start, found=begin)
+    begin = None if start is face.y else _cheap(flat, face, start, [])
+    at, here = (face.y, face.found) if begin is None else (start, begin)
     cuts: list[tuple[np.ndarray, float]] = []  #: (normal, limit) on y: tangents of g
     unit = float(np.max(np.abs(basis.T @ face.found.upper_gradient[n_x:]), initial=0.0))
     for _ in range(_STEPS):
-        gradient = basis.T @ here.found.upper_gradient[n_x:]
-        bend = basis.T @ here.found.upper_hessian[n_x:, n_x:] @ basis
+        gradient = basis.T @ here.upper_gradient[n_x:]
+        bend = basis.T @ here.upper_hessian[n_x:, n_x:] @ basis
         values, vectors = np.linalg.eigh(bend)
         unit = max(unit, float(np.max(np.abs(gradient), initial=0.0)), float(np.max(np.abs(bend), initial=0.0)), 1e-300)
         convex = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        solution = _program(flat, face, here.found, here.y, gradient / unit, convex / unit, cuts)
+        solution = _program(flat, face, here, at, gradient / unit, convex / unit, cuts)
         if solution is None:
-            return here
+            return at, here
         promised = -float(gradient @ solution.step + 0.5 * solution.step @ convex @ solution.step)
-        count = len(face.rows.value)
-        others = np.setdiff1d(np.arange(count), face.held)
-        priced = solution.rows[: len(others) + len(here.found.upper_inequality)] > _PRICED
-        here = here._replace(
-            binding=others[priced[: len(others)]], leader=np.flatnonzero(priced[len(others) :]).astype(int)
-        )
-        violation = float(np.max(here.found.upper_inequality, initial=0.0))
+        violation = float(np.max(here.upper_inequality, initial=0.0))
         improves = solution.violation < violation
         if np.max(np.abs(solution.step), initial=0.0) <= 1e3 * _EPS or (promised <= 4 * _EPS * unit and not improves):
-            return here
+            return at, here
         share = 1.0
         while share >= _EPS**0.5:
-            y = here.y + share * (basis @ solution.step)
+            y = at + share * (basis @ solution.step)
             known = len(cuts)
             found = _cheap(flat, face, y, cuts)
-            if found is not None and (
-                improves or float(found.upper) <= float(here.found.upper) - 1e-4 * share * promised
-            ):
-                here = here._replace(y=y, found=found)
+            if found is not None and (improves or float(found.upper) <= float(here.upper) - 1e-4 * share * promised):
+                at, here = y, found
                 break
             if len(cuts) > known:
                 break
             share *= 0.5
         else:
-            return here
-    return here
+            return at, here
+    return at, here
 
 
 def _cheap(flat: FlatProblem, face: Face, y: np.ndarray, cuts: list[tuple[np.ndarray, float]]) -> Local | None:
@@ -225,7 +232,6 @@ def _program(
     elastic = np.zeros(len(size))
     elastic[len(others) : len(others) + len(leader)] = 1.0
     k = basis.shape[1]
-    every = np.full(k, np.inf)
     program = Program(
         gradient,
         hessian,
@@ -234,9 +240,12 @@ def _program(
         elastic,
         np.zeros((0, k)),
         np.zeros(0),
-        -every,
-        every,
+        np.full(k, -np.inf),
+        np.full(k, np.inf),
         _PRICE,
     )
-    solution = solve(program)
-    return solution if solution.solved and np.isfinite(solution.step).all() else None
+    for reach in (np.inf, 1.0):  # over a set without an end the model may have none: then no farther than y's size
+        solution = solve(program._replace(low=np.full(k, -reach), high=np.full(k, reach)))
+        if solution.solved and np.isfinite(solution.step).all():
+            return solution
+    return None
