@@ -200,9 +200,7 @@ def _bends(flat: FlatProblem, x: Array, first: Array, second: Array) -> tuple[Ar
     return jax.vmap(along)(first, second)
 
 
-def _judged(
-    bends: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], reach: np.ndarray, most: float
-) -> dict[str, Any]:
+def _judged(bends: tuple[AnyArray, AnyArray, AnyArray, AnyArray], reach: np.ndarray, most: float) -> dict[str, Any]:
     """What second derivatives, and slopes at the ends, say in the place of values.
 
     ``most`` is what g bends by around y, ``reach`` how far the pairs lie from zero: along directions in which g is flat

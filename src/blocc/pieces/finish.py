@@ -9,7 +9,6 @@ neighbouring one; a point that multipliers of the right signs explain on both si
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from blocc.local.derivatives import local
 from blocc.pieces.derivatives import Model, model_of, other_side
 from blocc.pieces.piece import Followers, Guess, Piece
 from blocc.pieces.selection import identified
+from blocc.pieces.stationarity import falling_piece
 from blocc.pieces.step import Multipliers, Step, bent_direction, step_of
 
 _EPS = float(np.finfo(float).eps)
@@ -238,14 +238,17 @@ class Finish:
     def _neighbours(self, here: Asked, model: Model, step: Step) -> Iterator[Piece]:
         """Neighbouring pieces on which f may fall; none if multipliers of the right signs explain x on both sides."""
         ended, other = self._other_side(model, step)
-        biactive, turned = np.flatnonzero(ended), np.flatnonzero(ended & (other < -self.settings.sign))
+        turned = np.flatnonzero(ended & (other < -self.settings.sign))
         # A row that depends on those held has no multiplier on the other side: it takes the place of one of them.
         priced = step.on(model)[: model.n_own] > 0.0
         choices = [np.array([row]) for row in np.flatnonzero(ended & priced & (np.abs(other) <= self.settings.sign))]
         if len(turned):
             choices += [turned, *(turned[[k]] for k in range(len(turned)))]
-        if len(turned) and len(biactive) <= self.settings.enumerated:
-            choices += [biactive[np.array(one, bool)] for one in product((False, True), repeat=len(biactive))]
+            own = np.array([model.own(int(row)) for row in np.flatnonzero(ended)], dtype=int)
+            held = falling_piece(model.piece.of, model, own)
+            if held is not None:
+                across = np.setxor1d(held, model.piece.held)
+                choices.insert(0, np.array([model.row_of(row) for row in across], int))
         for choice in choices:
             piece = self._across(here, model, choice)
             if piece is not None and (here.x.tobytes(), piece.key) not in self._visited:
