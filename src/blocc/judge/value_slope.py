@@ -79,10 +79,17 @@ def _slope(
         near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, piece.biactive)
         return None if near is None else near.gradient + _turning(near, weighed)
 
+    # Geometry and curvature are those of the widest units over which phi is what its derivatives say: an expensive
+    # term would make some units small, and every way along it bent.
     wide = reach(*flat.x_set.bounds_flat(), r.x)
     weighed = weigh(flat, r.x, piece.gradient, wide, rows, always=piece.open)
-    sizes = resolved(lagrangian, r.x, wide)
+    # A rounded corner is as narrow as it was made: the functions without it say what is small.
+    sizes = resolved(lagrangian, r.x, wide) if flat.easier is None else wide
     weighed = weigh(flat, r.x, piece.gradient, sizes, rows, always=piece.open)
+    with np.errstate(divide="ignore"):
+        moving = np.min(r.sizes.y[:, None] / np.abs(piece.sensitivity), axis=0, initial=np.inf)
+    natural = np.maximum(np.minimum(r.sizes.x, moving), 1e-6 * np.abs(r.x))
+    units = np.minimum(natural, sizes)
 
     def hold(x: np.ndarray) -> np.ndarray:
         """Newton steps back onto the curved rows with a positive multiplier: second-order correction."""
@@ -101,14 +108,16 @@ def _slope(
     bent = along_creases(flat, r, piece, sizes, rows, tolerance, watch)
     return Slope(
         gradient=piece.gradient,
-        sizes=sizes,
+        sizes=units,
         constraint=leader,
         left=weighed.left,
-        ways=(*bent, *(way._replace(hold=hold) if len(firm) else way for way in ways)),
+        ways=tuple(
+            way.within(units) for way in (*bent, *(way._replace(hold=hold) if len(firm) else way for way in ways))
+        ),
         worth=float(priced[piece.leader] @ np.maximum(piece.rows[piece.leader], 0.0)),
         moved=float(np.max(np.abs(piece.y - r.y) / r.sizes.y, initial=0.0)),
-        row_units=np.abs(leader) @ wide,
-        across=_across(piece, sizes, tolerance),
+        row_units=np.abs(leader) @ natural,
+        across=_across(piece, units, tolerance),
         error=piece.error,
     )
 
