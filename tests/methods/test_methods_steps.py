@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blocc.outer.nonsmooth.gradient_sampling import shortest_combination
 from scipy.optimize import root
 
 import methods_reference as reference
 from blocc._lib.precision import double_precision
 from blocc.methods.gam import active_gradient
 from blocc.methods.registry import make_method
-from blocc.outer.nonsmooth.gradient_sampling import shortest_combination
 from blocc.problem import BilevelProblem
 from bvfsm_reference import bvfsm
 from methods_problems import BLOCC_PROBLEMS, NUMPY_PROBLEMS
