@@ -198,10 +198,10 @@ def _direction(run: Any, x: Float[NDArray, "n_x"], answer: Any, epsilon: float) 
     if not gradients:
         run.trouble = "the KKT matrix of the lower level is singular for every choice of active constraints"
         return None
-    return _shortest_combination(np.array(gradients))
+    return shortest_combination(np.array(gradients))
 
 
-def _shortest_combination(gradients: np.ndarray) -> np.ndarray:
+def shortest_combination(gradients: np.ndarray) -> np.ndarray:
     """The shortest vector ``G' a`` with a in the unit simplex.
 
     The nonnegative least-squares problem ``|G' u|^2 + (sum u - 1)^2`` has the same solution up to scale.
