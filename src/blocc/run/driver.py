@@ -113,7 +113,7 @@ class Driver:
 
     # --- ways on ------------------------------------------------------------------------------------------------
     def _ways(self) -> Iterator[Callable[[Phase], Phase | None]]:
-        return iter((self._off_plateau, self._followed, self._penalised))
+        return iter((self.incumbent, self._off_plateau, self._followed, self._penalised))
 
     def _off_plateau(self, best: Phase) -> Phase | None:
         """A phase from a point with a better value, where neither f nor the follower's response changes around x."""
