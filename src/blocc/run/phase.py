@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from blocc.judge.balance import Units
 from blocc.judge.verdict import Judge, Verdict
+from blocc.local.balance import Units
 from blocc.options import Options
 from blocc.outer.tolerances import Endpoint
 from blocc.penalty import Evaluation, Leader, answer_of, no_leader

@@ -2,7 +2,7 @@
 
 Units help the descent, and nothing else: what a run in other units returns is given back in the user's, and judged
 there. They are chosen at the start of a phase of the run, from the derivatives at that point
-(:mod:`blocc.judge.balance`).
+(:mod:`blocc.local.balance`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from jax import lax
 from blocc._lib.arrays import AnyArray, Array, PyTree
 from blocc._lib.precision import double_precision
 from blocc.flat_problem import FlatProblem
-from blocc.judge.balance import Units, balance
-from blocc.judge.derivatives import LARGEST, Local, size_of, wide
 from blocc.lagrangian import Multipliers, figures
+from blocc.local.balance import Units, balance
+from blocc.local.derivatives import LARGEST, Local, size_of, wide
 from blocc.outer.monitor import State
 from blocc.problem import BilevelProblem
 from blocc.result import History, HistoryRow, Result
