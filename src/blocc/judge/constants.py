@@ -118,6 +118,8 @@ class Measurement:
         """x0, and members of X around it."""
         start = self.at(self.start, gamma)
         if start is None:
+            if cause := name_nonfinite(self.flat, self.start, self.middle):
+                raise ProblemError(f"x0 must be a point at which all functions are smooth, but there {cause}")
             raise ProblemError("x0 must be a point at which the follower has an answer; none was found there")
         return [start, *(point for x in self.around if (point := self.at(x, gamma)) is not None)]
 
