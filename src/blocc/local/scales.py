@@ -62,7 +62,7 @@ def row_sizes(jacobian: np.ndarray, sizes: np.ndarray, z: np.ndarray) -> np.ndar
 
 
 def reach(low: np.ndarray, high: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """How far a variable may go before its distance is called large: ``max(1, |z|)``, or half the width of its bounds."""
+    """How far a variable may go before it has gone far: ``max(1, |z|)``, or half the width of its bounds."""
     width = np.where(high > low, 0.5 * (high - low), np.inf)
     return np.minimum(np.maximum(1.0, np.abs(z)), width)
 

@@ -16,16 +16,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from blocc._lib.compiled import compile_seconds
-<<<<<<< HEAD:src/blocc/run/driver.py
-from blocc.judge.balance import Units
-=======
-from blocc.inner.choice import choose_oracles
->>>>>>> pieces:src/blocc/run/phases.py
 from blocc.judge.probe import DISTANCES, Value
 from blocc.judge.responses import below_tolerance
 from blocc.judge.verdict import Judge, Verdict
 from blocc.local.balance import Units
-from blocc.local.derivatives import LARGEST, size_of
 from blocc.options import Options
 from blocc.outer.monitor import Stop, StopRequest
 from blocc.outer.tolerances import Endpoint
