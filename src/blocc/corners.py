@@ -1,7 +1,8 @@
 """Kinks in the user's functions: which there are, and programs with something else in their place.
 
 ``abs``, ``maximum``, ``minimum``, ``relu``, and ``where`` by a comparison, are each the larger or the smaller of two
-pieces; so is the square root of a square, which is an ``abs``. :func:`evaluate` runs a program and asks for what is to stand in the place of each of them.
+pieces; so is the square root of a square, which is an ``abs``. :func:`evaluate` runs a program and asks for what is to
+stand in the place of each of them.
 """
 
 from __future__ import annotations
@@ -289,7 +290,7 @@ def evaluate(
         roots = [None if is_literal(atom) else squared.get(atom) for atom in equation.invars]
         base = _is_root(equation) and roots[0] is not None
         if (name == "abs" and real) or base:
-            inside = roots[0] if base else inputs[0]
+            inside: Any = roots[0] if base else inputs[0]
             kink = Kink("abs", (inside, -inside), inside)
         elif name in ("max", "min") and real:
             kink = Kink(name, (inputs[0], inputs[1]), inputs[0] - inputs[1])

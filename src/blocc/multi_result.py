@@ -94,13 +94,12 @@ class MultiResult(Shown):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was done for all starts together, and what was not.
+        """What was done for all starts together.
 
-        ``merged`` starts ended where an earlier one had: nothing was tried or judged there again, which spared about
-        ``evaluations_saved`` evaluations. Starts that were ``given_up`` had stalled at a value clearly worse than that
-        of an earlier start. ``unanswered`` ones ended where the follower has no answer, or none that is exact.
+        ``merged`` starts of a compiled loop ended where an earlier one had, and share its verdict. ``unanswered`` ones
+        ended where the follower has no response, or none that is exact.
         """
-        names = ("evaluations", "evaluations_saved", "merged", "given_up")
+        names = ("evaluations", "merged")
         told = {name: sum(r.counts.get(name, 0) for r in self.results) for name in names}
         return {"starts": len(self), **told, "unanswered": sum(not _answered(r) for r in self.results)}
 
@@ -150,7 +149,6 @@ class MultiResult(Shown):
             lines.append(f"  and {len(basins) - most} more\n")
         counts = self.counts
         spared = f"; {counts['merged']} merged with earlier ones" if counts["merged"] else ""
-        spared += f", {counts['given_up']} given up" if counts["given_up"] else ""
         spared += f"; {counts['unanswered']} without an answer of the follower" if counts["unanswered"] else ""
         return f"ends in {len(basins)} place{'s' * (len(basins) != 1)}{spared}:\n" + "".join(lines)
 

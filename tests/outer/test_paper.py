@@ -168,6 +168,10 @@ def test_what_is_left_out_begins_where_the_oracle_would():
             {"outer": "pgd", "gamma": 1.0, "inner": MaxMin(), "inner_start": InnerPairs(y_g=np.full(3, np.inf))},
             "finite",
         ),
+        (
+            {"outer": "pgd", "gamma": 1.0, "inner": MaxMin(), "inner_start": InnerPairs(y_F=np.full(3, 9.0))},
+            r"inner_start\.y_F must be in y_set; its nearest member is",
+        ),
         ({"outer": "pgd", "gamma": 1.0, "stop": -1.0}, "stop must be positive"),
     ],
     ids=str,

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import size_of
-from blocc.judge.lower_level import Reply, polish, reply
+from blocc.judge.lower_level import Reply, polish, preferred, reply
 from blocc.judge.pieces import smooth_piece
 from blocc.judge.probe import Value
-from blocc.judge.scales import ROUNDING, Sizes, row_sizes
 from blocc.judge.ways import LeaderRows, row_multipliers, weigh
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
+from blocc.local.derivatives import size_of
+from blocc.local.scales import ROUNDING, Sizes, row_sizes
 
 #: A response is trusted if it is accurate to this ratio.
 _TRUSTED = 1e-4
@@ -90,11 +90,18 @@ class Responses:
         return self.value(x, y if judged is None else judged.y, judged)
 
     def polished(self, x: np.ndarray, y: np.ndarray) -> Reply | None:
-        """The follower's answer judged, after Newton steps; None where second derivatives are not to be had."""
+        """The follower's answer judged, after Newton steps; of many the one that suits the leader best.
+
+        None where second derivatives are not to be had.
+        """
         if not self.dense:
             return None
         judged = reply(self.flat, x, y)
-        return None if judged is None else polish(self.flat, judged)
+        judged = None if judged is None else polish(self.flat, judged)
+        if judged is None or judged.worst > _TRUSTED:
+            return judged
+        other = preferred(self.flat, judged)
+        return judged if other is None or other.worst > max(judged.worst, FEASIBLE) else other
 
     def as_given(self, x: np.ndarray, y: np.ndarray) -> Reply | None:
         """The same without improving y."""

@@ -19,8 +19,8 @@ from blocc.flat_problem import FlatProblem
 from blocc.judge.creases import along_creases
 from blocc.judge.lower_level import Reply
 from blocc.judge.pieces import Piece, Relaxed, piece_at, pieces_at, relaxed
-from blocc.judge.scales import reach, resolved
 from blocc.judge.ways import LeaderRows, Way, Weighed, row_multipliers, way_along, ways_of, weigh
+from blocc.local.scales import reach, resolved
 
 _CORRECTIONS = 3  #: each squares what a step along the tangent has left the rows by
 

@@ -20,7 +20,6 @@ from blocc.inner.choice import general_oracles
 from blocc.inner.elastic import violation
 from blocc.judge.adjoint_slope import slope_without_matrices
 from blocc.judge.challenge import Challenge, challenge
-from blocc.judge.derivatives import LARGEST
 from blocc.judge.kinks import on_kink
 from blocc.judge.lower_level import Reply
 from blocc.judge.probe import (
@@ -44,6 +43,7 @@ from blocc.judge.tangent import RADII, look_around, tangent_directions
 from blocc.judge.value_slope import Slope, slope_at
 from blocc.judge.walks import Walks
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
+from blocc.local.derivatives import LARGEST
 from blocc.problem import BilevelProblem
 
 #: Rounding of a number.

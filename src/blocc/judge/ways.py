@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import LARGEST
-from blocc.judge.fit import lengths_of, nonnegative_fit
 from blocc.judge.lower_level import TOUCHED
+from blocc.local.derivatives import LARGEST
+from blocc.local.fit import lengths_of, nonnegative_fit
 
 #: Step of central differences of gradients, in sizes of x: the fourth root of the rounding of a number, for which
 #: truncation (the square of the step) and rounding (over the step) stay below 1e-7 and 1e-11.

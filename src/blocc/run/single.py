@@ -81,7 +81,6 @@ class Run:
         self.convexity = JensenTest(problem.flat, options.seed)
         self.leader: Leader | None = None  #: multipliers of the leader's own constraints where the run ended
         self.end: Endpoint | None = None
-        self.exhausted = False  #: it made as many evaluations as it may
         self.finishing: Finishing | None = None  #: descends f(x, y(x)) itself, where it has pieces
         self.known: Known | None = None  #: an earlier answer, from which it goes on before anything else
         self.finished = False  #: the run ended there
@@ -101,20 +100,8 @@ class Run:
             last, self.leader = self._descend(first, leader)
             ending = self.status_at(last)
         except (Stop, KeyboardInterrupt) as stop:
-            if reason_of(stop) is StopReason.BUDGET and self.monitor.best is not None:
-                return self._exhausted()
             return self.stopped(reason_of(stop), last, x, leader)
-        finally:
-            self.monitor.budget = np.inf  # what follows is the judge's
         return self.conclude_at(last, *ending)
-
-    def _exhausted(self) -> Result:
-        """The best point so far of a phase that has made as many evaluations as it may."""
-        best = self.monitor.best
-        assert best is not None
-        self.exhausted = True
-        end = Endpoint(best, measure(self.evaluator, best), 0.0, limited=True)
-        return self.conclude_at(end, Status.STALLED, f"{self.monitor.spent} evaluations brought no answer.")
 
     def _descend(self, first: Evaluation, leader: Leader) -> tuple[Endpoint, Leader]:
         if self.options.outer == "pgd":
@@ -130,7 +117,7 @@ class Run:
             return continuation.minimise(self.evaluator, first, leader, self.tolerances, fixed_gamma=True)
         if self.finishing is not None and (end := self._on_pieces(self.finishing, first, leader)) is not None:
             return end, leader
-        return continuation.minimise_from_both(self.evaluator, first, leader, self.tolerances)
+        return continuation.minimise(self.evaluator, first, leader, self.tolerances, fixed_gamma=False)
 
     def _on_pieces(self, finishing: Finishing, first: Evaluation, leader: Leader) -> Endpoint | None:
         """The end of a descent of f(x, y(x)) itself; None if it has no regular pieces there."""

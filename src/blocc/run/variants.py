@@ -23,11 +23,12 @@ from blocc.outer.nonsmooth.smoothing import smoothed
 from blocc.outer.nonsmooth.unfolding import Unfolded, unfolded
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
+from blocc.run.batch import batches, many
 from blocc.run.conclude import folded, restated
+from blocc.run.driver import Driver
 from blocc.run.phase import ENDED
-from blocc.run.phases import Phases
 
-MakePhases = Callable[[BilevelProblem], Phases]
+MakeDriver = Callable[[BilevelProblem], Driver]
 
 #: Starts from which on one loop for all of them repays its compilation.
 _WORTH_A_BATCH = 32
@@ -40,11 +41,11 @@ class _Variant(NamedTuple):
     back: Callable[[Result], Result]
 
 
-def solve_single(problem: BilevelProblem, options: Options, phases: MakePhases, start: Float[NDArray, "n_x"]) -> Result:
+def solve_single(problem: BilevelProblem, options: Options, driver: MakeDriver, start: Float[NDArray, "n_x"]) -> Result:
     """One start; functions with kinks in y are tried without them, or with rounded corners, as well."""
     plain: Result | None = None
     for variant in _variants(problem, options):
-        result = variant.back(phases(variant.target).single(start))
+        result = variant.back(driver(variant.target).single(start))
         if plain is not None and _better(plain, result, options.tolerance if result.success else 0.0):
             if result.status in ENDED:
                 return replace(plain, status=result.status, message=result.message)
@@ -56,7 +57,7 @@ def solve_single(problem: BilevelProblem, options: Options, phases: MakePhases, 
             start = problem.x_set.ravel(result.x)
     assert plain is not None
     if _lacks_slater_point(problem, options, plain):
-        found = agreed(problem, *(phases(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
+        found = agreed(problem, *(driver(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
         return plain if _better(plain, found, options.tolerance if found.success else 0.0) else found
     return plain if not kinks_of(problem) else replace(plain, message=f"{plain.message} {_advice(problem)}")
 
@@ -68,7 +69,7 @@ def _better(one: Result, other: Result, tolerance: float) -> bool:
 
 
 def solve_together(
-    problem: BilevelProblem, options: Options, phases: MakePhases, starts: Float[NDArray, "starts n_x"]
+    problem: BilevelProblem, options: Options, driver: MakeDriver, starts: Float[NDArray, "starts n_x"]
 ) -> list[Result | None]:
     """Many starts in one compiled loop where there are many and it applies; None for those that it leaves open."""
     automatic = isinstance(options.gamma, str) and options.outer != "pgd"
@@ -76,10 +77,10 @@ def solve_together(
     if automatic and len(starts) < _WORTH_A_BATCH:
         return none
     variant = next(_variants(problem, options))
-    together = phases(variant.target)
-    if not together.batches:
+    together = driver(variant.target)
+    if not batches(together):
         return none
-    found, unsettled = together.many(starts)
+    found, unsettled = many(together, starts)
     results = [variant.back(result) for result in found]
     return [None if automatic and index in unsettled else result for index, result in enumerate(results)]
 

@@ -1,7 +1,7 @@
 """What is small? The natural sizes by which the judge measures, from the derivatives at the answer itself.
 
 The size of a variable is the unit in which the derivatives of all functions at (x, y) are closest to one
-(:mod:`blocc.judge.balance`), and never more than ``max(1, |z|)`` or half the width of its bounds. A row ``c(x, y)`` is
+(:mod:`blocc.local.balance`), and never more than ``max(1, |z|)`` or half the width of its bounds. A row ``c(x, y)`` is
 measured by ``sum |dc/dz| size``: what it changes by when all variables move by their sizes. So multiplying a function
 by a number, adding a constant to an objective, or choosing other units for a variable changes no judgement.
 """
@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.balance import balance
-from blocc.judge.derivatives import Local
+from blocc.local.balance import balance
+from blocc.local.derivatives import Local
 
 #: Ratio of two distances over which curvatures are compared, and by how much these may differ.
 _SHARE, _ALIKE = 1e-2, 0.1
@@ -62,7 +62,7 @@ def row_sizes(jacobian: np.ndarray, sizes: np.ndarray, z: np.ndarray) -> np.ndar
 
 
 def reach(low: np.ndarray, high: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """How far a variable may go before that is called far: ``max(1, |z|)``, or half the width of its bounds."""
+    """How far a variable may go before it has gone far: ``max(1, |z|)``, or half the width of its bounds."""
     width = np.where(high > low, 0.5 * (high - low), np.inf)
     return np.minimum(np.maximum(1.0, np.abs(z)), width)
 
