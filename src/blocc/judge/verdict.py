@@ -175,9 +175,14 @@ class Judge(Walks):
             self.tolerance * found.unit, plan.floor
         ):
             found = found._replace(admissible=False)  # f gains more by violating G than it may be wrong by
-        if probes and found.slope is not None and any(
-            way.length > self.tolerance and self.tolerance * found.scale < 0.5 * way.slope * way.length <= plan.floor
-            for way in found.slope.ways
+        if (
+            probes
+            and found.slope is not None
+            and any(
+                way.length > self.tolerance
+                and self.tolerance * found.scale < 0.5 * way.slope * way.length <= plan.floor
+                for way in found.slope.ways
+            )
         ):
             found = found._replace(first_order=False)  # what f falls by there drowns in the rounding of its value
         if not (probes and found.holds and found.reply is not None):
