@@ -24,6 +24,7 @@ from blocc.options import Options
 from blocc.outer.monitor import Stop, StopRequest
 from blocc.outer.tolerances import Endpoint
 from blocc.problem import BilevelProblem
+from blocc.reformulate.units import Scaling, first_units, scaling_of
 from blocc.result import History, HistoryRow, Result, Status
 from blocc.resume.recording import Recording
 from blocc.run import ahead, conclude
@@ -31,7 +32,6 @@ from blocc.run.finishing import Finishing, Known
 from blocc.run.incumbent import SEEN, Seen, incumbent
 from blocc.run.phase import ENDED, OPEN, Phase
 from blocc.run.single import Callback, Report, Run, reason_of
-from blocc.run.units import Scaling, first_units, scaling_of
 
 R = TypeVar("R", bound=Run)
 

@@ -12,9 +12,9 @@ from blocc.options import Options
 from blocc.outer.tolerances import Endpoint
 from blocc.penalty import Evaluation, Leader, answer_of, no_leader
 from blocc.problem import BilevelProblem
+from blocc.reformulate.units import Scaling
 from blocc.result import Result, Status
 from blocc.run.single import Run
-from blocc.run.units import Scaling
 
 #: Statuses of a phase whose end is worth judging; every other one has a reason that no further phase removes.
 OPEN = (Status.CONVERGED, Status.STALLED, Status.ITERATION_LIMIT, Status.PENALTY_OPEN, Status.INFEASIBLE)

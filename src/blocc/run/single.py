@@ -22,7 +22,7 @@ from blocc.options import Options
 from blocc.outer import continuation, published
 from blocc.outer.algorithm_1 import Numbers
 from blocc.outer.monitor import State, Stop, StopReason
-from blocc.outer.nonsmooth.restoration import FEASIBLE, restore
+from blocc.outer.restoration import FEASIBLE, restore
 from blocc.outer.tolerances import Endpoint, Tolerances, measure
 from blocc.penalty import Evaluation, Leader, no_leader
 from blocc.problem import BilevelProblem
