@@ -37,6 +37,23 @@ def first_gamma(evaluator: Evaluator, x: np.ndarray, leader: Leader, tolerances:
         gamma *= FACTOR
 
 
+def direct_gamma(evaluator: Evaluator, first: Evaluation, leader: Leader, tolerances: Tolerances) -> Evaluation | None:
+    """An evaluation at the same x with a gamma so large that the penalty is nearly closed there.
+
+    Descending from it stays in the valley of x, where continuation from a small gamma may leave it for better or worse.
+    None where no larger gamma can be had.
+    """
+    loose = replace(tolerances, tolerance=max(1e-3, tolerances.tolerance))
+    found = first
+    while not loose.exact(found) or found.gamma < 60.0 * first.gamma:
+        gamma = FACTOR * float(found.gamma)
+        following = evaluator(first.x, gamma, leader, tolerances.inner(gamma))
+        if not following.usable or gamma > LARGEST_GAMMA:
+            break
+        found = following
+    return None if found is first else found
+
+
 def minimise(
     evaluator: Evaluator,
     first: Evaluation,

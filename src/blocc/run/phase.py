@@ -31,7 +31,7 @@ class Phase:
     result: Result
     end: Endpoint
     verdict: Verdict | None = None
-    by_value: bool = False  #: the end was reached, or confirmed, by a descent of f(x, y(x)) itself
+    by_value: bool = False  #: the end was reached, or confirmed, by descents from it
 
     def evaluate(self, x: np.ndarray) -> Evaluation:
         """F_gamma and both answers at a flat x of the user's, at the gamma where the phase ended."""

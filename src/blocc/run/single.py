@@ -81,6 +81,7 @@ class Run:
         self.convexity = JensenTest(problem.flat, options.seed)
         self.leader: Leader | None = None  #: multipliers of the leader's own constraints where the run ended
         self.end: Endpoint | None = None
+        self.stays = False  #: it begins at a good point, whose valley a small gamma might leave
         self.finishing: Finishing | None = None  #: descends f(x, y(x)) itself, where it has pieces
         self.known: Known | None = None  #: an earlier answer, from which it goes on before anything else
         self.finished = False  #: the run ended there
@@ -117,7 +118,8 @@ class Run:
             return continuation.minimise(self.evaluator, first, leader, self.tolerances, fixed_gamma=True)
         if self.finishing is not None and (end := self._on_pieces(self.finishing, first, leader)) is not None:
             return end, leader
-        return continuation.minimise(self.evaluator, first, leader, self.tolerances, fixed_gamma=False)
+        closed = continuation.direct_gamma(self.evaluator, first, leader, self.tolerances) if self.stays else None
+        return continuation.minimise(self.evaluator, closed or first, leader, self.tolerances, fixed_gamma=False)
 
     def _on_pieces(self, finishing: Finishing, first: Evaluation, leader: Leader) -> Endpoint | None:
         """The end of a descent of f(x, y(x)) itself; None if it has no regular pieces there."""
