@@ -61,7 +61,14 @@ def slope_at(flat: FlatProblem, r: Reply, tolerance: float, watch: Callable[[], 
     if not slopes:
         return None
     worst = max(slopes, key=lambda slope: float(np.max(np.abs(slope.left) * slope.sizes, initial=0.0)))
-    return worst._replace(ways=tuple(way for slope in slopes for way in slope.ways), whole=pieces.complete)
+    beyond = (
+        () if pieces.complete else tuple(point for piece in pieces.found for point in _beyond(piece, worst, tolerance))
+    )
+    return worst._replace(
+        ways=tuple(way for slope in slopes for way in slope.ways),
+        across=(*worst.across, *beyond),
+        whole=pieces.complete,
+    )
 
 
 def _slope(
@@ -149,6 +156,12 @@ def _across(piece: Piece, sizes: np.ndarray, tolerance: float) -> tuple[np.ndarr
         if not piece.open[row] and 0.0 <= -piece.rows[row] <= tolerance * reach and reach > 0.0:
             found.append(piece.x - 2.0 * piece.rows[row] / reach * sizes * np.sign(normal))
     return tuple(found)
+
+
+def _beyond(piece: Piece, slope: Slope, tolerance: float) -> list[np.ndarray]:
+    """Points just beyond rows of the follower on which x lies, where pieces of another response may begin."""
+    steps = (np.sign(piece.jacobian[row]) for row in np.flatnonzero(piece.open))
+    return [piece.x + tolerance * slope.sizes * step for step in steps if np.any(step)]
 
 
 def _turning(near: Piece, weighed: Weighed) -> np.ndarray:

@@ -324,7 +324,7 @@ class Judge(Walks):
                 continue
             unbounded = falls_for_ever(self.ask, self.project, here, ray, plan.floor)
         unbounded = unbounded or (slope is not None and self.underflows(here, slope.gradient))
-        jump = None if probed.better is not None else self._jump(here, slope, plan, scale)
+        jump = None if probed.better is not None else self._jump(here, slope or found.partly, plan, scale)
         return found._replace(probed=probed, scale=scale, unseen=unseen, unbounded=unbounded, jump=jump)
 
     def _jump(self, here: Value, slope: Slope | None, plan: Probing, scale: float) -> float | None:

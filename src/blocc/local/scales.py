@@ -68,11 +68,11 @@ def reach(low: np.ndarray, high: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def resolved(gradient: Callable[[np.ndarray], np.ndarray | None], x: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Sizes of x over which a quadratic model of a function holds, no more than those given.
+    """Sizes of x such that a quadratic model of a function holds over a hundredth of them, no more than those given.
 
-    Along every coordinate the curvature is measured over ever smaller distances until it does not change any more: the
-    distance at which that begins is where the function varies as its derivatives at x say. Where no distance is found
-    (rounding, or a minimum that is flatter than a parabola) the size remains.
+    Along every coordinate the curvature is measured over ever smaller distances until it does not change any more. Then
+    1e-5 sizes are a thousandth of a distance over which the model holds: next to a minimum, 1e-6 of what the function
+    varies by there. Where no distance is found (rounding, or a minimum flatter than a parabola) the size remains.
     """
     here = gradient(x)
     if here is None:
