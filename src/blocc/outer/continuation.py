@@ -18,8 +18,6 @@ from blocc.penalty import Evaluation, Leader
 
 FACTOR = 4.0  #: by which gamma grows from stage to stage
 LARGEST_GAMMA = 1e8
-#: Share of the tolerance to aim at where the derivative is exact: the judge measures by its terms, and not by f.
-_AIM = 0.03
 #: Steps of an exact descent within which the slope must halve: among many kinks it does not.
 _ROUND = 50
 
@@ -120,8 +118,7 @@ def _stage(
     wanted = tolerances.tolerance if last else max(tolerances.tolerance, 0.01 / max(gamma, 1.0))
 
     def run(start: Evaluation) -> Endpoint:
-        aim = _AIM if np.isinf(gamma) else 1.0
-        stage = Stage(leader, accuracy, tolerances.slope(start, wanted), tolerances.max_iterations, aim)
+        stage = Stage(leader, accuracy, tolerances.slope(start, wanted), tolerances.max_iterations)
         return descend(evaluator, start, stage)
 
     end = run(first)
