@@ -18,6 +18,7 @@ from blocc._lib.arrays import AnyArray, Array, Float, NDArray
 from blocc.errors import ProblemError
 from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import choose_oracles
+from blocc.judge.failures import name_nonfinite
 from blocc.judge.iterations import rows, split
 from blocc.lagrangian import Weights, gradient_x, lagrangian, weights
 from blocc.outer.evaluator import Evaluator
