@@ -15,6 +15,7 @@ from blocc._lib.compiled import compile_seconds
 from blocc._lib.warning import warn_caller
 from blocc.inner.choice import choose_oracles
 from blocc.inner.interior_point import InteriorPoint
+from blocc.inner.maxmin import MaxMin
 from blocc.judge import failures
 from blocc.judge.convexity import JensenTest
 from blocc.lagrangian import Residuals
@@ -145,6 +146,8 @@ class Run:
     def _first(self, x: np.ndarray, leader: Leader) -> tuple[Evaluation, tuple[Status, str] | None]:
         """A usable evaluation to start from, or the status and message that explain why there is none."""
         first = self.first_evaluation(x, leader)
+        if self._steps_anyway() and failures.name_nonfinite(self.problem.flat, x, np.asarray(first.follower.y)) is None:
+            return first, None
         if not first.usable and self._has_coupling() and self.evaluator.violation(x).value > FEASIBLE:
             better, violated = restore(self.evaluator, x)
             bends = self.convexity(x, np.asarray(first.follower.y)).failure()
@@ -154,6 +157,11 @@ class Run:
         if not first.usable:
             return first, failures.explain_failure(self.evaluator, self.convexity, first)
         return first, None
+
+    def _steps_anyway(self) -> bool:
+        """Whether this is Algorithm 1 with T_g and T_F given: it begins at x0 even where the follower has no answer."""
+        inner = self.options.inner
+        return self.options.outer == "pgd" and isinstance(inner, MaxMin) and inner.iterations is not None
 
     def first_evaluation(self, x: np.ndarray, leader: Leader) -> Evaluation:
         """F_gamma at a start, at the given gamma or at the smallest that serves."""
