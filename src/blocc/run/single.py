@@ -245,9 +245,14 @@ class Run:
         if best_of_all and (seen := self._seen_by_finish(best)) is not None:
             best = seen
         if best is None:
-            best = last.evaluation if last is not None else self.first_evaluation(x, leader)
+            best = last.evaluation if last is not None else self._only_evaluation(x, leader)
         end = Endpoint(best, measure(self.evaluator, best), 0.0)
         return self.conclude_at(end, *ending)
+
+    def _only_evaluation(self, x: np.ndarray, leader: Leader) -> Evaluation:
+        """F_gamma at a start that nothing came after: once, for which gamma serves best takes too long to find out."""
+        gamma = 1.0 if isinstance(self.options.gamma, str) else float(self.options.gamma)
+        return self.exact(x, gamma, leader, self.tolerances.inner(gamma))
 
     def _seen_by_finish(self, best: Evaluation | None) -> Evaluation | None:
         """The best point of a finish that was stopped, evaluated; None if ``best`` is no worse."""
