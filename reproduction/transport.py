@@ -235,9 +235,9 @@ def draw(rows_by_study: RowsByStudy) -> dict[str, Figure]:
 #: Of the main table, by what docs/reproduce.md calls them.
 COLUMNS = {
     **{"network": "Network", "method": "Method", "printed: utility": "Printed"},
-    **{"program emulated: utility, own": "Program", "program emulated: at the exact lower level": "at yg"},
-    **{"Algorithm 1, exact: utility at yF": "Algorithm 1", "Algorithm 1, exact: at the exact lower level": "At yg"},
-    **{"our method: utility at yF": "Our method", "our method: at the exact lower level": "At its yg"},
+    **{"program emulated: utility, own": "Program", "program emulated: at the exact lower level": "At yg"},
+    "Algorithm 1, exact: at the exact lower level": "Algorithm 1, at yg",
+    "our method: at the exact lower level": "Our method, at yg",
 }
 ITEM = Item(
     name="transport",

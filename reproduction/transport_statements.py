@@ -83,7 +83,8 @@ def _trend(statement: str, rows: dict[str, list[Row]], name: str, sign: float, c
     for network, of in rows.items():
         few = "" if network in enough else f" ({len(select_seeds(of))} starts: too few to tell)"
         parts.append(f"{network}{few}: {told(of, 'gamma', name)}")
-    return Observation(statement, verdict if complete else None, ". ".join(parts), paper("Figures 7 to 10"))
+    place = "Figures 7 to 9" if "three" in rows else "Figure 10"
+    return Observation(statement, verdict if complete else None, ". ".join(parts), paper(place))
 
 
 def select_seeds(rows: Sequence[Row]) -> list[Any]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
 
 from blocc._lib.arrays import PyTree
 from blocc._lib.notebook import Shown
+from blocc._lib.trees import flattened
 from blocc.errors import OptionError
 from blocc.result import Result
 
@@ -67,7 +67,7 @@ class MultiResult(Shown):
     def basins(self) -> list[Basin]:
         """The places where starts ended with the follower's exact answer, by value; other ends are in none."""
         groups: list[list[int]] = []
-        flat = [tuple(joined(tree) for tree in (result.x, result.y)) for result in self.results]
+        flat = [tuple(flattened(tree) for tree in (result.x, result.y)) for result in self.results]
 
         def rank(index: int) -> tuple[bool, float]:
             result = self.results[index]
@@ -156,11 +156,6 @@ class MultiResult(Shown):
 def _answered(result: Result) -> bool:
     """Whether a run ended with the follower's exact answer."""
     return result.certificate.exact and bool(np.isfinite(result.upper_value))
-
-
-def joined(tree: PyTree) -> np.ndarray:
-    """All numbers of a point."""
-    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
 def near(one: np.ndarray, other: np.ndarray) -> bool:

@@ -13,14 +13,12 @@ from blocc.judge.pieces import smooth_piece
 from blocc.judge.probe import Value
 from blocc.judge.ways import LeaderRows, row_multipliers, weigh
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
-from blocc.local.derivatives import size_of
+from blocc.local.derivatives import DENSE, size_of
 from blocc.local.scales import ROUNDING, Sizes, row_sizes
 
 #: A response is trusted if it is accurate to this ratio.
 _TRUSTED = 1e-4
 FEASIBLE = 1e-9
-#: Variables and constraints up to which matrices are dense: one factorisation takes some hundredths of a second there.
-DENSE = 600
 #: Newton steps back to G(x, y(x)) <= 0 from a point on its tangent: each squares the violation.
 _MENDS = 2
 

@@ -225,7 +225,7 @@ class Judge(Walks):
         residual = self.residual_of(x, y, multipliers) if judged is None else judged.worst
         below = residual <= (allowed if judged is not None else 10.0 * allowed)
         y = y if judged is None else judged.y
-        slope = self._slope(x, y, judged) if below else None
+        slope = self._slope(x, y, judged, multipliers) if below else None
         sizes = np.maximum(1.0, np.abs(x)) if judged is None else judged.sizes.x
         sizes = sizes if slope is None else slope.sizes
         judge = replace(self, sizes=sizes)
@@ -382,8 +382,10 @@ class Judge(Walks):
         found = solve(np.asarray(x), np.asarray(1e-9), middle, np.asarray(False))
         return np.asarray(found.gradient) if found.solved and found.value > least else None
 
-    def _slope(self, x: np.ndarray, y: np.ndarray, judged: Reply | None) -> Slope | None:
+    def _slope(
+        self, x: np.ndarray, y: np.ndarray, judged: Reply | None, multipliers: Multipliers | None
+    ) -> Slope | None:
         """The derivative of phi, with matrices or without."""
         if judged is None:
-            return slope_without_matrices(self.flat, x, y)
+            return slope_without_matrices(self.flat, x, y, multipliers)
         return None if on_kink(self.flat, judged) else slope_at(self.flat, judged, self.tolerance, self.watch)

@@ -18,8 +18,6 @@ from blocc.penalty import Evaluation, Leader
 
 FACTOR = 4.0  #: by which gamma grows from stage to stage
 LARGEST_GAMMA = 1e8
-#: Share of the tolerance to aim at where the derivative is exact: the judge measures by its terms, and not by f.
-_AIM = 0.03
 #: Steps of an exact descent within which the slope must halve: among many kinks it does not.
 _ROUND = 50
 
@@ -35,6 +33,23 @@ def first_gamma(evaluator: Evaluator, x: np.ndarray, leader: Leader, tolerances:
         if (found.usable and near and not bent) or gamma >= 1e6 or found.follower.code >= 2:
             return found
         gamma *= FACTOR
+
+
+def direct_gamma(evaluator: Evaluator, first: Evaluation, leader: Leader, tolerances: Tolerances) -> Evaluation | None:
+    """An evaluation at the same x with a gamma so large that the penalty is nearly closed there.
+
+    Descending from it stays in the valley of x, where continuation from a small gamma may leave it for better or worse.
+    None where no larger gamma can be had.
+    """
+    loose = replace(tolerances, tolerance=max(1e-3, tolerances.tolerance))
+    found = first
+    while not loose.exact(found) or found.gamma < 60.0 * first.gamma:
+        gamma = FACTOR * float(found.gamma)
+        following = evaluator(first.x, gamma, leader, tolerances.inner(gamma))
+        if not following.usable or gamma > LARGEST_GAMMA:
+            break
+        found = following
+    return None if found is first else found
 
 
 def minimise(
@@ -103,8 +118,7 @@ def _stage(
     wanted = tolerances.tolerance if last else max(tolerances.tolerance, 0.01 / max(gamma, 1.0))
 
     def run(start: Evaluation) -> Endpoint:
-        aim = _AIM if np.isinf(gamma) else 1.0
-        stage = Stage(leader, accuracy, tolerances.slope(start, wanted), tolerances.max_iterations, aim)
+        stage = Stage(leader, accuracy, tolerances.slope(start, wanted), tolerances.max_iterations)
         return descend(evaluator, start, stage)
 
     end = run(first)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from blocc.local.derivatives import DENSE
+
 _EPS = float(np.finfo(float).eps)
 
 
@@ -13,8 +15,8 @@ _EPS = float(np.finfo(float).eps)
 class Settings:
     """Ratios are relative to natural sizes (:mod:`blocc.local.scales`)."""
 
-    #: Variables and rows up to which matrices are dense: one factorisation takes some hundredths of a second there.
-    largest: int = 600
+    #: Variables and rows up to which there are pieces, by dense matrices.
+    largest: int = DENSE
     #: Reciprocal condition number of a balanced KKT matrix from which on it is regular. Newton's method loses as many
     #: digits as this has, so that the square root of the precision leaves half of them.
     regular: float = _EPS**0.5

@@ -16,13 +16,13 @@ from blocc.outer import continuation, many_starts
 from blocc.outer.monitor import Stop, StopReason
 from blocc.outer.tolerances import Endpoint
 from blocc.penalty import Evaluation, Leader, no_leader
+from blocc.reformulate.units import first_units
 from blocc.result import Result
 from blocc.run import conclude
 from blocc.run.driver import Driver
 from blocc.run.incumbent import Seen
 from blocc.run.phase import ENDED, Phase
 from blocc.run.single import Run, reason_of
-from blocc.run.units import first_units
 
 #: Starts of a batch that was stopped whose certificates are measured: the best ones, because the time is over.
 _MEASURED = 16

@@ -24,6 +24,7 @@ from blocc.options import Options
 from blocc.outer.monitor import Stop, StopRequest
 from blocc.outer.tolerances import Endpoint
 from blocc.problem import BilevelProblem
+from blocc.reformulate.units import Scaling, first_units, scaling_of
 from blocc.result import History, HistoryRow, Result, Status
 from blocc.resume.recording import Recording
 from blocc.run import ahead, conclude
@@ -31,7 +32,6 @@ from blocc.run.finishing import Finishing, Known
 from blocc.run.incumbent import SEEN, Seen, incumbent
 from blocc.run.phase import ENDED, OPEN, Phase
 from blocc.run.single import Callback, Report, Run, reason_of
-from blocc.run.units import Scaling, first_units, scaling_of
 
 R = TypeVar("R", bound=Run)
 
@@ -87,8 +87,8 @@ class Driver:
                 phase = next((found for way in ways if (found := way(best)) is not None), None)
             except (Stop, KeyboardInterrupt) as stop:
                 return self._stopped(best, stop)
-            if phase is None:
-                break
+            if phase is None:  # descents from here, by all ways there are, came to nothing better
+                return replace(best, by_value=True)
             following = self.judged(phase, start)
             if self.request.reason is not None or following.result.status is Status.TIME_LIMIT:
                 ended = replace(best.result, status=following.result.status, message=following.result.message)
@@ -175,7 +175,7 @@ class Driver:
         """One run from ``x`` in the given units; with a finish on f(x, y(x)) itself, or by F_gamma alone."""
         run, scaling = self.begin(Run, units)
         run.finishing = Finishing.of(self.problem, scaling, run.evaluator, self.options) if finish else None
-        run.known = self.known
+        run.known, run.stays = self.known, not finish
         result = run.single(x if scaling is None else scaling.inward(x))
         assert run.end is not None
         found = result if scaling is None else scaling.restore(result)

@@ -22,8 +22,8 @@ from blocc.penalty import Evaluation, Leader, answer_of
 from blocc.pieces.finish import Asked, Finish
 from blocc.pieces.piece import Followers, Guess
 from blocc.problem import BilevelProblem
+from blocc.reformulate.units import Scaling
 from blocc.result import HistoryRow
-from blocc.run.units import Scaling
 
 #: Stages of F_gamma: one finds the valley, and two more tell whether it is one of f(x, y(x)) as well.
 _STAGES = 3

@@ -12,9 +12,9 @@ from blocc.options import Options
 from blocc.outer.tolerances import Endpoint
 from blocc.penalty import Evaluation, Leader, answer_of, no_leader
 from blocc.problem import BilevelProblem
+from blocc.reformulate.units import Scaling
 from blocc.result import Result, Status
 from blocc.run.single import Run
-from blocc.run.units import Scaling
 
 #: Statuses of a phase whose end is worth judging; every other one has a reason that no further phase removes.
 OPEN = (Status.CONVERGED, Status.STALLED, Status.ITERATION_LIMIT, Status.PENALTY_OPEN, Status.INFEASIBLE)
@@ -31,7 +31,7 @@ class Phase:
     result: Result
     end: Endpoint
     verdict: Verdict | None = None
-    by_value: bool = False  #: the end was reached, or confirmed, by a descent of f(x, y(x)) itself
+    by_value: bool = False  #: the end was reached, or confirmed, by descents from it
 
     def evaluate(self, x: np.ndarray) -> Evaluation:
         """F_gamma and both answers at a flat x of the user's, at the gamma where the phase ended."""

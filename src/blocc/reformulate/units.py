@@ -23,8 +23,8 @@ from blocc.local.balance import Units, balance
 from blocc.local.derivatives import LARGEST, Local, size_of, wide
 from blocc.outer.monitor import State
 from blocc.problem import BilevelProblem
+from blocc.reformulate.moving_box import MovingBox
 from blocc.result import History, HistoryRow, Result
-from blocc.run.moving_box import MovingBox
 from blocc.sets import Box, ConvexSet
 
 _ROOM = 100.0  #: units within this factor of one are left alone at the start
