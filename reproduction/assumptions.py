@@ -17,7 +17,7 @@ from blocc.result import Status
 from blocc.sets import Box, Reals
 from blocc.solve import solve
 from blocc.studies.study import Row, Study, select
-from reproduction.item import Item, RowsByStudy, Shown
+from reproduction.item import Item, RowsByStudy
 from reproduction.summary import finished, is_complete
 from reproduction.verdicts import OURS, paper
 
@@ -126,18 +126,5 @@ ITEM = Item(
     title="Table 1: which constraints the methods can have",
     studies=studies,
     conclude=conclude,
-    shown=(
-        Shown(
-            0,
-            {
-                **{
-                    "method": "Method",
-                    "printed: constraints": "Printed: constraints",
-                    "printed: complexity": "Complexity",
-                },
-                **{title: title for title in KINDS.values()},
-            },
-        ),
-    ),
     seconds=(10.0, 10.0),
 )

@@ -257,7 +257,7 @@ ITEM = Item(
         Shown(
             2,
             {
-                **{"method": "Method", "paper: cost of an iteration": "Printed cost of an iteration"},
+                "method": "Method",
                 **{
                     f"{who}: power of {axis}": f"{title} power of {axis}"
                     for axis in AXES

@@ -174,9 +174,9 @@ ITEM = Item(
             0,
             {
                 **{"constraints": "Constraints", "eps": "eps", "gamma": "gamma", "T": "T", "T_g": "T_g", "T_F": "T_F"},
-                **{"T_F, bound": "T_F, bound", "T (T_g + T_F)": "T (T_g + T_F)"},
+                "T (T_g + T_F)": "T (T_g + T_F)",
             },
-            lambda row: row["eps"] in ("0.3", "0.03"),
+            lambda row: row["eps"] in ("0.3", "0.003"),
         ),
     ),
     seconds=(150.0, 500.0),

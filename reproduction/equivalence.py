@@ -17,7 +17,7 @@ from blocc.report.figure import BLUE, ORANGE, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study, select
 from reproduction.families import KINDS, draw
-from reproduction.item import Item, RowsByStudy, Shown
+from reproduction.item import Item, RowsByStudy
 from reproduction.summary import column, finished, is_complete
 from reproduction.verdicts import exceeds, interval, paper
 
@@ -166,15 +166,5 @@ ITEM = Item(
     studies=studies,
     conclude=conclude,
     draw=draw_figure,
-    shown=(
-        Shown(
-            0,
-            {
-                **{"constraints": "Constraints", "gamma": "gamma", "largest |yF - yg|^2": "Largest square of yF - yg"},
-                **{"its bound": "Its bound", "min f - min F_gamma": "min f - min F_gamma"},
-            },
-            lambda row: row["gamma"] in ("4", "128"),
-        ),
-    ),
     seconds=(60.0, 120.0),
 )

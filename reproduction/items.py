@@ -9,7 +9,7 @@ from reproduction.item import Item, missing_package
 #: In the order of the paper.
 NAMES = (
     *("gradient_of_v", "assumptions", "equivalence", "theory", "epsilon", "toy_surface", "svm"),
-    *("networks", "transport", "toy_sensitivity", "three_sensitivity", "complexity"),
+    *("networks", "transport", "seville", "toy_sensitivity", "three_sensitivity", "complexity"),
 )
 
 

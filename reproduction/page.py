@@ -13,9 +13,10 @@ from blocc.report.study.study_tables import VERDICTS, markdown_rows
 from blocc.report.study.study_views import Findings, Observation
 from reproduction.data_sets import CLONE
 from reproduction.item import Item, Shown
+from reproduction.verdicts import OURS
 
 PAGE = CLONE / "docs" / "reproduce.md"
-SIZES = {False: "Full size", True: "Reduced size (`--quick`)"}
+QUICK = "Reduced size (`--quick`)."  #: above what is not at full size
 
 
 def marks(name: str) -> tuple[str, str]:
@@ -24,10 +25,9 @@ def marks(name: str) -> tuple[str, str]:
 
 
 def block(item: Item, findings: Findings, *, quick: bool) -> str:
-    """What the page says about an item: the size, the tables that it shows, and every statement with its verdict."""
+    """What the page says about an item: the size, the tables that it shows, and the statements by their verdicts."""
     begin, end = marks(item.name)
-    command = f"`python -m reproduction {item.name}{' --quick' if quick else ''}`"
-    parts = [f"{begin}\n{SIZES[quick]}, {command}.\n"]
+    parts = [f"{begin}\n{QUICK}\n" if quick else begin]
     parts += [table for shown in item.shown if (table := _table(findings, shown))]
     lists = [line for verdict in VERDICTS if (line := _statements(findings.observations, verdict))]
     return "\n".join([*parts, *lists, end])
@@ -42,14 +42,22 @@ def _table(findings: Findings, shown: Shown) -> str:
 
 
 def _statements(seen: Sequence[Observation], verdict: bool | None) -> str:
-    """All statements of one verdict, with their places; what does not hold has the figures that it rests on."""
-    found = []
+    """What has a verdict, by its place in the paper; what does not hold with the figures that it rests on.
+
+    What holds is counted, not told, and of our own statements only those are shown that do not hold.
+    """
+    found: dict[str, list[str]] = {}
     for one in seen:
-        if one.holds is verdict:
-            place = one.source.removeprefix("the paper, ").partition(";")[0]
-            measured = f": {one.measured}" if verdict is False and one.measured else ""
-            found.append(markdown_text(f"{one.statement} ({place}){measured}" if place else one.statement + measured))
-    return f"- **{VERDICTS[verdict].capitalize()}**: {'; '.join(found)}." if found else ""
+        place = one.source.removeprefix("the paper, ").partition(";")[0]
+        if one.holds is verdict and (verdict is False or place != OURS):
+            measured = f" ({one.measured})" if verdict is False and one.measured else ""
+            found.setdefault(place, []).append(one.statement + measured)
+    if verdict:
+        parts = [place + (f" ({len(told)} statements)" if len(told) > 1 else "") for place, told in found.items()]
+    else:
+        parts = [f"{place}: {'; '.join(told)}" if place else "; ".join(told) for place, told in found.items()]
+    text = markdown_text("; ".join(filter(None, parts)) if verdict else ". ".join(parts))
+    return f"- **{VERDICTS[verdict].capitalize()}**: {text[:1].upper()}{text[1:]}." if parts else ""
 
 
 def with_blocks(text: str, blocks: Mapping[str, str]) -> str:

@@ -321,13 +321,9 @@ ITEM = Item(
         Shown(
             0,
             {
-                **{"data": "Data", "method": "Method", "printed: accuracy": "Printed accuracy"},
-                "program emulated: accuracy, own": "Program emulated: own",
-                "program emulated: at the exact lower level": "Exact lower level",
-                **{
-                    "exact: accuracy, own": "Exact algorithm: own",
-                    "exact: at the exact lower level": "Exact lower level ",
-                },
+                **{"data": "Data", "method": "Method", "printed: accuracy": "Printed"},
+                **{"program emulated: accuracy, own": "Program", "program emulated: at the exact lower level": "at yg"},
+                **{"exact: accuracy, own": "Exact", "exact: at the exact lower level": "At yg"},
                 "our method: accuracy, own": "Our method",
             },
         ),

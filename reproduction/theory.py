@@ -10,7 +10,7 @@ import numpy as np
 from blocc.report.figure import BLUE, GREEN, ORANGE, RED, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study, select
-from reproduction.item import Item, RowsByStudy, Shown
+from reproduction.item import Item, RowsByStudy
 from reproduction.summary import NOTHING, column, finished, is_complete, together, values
 from reproduction.theory_runs import COUNTS, SHARES
 from reproduction.verdicts import Interval, exceeds, interval, listed_intervals, paper
@@ -267,16 +267,5 @@ ITEM = Item(
     studies=studies,
     conclude=conclude,
     draw=draw,
-    shown=(
-        Shown(
-            0,
-            {"gamma": "gamma", "eta": "eta", **{f"T = {count:,}": f"T = {count:,}" for count in COUNTS}},
-            lambda row: row["inner error"] == "0",
-        ),
-        Shown(
-            2,
-            {"Lagrangian": "Dual gap, curved gc", **{f"T to {share:g}": f"T to {share:g}" for share in SHARES[1::2]}},
-        ),
-    ),
     seconds=(60.0, 150.0),
 )

@@ -102,7 +102,7 @@ def studies(quick: bool) -> list[Study]:
         "reproduction.transport_runs:run_algorithm_one",
         {"gamma": [5.0, 10.0]},
         seeds=range(3),
-        fixed={"network": "three", "max_steps": 30_000, "time_limit": 600.0},
+        fixed={"network": "three", "max_steps": 50_000},
         measured=MEASURED,
     )
     return [published, default, exact]

@@ -306,7 +306,6 @@ ITEM = Item(
                 **{"eta": "eta", "gamma": "gamma", "printed: gap": "Printed gap"},
                 "program emulated: gap": "Program emulated",
                 "program emulated: inner iterations": "Inner iterations",
-                "program emulated: steps of x": "Steps of x",
                 "Algorithm 1, exact: gap": "Algorithm 1, exact",
             },
             lambda row: row["eta"] == f"{SMALL_ETA:g}",

@@ -9,7 +9,7 @@ import functools
 import itertools
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +18,13 @@ import numpy as np
 from blocc._lib.arrays import AnyArray, Array
 from blocc._lib.precision import double_precision
 from blocc.flat_problem import FlatProblem
-from blocc.inner.protocol import InnerOracle, InnerSolution
+from blocc.inner.protocol import InnerOracle, InnerSolution, WarmStart
 from blocc.lagrangian import weights
 from blocc.methods.single_loop import LvHba
+from blocc.outer.algorithm_1 import Numbers, iterate
+from blocc.penalty import Evaluation, assembled, cold_pair, no_leader, taken_apart
 from blocc.problem import BilevelProblem
-from blocc.result import History, Result
-from blocc.solve import solve
+from blocc.result import History
 from blocc.studies.study import Row
 from blocc.transport.design.design_network import design_network
 from blocc.transport.design.options import PAPER_STEP
@@ -34,7 +35,8 @@ from reproduction.published_runs import AT_REST, STILL_MOVING, shared_model
 
 MOST_POINTS = 200  #: of a curve
 SETTLED = 1e-3  #: Algorithm 1 ends where x moves by less in a unit of its step
-LOOKS = 100  #: at LV-HBA on its way
+ACCURATE = 1e-6  #: tolerance of its inner solutions
+LOOKS = 100  #: at Algorithm 1 and LV-HBA on their way
 EXACT = 1e-10  #: tolerance of the follower's exact answer
 UPDATE = 1e-5  #: the paper calls a run converged where the upper objective changes by less in an iteration
 #: Columns of a row that are measured: they differ from one run to the next.
@@ -65,29 +67,70 @@ def run_default(network: str, gamma: float | str, seed: int) -> Row:
     }
 
 
-def run_algorithm_one(network: str, gamma: float, seed: int, max_steps: int, time_limit: float) -> Row:
+class Way(NamedTuple):
+    """Algorithm 1, after some steps."""
+
+    x: Array
+    warm: WarmStart
+    steps: Array  #: of x
+    moved: Array  #: how far the last one went, in units of eta
+
+
+def _advance(
+    flat: FlatProblem, oracle: InnerOracle, numbers: Numbers, way: Way, limit: Array
+) -> tuple[Way, Evaluation]:
+    """Steps of Algorithm 1 up to ``limit``, or until x rests; and F_gamma where they end."""
+
+    def step(now: Way) -> Way:
+        lines = iterate(flat, oracle, now.x, now.warm, numbers)
+        moved = jnp.max(jnp.abs(lines.x - now.x)) / numbers.eta
+        return Way(lines.x, lines.inner.solution.warm, now.steps + 1, moved)
+
+    way = jax.lax.while_loop(lambda now: (now.steps < limit) & (now.moved > SETTLED), step, way)
+    inner = iterate(flat, oracle, way.x, way.warm, numbers).inner
+    return way, taken_apart(assembled(flat, way.x, numbers.gamma, numbers.leader, inner))
+
+
+def run_algorithm_one(network: str, gamma: float, seed: int, max_steps: int) -> Row:
     """Algorithm 1 with the paper's eta from a random start, on the structured interior point."""
-    problem, start = shared_problem(network), shared_model(network).network.random_starts(1, seed)[0]
-    result = solve(
-        problem,
-        start,
-        preset="paper",
-        inner="auto",
-        gamma=gamma,
-        step=PAPER_STEP,
-        max_iterations=max_steps,
-        time_limit=time_limit,
-        stop=SETTLED,
-        tolerance=SETTLED,
-        progress=False,
-    )
-    made = result.history.evaluations
+    flat, start = shared_problem(network).flat, shared_model(network).network.random_starts(1, seed)[0]
+    oracle = shared_problem(network).oracle
+    looks = np.unique(np.linspace(0, max_steps, LOOKS + 1).astype(int))[1:]
+    rows: list[dict[str, float]] = []
+    seconds: list[float] = []
+    with double_precision():
+        advance = flat.program(_advance, oracle)
+        numbers = Numbers(jnp.asarray(gamma), jnp.asarray(PAPER_STEP), no_leader(flat), jnp.asarray(ACCURATE))
+        way = Way(jnp.asarray(start), cold_pair(flat, oracle), jnp.asarray(0), jnp.asarray(jnp.inf))
+        advance(numbers, way, jnp.asarray(0))  # compiles
+        began = time.perf_counter()
+        for look in looks:
+            way, found = jax.block_until_ready(advance(numbers, way, jnp.asarray(look)))
+            seconds.append(time.perf_counter() - began)
+            rows.append({"iteration": int(way.steps), **_told(flat, gamma, found)})
+            if float(way.moved) <= SETTLED:
+                break
+    last = rows[-1]
     return {
-        **_ends(problem, result),
-        # A run that was cut off knows its steps from its history alone, which keeps an even sample of them.
-        "iterations": max(int(result.counts["evaluations"]), int(made[-1]) if len(made) else 0),
-        "seconds": result.seconds["run"],
-        **_curves(result.history),
+        "utility": -last["upper_value"],
+        "utility_penalised": -last["upper_value_penalised"],
+        "distance": last["distance"],
+        "lower_gap": last["lower_gap"],
+        "ended": AT_REST if float(way.moved) <= SETTLED else STILL_MOVING,
+        "iterations": last["iteration"],
+        "seconds": seconds[-1],
+        "curves": {name: finite_or_none([row[name] for row in rows]) for name in last},
+        "curve_seconds": seconds,
+    }
+
+
+def _told(flat: FlatProblem, gamma: float, found: Evaluation) -> dict[str, float]:
+    share = lambda y: np.asarray(flat.y_set.unravel(y)["share"])  # noqa: E731
+    return {
+        "upper_value": float(found.upper_follower),
+        "upper_value_penalised": float(found.upper_penalised),
+        "lower_gap": float(found.value - found.upper_penalised) / gamma,
+        "distance": float(np.linalg.norm(share(found.penalised.y) - share(found.follower.y))),
     }
 
 
@@ -144,19 +187,6 @@ def _judged(flat: FlatProblem, x: AnyArray, own: AnyArray, exact: AnyArray) -> d
         "upper_value_penalised": float(flat.upper(x, own)),
         "lower_gap": float(flat.lower(x, own) - flat.lower(x, exact)),
         "distance": float(np.linalg.norm(share(own) - share(exact))),
-    }
-
-
-def _ends(problem: BilevelProblem, result: Result) -> Row:
-    share, own = result.y["share"], result.y_penalty["share"]
-    with double_precision():
-        lower = float(problem.lower(result.x, result.y_penalty)) - result.lower_value
-    return {
-        "utility": -result.upper_value,
-        "utility_penalised": -result.upper_value_penalty,
-        "distance": float(np.linalg.norm(own - share)),
-        "lower_gap": lower,
-        "ended": result.status.value,
     }
 
 

@@ -10,9 +10,10 @@ from paper_rows import Rows, observation, quick_rows, with_a_failure
 
 from blocc.studies.study import select
 from blocc.transport.network.files import read_network
-from reproduction import three_sensitivity, transport
-from reproduction.published_runs import NOTHING_BUILT
+from reproduction import seville, three_sensitivity, transport
+from reproduction.published_runs import AT_REST, NOTHING_BUILT, STILL_MOVING
 from reproduction.published_scheme import run_published
+from reproduction.transport_runs import run_algorithm_one
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper.tex"
 
@@ -146,9 +147,21 @@ def test_full_sizes_are_the_papers() -> None:
     counts = {study.name: len(study.cells()) for study in transport.ITEM.studies(False)}
     assert counts["published-three"] == 30
     assert counts["published-nine"] == 30
-    assert counts["published-seville"] == 6
-    assert counts["algorithm-1-three"] == 9
+    assert (counts["algorithm-1-three"], counts["algorithm-1-nine"]) == (9, 3)
     assert counts["default-nine"] == 40
-    assert counts["default-seville"] == 8
     assert counts["lv-hba-three"] == 10
     assert counts["published-lv-hba-three"] == 10
+    counts = {study.name: len(study.cells()) for study in seville.ITEM.studies(False)}
+    assert counts == {"published-seville": 6, "default-seville": 8}
+
+
+def test_algorithm_1_with_exact_inner_solutions_rests_where_the_penalty_does() -> None:
+    """At gamma = 2 x comes to rest; there F_gamma is the -1.807847 of all its minimisers on three nodes."""
+    row = run_algorithm_one("three", 2.0, 0, 50_000)
+    assert row["ended"] == AT_REST
+    assert row["iterations"] < 50_000
+    penalty = -row["utility_penalised"] + 2.0 * row["lower_gap"]
+    assert penalty == pytest.approx(-1.807847, abs=2e-5)
+    assert {len(values) for values in row["curves"].values()} == {len(row["curve_seconds"])}
+    cut = run_algorithm_one("three", 4.0, 0, 300)
+    assert (cut["ended"], cut["iterations"]) == (STILL_MOVING, 300)

@@ -72,6 +72,34 @@ def test_hooks_are_functions():
         MaxMin(dual_update=0.5)
 
 
+@pytest.mark.parametrize("iterations", [5, None])
+@pytest.mark.parametrize(
+    ("hooks", "message"),
+    [
+        ({"primal_update": lambda L, y, mu, eta: y[:1]}, r"primal_update must return y, shape \(3,\) .* \(1,\)"),
+        ({"primal_update": lambda L, y, mu, eta: y.astype("float32")}, r"it returned shape \(3,\) of float32"),
+        ({"primal_update": lambda L, y, mu, eta: None}, "it returned NoneType"),
+        ({"dual_update": lambda L, now, mu, y, eta: y}, r"dual_update must return mu, shape \(1,\) .* \(3,\)"),
+        ({"dual_update": lambda L, now, mu, y, eta: (mu, mu)}, "it returned tuple"),
+    ],
+)  # fmt: skip
+def test_what_cannot_stand_for_an_iterate_is_named(hooks, message, iterations):
+    problem = BilevelProblem(
+        upper=lambda x, y: (x - 1.0) ** 2 + jnp.sum(y**2),
+        lower=lambda x, y: jnp.sum((y - x) ** 2),
+        inequality=lambda x, y: jnp.sum(y) - x,
+        x_set=Box(0.0, 3.0),
+        y_set=Box(-1.0, 1.0, (3,)),
+    )
+    with pytest.raises(OptionError, match=message):
+        solve(problem, outer="pgd", inner=MaxMin(iterations=iterations, **hooks), gamma=5.0, max_iterations=2)
+
+
+def test_hooks_take_what_they_are_called_with():
+    with pytest.raises(OptionError, match=r"dual_update must take \(lagrangian, now, mu_half, y, eta_2\)"):
+        MaxMin(dual_update=lambda lagrangian, y: y)
+
+
 def test_an_oracle_reads_the_same_in_every_process():
     assert repr(MaxMin(iterations=5, dual_update=optimistic)) == "MaxMin(iterations=5, dual_update=optimistic)"
     assert repr(MaxMin()) == "MaxMin()"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -101,6 +102,36 @@ def test_every_step_is_the_papers(seed, accelerated):
     np.testing.assert_allclose(result.history.step[:-1], moves, rtol=0, atol=1e-11)
 
 
+@pytest.mark.filterwarnings("ignore:step=")
+@pytest.mark.parametrize("accelerated", [True, False], ids=["accelerated", "single loop"])
+@pytest.mark.parametrize("room", [1.0, -0.5], ids=["feasible", "infeasible"])
+@pytest.mark.parametrize("seed", few(range(60, 66), 60))
+def test_sizes_and_numbers_may_be_any(seed, room, accelerated):
+    """Sizes, gamma, steps and counters drawn as well; and from an x_0 at which the follower has no answer."""
+    rng = np.random.default_rng([seed, 2])
+    data = random_data(seed, *(int(n) for n in rng.integers(1, 6, 3)))
+    data = replace(data, r=data.r if room > 0.0 else np.full_like(data.r, room))
+    gamma, eta, T = float(rng.uniform(1.0, 12.0)), float(rng.uniform(0.005, 0.1)), int(rng.integers(1, 9))
+    counts = (int(n) for n in rng.integers(1, 12, 4))
+    g, F = (
+        Inner(float(rng.uniform(0.02, 0.2)) / w, w * float(rng.uniform(0.1, 0.8)), next(counts), T_y, accelerated)
+        for w, T_y in zip((1.0, gamma), (next(counts), next(counts)) if accelerated else (1, 1), strict=True)
+    )
+    x, starts = start_of(data, seed)
+    wanted = transcription(numpy_problem(data), x, starts, eta, gamma, g, F, T)
+    numbers = {"gamma": gamma, "step": eta, "max_iterations": T, "inner_start": InnerPairs(*starts), "progress": False}
+    seen: list[np.ndarray] = []
+    options = numbers | {"outer": "pgd", "inner": oracle(g, F), "callback": lambda state: seen.append(state.x)}
+    result, step = solve(blocc_problem(data), x, **options), wanted[-1]
+    np.testing.assert_allclose(seen, [one.x for one in wanted], rtol=0, atol=1e-11)
+    np.testing.assert_allclose(result.x, step.x, rtol=0, atol=1e-11)
+    found = result.inner
+    pairs = ((found.y_g, step.y_g), (found.mu_g.inequality, step.mu_g), (found.y_F, step.y_F))
+    for mine, theirs in (*pairs, (found.mu_F.inequality, step.mu_F)):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-10)
+    assert room > 0.0 or result.status is Status.INFEASIBLE
+
+
 def test_projections_cut_x_and_y_while_gc_holds_with_equality():
     """What the comparison above goes through, on both of its seeds' versions."""
     for seed in (2, 3):
@@ -167,6 +198,10 @@ def test_what_is_left_out_begins_where_the_oracle_would():
         (
             {"outer": "pgd", "gamma": 1.0, "inner": MaxMin(), "inner_start": InnerPairs(y_g=np.full(3, np.inf))},
             "finite",
+        ),
+        (
+            {"outer": "pgd", "gamma": 1.0, "inner": MaxMin(), "inner_start": InnerPairs(y_F=np.full(3, 9.0))},
+            r"inner_start\.y_F must be in y_set; its nearest member is",
         ),
         ({"outer": "pgd", "gamma": 1.0, "stop": -1.0}, "stop must be positive"),
     ],

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from blocc.errors import BloccError
-from blocc.methods.compare import MethodRow
+from blocc.judge.suggest import suggest
+from blocc.methods.compare import ENDLESS, MethodRow
 from blocc.problems.textbook import known_problem
-from blocc.studies.benchmark import QUICK, bench_cell, bench_study, full_suite, way_of
+from blocc.studies import benchmark
+from blocc.studies.benchmark import ACCURACY, ALGORITHM_1, QUICK, bench_cell, bench_study, full_suite, way_of
 from blocc.studies.cases import THREE_NODES_BEST, Case, find_known_case, gam_svm_case, known_case
 from blocc.studies.study import Study
 
@@ -38,6 +40,29 @@ def test_a_cell_that_does_not_apply() -> None:
     row = bench_cell("moving_lower_bound", "aipod", time_limit=10.0, preset="default", seed=0)
     assert (row["applies"], row["success"], row["way"], row["calls"]) == (False, False, [], 0)
     assert "equality constraints" in row["message"]
+
+
+def test_algorithm_1_has_the_numbers_of_its_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Published ones where it was published on the problem, and those of the theorems elsewhere; or none."""
+    given: dict[str, dict[str, Any]] = {}
+
+    def solved(method: str, problem: Any, x0: Any, options: dict[str, Any]) -> MethodRow:
+        given[problem.name] = options
+        return MethodRow(method, "")
+
+    monkeypatch.setattr(benchmark, "solved_by", solved)
+    for name in ("toy", "three", "svm", "moving_lower_bound"):
+        assert bench_cell(name, ALGORITHM_1, time_limit=1.0, preset="default", seed=0)["applies"]
+    toy, three, svm, moving = given.values()
+    assert (toy["preset"], svm["preset"]) == ("toy", "svm")
+    assert (three["preset"], three["step"], three["inner"]) == ("three", 1.6e-4, "auto")
+    case = find_known_case("moving_lower_bound")
+    wanted = suggest(case.problem, case.x0, epsilon=ACCURACY)
+    assert (moving["gamma"], moving["step"]) == (wanted.gamma, wanted.eta)
+    assert all(one["max_iterations"] == ENDLESS for one in given.values())
+    row = bench_cell("gam-svm", ALGORITHM_1, time_limit=1.0, preset="default", seed=0)
+    assert not row["applies"]
+    assert "strongly convex" in row["message"]
 
 
 def history(**columns: list[float]) -> Any:
@@ -109,8 +134,11 @@ def test_algorithm_1_is_a_row_with_its_inner_derivatives_counted(monkeypatch: py
     monkeypatch.setattr("blocc.studies.benchmark.ENDLESS", 400)  # steps, whatever the machine makes of the time
     row = bench_cell("moving_lower_bound", "algorithm-1", time_limit=60.0, preset="default", seed=0)
     assert row["applies"]
-    assert row["calls"] == 401 * 2 * 50
+    case = find_known_case("moving_lower_bound")
+    inner = suggest(case.problem, case.x0, epsilon=ACCURACY)
+    step = sum(T * T_y for T, T_y in zip(inner.inner_iterations, inner.steps_y, strict=True))
+    assert row["calls"] == 401 * step
     _, calls, values = np.array(row["way"]).T
-    assert calls[0] >= 100.0  # fifty iterations of MaxMin for each of L_g and L_F
+    assert calls[0] >= step
     assert values[-1] == pytest.approx(0.9, abs=1e-2)
     assert "algorithm-1" in bench_study().grid["method"]

@@ -128,6 +128,7 @@ def solve_command(
     inner: Annotated[str | None, typer.Option(help="auto, interior-point, maxmin, single-loop or pdhg.")] = None,
     outer: Annotated[str | None, typer.Option(help="auto, or pgd: Algorithm 1 as published.")] = None,
     step: Annotated[float | None, typer.Option(help="Step length eta of pgd.")] = None,
+    stop: Annotated[float | None, typer.Option(help="Stopping test of pgd. Default: all its steps.")] = None,
     tolerance: Annotated[float | None, typer.Option(help="Relative tolerance of the certificate.")] = None,
     max_iterations: Annotated[int | None, typer.Option(help="Most outer iterations.")] = None,
     time_limit: Annotated[
@@ -154,6 +155,7 @@ def solve_command(
         "inner": inner,
         "outer": outer,
         "step": step,
+        "stop": stop,
         "tolerance": tolerance,
         "max_iterations": max_iterations,
         "time_limit": time_limit,

@@ -11,12 +11,14 @@ y), so the safe dual step is ``alpha / l^2``.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array
 from blocc.errors import OptionError
@@ -39,6 +41,11 @@ from blocc.inner.first_order import (
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
 from blocc.lagrangian import Multipliers, Weights, exactly, gradient_y, zero_multipliers
 
+#: The public hooks, with the arguments that they are called with.
+HOOKS = {
+    "primal_update": ("lagrangian", "y", "mu_half", "eta_1"),
+    "dual_update": ("lagrangian", "now", "mu_half", "y", "eta_2"),
+}
 #: A number for both Lagrangians, or one for L_g and one for L_F: Algorithm 1 has eta_g, T_g and eta_F, T_F.
 Count = int | tuple[int, int]
 Length = float | tuple[float, float]
@@ -128,9 +135,16 @@ class MaxMin(InnerOracle):
             given = getattr(self, name)
             if not all(isinstance(value, int | float) and 0.0 < value < float("inf") for value in _each(given)):
                 raise OptionError(f"{name} must be a positive number, or a pair of them for L_g and L_F, got {given!r}")
-        for name in ("primal_update", "dual_update"):
-            if not callable(getattr(self, name)):
-                raise OptionError(f"{name} must be a function, got {getattr(self, name)!r}")
+        for name, arguments in HOOKS.items():
+            hook = getattr(self, name)
+            if not callable(hook):
+                raise OptionError(f"{name} must be a function, got {hook!r}")
+            try:
+                inspect.signature(hook).bind(*arguments)
+            except TypeError as error:
+                raise OptionError(f"{name} must take ({', '.join(arguments)}): {error}") from None
+            except ValueError:  # a function in C tells no signature
+                continue
 
     def __repr__(self) -> str:
         """What was given, with functions by name: the same in every process."""
@@ -181,8 +195,14 @@ class MaxMin(InnerOracle):
 
     # --- the algorithm as published ------------------------------------------------------------------------------
     def _published(self, lagrangian: InnerLagrangian, now: Iterate, steps: _Steps) -> Iterate:
-        primal, dual = self.primal_update, self.dual_update
+        primal, dual = self._primal, self._dual
         return algorithm_2.iterate(lagrangian, now, *steps, accelerated=self.accelerated, primal=primal, dual=dual)
+
+    def _primal(self, lagrangian: InnerLagrangian, y: Array, mu_half: Array, eta_1: Array) -> Array:
+        return _like("primal_update", self.primal_update(lagrangian, y, mu_half, eta_1), "y", y)
+
+    def _dual(self, lagrangian: InnerLagrangian, now: Iterate, mu_half: Array, y: Array, eta_2: Array) -> Array:
+        return _like("dual_update", self.dual_update(lagrangian, now, mu_half, y, eta_2), "mu", now.mu)
 
     def _solve_published(
         self, flat: FlatProblem, x: Array, w: Weights, start: Iterate, tolerance: Array
@@ -271,9 +291,9 @@ class MaxMin(InnerOracle):
             y, primal = _descended(lagrangian, now, half, steps.repeats)
         else:
             primal = now.primal
-            step = lambda _, y: self.primal_update(lagrangian, y, half, primal)  # noqa: E731
+            step = lambda _, y: self._primal(lagrangian, y, half, primal)  # noqa: E731
             y = jax.lax.fori_loop(0, steps.repeats, step, now.at.y)
-        mu = self.dual_update(lagrangian, now.at, half, y, steps.dual)
+        mu = self._dual(lagrangian, now.at, half, y, steps.dual)
         following = Iterate(y, mu, now.at.mu, now.at.t + 1)
         if self.accelerated:
             # Momentum that carries the multipliers against the ascent direction has become a hindrance.
@@ -322,6 +342,15 @@ def inner_lagrangian(flat: FlatProblem, x: Array, w: Weights) -> InnerLagrangian
         project_y=flat.y_set.project_flat,
         project_mu=lambda mu: project_cone(flat, mu),
     )
+
+
+def _like(name: str, found: Any, what: str, wanted: Array) -> Array:
+    """What a hook returned, refused where it cannot stand for ``wanted``."""
+    is_array = isinstance(found, (jax.Array, np.ndarray))
+    if not is_array or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+        got = f"shape {found.shape} of {found.dtype}" if is_array else f"{type(found).__name__}"
+        raise OptionError(f"{name} must return {what}, shape {wanted.shape} of {wanted.dtype}; it returned {got}")
+    return jnp.asarray(found)
 
 
 def _restarted(at: Iterate, when: Array) -> Iterate:

@@ -18,6 +18,7 @@ from blocc._lib.arrays import AnyArray, Array, Float, NDArray
 from blocc.errors import ProblemError
 from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import choose_oracles
+from blocc.judge.failures import name_nonfinite
 from blocc.judge.iterations import rows, split
 from blocc.lagrangian import Weights, gradient_x, lagrangian, weights
 from blocc.outer.evaluator import Evaluator
@@ -118,6 +119,8 @@ class Measurement:
         """x0, and members of X around it."""
         start = self.at(self.start, gamma)
         if start is None:
+            if cause := name_nonfinite(self.flat, self.start, self.middle):
+                raise ProblemError(f"x0 must be a point at which all functions are smooth, but there {cause}")
             raise ProblemError("x0 must be a point at which the follower has an answer; none was found there")
         return [start, *(point for x in self.around if (point := self.at(x, gamma)) is not None)]
 

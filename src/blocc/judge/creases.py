@@ -88,9 +88,10 @@ def along_creases(
     base = at(piece.x)
     if base is None:
         return ()
+    onto = np.where(always, base.rows, 0.0)  # a crease that x misses by rounding may be steep
     return tuple(
         way_along(way.direction, way.slope, way.curvature, sizes, rows)._replace(
-            hold=_held_at(at, way.keeping, base.rows, sizes)
+            hold=_held_at(at, way.keeping, onto, sizes)
         )
         for way in _ways_along(at, piece.x, sizes, always, fixed)
     )

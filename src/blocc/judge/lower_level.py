@@ -115,10 +115,14 @@ def _underflows(flat: FlatProblem, r: Reply) -> bool:
 
 
 def _slope_scale(flat: FlatProblem, found: Local, sizes: Sizes) -> np.ndarray:
-    """For each of the follower's variables: the terms that g's derivative is made of, times the variable's size."""
+    """For each of the follower's variables: the terms that g's derivative is made of, times the variable's size.
+
+    Where g is linear in a variable only x changes that derivative, which vanishes at a tie: there counts what x brings.
+    """
     n_x = flat.n_x
     slope, bend = np.abs(found.lower_gradient[n_x:]), np.abs(found.lower_hessian[n_x:, n_x:])
-    own = (slope + bend @ sizes.y) * sizes.y
+    turned = bend @ sizes.y
+    own = (slope + np.where(turned > 0.0, turned, np.abs(found.lower_hessian[n_x:, :n_x]) @ sizes.x)) * sizes.y
     # A variable that hardly matters to g is measured by rounding of those that do.
     return np.maximum(own, 1e-12 * float(np.max(own, initial=0.0))) + 1e-300
 

@@ -82,8 +82,8 @@ class Responses:
         if y is None:
             return None
         judged = self.polished(x, y)
-        # Beyond the edge of the follower's feasibility answers are a little infeasible, and may look better.
-        if judged is not None and (judged.stationarity > _TRUSTED or judged.feasibility > FEASIBLE):
+        # Beyond an edge of the follower's feasibility, or a tie, answers that are a little wrong may look better.
+        if judged is not None and judged.worst > FEASIBLE:
             return None
         return self.value(x, y if judged is None else judged.y, judged)
 
@@ -156,8 +156,8 @@ class Responses:
         """
         judged = self.polished(x, y)
         residual = self.residual_of(x, y, multipliers) if judged is None else judged.worst
-        # Beyond the edge of the follower's feasibility answers are a little infeasible, and look better.
-        if not residual <= below_tolerance(self.tolerance) or (judged is not None and judged.feasibility > FEASIBLE):
+        # Beyond an edge of the follower's feasibility, or a tie, answers that are a little wrong look better.
+        if not residual <= (below_tolerance(self.tolerance) if judged is None else FEASIBLE):
             return None
         piece = None if judged is None else smooth_piece(self.flat, judged)
         judge = self

@@ -102,8 +102,9 @@ def _gamma(alpha: float, steep: float, bent: float, epsilon: float) -> float:
     """(gamma alpha - l_f,1) |yF - yg| <= l_f,0 makes half of the distance; twice l_f,1 / alpha is the least."""
     if not alpha > 1e-9 * (1.0 + bent):
         raise ProblemError(
-            "the theorems need a lower level that is strongly convex in y, and the curvature of lower at x0 is "
-            f"{alpha:.3g}: problem.check() tells more; solve() needs no such numbers"
+            "the theorems need a lower level that is strongly convex in y, with gamma above l_f,1 / alpha_g, and at x0 "
+            f"alpha_g, the least curvature of lower, is {alpha:.3g} and l_f,1, the largest of upper, {bent:.3g}: "
+            "problem.check() tells more; solve() needs no such numbers"
         )
     return max(1.0, (2.0 * steep / np.sqrt(epsilon) + bent) / alpha, 2.0 * bent / alpha)
 

@@ -37,6 +37,16 @@ class Way(NamedTuple):
         """How far the minimum of the model is away, at most one unit."""
         return min(1.0, self.slope / self.curvature) if self.curvature > 0.0 else 1.0
 
+    def within(self, units: np.ndarray) -> Way:
+        """The same way, as far as no variable moves by more than its unit."""
+        share = float(np.min(units[self.direction != 0.0] / np.abs(self.direction[self.direction != 0.0]), initial=1.0))
+        return self._replace(
+            direction=share * self.direction,
+            slope=share * self.slope,
+            curvature=share**2 * self.curvature,
+            lengths=tuple(length / share for length in self.lengths),
+        )
+
     def falls(self, tolerance: float, floor: float) -> bool:
         """Whether its minimum is farther away than the tolerance, and lower by more than values resolve."""
         return self.length > tolerance and 0.5 * self.slope * self.length > floor

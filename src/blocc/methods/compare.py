@@ -215,7 +215,7 @@ def compare(
                     own.pop("preset")  # it has its numbers
                 if method != "blocc" and time_limit is not None:
                     own.setdefault("max_iterations", ENDLESS)  # a step of one method costs what a hundred of another do
-                found = _solved_by(method, problem, x0, own)
+                found = solved_by(method, problem, x0, own)
                 moved = math.nan if found.result is None else _moved(problem, found.result, start)
                 rows.append(replace(found, moved=moved))
             except KeyboardInterrupt:
@@ -246,7 +246,7 @@ def _checked(methods: Sequence[str | Method] | None) -> dict[str, str | Method]:
     return found
 
 
-def _solved_by(
+def solved_by(
     method: str | Method, problem: BilevelProblem, x0: PyTree | None, options: Mapping[str, Any]
 ) -> MethodRow:
     """One method; its failures are part of the comparison."""

@@ -22,6 +22,7 @@ from blocc.errors import OptionError
 from blocc.flat_problem import FlatProblem
 from blocc.methods.base import Counter, Iterate, Method, Numbers, VectorX, VectorY
 from blocc.methods.execute import MethodRun
+from blocc.outer.monitor import GRACE
 from blocc.problem import BilevelProblem
 
 State = Any  #: a method's own tuple of arrays, with x and y among them
@@ -31,8 +32,8 @@ Settings = Mapping[str, Float[Array, "*settings"] | float]  #: the numbers of on
 ROWS, FULL = 40, 20_000
 #: Share of the iterations that is spent on choosing among automatic numbers, and share of a time limit.
 TRIAL, TRIAL_TIME = 0.1, 0.2
-#: Iterations of the first compiled call; the next ones are as long as about a second allows.
-FIRST_PIECE = 20
+#: Iterations of the first compiled call, and seconds that the next ones are to take.
+FIRST_PIECE, SECONDS = 20, 0.5 * GRACE[0]
 #: How often, and how much, automatic step lengths are shortened when an iteration leaves the finite numbers.
 SHORTENINGS = 5
 SHORTER = 0.3
@@ -191,7 +192,7 @@ class CompiledSteps:
         until: float = np.inf,
         keep: Callable[[State, int], None] | None = None,
     ) -> tuple[State, int]:
-        """Up to ``count`` iterations from k on, in calls of about a second, so that limits are kept.
+        """Up to ``count`` iterations from k on, in calls of about half a second, so that limits are kept.
 
         ``done`` of them are over already; ``keep(state, done)`` follows every compiled call.
         """
@@ -203,7 +204,7 @@ class CompiledSteps:
             state = jax.block_until_ready(self._call(numbers, state, k + done, some))
             seconds = time.perf_counter() - began - (self.run.compile_seconds - compiled)
             done += some
-            piece = max(1, min(int(some / max(seconds, 1e-6)), 20 * some))
+            piece = max(1, min(int(some * SECONDS / max(seconds, 1e-6)), 20 * some))
             if keep is not None:
                 keep(state, done)
         return state, done

@@ -26,11 +26,13 @@ from blocc.inner.protocol import InnerCode, InnerOracle, WarmStart
 from blocc.lagrangian import InnerPairs, Multipliers
 from blocc.outer import algorithm_1
 from blocc.outer.algorithm_1 import Numbers
-from blocc.outer.monitor import Monitor
+from blocc.outer.monitor import GRACE, Monitor
 from blocc.penalty import Evaluation, assembled, cold_pair, evaluation_shapes, taken_apart
 from blocc.result import HistoryRow
 
-_CHUNK = 128  #: steps of one compiled call
+_CHUNK = 128  #: steps of one compiled call, at most
+#: Under a time limit, which is looked at between calls: steps of the first one, and seconds that one is to take.
+_FIRST, _SECONDS = 2, 0.5 * GRACE[0]
 #: Share of a change of the gradient that may be an error of the inner solutions, where l_F is read off it: l_F is then
 #: known to within this share.
 _ERROR = 0.1
@@ -180,12 +182,16 @@ def minimise(
     )
     states = monitor.begin("algorithm 1", states)
     # A callback is shown every step; otherwise only the end of a chunk is looked at.
-    length = np.asarray(1 if monitor.callback is not None else _CHUNK)
+    length = 1 if monitor.callback is not None else _CHUNK if monitor.time_limit is None else _FIRST
     advance = flat.program(_chunk, oracle, count, is_loop=True)
     while True:
         monitor.check_time()  # also before the first one, which is compiled
-        states, rows, steps = advance(states, settings, length)
+        began = monitor.elapsed() - monitor.compiling()
+        states, rows, steps = advance(states, settings, np.asarray(length))
         seen, made = jax.device_get((states._replace(warm=()), steps))
+        if monitor.time_limit is not None and monitor.callback is None:
+            seconds = max(monitor.elapsed() - monitor.compiling() - began, 1e-6)
+            length = int(np.clip(length * _SECONDS / seconds, 1, min(8 * length, _CHUNK)))
         if watch is not None:
             watch(seen)
         _record(monitor, seen, rows, int(made[0]), gamma)

@@ -14,6 +14,7 @@ from blocc.penalty import Evaluation
 from blocc.problem import BilevelProblem
 
 KINDS = ("inequality", "equality")
+ROUNDING = 1e-9  #: relative; by which what a projection returned may be outside
 
 
 def pairs_of(evaluation: Evaluation) -> InnerPairs:
@@ -49,7 +50,11 @@ def flattened(problem: BilevelProblem, given: InnerPairs) -> InnerPairs:
 def _point(problem: BilevelProblem, y: PyTree, name: str) -> Float[NDArray, "n_y"]:
     where = f"inner_start.{name}"
     found = problem.y_set.interior_flat() if y is None else problem.y_set.ravel(y, where)
-    return _finite(np.asarray(found, dtype=np.float64), where)
+    flat = _finite(np.asarray(found, dtype=np.float64), where)
+    away = float(np.abs(flat - np.asarray(problem.y_set.project_flat(flat))).max(initial=0.0))
+    if away > ROUNDING * (1.0 + float(np.abs(flat).max(initial=0.0))):
+        raise OptionError(f"{where} must be in y_set; its nearest member is {away:.3g} away in one component")
+    return flat
 
 
 def _multipliers(problem: BilevelProblem, given: Any, name: str) -> Multipliers:

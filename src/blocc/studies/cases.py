@@ -8,7 +8,7 @@ any other name is that of a problem with a known answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from blocc.svm.data.samples import expand_quadratic, proportional_sizes, read_sa
 from blocc.svm.fitting import FitOptions, fit_margins
 from blocc.svm.slack_weights import slack_weight_problem
 from blocc.svm.svm_problem import svm_problem
+from blocc.transport.design.options import PAPER_STEP
 from blocc.transport.network.files import read_network
 from blocc.transport.travellers.formulation import structured_problem
 
@@ -54,13 +55,15 @@ class Case:
     own: Callable[[float], Result] | None = None  #: what its own solver makes of it in so many seconds
     known: float | None = None  #: the best upper value, where it is known
     local: bool = False  #: whether better values than ``known`` exist elsewhere
+    #: For ``solve``: the numbers that Algorithm 1 was published with on this problem, where it was.
+    algorithm_1: Mapping[str, Any] | None = None
 
 
 def find_known_case(name: str, seed: int = 0) -> Case:
     """The case of this name; see the top of this module."""
     if name == "toy":
         # The toy as published; the collection has it with its answer and starts downhill of it.
-        return known_case(known_problem("blocc_toy"))
+        return replace(known_case(known_problem("blocc_toy")), algorithm_1={"preset": "toy"})
     if name == "three":
         return three_case(seed)
     kind, found, source = name.partition(":")
@@ -90,6 +93,8 @@ def three_case(seed: int) -> Case:
         THREE_NODES,
         "utility",
         known=THREE_NODES_BEST,
+        # gamma and eta of the text; steps of 0.01 would leave less than one of x for each second.
+        algorithm_1={"preset": "three", "step": PAPER_STEP, "inner": "auto"},
     )
 
 
@@ -151,6 +156,7 @@ def svm_case(source: str, seed: int, *, standardize: bool = False) -> Case:
         SVM_ACCURACY.get(parts.name, {}),
         "accuracy",
         own,
+        algorithm_1={"preset": "svm"},
     )
 
 
