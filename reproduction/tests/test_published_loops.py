@@ -199,9 +199,9 @@ class TablesInNumpy:
             lam[~self.link] = 0.0
             mu_o = np.array([[mu[o, o, d] for d in range(n)] for o in range(n)])
             mu_d = np.array([[mu[d, o, d] for d in range(n)] for o in range(n)])
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore"):  # markets without demand have shares of 0
                 logit = np.log(f / (1.0 - f))
-            slope = weight * self.w * (logit - self.u) - (self.m if penalised else 0.0) - mu_o + mu_d
+                slope = weight * self.w * (logit - self.u) - (self.m if penalised else 0.0) - mu_o + mu_d
             f[:] = np.where(self.market, np.clip(f - s1 * slope, 0.01, 0.99), 0.0)
             slope_flow = weight * self.w * self.time[:, :, None, None] + lam[:, :, None, None]
             slope_flow = slope_flow + mu[:, None] - mu[None]

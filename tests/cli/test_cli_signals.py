@@ -178,10 +178,11 @@ def test_reading_ends_at_once(command: str, number: signal.Signals, monkeypatch:
 
 
 def test_a_stopped_benchmark_computes_the_cell_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = ("bench", "--problems", "toy", "--methods", "sflcb,blocc", "--out", folder / "out")
+    limit = ("--time-limit", 1000)  # nothing here ends by the clock
+    line = ("bench", "--problems", "toy", "--methods", "sflcb,blocc", *limit, "--out", folder / "out")
     with monkeypatch.context() as patch:
         looks = press(patch, signal.SIGINT, -1)
-        blocc("bench", "--problems", "toy", "--methods", "sflcb", "--out", folder / "alone")
+        blocc("bench", "--problems", "toy", "--methods", "sflcb", *limit, "--out", folder / "alone")
         press(patch, signal.SIGINT, looks() + 5)  # in the second cell
         ended = blocc(*line)
     assert ended.exit_code == 130, ended.output

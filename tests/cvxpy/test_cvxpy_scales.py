@@ -114,6 +114,26 @@ def test_a_price_cap_that_cannot_be_met_is_named_with_the_least_violation() -> N
     assert "violated by" in stopped.message
 
 
+@pytest.mark.slow
+def test_a_cap_that_cannot_be_met_is_named_where_points_around_are_better_otherwise() -> None:
+    random = np.random.default_rng(0)
+    random.integers(10, size=2)
+    costs, most, share = random.uniform(20, 60, size=4), random.uniform(3, 15, size=6), random.uniform(0.5, 0.95)
+    bids, output = cp.Parameter(2, name="bids", bounds=[0, 50]), cp.Variable(6, name="output", nonneg=True)
+    demand = share * most.sum()
+    balance = demand - cp.sum(output) == 0
+    market = cp.Problem(cp.Minimize(bids @ output[:2] + costs @ output[2:]), [balance, output <= most])
+    served, least = most[0] + most[1], 0.0  # with bids of 0 these are used first, and then the cheapest others
+    for k in np.argsort(costs):
+        if served < demand:
+            least, served = costs[k], served + most[2 + k]
+    cap = least * random.uniform(0.3, 0.9)
+    problem = BilevelProblem(cp.Maximize(cp.sum(bids) + output[0]), market, bids, [dual(balance) <= cap])
+    result = problem.solve([20.0, 20.0], progress=False)
+    assert result.status is Status.INFEASIBLE, result
+    np.testing.assert_allclose(result.certificate.leader_violation, least - cap, rtol=1e-6)
+
+
 def test_answers_without_bounds_overflow_nothing() -> None:
     numbers, cones = _program(1)
     huge = np.full(len(numbers.linear), 1e200)

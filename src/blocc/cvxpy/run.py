@@ -179,6 +179,9 @@ class ConicRun:
     def _left_behind(self, here: Judged, x: Vector, around: Around) -> Result:
         """The result where points beside the end of the last descent are better still: the best of them."""
         found = best_of(here, self._judged(x))
+        if not found.is_admissible:  # what is better there is f, and not the violation
+            end = self._end_at(found.x)
+            return self._conclude(found, Status.INFEASIBLE, self._violated(found.here), end, around)
         message = f"A point near x is better by {around.improvement:.3g}, and descending did not get there."
         if found is not here:
             message = f"A point beside the end of the last descent is better by {around.improvement:.3g}: this one."
