@@ -102,7 +102,7 @@ def compare(problem, count, workers, seed=0):
     _line("loop of solve", loop, cpu, wall)
     many, cpu_many, wall_many = _measured(lambda: solve_many(problem, points))
     counts = many.counts
-    told = f"{counts['merged']} merged, {counts['given_up']} given up, {len(many.basins)} places"
+    told = f"{counts['merged']} merged, {len(many.basins)} places"
     _line("solve_many", many.results, cpu_many, wall_many, told)
     print(f"  solve_many takes {cpu_many / cpu:.2f} of the loop's CPU time")
     if workers:

@@ -12,6 +12,7 @@ import outside_cancelling
 import outside_curved
 import outside_edges
 import outside_followers
+import outside_hostile
 import outside_kinks
 import outside_leader
 import outside_pricing
@@ -38,6 +39,7 @@ MODULES = (
     outside_blocks,
     outside_responses,
     outside_curved,
+    outside_hostile,
 )
 
 

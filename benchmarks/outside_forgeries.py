@@ -23,6 +23,7 @@ import numpy as np
 import outside_blocks
 import outside_cancelling
 import outside_curved
+import outside_hostile
 import outside_responses
 import outside_saddles
 from blocc import Certificate, Result, Status, lower_level, solve, verify
@@ -268,6 +269,34 @@ def saddle_in_units(generator: Generator) -> tuple[Case, Result]:
     return case, forged(case, np.array([case.data.get("t", 0.0), 0.0]))
 
 
+def narrow_slope(generator: Generator) -> tuple[Case, Result]:
+    """The top between two wells of 1e-6 to 1e8, or a point on their slopes."""
+    case = (outside_hostile.narrow_wells, outside_hostile.wide_wells)[generator.integers(2)](generator)
+    along = (0.0, 0.3, 0.9)[generator.integers(3)] * case.data["w"] * case.data["q"]
+    return case, forged(case, np.array(case.data["t"] + along))
+
+
+def along_a_tie(generator: Generator) -> tuple[Case, Result]:
+    """On all surfaces on which f jumps, by up to 1e5, and 0.05 to 1 beside the minimum along them."""
+    while True:
+        case = outside_hostile.tie_surfaces(generator)
+        rows, d = case.data["A"], case.data
+        if np.all(rows @ d["p"] > d["b"]):  # p itself is beyond them
+            break
+    way = generator.standard_normal(d["p"].size)
+    way -= rows.T @ (rows @ way)
+    x = d["p"] - rows.T @ (rows @ d["p"] - d["b"]) + generator.uniform(0.05, 1) * way / np.linalg.norm(way)
+    return case, forged(case, x, np.ones(len(rows)))
+
+
+def rooted_kink(generator: Generator) -> tuple[Case, Result]:
+    """Kinks written as roots of squares, with a coordinate 0.01 to 1 beside its own."""
+    case = outside_hostile.rooted(generator)
+    x = np.array(case.solution)
+    x[generator.integers(x.size)] += generator.uniform(0.01, 1) * generator.choice([-1, 1])
+    return case, forged(case, x)
+
+
 FORGERS: tuple[Callable[[Generator], tuple[Case, Result]], ...] = (
     kink_off,
     slightly_off,
@@ -283,6 +312,9 @@ FORGERS: tuple[Callable[[Generator], tuple[Case, Result]], ...] = (
     cheap_coordinate,
     along_a_kink,
     saddle_in_units,
+    narrow_slope,
+    along_a_tie,
+    rooted_kink,
 )
 
 

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import outside_blocks
 import outside_cancelling
 import outside_curved
+import outside_hostile
 import outside_responses
 import outside_saddles
 from outside import draw
@@ -23,7 +24,17 @@ OURS = [
     name
     for name, family in FAMILIES.items()
     if family.__module__
-    in {m.__name__ for m in (outside_blocks, outside_cancelling, outside_curved, outside_responses, outside_saddles)}
+    in {
+        m.__name__
+        for m in (
+            outside_blocks,
+            outside_cancelling,
+            outside_curved,
+            outside_hostile,
+            outside_responses,
+            outside_saddles,
+        )
+    }
 ]
 
 

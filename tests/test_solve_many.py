@@ -75,9 +75,9 @@ def test_a_batch_ends_where_single_starts_do() -> None:
 
 
 def test_the_time_limit_is_for_all_starts_together(road: BilevelProblem) -> None:
-    with counted(step=0.01) as clock:
+    with counted(step=0.1) as clock:
         found = solve_many(road, starts=500, time_limit=1.0)
-    assert clock.looks < 100 + 3 * 500  # afterwards a start costs a look or two, not a descent
+    assert clock.looks < 10 + 3 * 500  # afterwards a start costs a look or two, not a descent
     assert len(found) == 500
     assert any(result.status.value == "time limit" for result in found.results)
 

@@ -1,7 +1,8 @@
 """Kinks in the user's functions: which there are, and programs with something else in their place.
 
 ``abs``, ``maximum``, ``minimum``, ``relu``, and ``where`` by a comparison, are each the larger or the smaller of two
-pieces. :func:`evaluate` runs a program and asks for what is to stand in the place of each of them.
+pieces; so is the square root of a square, which is an ``abs``. :func:`evaluate` runs a program and asks for what is to
+stand in the place of each of them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _COMPARISONS = {"gt": 1.0, "ge": 1.0, "lt": -1.0, "le": -1.0}
 _KINKS = ("abs", "max", "min", "select_n")
 EXTREMES = {"reduce_max", "reduce_min"}  #: largest and smallest entries of arrays
 _PLACES = ("argmax", "argmin")
+ROOTS = {"sqrt", "pow"}
+_SHAPING = {"convert_element_type", "reshape", "squeeze", "broadcast_in_dim", "transpose", "slice", "copy"}
 _CURVED = ("exp", "log", "log1p", "tanh", "logistic")
 _SAMPLES = 64
 
@@ -238,7 +241,8 @@ def _picked(name: str, entries: AnyArray) -> AnyArray:
 
 
 def steady(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, with the largest and smallest entries of arrays picked by their place.
+    """The same function, with the largest and smallest entries of arrays picked by their place, and roots of squares
+    as absolute values, whose derivative is finite.
 
     JAX differentiates them by comparing entries with the result, which a compiled program may have rounded otherwise:
     then no entry is the largest, and the derivative is infinite (JAX 0.10.2, XLA's fused multiplications on a CPU).
@@ -258,9 +262,11 @@ def evaluate(
     comparisons: list[tuple[float, AnyArray] | None] | None = None,
     extreme: Extreme | None = None,
     places: Callable[[str, AnyArray], None] | None = None,
+    bases: list[AnyArray | None] | None = None,
 ) -> list[AnyArray]:
     """Run a program with ``corner`` in the place of its kinks; ``comparisons`` are those among its arguments.
 
+    Those of its arguments that are squares have ``bases``.
     ``extreme`` stands in the place of the largest and smallest entries of arrays, ``places`` is told of their places.
     """
     values: dict[Any, AnyArray] = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
@@ -268,6 +274,8 @@ def evaluate(
     # A comparison of real numbers: its sign and the difference.
     given = zip(program.jaxpr.invars, comparisons or [None] * len(arguments), strict=True)
     sides: dict[Any, tuple[float, AnyArray]] = {atom: side for atom, side in given if side is not None}
+    known = zip(program.jaxpr.invars, bases or [None] * len(arguments), strict=True)
+    squared: dict[Any, AnyArray] = {atom: base for atom, base in known if base is not None}
 
     def read(atom: Any) -> Any:  # an array, or one of JAX's literals
         return atom.val if is_literal(atom) else values[atom]
@@ -279,14 +287,19 @@ def evaluate(
         inputs, name = [read(atom) for atom in equation.invars], equation.primitive.name
         real = all(jnp.issubdtype(jnp.asarray(value).dtype, jnp.floating) for value in inputs[:2])
         inner, kink = _inner(equation), None
-        if name == "abs" and real:
-            kink = Kink(name, (inputs[0], -inputs[0]), inputs[0])
+        roots = [None if is_literal(atom) else squared.get(atom) for atom in equation.invars]
+        base = _is_root(equation) and roots[0] is not None
+        if (name == "abs" and real) or base:
+            inside: Any = roots[0] if base else inputs[0]
+            kink = Kink("abs", (inside, -inside), inside)
         elif name in ("max", "min") and real:
             kink = Kink(name, (inputs[0], inputs[1]), inputs[0] - inputs[1])
         elif name == "select_n" and len(inputs) == 3 and side(equation.invars[0]) is not None:
             sign, difference = sides[equation.invars[0]]
             kink = Kink("where", (inputs[2], inputs[1]), sign * difference)
         instead = None if kink is None else corner(kink)
+        if base and kink is not None:
+            instead = jnp.abs(kink.side) if instead is None else instead
         if name in _PLACES and real and places is not None:
             places(name, _last(inputs[0], equation.params["axes"]))
         if name == "sort" and real and places is not None:
@@ -296,7 +309,7 @@ def evaluate(
         if instead is not None:
             outputs = [instead]
         elif inner is not None and len(inner.jaxpr.invars) == len(inputs):
-            outputs = evaluate(inner, inputs, corner, [side(atom) for atom in equation.invars], extreme, places)
+            outputs = evaluate(inner, inputs, corner, [side(atom) for atom in equation.invars], extreme, places, roots)
         else:
             told = equation.primitive.get_bind_params(equation.params)
             functions, parameters = told if isinstance(told, tuple) else ((), told)  # JAX before 0.9 returned both
@@ -305,4 +318,46 @@ def evaluate(
             if name in _COMPARISONS and real:
                 sides[equation.outvars[0]] = _COMPARISONS[name], inputs[0] - inputs[1]
         values.update(zip(equation.outvars, outputs, strict=True))
+        if real and (square := _base(equation, inputs, roots)) is not None:
+            squared[equation.outvars[0]] = square
     return [read(atom) for atom in program.jaxpr.outvars]
+
+
+def _is_root(equation: Any) -> bool:
+    """Whether an operation is a square root."""
+    name, last = equation.primitive.name, equation.invars[-1]
+    return name == "sqrt" or (name == "pow" and is_literal(last) and bool(np.all(last.val == 0.5)))
+
+
+def _base(equation: Any, inputs: list[Any], roots: list[AnyArray | None]) -> AnyArray | None:
+    """What the result of an operation is the square of; None if it is not known to be one."""
+    name, first = equation.primitive.name, roots[0] if roots else None
+    if name == "square":
+        return inputs[0]
+    power = equation.params["y"] if name == "integer_pow" else 0
+    if power > 0 and power % 2 == 0:
+        return inputs[0] ** (power // 2)
+    if name == "pow" and is_literal(equation.invars[1]) and np.all(equation.invars[1].val == 2.0):
+        return inputs[0]
+    if name == "mul" and equation.invars[0] is equation.invars[1]:
+        return inputs[0]
+    if name in ("mul", "div", "add"):
+        other = roots[1]
+        if first is not None and other is not None and name != "add":
+            return first * other if name == "mul" else first / other
+        for base, atom in ((first, equation.invars[1]), (other, equation.invars[0])):
+            if base is None or not is_literal(atom) or (name == "div" and base is other):
+                continue
+            if name == "add":
+                return base if np.all(atom.val == 0.0) else None
+            if np.all(atom.val > 0.0):
+                return base * np.sqrt(atom.val) if name == "mul" else base / np.sqrt(atom.val)
+        return None
+    if first is None:
+        return None
+    if name in _SHAPING:
+        return equation.primitive.bind(first, **equation.params)
+    if name == "reduce_sum":
+        axes = equation.params["axes"]
+        return first.sum(axes) if all(first.shape[axis] == 1 for axis in axes) else None
+    return None

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
 
 from blocc._lib.arrays import PyTree
 from blocc._lib.notebook import Shown
+from blocc._lib.trees import flattened
 from blocc.errors import OptionError
 from blocc.result import Result
 
@@ -67,7 +67,7 @@ class MultiResult(Shown):
     def basins(self) -> list[Basin]:
         """The places where starts ended with the follower's exact answer, by value; other ends are in none."""
         groups: list[list[int]] = []
-        flat = [tuple(joined(tree) for tree in (result.x, result.y)) for result in self.results]
+        flat = [tuple(flattened(tree) for tree in (result.x, result.y)) for result in self.results]
 
         def rank(index: int) -> tuple[bool, float]:
             result = self.results[index]
@@ -94,13 +94,12 @@ class MultiResult(Shown):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was done for all starts together, and what was not.
+        """What was done for all starts together.
 
-        ``merged`` starts ended where an earlier one had: nothing was tried or judged there again, which spared about
-        ``evaluations_saved`` evaluations. Starts that were ``given_up`` had stalled at a value clearly worse than that
-        of an earlier start. ``unanswered`` ones ended where the follower has no answer, or none that is exact.
+        ``merged`` starts of a compiled loop ended where an earlier one had, and share its verdict. ``unanswered`` ones
+        ended where the follower has no response, or none that is exact.
         """
-        names = ("evaluations", "evaluations_saved", "merged", "given_up")
+        names = ("evaluations", "merged")
         told = {name: sum(r.counts.get(name, 0) for r in self.results) for name in names}
         return {"starts": len(self), **told, "unanswered": sum(not _answered(r) for r in self.results)}
 
@@ -150,7 +149,6 @@ class MultiResult(Shown):
             lines.append(f"  and {len(basins) - most} more\n")
         counts = self.counts
         spared = f"; {counts['merged']} merged with earlier ones" if counts["merged"] else ""
-        spared += f", {counts['given_up']} given up" if counts["given_up"] else ""
         spared += f"; {counts['unanswered']} without an answer of the follower" if counts["unanswered"] else ""
         return f"ends in {len(basins)} place{'s' * (len(basins) != 1)}{spared}:\n" + "".join(lines)
 
@@ -158,11 +156,6 @@ class MultiResult(Shown):
 def _answered(result: Result) -> bool:
     """Whether a run ended with the follower's exact answer."""
     return result.certificate.exact and bool(np.isfinite(result.upper_value))
-
-
-def joined(tree: PyTree) -> np.ndarray:
-    """All numbers of a point."""
-    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
 def near(one: np.ndarray, other: np.ndarray) -> bool:

@@ -22,7 +22,7 @@ from blocc._lib.functions import CALLBACKS, DOUBTFUL, changing, check_differenti
 from blocc._lib.notebook import Shown
 from blocc._lib.operations import joined
 from blocc._lib.tracing import Shared, Traced, digest_of_arrays, trace
-from blocc.corners import EXTREMES, steady
+from blocc.corners import EXTREMES, ROOTS, steady
 from blocc.errors import ForkError, ProblemError
 from blocc.flat_problem import FlatProblem
 from blocc.lifting import Lifted
@@ -269,7 +269,7 @@ class BilevelProblem(_Hidden, Shown):
 
         def own(name: str) -> Any:
             traced = self.shared.traced.get(name)
-            picks = traced is not None and bool(traced.operations & EXTREMES)
+            picks = traced is not None and bool(traced.operations & (EXTREMES | ROOTS))
             return steady(getattr(self, name)) if picks else getattr(self, name)
 
         lower, norms = scalar(own("lower")), self._terms

@@ -28,8 +28,8 @@ from blocc.presets import make_options
 from blocc.problem import BilevelProblem
 from blocc.result import Result
 from blocc.run.conclude import joined_multipliers
+from blocc.run.driver import Driver
 from blocc.run.finishing import Known
-from blocc.run.phases import Phases
 from blocc.run.progress import Files, closing_report, log_end, make_report, with_remark
 from blocc.run.single import Callback, Report
 from blocc.run.variants import solve_single
@@ -138,11 +138,11 @@ def solve(
         closing(recording),
     ):
 
-        def phases(target: BilevelProblem) -> Phases:
+        def driver(target: BilevelProblem) -> Driver:
             known = None if start is None or target is not problem else known_of(problem, start)
-            return Phases(target, settings, callback, report, recording, request, known=known)
+            return Driver(target, settings, callback, report, recording, request, known=known)
 
-        result = with_convexity(problem, solve_single(problem, settings, phases, begin), settings.seed)
+        result = with_convexity(problem, solve_single(problem, settings, driver, begin), settings.seed)
     compiling = compile_seconds() - compiled
     seconds = {"compile": compiling, "run": time.perf_counter() - begun + recording.earlier - compiling}
     return log_end(with_remark(with_jumps(problem, replace(result, seconds=seconds)), recording))

@@ -53,10 +53,8 @@ def solve_many(
 ) -> MultiResult:
     """Solve from many starts at once: those in ``x0s``, or ``starts`` random points of X drawn with ``seed``.
 
-    Up to 31 starts, each gets what :func:`solve` would give it, for less: compiled code is shared, a start that ends
-    where another one has ended with success is not judged again, and one that has stalled at a value clearly worse than
-    another's is given up before anything dear is tried. More starts first descend in one compiled loop. Returns every
-    result, the best one, the places where they ended (``basins``) and what was spared (``counts``). Random starts come
+    Up to 31 starts, each gets what :func:`solve` would give it; compiled code is shared. More starts first descend in
+    one compiled loop. Returns every result, the best one and where they ended (``basins``). Random starts come
     from several scales along directions in which X has no end. ``time_limit`` is for all starts together; the other
     arguments, and the options by name, are those of :func:`solve`.
 

@@ -12,7 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from blocc.cli.commands import build_app
-from blocc.cvxpy import BilevelProblem, dual
+from blocc.cvxpy import BilevelProblem, RunOptions, dual, solvers
+from blocc.cvxpy.judge import second_value
+from blocc.cvxpy.run import ConicRun
+from blocc.cvxpy.solvers import Outcome
+from blocc.result import Status
 
 pytestmark = pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
 
@@ -59,6 +63,55 @@ def test_true_results_are_verified_and_forged_ones_are_not(make: object, tmp_pat
     elsewhere = problem.solve(float(result.x[name]) - 0.3, max_iterations=1, time_limit=1e-9, progress=False)
     claimed = replace(elsewhere, status=result.status)
     assert not problem.verify(claimed).ok
+
+
+@pytest.mark.parametrize("cost", [1e-9, 1e-6, 1e3])
+@pytest.mark.parametrize("size", [1e3, 1e6])
+def test_right_answers_are_verified_in_all_units(cost: float, size: float) -> None:
+    x, y = cp.Parameter(name="x", bounds=[0, size]), cp.Variable(name="y")
+    follower = cp.Problem(cp.Minimize(cost * (cp.square(y) / 2 - x * y)))
+    problem = BilevelProblem(cp.Minimize(cp.square(y / size - 0.5) + 0.1 * cp.square(x / size)), follower, x)
+    result = problem.solve(0.3 * size, progress=False)
+    np.testing.assert_allclose(result.upper_value, 0.25 / 11, rtol=1e-6)  # by hand
+    assert problem.verify(result).ok, problem.verify(result)
+
+
+@pytest.mark.parametrize("away", [3e-3, -3e-3])
+def test_a_point_beside_the_best_one_is_refused_by_its_slope(away: float) -> None:
+    problem = _priced()
+    result = problem.solve(0.7, progress=False)
+    best = float(result.x["d"])
+    beside = ConicRun(problem, RunOptions(progress=False))
+    point, _ = beside._begin(np.array([best + away * (1.0 + best)]))
+    judged = beside._judged(point)
+    assert judged is not None
+    forged = replace(beside._conclude(judged, Status.CONVERGED, ""), certificate=result.certificate)
+    failed = [check.name for check in problem.verify(forged).checks if not check.ok]
+    assert failed == ["no better x nearby"]
+
+
+def _cone_programs() -> dict[str, cp.Problem]:
+    z, matrix = cp.Variable(3), cp.Variable((3, 3), symmetric=True)
+    wanted = np.array([[2.0, -1.0, 0.3], [-1.0, 0.5, 0.7], [0.3, 0.7, -1.0]])
+    return {
+        "quadratic": cp.Problem(cp.Minimize(cp.sum_squares(z - 1) + z[0]), [cp.sum(z) <= 1, z >= -2]),
+        "second-order": cp.Problem(cp.Minimize(cp.norm(z - 2) + z[1]), [cp.norm(z) <= 1]),
+        "semidefinite": cp.Problem(cp.Minimize(cp.sum_squares(matrix - wanted)), [matrix >> 0, cp.trace(matrix) <= 2]),
+        "exponential": cp.Problem(cp.Minimize(cp.sum(cp.exp(z)) - z[0]), [cp.sum(z) == 1]),
+        "power": cp.Problem(cp.Minimize(-cp.geo_mean(z) + 0.1 * z[2]), [cp.sum(z) <= 3]),
+    }
+
+
+@pytest.mark.parametrize("name", _cone_programs())
+def test_the_second_solver_agrees_with_the_first(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = _cone_programs()[name]
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    wanted, points = float(problem.value), [np.array(one.value) for one in problem.variables()]
+    monkeypatch.setattr(solvers, "_by_clarabel", lambda numbers, *_: solvers.without_answer(numbers, Outcome.FAILED))
+    found, _ = second_value(problem)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
+    for one, point in zip(problem.variables(), points, strict=True):
+        np.testing.assert_allclose(one.value, point, atol=1e-3)
 
 
 def test_the_command_line_solves_and_verifies_files_with_problems_in_cvxpy(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ KINKS: dict[str, Callable[[Any], Any]] = {
     "maximum": lambda z: jnp.maximum(z, -z),
     "where": lambda z: jnp.where(z > 0.0, z, -z),
     "largest entry": lambda z: jnp.max(jnp.stack([z, -z, -2.0 + z])),
+    "root of a square": lambda z: jnp.sqrt(z**2),
     "sorted entry": lambda z: jnp.sort(jnp.stack([z, -z]))[1],
 }
 

@@ -16,8 +16,8 @@ from scipy.optimize import lsq_linear
 
 from blocc import BilevelProblem, Box, Reals, solve
 from blocc._lib.precision import double_precision
-from blocc.judge.derivatives import wide
-from blocc.judge.scales import sizes_at
+from blocc.local.derivatives import wide
+from blocc.local.scales import sizes_at
 from selections import few
 
 TOLERANCE = 1e-5

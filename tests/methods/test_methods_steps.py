@@ -16,9 +16,8 @@ from scipy.optimize import root
 
 import methods_reference as reference
 from blocc._lib.precision import double_precision
-from blocc.methods.gam import active_gradient
+from blocc.methods.gam import active_gradient, shortest_combination
 from blocc.methods.registry import make_method
-from blocc.outer.nonsmooth.gradient_sampling import shortest_combination
 from blocc.problem import BilevelProblem
 from bvfsm_reference import bvfsm
 from methods_problems import BLOCC_PROBLEMS, NUMPY_PROBLEMS
@@ -232,7 +231,7 @@ def test_the_shortest_combination(count: int, size: int, seed: int) -> None:
     generator = np.random.default_rng([seed, count, size])
     gradients = 10.0 ** generator.integers(-2, 3) * (generator.normal(size=(count, size)) + generator.normal(size=size))
     expected = reference.min_norm_point(list(gradients))
-    found = shortest_combination(gradients, np.zeros((0, size)))
+    found = shortest_combination(gradients)
     np.testing.assert_allclose(found, expected, rtol=TIGHT, atol=TIGHT * np.abs(gradients).max())
 
 

@@ -10,7 +10,7 @@ from blocc._lib.precision import double_precision
 from blocc.inner.interior_point import InteriorPoint
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
-from blocc.outer.nonsmooth.restoration import FEASIBLE, restore
+from blocc.outer.restoration import FEASIBLE, restore
 
 
 @pytest.mark.parametrize(("start", "edge"), [(1.0, np.sqrt(3.0)), (-0.5, -np.sqrt(3.0))])

@@ -9,11 +9,11 @@ import scipy.optimize
 
 from blocc import Ball, BilevelProblem, Box, Reals, solve
 from blocc._lib.precision import double_precision
+from blocc.local.quadratic import Program
+from blocc.local.quadratic import solve as solve_program
 from blocc.pieces.derivatives import bend, model_of
 from blocc.pieces.finish import Asked, Finish, Finished
 from blocc.pieces.piece import Followers, Piece
-from blocc.pieces.quadratic import Program
-from blocc.pieces.quadratic import solve as solve_program
 
 
 def curved() -> BilevelProblem:

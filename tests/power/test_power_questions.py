@@ -148,6 +148,13 @@ def test_a_search_that_was_stopped_is_continued_without_clearing_a_market_twice(
         bid_generators(case.scaled(1.01), [2], offer_cap=70.0, resume=file)
 
 
+def test_a_charge_at_which_a_generator_is_just_full_has_the_prices_of_both_solvers() -> None:
+    found = set_tariff(read_case("case5"), starts=1, max_iterations=8)
+    assert found.success, found.message
+    assert found.verify().ok, found.verify()
+    np.testing.assert_allclose(found.after.demand.sum(), 600.0, rtol=1e-9)  # where the cheapest generator ends
+
+
 def test_offers_that_make_no_sense_are_refused(three: object) -> None:
     for arguments, words in (
         ({"generators": [1, 2]}, "owns every generator"),

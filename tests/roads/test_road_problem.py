@@ -13,6 +13,7 @@ from blocc.errors import OptionError
 from blocc.inner.choice import general_oracles
 from blocc.lagrangian import weights
 from blocc.roads import assign, expand_network, road_problem
+from clocks import counted
 from road_designs import OPTIONS, small_roads
 
 GIVEN = {name: value for name, value in OPTIONS.items() if name != "starts"}
@@ -61,7 +62,8 @@ def test_a_budget_binds_in_both() -> None:
 @pytest.mark.slow
 def test_other_methods_run_on_it() -> None:
     problem = road_problem(small_roads(), **GIVEN, max_expansion=3.0)
-    found = compare(problem, [0.1, 0.1], methods=["blocc", "bvfsm"], time_limit=3.0)
+    with counted(step=1e-3):
+        found = compare(problem, [0.1, 0.1], methods=["blocc", "bvfsm"], time_limit=3.0)
     assert found["blocc"].eligible
     assert found.best is not None
     assert found.best.method == "blocc"

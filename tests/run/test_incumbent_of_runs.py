@@ -5,8 +5,6 @@ import numpy as np
 import pytest
 
 from blocc import BilevelProblem, Box, Reals, Status, solve, solve_many
-from blocc.outer.monitor import Stop, StopReason
-from blocc.run.attempts import Attempts
 
 
 def feigned(generator, n, weight):
@@ -64,28 +62,3 @@ def test_no_run_that_has_met_the_leaders_rows_says_that_nothing_does(seed):
     result = solve(problem, -3.6, progress=False)
     assert result.certificate.leader_violation <= 1e-6
     assert result.status in (Status.CONVERGED, Status.STALLED)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_limit_that_passes_in_the_last_step_ends_the_run(monkeypatch, seed):
-    """A success near a kink is moved onto it; where the time is over then, there is still a result."""
-    attempt = Attempts.attempt
-
-    def late(self, kind, best, polish=False):
-        if polish:
-            raise Stop(StopReason.TIME_LIMIT)
-        return attempt(self, kind, best)
-
-    monkeypatch.setattr(Attempts, "attempt", late)
-    generator = np.random.default_rng(seed)
-    target, kink = generator.uniform(-2.0, 2.0, 3), generator.uniform(-1.0, 1.0, 3)
-    problem = BilevelProblem(
-        upper=lambda x, y: jnp.sum((x - target) ** 2) + 10.0 * jnp.sum(jnp.abs(y - kink)),
-        lower=lambda x, y: jnp.sum((y - x) ** 2) + jnp.sum((y - x) ** 4),
-        inequality=lambda x, y: y - 0.5 - 0.1 * x**2,
-        x_set=Box(-3.0, 3.0, shape=(3,)),
-        y_set=Box(-9.0, 9.0, shape=(3,)),
-    )
-    result = solve(problem, tolerance=1e-2, progress=False)
-    assert result.status in (Status.CONVERGED, Status.TIME_LIMIT)
-    assert np.isfinite(result.upper_value)

@@ -27,6 +27,7 @@ from blocc.transport.network.generators import city_network
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.flows import market_flows
 from blocc.transport.travellers.graph import graph_of
+from clocks import counted
 from transport_compiled import call, cold, many_answers
 from transport_reference import solve_lower_level, three_nodes
 
@@ -228,7 +229,8 @@ def test_five_starts_reach_the_figures_of_the_readme(nine: Designer, seville: De
 
 
 def test_time_limit_keeps_the_best_so_far(seville: Designer) -> None:
-    design = seville(time_limit=0.2)
+    with counted(step=0.01):
+        design = seville(time_limit=0.2)
     assert design.status is Status.TIME_LIMIT
     assert not design.success
     assert np.isfinite(design.utility)

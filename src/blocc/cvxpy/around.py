@@ -64,6 +64,7 @@ def probe(
     share: float = 1e-5,
     patient: bool = True,
     further: Sequence[float] = (),
+    by_slope: bool = False,
 ) -> Around:
     """Values at points of X around x, in all directions of few variables, in random ones of many, and downhill.
 
@@ -71,6 +72,8 @@ def probe(
     values near x differ by no more than that, those further away count too.
 
     :param further: distances of these: where answers fall off exponentially, x may lie on a plateau
+    :param by_slope: whether the share is of the slope that those variations are over the size of x: closer points may
+        gain less
     :param patient: whether to look for the best of all; otherwise ten times what counts ends the search
     """
     size = 1.0 + float(np.max(np.abs(x), initial=0.0))
@@ -93,7 +96,9 @@ def probe(
             allowed = share * max(gains, default=0.0)
             for sign, end in zip((1.0, -1.0), ends, strict=True):
                 moves = [sign * one * size * direction for one in DISTANCES]
-                near = [at(move, allowed, longest=index == 0) for index, move in enumerate(moves)]
+                least = [allowed * (one if by_slope else 1.0) for one in DISTANCES]
+                pairs = zip(moves, least, strict=True)
+                near = [at(move, enough, longest=index == 0) for index, (move, enough) in enumerate(pairs)]
                 found = [one for one in near if one is not None]
                 seen.extend(found)
                 if any(not patient and one.gain > 10.0 * one.enough and one.excess <= _NOTHING for one in found):

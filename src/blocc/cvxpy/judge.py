@@ -21,7 +21,7 @@ from blocc.cvxpy.expressions import Told
 from blocc.cvxpy.implicit import is_unique, sharpened
 from blocc.cvxpy.model import Model, Vector
 from blocc.cvxpy.scaling import scaled
-from blocc.cvxpy.solvers import ConeAnswer, Outcome, measured, solve
+from blocc.cvxpy.solvers import ConeAnswer, Outcome, SolverName, measured, solve
 
 #: Relative slack of the follower's value within which answers count as equally good, larger first.
 _NEAR = (1e-5, 1e-6, 1e-7)
@@ -99,8 +99,8 @@ class Judge:
             one.save_value(value if one.shape else float(value))
         lower, units, sharp = [], [], True
         for problem in self.problems:
-            solved, sharply = _solved(problem, inside=inside)
-            if not solved:
+            found, sharply = solved(problem, inside=inside)
+            if not found:
                 return None
             sharp = sharp and sharply
             lower.append(float(np.asarray(problem.objective.value)))
@@ -161,7 +161,7 @@ class Judge:
         for near in _NEAR:
             for limit, value, unit in zip(self.limits, exact.lower, exact.units, strict=True):
                 limit.value = value + near * (1e-2 * unit + abs(value))
-            if not _solved(problem, sharply=False)[0]:  # a limit on a value makes Newton's matrix dense
+            if not solved(problem, sharply=False)[0]:  # a limit on a value makes Newton's matrix dense
                 return None
             last = self._read(exact.lower)._replace(prices=exact.prices, units=exact.units)
             found.append(last.upper)
@@ -257,7 +257,12 @@ def _prices_of(constraint: cp.Constraint) -> tuple[Any, ...]:
 
 
 def _raw(
-    problem: cp.Problem, accuracy: float = _TIGHT, *, inside: bool = False, sharply: bool = True
+    problem: cp.Problem,
+    accuracy: float = _TIGHT,
+    *,
+    inside: bool = False,
+    sharply: bool = True,
+    solver: SolverName = "clarabel",
 ) -> tuple[ConeAnswer, tuple[Any, Any]]:
     """An answer of the numbers that CVXPY would give Clarabel, to the last digit, and CVXPY's way back.
 
@@ -268,11 +273,23 @@ def _raw(
     numbers, cones = _numbers(data), _sizes(data["dims"])
     linear = cones.is_linear and numbers.quadratic.count_nonzero() == 0
     vertex = linear and not inside  # close to a tie only vertices are exact
-    found = solve(numbers, cones, accuracy, "highs" if vertex else "clarabel")
+    found = solve(numbers, cones, accuracy, "highs" if vertex else solver)
     return (sharpened(numbers, cones, found) if found.is_usable and sharply else found), (chain, inverse)
 
 
-def _solved(problem: cp.Problem, *, inside: bool = False, sharply: bool = True) -> tuple[bool, bool]:
+def second_value(problem: cp.Problem) -> tuple[float | None, str]:
+    """The value by another solver than the runs', whose answer is left in the user's objects, and how it ended.
+
+    Only an answer with small residuals is believed, whatever its solver says.
+    """
+    found, way_back = _raw(problem, _USUAL, solver="second")
+    if not found.is_usable:
+        return None, found.outcome.value
+    problem.unpack_results(Told(found.z, found.prices, "Solved", found.value), *way_back)
+    return float(np.asarray(problem.objective.value)), "another solver"
+
+
+def solved(problem: cp.Problem, *, inside: bool = False, sharply: bool = True) -> tuple[bool, bool]:
     """Leave the answer in the user's objects; whether there is one, and whether it is one to the last digit."""
     for accuracy in (_TIGHT, _USUAL):  # the accuracy asked for cannot always be had
         found, way_back = _raw(problem, accuracy, inside=inside, sharply=sharply)

@@ -21,7 +21,7 @@ from blocc.cvxpy.recorded import ConicMonitor, RecordedConicEvaluator
 from blocc.cvxpy.run_options import RunOptions
 from blocc.errors import OptionError
 from blocc.outer.monitor import Stop, StopReason, StopRequest, interruptible
-from blocc.outer.nonsmooth.restoration import FEASIBLE, restore
+from blocc.outer.restoration import FEASIBLE, restore
 from blocc.outer.tolerances import Endpoint, Tolerances, measure, runs_away
 from blocc.penalty import Evaluation, Leader
 from blocc.result import Result, Status

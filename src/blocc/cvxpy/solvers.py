@@ -16,8 +16,9 @@ from blocc._lib.arrays import Float, NDArray
 from blocc.cvxpy.alternatives import elastic, rays
 from blocc.cvxpy.cone_program import ConeSizes, Numbers
 from blocc.cvxpy.scaling import scaled
+from blocc.cvxpy.second_solver import second_point
 
-SolverName = Literal["auto", "clarabel", "highs"]
+SolverName = Literal["auto", "clarabel", "highs", "second"]
 
 
 class Outcome(Enum):
@@ -70,13 +71,18 @@ _CONFIRMED = 1e-8
 def solve(numbers: Numbers, cones: ConeSizes, tolerance: float, solver: SolverName = "auto") -> ConeAnswer:
     """Solve to ``tolerance``, relative to the program's size; ``auto``: large linear programs by HiGHS.
 
+    ``second``: by HiGHS or SCS, and by Clarabel only where these find no answer whose residuals are small.
     That there is no answer is claimed only if another program, which has one, says so too.
     """
     units = scaled(numbers, cones)
     own = units.numbers
     linear = cones.is_linear and own.quadratic.count_nonzero() == 0
-    highs_first = solver == "highs" or (solver == "auto" and linear and len(own.linear) >= LARGE_LINEAR)
-    found = _by_highs(own, cones) if highs_first else _by_clarabel(own, cones, tolerance)
+    large = solver == "auto" and linear and len(own.linear) >= LARGE_LINEAR
+    highs_first = solver == "highs" or large or (solver == "second" and linear)
+    if solver == "second" and not linear:
+        found = _by_another(own, cones)
+    else:
+        found = _by_highs(own, cones) if highs_first else _by_clarabel(own, cones, tolerance)
     if not found.is_usable and not _is_confirmed(found.outcome, own, cones):
         other = _by_highs(own, cones) if linear and not highs_first else _by_clarabel(own, cones, tolerance)
         agreed = other.is_usable or _is_confirmed(other.outcome, own, cones)
@@ -133,6 +139,14 @@ def _clarabel_cones(cones: ConeSizes) -> list[Any]:
     found += [clarabel.PSDTriangleConeT(order) for order in cones.semidefinite]
     found += [clarabel.ExponentialConeT() for _ in range(cones.exponential)]
     return found + [clarabel.PowerConeT(exponent) for exponent in cones.power]
+
+
+def _by_another(numbers: Numbers, cones: ConeSizes) -> ConeAnswer:
+    point = second_point(numbers, cones)
+    if point is None:
+        return without_answer(numbers, Outcome.FAILED)
+    found = measured(numbers, cones, Outcome.SOLVED, *point)
+    return found if found.outcome is Outcome.FAILED else found._replace(outcome=_close_enough(numbers, found))
 
 
 def _by_highs(numbers: Numbers, cones: ConeSizes) -> ConeAnswer:

@@ -1,18 +1,18 @@
 """A result about a problem in CVXPY, recomputed: every follower by another solver than the one that found it.
 
-Linear and quadratic followers are solved by HiGHS, others by SCS. Only x and y are taken from the result.
+Linear and quadratic followers are solved by HiGHS, others by SCS, in units of their own; an answer of theirs counts
+where its residuals are small. Only x and y are taken from the result.
 """
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
 
 from blocc.cvxpy.around import FURTHER, Seen, probe
-from blocc.cvxpy.judge import objective_unit
+from blocc.cvxpy.judge import objective_unit, second_value
 from blocc.cvxpy.model import Vector
 from blocc.errors import OptionError
 from blocc.judge.verification import Check, Verification
@@ -21,13 +21,8 @@ from blocc.result import Result, Status
 if TYPE_CHECKING:
     from blocc.cvxpy.problem import BilevelProblem
 
-#: Where solvers end that find no answer. HiGHS's method for quadratic programs, which may cycle for ever, changes a
-#: row at a time: so many are more than the rows of any follower that is small enough for its dense factors.
-_LIMITS: dict[str, dict[str, Any]] = {
-    str(cp.HIGHS): {"qp_iteration_limit": 100_000},
-    str(cp.SCS): {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iters": 200_000},
-    str(cp.CLARABEL): {},
-}
+#: A slope of f(x, y(x)), by what it varies by over the size of x, is taken for one from so many tolerances on.
+_SLOPE = 10.0
 #: Ends at which there is no follower's answer to recompute.
 _WITHOUT_ANSWER = (Status.INFEASIBLE, Status.UNBOUNDED)
 
@@ -67,8 +62,8 @@ class _Checks:
 
     def _answerless(self) -> tuple[str, bool]:
         self._put()
-        found = [_other_solver(one) for one in self.problem.followers]
-        return ", ".join(how for _, _, how in found), any(value is None for value, _, _ in found)
+        found = [second_value(one) for one in self.problem.followers]
+        return ", ".join(how for _, how in found), any(value is None for value, _ in found)
 
     def _put(self) -> None:
         for one, value in zip(self.model.parameters, self.model.values(self.x), strict=True):
@@ -79,7 +74,8 @@ class _Checks:
         r, total = self.result, 0.0
         for index, one in enumerate(self.problem.followers):
             self._put()
-            value, unit, how = _other_solver(one)
+            value, how = second_value(one)
+            unit = objective_unit(one)
             self._tell()
             told, broken = float(np.asarray(one.objective.value)), _violation(one.constraints)
             size = 1.0 + abs(told) + float(np.max(np.abs(np.concatenate([np.ravel(v.value) for v in one.variables()]))))
@@ -140,7 +136,7 @@ class _Checks:
         def look(point: Vector) -> Seen:
             for one, value in zip(model.parameters, model.values(point), strict=True):
                 one.save_value(value if one.shape else float(value))
-            if any(_other_solver(one)[0] is None for one in self.problem.followers):
+            if any(second_value(one)[0] is None for one in self.problem.followers):
                 return Seen(np.inf, 0.0)
             for variable in model.price_variables:
                 variable.take()
@@ -150,7 +146,8 @@ class _Checks:
         unsure = abs(look(self.x).value - claimed)  # what two solvers differ by
         told = Seen(claimed, self.broken, 2.0 * unsure if np.isfinite(unsure) else 0.0)
         further = FURTHER if model.has_exponentials else ()
-        found = probe(look, model.project_x, self.x, told, seed=1, most=8, share=self.tolerance, further=further)
+        share = _SLOPE * self.tolerance
+        found = probe(look, model.project_x, self.x, told, seed=1, share=share, further=further, by_slope=True)
         gain = found.improvement
         self._add("no better x nearby", "none", f"gain {gain:.2g}" if gain > 0.0 else "none", gain <= 0.0, "probes")
 
@@ -160,35 +157,6 @@ def _give(constraint: cp.Constraint, price: Any) -> None:
     sizes = [one.size for one in constraint.dual_variables]
     for one, part in zip(constraint.dual_variables, np.split(np.ravel(price), np.cumsum(sizes)[:-1]), strict=True):
         one.save_value(np.reshape(part, one.shape))
-
-
-def _solver_of(problem: cp.Problem) -> str:
-    return str(cp.HIGHS if problem.is_qp() else cp.SCS)
-
-
-def _other_solver(problem: cp.Problem) -> tuple[float | None, float, str]:
-    """The value by another solver, None without an answer; the size of the objective; and which solver that was.
-
-    A solver's limits are absolute: it gets the objective in units in which its size is 1, and its prices are given back
-    in the user's.
-    """
-    unit, name = objective_unit(problem), _solver_of(problem)
-    own = cp.Problem(type(problem.objective)(problem.objective.args[0] / unit), problem.constraints)
-    for solver in (name, str(cp.CLARABEL)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                own.solve(solver=solver, **_LIMITS[solver])
-            except cp.error.SolverError:
-                continue
-        if own.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):  # and not at a limit, where any point is given
-            for price in (price for one in own.constraints for price in one.dual_variables):
-                if price.value is not None:
-                    price.save_value(unit * np.asarray(price.value))
-            return unit * float(own.value), unit, solver.lower()
-        if own.status in cp.settings.INF_OR_UNB:
-            break
-    return None, unit, str(own.status)
 
 
 def _violation(constraints: Any) -> float:

@@ -32,8 +32,8 @@ from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import choose_oracles
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution
 from blocc.lagrangian import Multipliers, Residuals, residuals, weights
-from blocc.outer.nonsmooth.unfolding import Unfolded, unfolded
 from blocc.problem import BilevelProblem
+from blocc.reformulate.epigraph import EpigraphForm, epigraph_form
 
 _TOLERANCE = 1e-11  #: asked of the oracle; a few Newton steps do the rest
 _TOUCHED = 1e-6  #: rows with no more slack than this, relative to their size, may have a price
@@ -89,16 +89,16 @@ def lower_level(problem: BilevelProblem, x: PyTree, data: PyTree | None = None) 
         )
 
 
-def _without_kinks(problem: BilevelProblem) -> Unfolded | None:
-    """The follower with its kinks unfolded; None where it has none. Only then do its derivatives tell the truth."""
+def _without_kinks(problem: BilevelProblem) -> EpigraphForm | None:
+    """The follower in epigraph form; None where it has none. Only then do its derivatives tell the truth."""
     kinks = {name: kinds for name, kinds in kinks_of(problem).items() if name in ("lower", "inequality", "equality")}
     if not kinks:
         return None
-    found = unfolded(problem)
+    found = epigraph_form(problem)
     if found is None:
         raise ProblemError(
-            f"lower_level needs a follower without kinks, or with convex ones that can be unfolded: {named(kinks)}."
-            " Write them as further variables and constraints of the follower's, or as lower_terms"
+            f"lower_level needs a follower without kinks, or with convex ones that have an epigraph form: "
+            f"{named(kinks)}. Write them as further variables and constraints of the follower's, or as lower_terms"
         )
     return found
 

@@ -23,10 +23,9 @@ from blocc.global_search.reply import is_answer
 from blocc.inner.choice import choose_oracles
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor, StopReason, StopRequest, interruptible
-from blocc.outer.nonsmooth.smoothing import smoothed
 from blocc.problem import BilevelProblem
+from blocc.reformulate.smoothing import invert_smoothing, smoothed
 from blocc.result import Result, Status
-from blocc.run.conclude import restated
 from blocc.solve import check_arguments, solve, start_in
 
 #: Leader's variables up to which boxes are searched.
@@ -255,7 +254,7 @@ class _Run:
         x, y = point or (flat.x_set.interior_flat(), flat.y_set.interior_flat())
         kinks = kinks_of(self.problem)
         found = judged_result(smoothed(self.problem) if kinks else self.problem, x, y, settings)
-        found = restated(self.problem, found, kinks) if kinks else found
+        found = invert_smoothing(self.problem, found, kinks) if kinks else found
         compiling = compile_seconds() - self.compiled
         seconds = {"compile": compiling, "run": time.perf_counter() - self.began - compiling}
         return replace(found, counts=counts, seconds=seconds)

@@ -8,11 +8,13 @@ from typing import Any
 
 from blocc.errors import OptionError
 from blocc.flat_problem import FlatProblem
+from blocc.inner.augmented import MOST_ROWS
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.maxmin import MaxMin
 from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerOracle
+from blocc.local.derivatives import DENSE, size_of
 from blocc.problem import BilevelProblem
 
 #: Up to this many variables and constraints dense Newton systems are the first choice, up to the second the last.
@@ -54,14 +56,19 @@ def general_oracles(flat: FlatProblem) -> tuple[InnerOracle, ...]:
         return (NewtonCG(), PrimalDualHybridGradient())
     if not flat.y_set.is_smooth:  # Newton's method goes astray at the tips of cones, where groups are zero
         return (PrimalDualHybridGradient(), InteriorPoint()) if size <= DENSE_LAST else (PrimalDualHybridGradient(),)
-    if size <= DENSE_FIRST:
+    if size <= DENSE_FIRST and size_of(flat) <= DENSE:
         return (InteriorPoint(), PrimalDualHybridGradient())
+    if size <= DENSE_FIRST:  # many variables of the leader's: f(x, y(x)) descends by its derivative
+        first = (_sparse().SparseInteriorPoint(),) if _sparse().is_possible(flat) else ()
+        return (*first, InteriorPoint(), PrimalDualHybridGradient())
     is_sparse = _sparse().is_sparse(flat)
     step = (flat.n_y + flat.n_equality) ** 2 * size
     if step <= DENSE_WORK and not (is_sparse and _sparse().is_thin(flat)):  # many rows of few variables
         return (InteriorPoint(), PrimalDualHybridGradient())
     if is_sparse:
         return (_sparse().SparseInteriorPoint(), PrimalDualHybridGradient())
+    if flat.n_inequality + flat.n_equality <= MOST_ROWS:
+        return (NewtonCG(), PrimalDualHybridGradient())
     return (PrimalDualHybridGradient(), InteriorPoint()) if size <= DENSE_LAST else (PrimalDualHybridGradient(),)
 
 

@@ -31,6 +31,7 @@ from blocc._lib.arrays import AnyArray, Array
 from blocc.errors import OptionError, ProblemError
 from blocc.flat_problem import FlatProblem
 from blocc.inner.adjoint import adjoint
+from blocc.inner.augmented import MOST_ROWS, Prices, coupled_adjoint, solve_with_rows
 from blocc.inner.conjugate_gradients import Scales, conjugate_gradients, scales_of
 from blocc.inner.first_order import Assessment, is_unbounded, rays
 from blocc.inner.protocol import Adjoint, InnerCode, InnerOracle, InnerSolution, finish
@@ -55,6 +56,7 @@ class NewtonWarm(NamedTuple):
     curvature: Array  #: 1 / tau; zero while unknown
     forcing: Array  #: how accurately the first Newton system is worth solving
     price: Array  #: solution of the last adjoint system
+    rows: Prices  #: multipliers of the coupled rows, and their weights: zero while unknown
 
 
 class _Point(NamedTuple):
@@ -96,10 +98,11 @@ class _Trial(NamedTuple):
 
 @dataclass(frozen=True)
 class NewtonCG(InnerOracle):
-    """Newton's method by Hessian-vector products, for followers without coupled constraints.
+    """Newton's method by Hessian-vector products, for followers with few coupled constraints or none.
 
-    It needs ``inequality`` and ``equality`` to be absent, and Y to know its projection: all sets of this package do.
-    Time and memory are those of a few hundred gradients, whatever the number of variables.
+    It needs Y to know its projection: all sets of this package do. Time and memory are those of a few hundred
+    gradients, whatever the number of variables. Up to 50 rows of ``inequality`` and ``equality`` enter by an augmented
+    Lagrangian.
 
     :param max_iterations: Newton steps before the solve ends as stalled
     :param max_products: Hessian-vector products in one Newton step
@@ -117,12 +120,15 @@ class NewtonCG(InnerOracle):
 
     def cold(self, flat: FlatProblem) -> NewtonWarm:
         """The middle of Y, and nothing known about the curvature."""
-        if flat.n_inequality or flat.n_equality:
+        count = flat.n_inequality + flat.n_equality
+        if count > MOST_ROWS or (count and flat.prox is not None):
             raise ProblemError(
-                "the oracle 'newton-cg' is for followers without inequality and equality; use inner='auto' for this one"
+                f"the oracle 'newton-cg' is for followers with up to {MOST_ROWS} rows of inequality and equality, and "
+                "without simple terms if there are any; use inner='auto' for this one"
             )
         middle = jnp.asarray(flat.y_set.interior_flat(), dtype=jnp.float64)
-        return NewtonWarm(middle, jnp.zeros(flat.n_y), jnp.zeros(()), jnp.asarray(_FORCING), jnp.zeros(flat.n_y))
+        rows = Prices(jnp.zeros(count), jnp.zeros(count))
+        return NewtonWarm(middle, jnp.zeros(flat.n_y), jnp.zeros(()), jnp.asarray(_FORCING), jnp.zeros(flat.n_y), rows)
 
     def begin_at(self, flat: FlatProblem, y: AnyArray) -> NewtonWarm:
         """A start at ``y``, with nothing known about the curvature."""
@@ -130,6 +136,8 @@ class NewtonCG(InnerOracle):
 
     def solve(self, flat: FlatProblem, x: Array, weights: Weights, warm: NewtonWarm, tolerance: Array) -> InnerSolution:
         """Solve at ``x`` until the projected gradient is below ``tolerance`` relative to its scale."""
+        if flat.n_inequality + flat.n_equality:
+            return solve_with_rows(self, flat, x, weights, warm, tolerance)
         first = flat.y_set.project_flat(warm.y)
         _, hessian = jax.linearize(_Smooth(flat, x, weights, jnp.ones(())).gradient, first)
         preconditioner, curvature = jax.lax.cond(
@@ -150,7 +158,7 @@ class NewtonCG(InnerOracle):
             code == InnerCode.STALLED, lambda: problem.falls_for_ever(end.here, end.previous), lambda: False
         )
         code = jnp.where(falls, int(InnerCode.UNBOUNDED), code)
-        back = NewtonWarm(best.y, preconditioner, end.curvature, end.first_forcing, warm.price)
+        back = NewtonWarm(best.y, preconditioner, end.curvature, end.first_forcing, warm.price, warm.rows)
         keep = jnp.isfinite(best.error)
         back = jax.tree.map(lambda new, old: jnp.where(keep, new, old), back, warm)
         return finish(
@@ -176,6 +184,9 @@ class NewtonCG(InnerOracle):
 
         accuracy = jnp.maximum(_ADJOINT * tolerance, 1e-12)
         warm, y = solution.warm, jnp.asarray(solution.y)
+        if flat.n_inequality + flat.n_equality:
+            prices = solution.multipliers
+            return coupled_adjoint(flat, x, y, prices, upper, scales, accuracy, self.max_products)._replace(warm=warm)
         found = adjoint(flat, x, y, upper, scales, accuracy, self.max_products, warm.price)
         price = jnp.where(found.regular, found.price, warm.price)
         return found._replace(warm=warm._replace(price=price))

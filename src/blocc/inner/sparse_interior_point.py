@@ -81,6 +81,11 @@ def _factoriser(flat: FlatProblem) -> Factoriser:
     return Factoriser(pattern)
 
 
+def is_possible(flat: FlatProblem) -> bool:
+    """Whether the sparse method can be used, whatever it costs."""
+    return find_spec("qdldl") is not None and sparse_pattern(flat) is not None
+
+
 def is_sparse(flat: FlatProblem) -> bool:
     """Whether the sparse method can be used and is worth it: few sweeps, and factors with few entries."""
     pattern = sparse_pattern(flat) if find_spec("qdldl") is not None else None

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import local
-from blocc.judge.lower_level import Reply, polish, reply
+from blocc.judge.lower_level import Reply, preferred, reply
 from blocc.judge.responses import FEASIBLE
 from blocc.judge.second_opinion import Below, SecondOpinion
+from blocc.local.derivatives import local
 
 #: A response is another one if it lies farther away than this, in sizes of y.
 _APART = 1e-2
@@ -52,22 +52,20 @@ def challenge(flat: FlatProblem, judged: Reply, allowed: float, least_gain: floa
     cost = float(judged.local.lower)
     if cost - best.value > cost_allowance(judged, best, allowed):
         return Challenge(best, f"the follower does better elsewhere: lower is {best.value:.8g} there, {cost:.8g} at y")
-    if not _apart(judged, best.y):
-        return Challenge(best)
     rounding = cost_allowance(judged, best, FEASIBLE)
-    if cost - best.value > rounding:
+    if _apart(judged, best.y) and cost - best.value > rounding:
         return _beside_tie(flat, judged, best, cost - best.value, allowed * scale)
-    preferred = second.preferred(judged.x, cost)
-    first = None if preferred is None else reply(flat, judged.x, preferred.y, judged.sizes)
-    other = None if first is None else polish(flat, first)
-    if other is None or other.worst > allowed or not _apart(judged, other.y):
-        return Challenge(best, remark=_MANY if _concave(flat, judged) else "")
-    found = local(flat, other.x, other.y)
-    gain = float(judged.local.upper - found.upper)
-    violations = (float(np.max(one.upper_inequality, initial=0.0)) for one in (found, judged.local))
-    if next(violations) > max(next(violations), FEASIBLE):  # G is part of what the leader wants
+    second_reply = reply(flat, judged.x, best.y, judged.sizes) if _apart(judged, best.y) else None
+    others = [judged if second_reply is None else second_reply, preferred(flat, judged)]
+    others.append(None if second_reply is None else preferred(flat, second_reply))
+    many = [one for one in others if one is not None and one is not judged and one.worst <= allowed]
+    other = min(many, key=lambda one: (_violated(one) > FEASIBLE, float(one.local.upper)), default=None)
+    if other is None:
         return Challenge(best)
-    if gain > least_gain and float(found.lower) - cost <= rounding:
+    gain = float(judged.local.upper - other.local.upper)
+    if _violated(other) > max(_violated(judged), FEASIBLE):  # G is part of what the leader wants
+        return Challenge(best)
+    if gain > least_gain and float(other.local.lower) - cost <= rounding:
         return Challenge(best, f"another response costs the follower no more, and the leader {gain:.3g} less")
     return Challenge(best, remark=_MANY if _concave(flat, judged) else "")
 
@@ -91,6 +89,10 @@ def _concave(flat: FlatProblem, judged: Reply) -> bool:
     hessian = units[:, None] * judged.local.upper_hessian[flat.n_x :, flat.n_x :] * units
     values = np.linalg.eigvalsh(hessian)
     return bool(values[0] < -1e-9 * max(values[-1], -values[0]))
+
+
+def _violated(one: Reply) -> float:
+    return float(np.max(one.local.upper_inequality, initial=0.0))
 
 
 def _apart(judged: Reply, y: np.ndarray) -> bool:

@@ -145,7 +145,8 @@ def jensen(flat: FlatProblem, x: AnyArray, y: AnyArray, gamma: float = 1.0, seed
         np.minimum(np.append(np.arange(most), np.linspace(0, len(those) - 1, most)), len(those) - 1).astype(int)
     ]
     bends = flat.program(_bends)(np.asarray(x, np.float64), a[chosen], b[chosen])
-    return result._replace(**_judged(*(np.asarray(part) for part in bends)))
+    reach = np.linalg.norm(a[chosen], axis=1) + np.linalg.norm(b[chosen], axis=1)
+    return result._replace(**_judged(bends, reach, float(np.linalg.norm(local.hessian))))
 
 
 def with_convexity(problem: BilevelProblem, result: Result, seed: int = 0) -> Result:
@@ -178,14 +179,14 @@ def _unclear(ends: np.ndarray, distance: np.ndarray) -> np.ndarray:
         return np.asarray(np.isfinite(ends).all(axis=0) & ((excess > _ALLOWED * varies + rounding) | drowned))
 
 
-def _bends(flat: FlatProblem, x: Array, first: Array, second: Array) -> tuple[Array, Array, Array]:
-    """Curvature of g along each pair, at three points of it; the size of what it is made of; and the rise of the slope.
+def _bends(flat: FlatProblem, x: Array, first: Array, second: Array) -> tuple[Array, Array, Array, Array]:
+    """Curvature of g along each pair, at three points; the size of what it is made of; rise and size of the slope.
 
     A constant in g leaves no trace in them, nor do linear terms in the first.
     """
     slope = jax.grad(flat.lower, argnums=1)
 
-    def along(a: Array, b: Array) -> tuple[Array, Array, Array]:
+    def along(a: Array, b: Array) -> tuple[Array, Array, Array, Array]:
         way = (b - a) / jnp.maximum(jnp.linalg.norm(b - a), 1e-300)
 
         def at(share: Array) -> tuple[Array, Array]:
@@ -194,19 +195,24 @@ def _bends(flat: FlatProblem, x: Array, first: Array, second: Array) -> tuple[Ar
 
         bend, size = jax.vmap(at)(jnp.array([0.0, 0.5, 1.0]))
         one, other = slope(x, a), slope(x, b)
-        steep = jnp.linalg.norm(one) + jnp.linalg.norm(other)
-        return bend, size, way @ (other - one) / jnp.where(steep > 0.0, steep, 1.0)
+        return bend, size, way @ (other - one), jnp.linalg.norm(one) + jnp.linalg.norm(other)
 
     return jax.vmap(along)(first, second)
 
 
-def _judged(bend: np.ndarray, size: np.ndarray, rise: np.ndarray) -> dict[str, Any]:
-    """What second derivatives, and slopes at the ends, say in the place of values."""
+def _judged(bends: tuple[AnyArray, AnyArray, AnyArray, AnyArray], reach: np.ndarray, most: float) -> dict[str, Any]:
+    """What second derivatives, and slopes at the ends, say in the place of values.
+
+    ``most`` is what g bends by around y, ``reach`` how far the pairs lie from zero: along directions in which g is flat
+    both derivatives are the rounding of such terms.
+    """
+    bend, size, rise, steep = map(np.asarray, bends)
     if not (np.isfinite(bend).all() and np.isfinite(rise).all()):
         return {"doubtful": True}
-    most = float(size.max(initial=0.0))
-    relative = -bend / np.maximum(size, _ALLOWED * most) if most > 0.0 else np.zeros(1)
-    return {"lower": max(float(relative.max()), float(-rise.min()), 0.0)}
+    most = max(most, float(size.max(initial=0.0)))
+    relative = -bend / np.maximum(np.maximum(size, _ALLOWED * most), 1e-300)
+    falls = -rise / np.maximum(np.maximum(steep, _ALLOWED * most * reach), 1e-300)
+    return {"lower": max(float(relative.max()), float(falls.max()), 0.0)}
 
 
 def _largest(flat: FlatProblem) -> int:

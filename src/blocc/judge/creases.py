@@ -21,10 +21,10 @@ import numpy as np
 from blocc._lib.arrays import AnyArray, Array
 from blocc.corners import leader_sides
 from blocc.flat_problem import FlatProblem
-from blocc.judge.fit import lengths_of
 from blocc.judge.lower_level import Reply
 from blocc.judge.pieces import Piece, piece_at
 from blocc.judge.ways import STEP, LeaderRows, Way, row_multipliers, way_along, weigh
+from blocc.local.fit import lengths_of
 
 #: Steps of Newton's method back onto creases: each squares a distance of 0.1 sizes, which is rounding after five.
 _CORRECTIONS = 6

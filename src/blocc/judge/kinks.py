@@ -1,7 +1,7 @@
 """Whether the follower's response lies on a kink of the follower's own functions, where no derivative of it counts.
 
-Beyond such a kink other functions tell y(x): a derivative on this side says nothing about that one. Kinks that are
-rows of the follower's, because they were unfolded, are rows of the pieces of phi instead, and are not asked for here.
+Beyond such a kink other functions tell y(x): a derivative on this side says nothing about that one. Kinks that
+an epigraph form has turned into rows of the follower's are rows of the pieces of phi, and are not asked for here.
 """
 
 from __future__ import annotations

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import Local, local, wide
-from blocc.judge.fit import lengths_of, nonnegative_fit
-from blocc.judge.scales import Sizes, row_sizes, sizes_at
+from blocc.local.derivatives import Local, local, wide
+from blocc.local.fit import lengths_of, nonnegative_fit
+from blocc.local.scales import Sizes, row_sizes, sizes_at
+from blocc.local.selection import optimistic
 
 #: Rows are touched that have no more slack than this, relative to their size.
 TOUCHED = 1e-6
@@ -34,7 +35,7 @@ class Rows(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """y at x, judged. Ratios are relative to the natural sizes of :mod:`blocc.judge.scales`: 1 is everything."""
+    """y at x, judged. Ratios are relative to the natural sizes of :mod:`blocc.local.scales`: 1 is everything."""
 
     x: np.ndarray
     y: np.ndarray
@@ -266,6 +267,12 @@ def polish(flat: FlatProblem, r: Reply) -> Reply:
             return best
         held = np.union1d(np.delete(held, int(np.argmin(prices))) if negative.any() else held, fresh).astype(int)
     return best
+
+
+def preferred(flat: FlatProblem, r: Reply) -> Reply | None:
+    """Of all responses that cost the follower no more, the best for the leader; None where there is but one."""
+    y = optimistic(flat, r.x, r.y, r.sizes)
+    return None if y is None else reply(flat, r.x, y, r.sizes)
 
 
 def _newton(flat: FlatProblem, r: Reply, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool] | None:

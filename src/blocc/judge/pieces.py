@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import local
-from blocc.judge.fit import lengths_of
 from blocc.judge.lower_level import TOUCHED, Newton, Reply, all_rows, held_rows, kkt_system
+from blocc.local.derivatives import local
+from blocc.local.fit import lengths_of
 
 #: A row is biactive if both its multiplier and its slack are below this, relative to their sizes.
 STRICT = 1e-6

@@ -94,7 +94,8 @@ class Line:
     def __init__(
         self, ask: Ask, project: Callable[[np.ndarray], np.ndarray], here: Value, way: np.ndarray, sizes: np.ndarray
     ) -> None:
-        self.ask, self.project, self.here, self.way, self.sizes = ask, project, here, way, sizes
+        self.ask, self.project, self.here, self.way = ask, project, here, way
+        self.sizes = sizes * float(np.max(np.abs(way) / sizes))  # a distance of one is the whole way
         self._seen: dict[float, tuple[Value | None, float, np.ndarray]] = {}
 
     @property

@@ -8,19 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import size_of
-from blocc.judge.lower_level import Reply, polish, reply
+from blocc.judge.lower_level import Reply, polish, preferred, reply
 from blocc.judge.pieces import smooth_piece
 from blocc.judge.probe import Value
-from blocc.judge.scales import ROUNDING, Sizes, row_sizes
 from blocc.judge.ways import LeaderRows, row_multipliers, weigh
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
+from blocc.local.derivatives import DENSE, size_of
+from blocc.local.scales import ROUNDING, Sizes, row_sizes
 
 #: A response is trusted if it is accurate to this ratio.
 _TRUSTED = 1e-4
 FEASIBLE = 1e-9
-#: Variables and constraints up to which matrices are dense: one factorisation takes some hundredths of a second there.
-DENSE = 600
 #: Newton steps back to G(x, y(x)) <= 0 from a point on its tangent: each squares the violation.
 _MENDS = 2
 
@@ -84,17 +82,24 @@ class Responses:
         if y is None:
             return None
         judged = self.polished(x, y)
-        # Beyond the edge of the follower's feasibility answers are a little infeasible, and may look better.
-        if judged is not None and (judged.stationarity > _TRUSTED or judged.feasibility > FEASIBLE):
+        # Beyond an edge of the follower's feasibility, or a tie, answers that are a little wrong may look better.
+        if judged is not None and judged.worst > FEASIBLE:
             return None
         return self.value(x, y if judged is None else judged.y, judged)
 
     def polished(self, x: np.ndarray, y: np.ndarray) -> Reply | None:
-        """The follower's answer judged, after Newton steps; None where second derivatives are not to be had."""
+        """The follower's answer judged, after Newton steps; of many the one that suits the leader best.
+
+        None where second derivatives are not to be had.
+        """
         if not self.dense:
             return None
         judged = reply(self.flat, x, y)
-        return None if judged is None else polish(self.flat, judged)
+        judged = None if judged is None else polish(self.flat, judged)
+        if judged is None or judged.worst > _TRUSTED:
+            return judged
+        other = preferred(self.flat, judged)
+        return judged if other is None or other.worst > max(judged.worst, FEASIBLE) else other
 
     def as_given(self, x: np.ndarray, y: np.ndarray) -> Reply | None:
         """The same without improving y."""
@@ -151,8 +156,8 @@ class Responses:
         """
         judged = self.polished(x, y)
         residual = self.residual_of(x, y, multipliers) if judged is None else judged.worst
-        # Beyond the edge of the follower's feasibility answers are a little infeasible, and look better.
-        if not residual <= below_tolerance(self.tolerance) or (judged is not None and judged.feasibility > FEASIBLE):
+        # Beyond an edge of the follower's feasibility, or a tie, answers that are a little wrong look better.
+        if not residual <= (below_tolerance(self.tolerance) if judged is None else FEASIBLE):
             return None
         piece = None if judged is None else smooth_piece(self.flat, judged)
         judge = self

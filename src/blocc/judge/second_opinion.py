@@ -15,8 +15,8 @@ import scipy
 
 from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import general_oracles
-from blocc.judge.derivatives import LARGEST, Local, local, size_of
 from blocc.lagrangian import weights
+from blocc.local.derivatives import LARGEST, Local, local, size_of
 
 #: Up to this many of the follower's variables SciPy solves the lower level.
 SCIPY_LARGEST = 50
@@ -57,28 +57,13 @@ class SecondOpinion:
         """Whether SciPy solves the lower level."""
         return self.flat.n_y <= SCIPY_LARGEST and self.flat.prox is None and size_of(self.flat) <= LARGEST
 
-    def preferred(self, x: np.ndarray, limit: float) -> Below | None:
-        """Among responses that cost no more than ``limit`` and satisfy G, the best for the leader that was found."""
-        if not self.small:
-            return None
-        low, high = self.flat.y_set.bounds_flat()
-        # If f is not convex its best value may lie in a corner: every variable at either end.
-        ends = [np.where(np.arange(low.size) == i, end, self.y) for i in range(low.size) for end in (low, high)]
-        corners = (point for point in ends if np.isfinite(point).all())
-        return self._by_scipy(x, (*self._starts(), *corners), limit)[0]
-
     def _starts(self) -> tuple[np.ndarray, ...]:
         generator = np.random.default_rng(0)
         members = (self.flat.y_set.sample_flat(generator) for _ in range(_STARTS))
         return (self.flat.y_set.interior_flat(), self.y, *members)
 
-    def _by_scipy(
-        self, x: np.ndarray, starts: tuple[np.ndarray, ...], limit: float | None = None
-    ) -> tuple[Below | None, bool]:
-        """The best of several runs, and whether any of them came to its own end.
-
-        It minimises g; with a ``limit`` of g, f.
-        """
+    def _by_scipy(self, x: np.ndarray, starts: tuple[np.ndarray, ...]) -> tuple[Below | None, bool]:
+        """The best of several runs, and whether any of them came to its own end."""
         flat, sizes, n_x = self.flat, self.sizes, self.flat.n_x
         low, high = flat.y_set.bounds_flat()
         latest: tuple[bytes, Local] | None = None
@@ -90,28 +75,13 @@ class SecondOpinion:
             return latest[1]
 
         def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
-            found = at(z)
-            if limit is None:
-                return float(found.lower) / self.scale, found.lower_gradient[n_x:] * sizes / self.scale
-            return float(found.upper), found.upper_gradient[n_x:] * sizes
-
-        def inequality(z: np.ndarray) -> np.ndarray:
-            if limit is None:
-                return -at(z).inequality
-            over = [(at(z).lower - limit) / self.scale]
-            return -np.concatenate([at(z).inequality, over, at(z).upper_inequality])
-
-        def slopes(z: np.ndarray) -> np.ndarray:
-            rows = at(z).inequality_jacobian[:, n_x:]
-            if limit is None:
-                return -rows * sizes
-            over = at(z).lower_gradient[None, n_x:] / self.scale
-            return -np.concatenate([rows, over, at(z).upper_inequality_jacobian[:, n_x:]]) * sizes
+            return float(at(z).lower) / self.scale, at(z).lower_gradient[n_x:] * sizes / self.scale
 
         constraints: list[dict[str, Any]] = []
         n_inequality, n_equality = flat.follower_rows
-        if n_inequality or limit is not None:
-            constraints.append({"type": "ineq", "fun": inequality, "jac": slopes})
+        if n_inequality:
+            slopes = lambda z: -at(z).inequality_jacobian[:, n_x:] * sizes  # noqa: E731
+            constraints.append({"type": "ineq", "fun": lambda z: -at(z).inequality, "jac": slopes})
         if n_equality:
             tangents = lambda z: at(z).equality_jacobian[:, n_x:] * sizes  # noqa: E731
             constraints.append({"type": "eq", "fun": lambda z: at(z).equality, "jac": tangents})
@@ -134,10 +104,9 @@ class SecondOpinion:
             found = local(flat, x, point)
             violation = _violation(found)
             feasible = violation <= 1e-7 * (1.0 + float(np.max(np.abs(point), initial=0.0)))
-            feasible &= limit is None or float(found.lower) - limit <= 1e-7 * self.scale
-            height = float(found.lower if limit is None else found.upper)
+            height = float(found.lower)
             if feasible and np.isfinite(height) and height < least:
-                best, least = Below(point, float(found.lower), violation, "SciPy's SLSQP"), height
+                best, least = Below(point, height, violation, "SciPy's SLSQP"), height
         return best, finished
 
     def _by_oracle(self, x: np.ndarray) -> Below | None:

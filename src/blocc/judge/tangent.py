@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocc.judge.fit import nonnegative_fit
+from blocc.local.fit import nonnegative_fit
 
 #: Where derivatives are taken, in sizes of x: so close that a curved kink looks straight, so far that sides are told.
 RADII = (1e-5, 1e-7)

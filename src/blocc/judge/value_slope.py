@@ -20,6 +20,7 @@ from blocc.judge.creases import along_creases
 from blocc.judge.lower_level import Reply
 from blocc.judge.pieces import Piece, Relaxed, piece_at, pieces_at, relaxed
 from blocc.judge.ways import LeaderRows, Way, Weighed, row_multipliers, way_along, ways_of, weigh
+from blocc.local.scales import reach, resolved
 
 _CORRECTIONS = 3  #: each squares what a step along the tangent has left the rows by
 
@@ -37,10 +38,14 @@ class Slope(NamedTuple):
     worth: float = 0.0  #: what f gains by violations of G
     moved: float = 0.0  #: how far the response lies from the y that was judged, in sizes of y
     error: float = 0.0  #: accuracy of the value of f, as far as that of y decides
+    whole: bool = True  #: whether these are all pieces: only then is phi stationary where no way leads down
 
 
 def slope_at(flat: FlatProblem, r: Reply, tolerance: float, watch: Callable[[], None]) -> Slope | None:
-    """The derivative of phi at (x, y) on every piece; None if some piece is not regular.
+    """The derivative of phi at (x, y) on every regular piece; None if there is none.
+
+    Where the response jumps (a linear follower at a tie) some pieces are singular. On the others phi is smooth up to
+    the surface on which it jumps, and along it, however high the jump.
 
     ``watch`` is called before everything that takes time, and may raise.
     """
@@ -49,13 +54,21 @@ def slope_at(flat: FlatProblem, r: Reply, tolerance: float, watch: Callable[[], 
     if not pieces.complete:
         first = next((piece for piece in pieces.found if not np.isin(piece.held, pieces.biactive).any()), None)
         program = None if first is None else relaxed(flat, r, first, pieces.biactive)
-        if first is None or program is None:
-            return None
-        slope = _slope(flat, r, first, tolerance, watch)
-        return slope._replace(**_strongly(flat, r, slope, program))
+        if first is not None and program is not None:
+            slope = _slope(flat, r, first, tolerance, watch)
+            return slope._replace(**_strongly(flat, r, slope, program))
     slopes = [_slope(flat, r, piece, tolerance, watch) for piece in pieces.found]
+    if not slopes:
+        return None
     worst = max(slopes, key=lambda slope: float(np.max(np.abs(slope.left) * slope.sizes, initial=0.0)))
-    return worst._replace(ways=tuple(way for slope in slopes for way in slope.ways))
+    beyond = (
+        () if pieces.complete else tuple(point for piece in pieces.found for point in _beyond(piece, worst, tolerance))
+    )
+    return worst._replace(
+        ways=tuple(way for slope in slopes for way in slope.ways),
+        across=(*worst.across, *beyond),
+        whole=pieces.complete,
+    )
 
 
 def _slope(
@@ -66,16 +79,24 @@ def _slope(
     watch: Callable[[], None],
 ) -> Slope:
     """One piece: what is left of its gradient, and the ways down."""
-    with np.errstate(divide="ignore"):
-        moving = np.min(r.sizes.y[:, None] / np.abs(piece.sensitivity), axis=0, initial=np.inf)
-    sizes = np.maximum(np.minimum(r.sizes.x, moving), 1e-6 * np.abs(r.x))
     rows = LeaderRows(piece.rows, piece.jacobian, piece.equality_jacobian)
-    weighed = weigh(flat, r.x, piece.gradient, sizes, rows, always=piece.open)
 
     def lagrangian(x: np.ndarray) -> np.ndarray | None:
         watch()
         near = piece_at(flat, r, x, piece.y + piece.sensitivity @ (x - piece.x), piece.held, piece.biactive)
         return None if near is None else near.gradient + _turning(near, weighed)
+
+    # Geometry and curvature are those of the widest units over which phi is what its derivatives say: an expensive
+    # term would make some units small, and every way along it bent.
+    wide = reach(*flat.x_set.bounds_flat(), r.x)
+    weighed = weigh(flat, r.x, piece.gradient, wide, rows, always=piece.open)
+    # A rounded corner is as narrow as it was made: the functions without it say what is small.
+    sizes = resolved(lagrangian, r.x, wide) if flat.easier is None else wide
+    weighed = weigh(flat, r.x, piece.gradient, sizes, rows, always=piece.open)
+    with np.errstate(divide="ignore"):
+        moving = np.min(r.sizes.y[:, None] / np.abs(piece.sensitivity), axis=0, initial=np.inf)
+    natural = np.maximum(np.minimum(r.sizes.x, moving), 1e-6 * np.abs(r.x))
+    units = np.minimum(natural, sizes)
 
     def hold(x: np.ndarray) -> np.ndarray:
         """Newton steps back onto the curved rows with a positive multiplier: second-order correction."""
@@ -94,14 +115,16 @@ def _slope(
     bent = along_creases(flat, r, piece, sizes, rows, tolerance, watch)
     return Slope(
         gradient=piece.gradient,
-        sizes=sizes,
+        sizes=units,
         constraint=leader,
         left=weighed.left,
-        ways=(*bent, *(way._replace(hold=hold) if len(firm) else way for way in ways)),
+        ways=tuple(
+            way.within(units) for way in (*bent, *(way._replace(hold=hold) if len(firm) else way for way in ways))
+        ),
         worth=float(priced[piece.leader] @ np.maximum(piece.rows[piece.leader], 0.0)),
         moved=float(np.max(np.abs(piece.y - r.y) / r.sizes.y, initial=0.0)),
-        row_units=np.abs(leader) @ sizes,
-        across=_across(piece, sizes, tolerance),
+        row_units=np.abs(leader) @ natural,
+        across=_across(piece, units, tolerance),
         error=piece.error,
     )
 
@@ -133,6 +156,12 @@ def _across(piece: Piece, sizes: np.ndarray, tolerance: float) -> tuple[np.ndarr
         if not piece.open[row] and 0.0 <= -piece.rows[row] <= tolerance * reach and reach > 0.0:
             found.append(piece.x - 2.0 * piece.rows[row] / reach * sizes * np.sign(normal))
     return tuple(found)
+
+
+def _beyond(piece: Piece, slope: Slope, tolerance: float) -> list[np.ndarray]:
+    """Points just beyond rows of the follower on which x lies, where pieces of another response may begin."""
+    steps = (np.sign(piece.jacobian[row]) for row in np.flatnonzero(piece.open))
+    return [piece.x + tolerance * slope.sizes * step for step in steps if np.any(step)]
 
 
 def _turning(near: Piece, weighed: Weighed) -> np.ndarray:

@@ -20,7 +20,6 @@ from blocc.inner.choice import general_oracles
 from blocc.inner.elastic import violation
 from blocc.judge.adjoint_slope import slope_without_matrices
 from blocc.judge.challenge import Challenge, challenge
-from blocc.judge.derivatives import LARGEST
 from blocc.judge.kinks import on_kink
 from blocc.judge.lower_level import Reply
 from blocc.judge.probe import (
@@ -44,6 +43,7 @@ from blocc.judge.tangent import RADII, look_around, tangent_directions
 from blocc.judge.value_slope import Slope, slope_at
 from blocc.judge.walks import Walks
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
+from blocc.local.derivatives import LARGEST
 from blocc.problem import BilevelProblem
 
 #: Rounding of a number.
@@ -60,7 +60,7 @@ class Verdict(NamedTuple):
 
     value: Value  #: the answer, with y polished where that was possible
     reply: Reply | None  #: None if second derivatives are not to be had
-    slope: Slope | None  #: None if phi has no derivative that could be computed
+    slope: Slope | None  #: None if phi has no derivative that could be computed on every piece
     probed: Probed
     below: bool  #: y is the follower's response
     admissible: bool  #: the leader's own constraints hold
@@ -71,6 +71,7 @@ class Verdict(NamedTuple):
     row_units: np.ndarray | None = None  #: what the rows of G change by with x
     residual: float = 0.0  #: of the follower, by its own measure, if second derivatives are not to be had
     challenge: Challenge = Challenge()  #: of a second solver of the lower level
+    partly: Slope | None = None  #: the derivative of phi on some of its pieces, where it jumps on the others
     jump: float | None = None  #: f at a point within the tolerance of x where the follower's response jumps
 
     @property
@@ -167,7 +168,7 @@ class Judge(Walks):
         found, judge, plan = self._at(x, y, multipliers, polishing)
         if not (found.below and np.isfinite(found.value.upper)):
             return found
-        first_order, probed = judge._first_order(found.value, found.slope, plan, probes)
+        first_order, probed = judge._first_order(found.value, found.slope or found.partly, plan, probes)
         found = found._replace(first_order=first_order, probed=probed, scale=probed.variation)
         found = judge._probed(found, plan, downhill, start) if probes else found
         if probes and (0.0 if found.slope is None else found.slope.worth) > max(
@@ -183,13 +184,14 @@ class Judge(Walks):
         """A better point than x: feasible for G if x is not, or lower along a way that derivatives show."""
         found, judge, plan = self._at(x, y, None, True)
         here = found.value
-        if not found.below or found.slope is None:
+        slope = found.slope or found.partly
+        if not found.below or slope is None:
             return None
-        worth = 0.0 if found.slope is None else found.slope.worth
+        worth = slope.worth
         if judge.normals is not None and (not found.admissible or worth > plan.floor) and here.violation > 0.0:
             mended = judge.ask(judge.mended(here))
             return mended if mended is not None and mended.violation < here.violation else None
-        for way in found.slope.ways:
+        for way in slope.ways:
             if way.matters(0.0, plan.floor) and (lower := judge.descended(here, way, plan)) is not None:
                 return lower
         return None
@@ -213,7 +215,7 @@ class Judge(Walks):
         residual = self.residual_of(x, y, multipliers) if judged is None else judged.worst
         below = residual <= (allowed if judged is not None else 10.0 * allowed)
         y = y if judged is None else judged.y
-        slope = self._slope(x, y, judged) if below else None
+        slope = self._slope(x, y, judged, multipliers) if below else None
         sizes = np.maximum(1.0, np.abs(x)) if judged is None else judged.sizes.x
         sizes = sizes if slope is None else slope.sizes
         judge = replace(self, sizes=sizes)
@@ -227,10 +229,11 @@ class Judge(Walks):
         plan = Probing(sizes, judge._floor(here, judged, slope), self.tolerance, allowed, blur)
         if slope is not None and judged is not None and slope.moved > self.tolerance:
             below = False  # small residuals of an ill-conditioned follower are no small distance
+        whole = slope is None or slope.whole
         found = Verdict(
             here,
             judged,
-            slope,
+            slope if whole else None,
             NOTHING,
             below,
             here.violation <= allowed,
@@ -239,6 +242,7 @@ class Judge(Walks):
             scale=0.0,
             row_units=judge.row_units,
             residual=residual,
+            partly=None if whole else slope,
         )
         return found, judge, plan
 
@@ -261,7 +265,7 @@ class Judge(Walks):
         seen: list[Probed] = []
         open_ways = [way for way in slope.ways if way.matters(plan.tolerance, plan.floor)]
         if not probes:
-            return (None if open_ways else True), NOTHING
+            return (None if open_ways or not slope.whole else True), NOTHING
         kinked = False
         for way in open_ways:
             project = self.onto(way)
@@ -286,7 +290,7 @@ class Judge(Walks):
         if probed.better is not None:
             return False, probed
         # Derivatives that promise a gain which no value of phi shows belong to a kink that is no row of the follower.
-        return (None if kinked else True), probed
+        return (None if kinked or not slope.whole else True), probed
 
     def _probed(self, found: Verdict, plan: Probing, downhill: np.ndarray | None, start: np.ndarray | None) -> Verdict:
         """What values of phi around x say, on top of its derivatives."""
@@ -320,7 +324,7 @@ class Judge(Walks):
                 continue
             unbounded = falls_for_ever(self.ask, self.project, here, ray, plan.floor)
         unbounded = unbounded or (slope is not None and self.underflows(here, slope.gradient))
-        jump = None if probed.better is not None else self._jump(here, slope, plan, scale)
+        jump = None if probed.better is not None else self._jump(here, slope or found.partly, plan, scale)
         return found._replace(probed=probed, scale=scale, unseen=unseen, unbounded=unbounded, jump=jump)
 
     def _jump(self, here: Value, slope: Slope | None, plan: Probing, scale: float) -> float | None:
@@ -368,8 +372,10 @@ class Judge(Walks):
         found = solve(np.asarray(x), np.asarray(1e-9), middle, np.asarray(False))
         return np.asarray(found.gradient) if found.solved and found.value > least else None
 
-    def _slope(self, x: np.ndarray, y: np.ndarray, judged: Reply | None) -> Slope | None:
+    def _slope(
+        self, x: np.ndarray, y: np.ndarray, judged: Reply | None, multipliers: Multipliers | None
+    ) -> Slope | None:
         """The derivative of phi, with matrices or without."""
         if judged is None:
-            return slope_without_matrices(self.flat, x, y)
+            return slope_without_matrices(self.flat, x, y, multipliers)
         return None if on_kink(self.flat, judged) else slope_at(self.flat, judged, self.tolerance, self.watch)

@@ -35,12 +35,12 @@ class Check:
 
 @dataclass(frozen=True)
 class Verification:
-    """All checks of one result. ``print`` shows them as a table; ``ok`` is the answer."""
+    """All checks of one result. ``print`` shows them as a table; ``ok`` is the outcome."""
 
     name: str
     tolerance: float
     checks: tuple[Check, ...]
-    success: bool  #: whether the result claims success, and every check must therefore have an answer
+    claims_success: bool  #: whether the result does, and every check must therefore have an answer
 
     @property
     def ok(self) -> bool:
@@ -50,7 +50,7 @@ class Verification:
     @property
     def failed(self) -> tuple[Check, ...]:
         """The claims that do not hold or, for a result that claims success, could not be checked."""
-        return tuple(check for check in self.checks if check.against(self.success))
+        return tuple(check for check in self.checks if check.against(self.claims_success))
 
     def __getitem__(self, name: str) -> Check:
         for check in self.checks:

@@ -28,9 +28,9 @@ from blocc.judge.status_claim import ABOUT_THE_PROBLEM, PROBED, WITHOUT_ANSWER, 
 from blocc.judge.verdict import Judge, Verdict
 from blocc.judge.verification import Check, Verification
 from blocc.lagrangian import Multipliers, expand, figures, weights, zero_multipliers
-from blocc.outer.nonsmooth.smoothing import smoothed
-from blocc.outer.nonsmooth.unfolding import Unfolded, unfolded
 from blocc.problem import BilevelProblem
+from blocc.reformulate.epigraph import EpigraphForm, epigraph_form
+from blocc.reformulate.smoothing import smoothed
 from blocc.result import Result, Status
 
 #: The verifier's own tolerance, whatever the result was made with.
@@ -60,7 +60,7 @@ def verify(problem: BilevelProblem, result: Result, tolerance: float = TOLERANCE
             return found
         # At a kink no derivative vanishes: residuals are those of the problem without its kinks, by the best
         # subgradient, or of the functions with their corners rounded off.
-        exact = unfolded(problem)
+        exact = epigraph_form(problem)
         if exact is not None:
             found = _Verifier(problem, result, float(tolerance), exact.problem, exact).run()
         return found if found.ok else _Verifier(problem, result, float(tolerance), smoothed(problem)).run()
@@ -75,9 +75,9 @@ class _Verifier:
         result: Result,
         tolerance: float,
         smooth: BilevelProblem,
-        exact: Unfolded | None = None,
+        exact: EpigraphForm | None = None,
     ) -> None:
-        """``smooth`` is the problem whose derivatives count; where that is an unfolded one, ``exact`` leads there."""
+        """``smooth`` is the problem whose derivatives count; where that is an epigraph form, ``exact`` leads there."""
         self.problem, self.flat, self.result, self.tolerance = problem, problem.flat, result, tolerance
         self.stand_in, self.smooth, self.exact = smooth, smooth.flat, exact
         self.converged = result.status is Status.CONVERGED

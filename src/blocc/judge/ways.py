@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import LARGEST
-from blocc.judge.fit import lengths_of, nonnegative_fit
 from blocc.judge.lower_level import TOUCHED
+from blocc.local.derivatives import LARGEST
+from blocc.local.fit import lengths_of, nonnegative_fit
 
 #: Step of central differences of gradients, in sizes of x: the fourth root of the rounding of a number, for which
 #: truncation (the square of the step) and rounding (over the step) stay below 1e-7 and 1e-11.
@@ -36,6 +36,16 @@ class Way(NamedTuple):
     def length(self) -> float:
         """How far the minimum of the model is away, at most one unit."""
         return min(1.0, self.slope / self.curvature) if self.curvature > 0.0 else 1.0
+
+    def within(self, units: np.ndarray) -> Way:
+        """The same way, as far as no variable moves by more than its unit."""
+        share = float(np.min(units[self.direction != 0.0] / np.abs(self.direction[self.direction != 0.0]), initial=1.0))
+        return self._replace(
+            direction=share * self.direction,
+            slope=share * self.slope,
+            curvature=share**2 * self.curvature,
+            lengths=tuple(length / share for length in self.lengths),
+        )
 
     def falls(self, tolerance: float, floor: float) -> bool:
         """Whether its minimum is farther away than the tolerance, and lower by more than values resolve."""

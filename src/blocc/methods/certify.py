@@ -19,7 +19,6 @@ from blocc.methods.base import Iterate
 from blocc.methods.execute import MethodRun
 from blocc.outer import continuation
 from blocc.outer.monitor import Stop, StopReason
-from blocc.outer.nonsmooth import feasibility_boundary
 from blocc.outer.tolerances import Endpoint, measure
 from blocc.penalty import Evaluation, answer_of, no_leader
 from blocc.result import Result, Status
@@ -126,8 +125,7 @@ def _probed(run: MethodRun, found: Finding) -> Finding:
     if gain > run.options.tolerance * (1.0 + abs(float(e.value))):
         status = Status.STALLED if run.iterations < run.options.max_iterations else Status.ITERATION_LIMIT
         return Finding(end, status, f"x is not stationary: a descent of F_gamma from here still gains {gain:.2g}.")
-    if reached.met_boundary and e.x.size > feasibility_boundary.LARGEST_DIMENSION:
-        # In few dimensions gradient sampling has searched along the boundary; here nothing has.
+    if reached.met_boundary:
         message = "Next to x the follower has no answer, so that no descent could test x."
         return Finding(end, Status.STALLED, message)
     return Finding(end, Status.CONVERGED, "A descent of F_gamma from x gains no more than the tolerance.")

@@ -16,11 +16,11 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
 from blocc.flat_problem import FlatProblem
 from blocc.methods.base import Demand, Iterate, Method, Size, VectorX, VectorY, constraints, lagrangian_slope
-from blocc.outer.nonsmooth.gradient_sampling import shortest_combination
 
 Inequalities = Float[Array, "inequalities"]
 Equalities = Float[Array, "equalities"]
@@ -198,7 +198,26 @@ def _direction(run: Any, x: Float[NDArray, "n_x"], answer: Any, epsilon: float) 
     if not gradients:
         run.trouble = "the KKT matrix of the lower level is singular for every choice of active constraints"
         return None
-    return shortest_combination(np.array(gradients), np.zeros((0, len(x))))
+    return shortest_combination(np.array(gradients))
+
+
+def shortest_combination(gradients: np.ndarray) -> np.ndarray:
+    """The shortest vector ``G' a`` with a in the unit simplex.
+
+    The nonnegative least-squares problem ``|G' u|^2 + (sum u - 1)^2`` has the same solution up to scale.
+    """
+    scale = float(np.max(np.linalg.norm(gradients, axis=1)))
+    if scale == 0.0:
+        return gradients[0]
+    columns = np.vstack([gradients.T / scale, np.ones(len(gradients))])
+    target = np.zeros(len(columns))
+    target[-1] = 1.0
+    try:
+        weights, _ = scipy.optimize.nnls(columns, target, maxiter=20 * len(gradients) + 100)
+    except RuntimeError:  # too many steps: one gradient alone claims least
+        return gradients[0]
+    total = float(weights.sum())
+    return scale * (columns[:-1] @ weights) / total if total > 0.0 else gradients[0]
 
 
 def _search(

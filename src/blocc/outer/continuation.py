@@ -13,14 +13,11 @@ import numpy as np
 
 from blocc.outer.descent import descend
 from blocc.outer.evaluator import Evaluator
-from blocc.outer.nonsmooth.saddle_check import escape
 from blocc.outer.tolerances import Endpoint, Stage, Tolerances, measure, runs_away
 from blocc.penalty import Evaluation, Leader
 
 FACTOR = 4.0  #: by which gamma grows from stage to stage
 LARGEST_GAMMA = 1e8
-#: Share of the tolerance to aim at where the derivative is exact: the judge measures by its terms, and not by f.
-_AIM = 0.03
 #: Steps of an exact descent within which the slope must halve: among many kinks it does not.
 _ROUND = 50
 
@@ -55,14 +52,6 @@ def direct_gamma(evaluator: Evaluator, first: Evaluation, leader: Leader, tolera
     return None if found is first else found
 
 
-def leave(evaluator: Evaluator, end: Endpoint, leader: Leader, tolerances: Tolerances) -> Evaluation | None:
-    """A lower point beside the end of a stage, or None where that is a minimum as far as probes can tell."""
-    e = end.evaluation
-    return escape(
-        evaluator, end, leader, tolerances.inner(float(e.gamma), final=True), tolerances.slope(e, tolerances.tolerance)
-    )
-
-
 def minimise(
     evaluator: Evaluator,
     first: Evaluation,
@@ -73,7 +62,6 @@ def minimise(
 ) -> tuple[Endpoint, Leader]:
     """Descend in stages of growing gamma (one stage if ``fixed_gamma``) from the usable evaluation ``first``."""
     evaluation, gamma = first, float(first.gamma)
-    escapes = 0
     while True:
         end, leader = _stage(evaluator, evaluation, leader, tolerances, fixed_gamma)
         evaluation = end.evaluation
@@ -90,11 +78,7 @@ def minimise(
             if not float(evaluation.value) < before:
                 break
         if fixed_gamma or done or gamma >= LARGEST_GAMMA:
-            lower = leave(evaluator, end, leader, tolerances) if escapes < 3 and tolerances.stationary(end) else None
-            if lower is None:
-                return end, leader
-            evaluation, escapes = lower, escapes + 1
-            continue
+            return end, leader
         gamma *= FACTOR
         following = evaluator(evaluation.x, gamma, leader, tolerances.inner(gamma))
         if not following.usable:  # out of precision: the last stage is the best that can be had
@@ -121,47 +105,6 @@ def minimise_exactly(
     return (end, leader) if good else None
 
 
-def minimise_from_both(
-    evaluator: Evaluator,
-    first: Evaluation,
-    leader: Leader,
-    tolerances: Tolerances,
-    begun: Evaluation | None = None,
-) -> tuple[Endpoint, Leader]:
-    """The better of two tracks: gamma from small to large, and at once so large that the penalty is nearly closed.
-
-    A small gamma may lead to a better valley than the start's own, or to a worse one. The monitor keeps the history of
-    the track that is returned.
-
-    :param begun: where the first of the two already is
-    """
-    monitor = evaluator.monitor
-    slow, slow_leader = minimise(evaluator, begun or first, leader, tolerances, fixed_gamma=False)
-    direct = direct_gamma(evaluator, first, leader, tolerances)
-    if direct is None:
-        return slow, slow_leader
-    rows, monitor.rows = monitor.rows, []
-    fast, fast_leader = minimise(evaluator, direct, leader, tolerances, fixed_gamma=False)
-    if _rank(slow, tolerances) <= _rank(fast, tolerances):
-        monitor.rows = rows
-        return slow, slow_leader
-    return fast, fast_leader
-
-
-def _rank(end: Endpoint, tolerances: Tolerances) -> tuple[bool, float, bool]:
-    """Admissible first, then by what the leader gets; finished ones first where that ties.
-
-    What is not finished yet can be: a better value at the follower's exact answer is worth more. What is no number is
-    worth nothing.
-    """
-    e = end.evaluation
-    finished = bool(e.usable) and tolerances.stationary(end) and tolerances.exact(e)
-    value = (e.upper_value - tolerances.origin) / (100.0 * tolerances.tolerance * tolerances.scale(e))
-    if np.isnan(value):
-        value = np.inf
-    return not (bool(e.usable) and tolerances.admissible(e)), float(np.round(value)), not finished
-
-
 def _stage(
     evaluator: Evaluator,
     first: Evaluation,
@@ -175,8 +118,7 @@ def _stage(
     wanted = tolerances.tolerance if last else max(tolerances.tolerance, 0.01 / max(gamma, 1.0))
 
     def run(start: Evaluation) -> Endpoint:
-        aim = _AIM if np.isinf(gamma) else 1.0
-        stage = Stage(leader, accuracy, tolerances.slope(start, wanted), tolerances.max_iterations, aim)
+        stage = Stage(leader, accuracy, tolerances.slope(start, wanted), tolerances.max_iterations)
         return descend(evaluator, start, stage)
 
     end = run(first)

@@ -16,6 +16,8 @@ from blocc.outer.evaluator import Evaluator
 from blocc.outer.tolerances import Endpoint, Stage, better, measure, runs_away
 from blocc.penalty import Evaluation
 
+_EPS = float(np.finfo(float).eps)
+
 
 def first_step_units(first: Evaluation) -> tuple[float, float]:
     """Units of x and of the value in which SciPy's quasi-Newton methods begin with care.
@@ -74,8 +76,9 @@ def quasi_newton(evaluator: Evaluator, first: Evaluation, stage: Stage) -> Endpo
             bounds=list(zip(low / unit, high / unit, strict=True)),
             callback=note,
             options={
-                "gtol": unit / height * stage.aim * stage.tolerance,
-                "ftol": 1e-16,
+                # By its exact derivative f(x, y(x)) is followed until it tells no difference any more.
+                "gtol": 0.0 if np.isinf(gamma) else unit / height * stage.tolerance,
+                "ftol": 4.0 * _EPS if np.isinf(gamma) else 1e-16,
                 "maxiter": stage.max_iterations,
                 "maxfun": 4 * stage.max_iterations,
                 "maxcor": 20,

@@ -20,7 +20,6 @@ class Stage(NamedTuple):
     inner_tolerance: float
     tolerance: float  #: of the stationarity of x
     max_iterations: int
-    aim: float = 1.0  #: share of the tolerance that quasi-Newton steps aim at, where their last digits are cheap
 
 
 class Endpoint(NamedTuple):

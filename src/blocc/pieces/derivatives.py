@@ -10,7 +10,7 @@ import numpy as np
 
 from blocc._lib.arrays import Array, Float, Int, NDArray
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import local
+from blocc.local.derivatives import local
 from blocc.pieces.piece import Followers, Piece
 
 
@@ -37,6 +37,11 @@ class Model(NamedTuple):
     def own(self, row: int) -> int:
         """Which of the follower's rows a row of the piece belongs to."""
         return int(self.free[row]) if row < len(self.free) else int(self.piece.held[row - len(self.free)])
+
+    def row_of(self, own: int) -> int:
+        """The row of the piece that one of the follower's belongs to."""
+        held = np.flatnonzero(self.piece.held == own)
+        return len(self.free) + int(held[0]) if len(held) else int(np.searchsorted(self.free, own))
 
 
 def model_of(followers: Followers, piece: Piece) -> Model:

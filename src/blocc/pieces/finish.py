@@ -9,15 +9,16 @@ neighbouring one; a point that multipliers of the right signs explain on both si
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.judge.derivatives import local
+from blocc.local.derivatives import local
 from blocc.pieces.derivatives import Model, model_of, other_side
 from blocc.pieces.piece import Followers, Guess, Piece
+from blocc.pieces.selection import identified
+from blocc.pieces.stationarity import falling_piece
 from blocc.pieces.step import Multipliers, Step, bent_direction, step_of
 
 _EPS = float(np.finfo(float).eps)
@@ -61,7 +62,7 @@ class Finish:
         self.row_units: np.ndarray | None = None  #: of G
         self.price = 1.0  #: of a violation of G in the merit function
         self.best: Asked | None = None
-        self._visited: set[tuple[bytes, bytes]] = set()  #: pieces from which there was no way down, by x
+        self._visited: set[tuple[bytes, tuple[int, bytes]]] = set()  #: pieces from which there was no way down, by x
         self._first = np.zeros(0)
 
     # --- values -------------------------------------------------------------------------------------------------
@@ -70,28 +71,30 @@ class Finish:
         self.spend()
         followers = self.followers
         piece = None if guess is None else followers.respond(x, y, guess.held, guess.mu, guess.nu)
-        piece = followers.identified(x, y) if piece is None and guess is None else piece
+        piece = identified(followers, x, y) if piece is None and guess is None else piece
         if piece is None:
             return None
-        model = model_of(followers, piece)
-        self.row_units = model.units[model.n_own : model.n_own + model.n_leader]
+        model = model_of(piece.of, piece)
+        if model.n_leader:
+            self.row_units = model.units[model.n_own : model.n_own + model.n_leader]
         self._first = x
-        return self._asked(x, piece.y, piece)
+        return self._asked(x, piece.response, piece)
 
     def ask(self, x: np.ndarray, near: Piece, model: Model | None = None) -> Asked | None:
         """f(x, y(x)): from the piece nearby, or by the oracle; None if the follower has no answer."""
         self.spend()
         y = near.y if model is None else near.y + model.response @ (x - near.x)
-        piece = self.followers.respond(x, y, near.held, near.mu, near.nu)
+        piece = near.of.respond(x, y, near.held, near.mu, near.nu)
         if piece is None:
             found = self.answer(x)
             if found is None:
                 return None
-            y, piece = found, self.followers.identified(x, found)
-        return self._asked(x, y if piece is None else piece.y, piece)
+            y, piece = found, identified(self.followers, x, found)
+        return self._asked(x, y if piece is None else piece.response, piece)
 
     def _asked(self, x: np.ndarray, y: np.ndarray, piece: Piece | None) -> Asked | None:
-        found = local(self.followers.flat, x, y) if piece is None else piece.found
+        own = piece is not None and piece.of is self.followers
+        found = piece.found if piece is not None and own else local(self.followers.flat, x, y)
         upper, rows = float(found.upper), found.upper_inequality
         if not (np.isfinite(upper) and np.isfinite(rows).all()):
             return None
@@ -116,12 +119,14 @@ class Finish:
         assert first.piece is not None
         piece = first.piece
         multipliers: Multipliers | None = None
+        owner = piece.of
         for _ in range(min(self.settings.iterations, most or self.settings.iterations)):
-            model = model_of(self.followers, piece)
-            step = step_of(self.followers, model, multipliers, radius, self.price, here.violation)
+            model = model_of(piece.of, piece)
+            multipliers = multipliers if piece.of is owner else None
+            step = step_of(piece.of, model, multipliers, radius, self.price, here.violation)
             if step is None or self._runs_away(here):
                 break
-            multipliers, self.price = step.multipliers, step.price
+            multipliers, self.price, owner = step.multipliers, step.price, piece.of
             if step.promised <= self._noise(here, piece):
                 here, piece, model, step = self._sharpened(here, model, step, radius)
                 onward = self._onward(here, model, step, radius)
@@ -165,7 +170,7 @@ class Finish:
 
     def _noise(self, here: Asked, piece: Piece) -> float:
         """What rounding leaves of f: differences below it tell nothing."""
-        size = np.abs(np.concatenate([here.x, here.y]))
+        size = np.abs(np.concatenate([piece.x, piece.y]))
         return 4.0 * _EPS * (abs(here.upper) + float(np.abs(piece.found.upper_gradient) @ size))
 
     def _moved(self, model: Model, step: np.ndarray) -> np.ndarray:
@@ -183,11 +188,11 @@ class Finish:
                 return None
             if self.merit(here) - self.merit(trial) >= self.settings.accept * step.promised:
                 return trial
-            curved = trial.piece is not None and np.array_equal(trial.piece.held, model.piece.held)
+            curved = trial.piece is not None and trial.piece.like(model.piece)
             if corrected or not curved or trial.violation <= here.violation:
                 return None
             assert trial.piece is not None
-            again = step.corrected(model, model_of(self.followers, trial.piece).value)
+            again = step.corrected(model, model_of(trial.piece.of, trial.piece).value)
             if again is None:
                 return None
             step = again
@@ -201,25 +206,23 @@ class Finish:
             return same
         x = self._moved(model, step.step)
         moved = None if np.array_equal(x, here.x) else self.ask(x, model.piece, model)
-        if moved is None or moved.piece is None or not np.array_equal(moved.piece.held, model.piece.held):
+        if moved is None or moved.piece is None or not moved.piece.like(model.piece):
             return same
         if moved.upper > here.upper + self._noise(here, model.piece) or moved.violation > self.settings.admissible:
             return same
-        after = model_of(self.followers, moved.piece)
-        again = step_of(self.followers, after, step.multipliers, radius, self.price, moved.violation)
+        after = model_of(moved.piece.of, moved.piece)
+        again = step_of(moved.piece.of, after, step.multipliers, radius, self.price, moved.violation)
         return same if again is None else (moved, moved.piece, after, again)
 
     def _onward(self, here: Asked, model: Model, step: Step, radius: float) -> tuple[Asked, Piece] | None:
         """A way down on a neighbouring piece, or where f bends down; None at a B-stationary minimum."""
-        self._visited.add((here.x.tobytes(), model.piece.held.tobytes()))
+        self._visited.add((here.x.tobytes(), model.piece.key))
         for piece in self._neighbours(here, model, step):
-            other = model_of(self.followers, piece)
-            found = step_of(
-                self.followers, other, None, max(radius, self.settings.difference), self.price, here.violation
-            )
+            other = model_of(piece.of, piece)
+            found = step_of(piece.of, other, None, max(radius, self.settings.difference), self.price, here.violation)
             if found is not None and found.promised > self._noise(here, piece):
                 return here, piece
-        direction = bent_direction(self.followers, model, step)
+        direction = bent_direction(model.piece.of, model, step)
         if direction is None:
             return None
         for length in self.settings.probes:
@@ -234,42 +237,48 @@ class Finish:
 
     def _neighbours(self, here: Asked, model: Model, step: Step) -> Iterator[Piece]:
         """Neighbouring pieces on which f may fall; none if multipliers of the right signs explain x on both sides."""
-        against = self._against(model, step)
-        if not against.any():
-            return
-        biactive = np.flatnonzero(np.abs(model.value[: model.n_own]) <= self.settings.biactive)
-        turned = np.flatnonzero(against)
-        choices = [turned, *(turned[[k]] for k in range(len(turned)))]
-        if len(biactive) <= self.settings.enumerated:
-            choices += [biactive[np.array(one, bool)] for one in product((False, True), repeat=len(biactive))]
+        ended, other = self._other_side(model, step)
+        turned = np.flatnonzero(ended & (other < -self.settings.sign))
+        # A row that depends on those held has no multiplier on the other side: it takes the place of one of them.
+        priced = step.on(model)[: model.n_own] > 0.0
+        choices = [np.array([row]) for row in np.flatnonzero(ended & priced & (np.abs(other) <= self.settings.sign))]
+        if len(turned):
+            choices += [turned, *(turned[[k]] for k in range(len(turned)))]
+            own = np.array([model.own(int(row)) for row in np.flatnonzero(ended)], dtype=int)
+            held = falling_piece(model.piece.of, model, own)
+            if held is not None:
+                across = np.setxor1d(held, model.piece.held)
+                choices.insert(0, np.array([model.row_of(row) for row in across], int))
         for choice in choices:
             piece = self._across(here, model, choice)
-            if piece is not None and (here.x.tobytes(), piece.held.tobytes()) not in self._visited:
-                self._visited.add((here.x.tobytes(), piece.held.tobytes()))
+            if piece is not None and (here.x.tobytes(), piece.key) not in self._visited:
+                self._visited.add((here.x.tobytes(), piece.key))
                 yield piece
 
-    def _against(self, model: Model, step: Step) -> np.ndarray:
-        """Rows that end the piece at x, and on whose other side f falls according to its multipliers."""
-        other = other_side(self.followers, model, step.on(model))
+    def _other_side(self, model: Model, step: Step) -> tuple[np.ndarray, np.ndarray]:
+        """Rows that end the piece at x, and multipliers on their other side: f falls there where one is negative."""
+        other = other_side(model.piece.of, model, step.on(model))
         scale = float(np.max(np.abs(model.gradient) * self.followers.sizes.x, initial=0.0))
-        scale = max(scale, float(np.max(np.abs(other), initial=0.0)))
-        ended = np.abs(model.value[: model.n_own]) <= self.settings.biactive
-        return np.asarray(ended & (other < -self.settings.sign * scale))
+        scale = max(scale, float(np.max(np.abs(other), initial=0.0)), 1e-300)
+        return np.abs(model.value[: model.n_own]) <= self.settings.biactive, other / scale
 
     def _across(self, here: Asked, model: Model, rows: np.ndarray) -> Piece | None:
         """The piece at the same x on the other side of some rows; None if it is not regular or not the truth there."""
         own = np.array([model.own(row) for row in rows], int)
         base = model.piece
-        piece = self.followers.newton(here.x, base.y, np.setxor1d(base.held, own).astype(int), base.mu, base.nu)
-        if piece is None or np.max(self.followers.wrong(piece), initial=0.0) > self.settings.biactive:
+        piece = base.of.newton(here.x, base.y, np.setxor1d(base.held, own).astype(int), base.mu, base.nu)
+        if piece is None and len(own) == 1 and (held := base.of.exchanged(base, int(own[0]))) is not None:
+            piece = base.of.newton(here.x, base.y, held, base.mu, base.nu)
+        if piece is None or np.max(piece.of.wrong(piece), initial=0.0) > self.settings.biactive:
             return None
         return piece
 
     def _turned(self, here: Asked, piece: Piece, step: Step) -> Piece:
         """The piece with which to go on: across the rows at which the step ended, if multipliers say so."""
-        model = model_of(self.followers, piece)
-        against = self._against(model, step)
-        if not against.any():
+        model = model_of(piece.of, piece)
+        ended, beyond = self._other_side(model, step)
+        against = np.flatnonzero(ended & (beyond < -self.settings.sign))
+        if not len(against):
             return piece
-        other = self._across(here, model, np.flatnonzero(against))
+        other = self._across(here, model, against)
         return piece if other is None else other

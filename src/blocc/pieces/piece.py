@@ -20,18 +20,11 @@ import scipy
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import Local, local, size_of
-from blocc.judge.fit import lengths_of, nonnegative_fit
-from blocc.judge.scales import Sizes, sizes_at
+from blocc.local.derivatives import Local, local, size_of
+from blocc.local.fit import lengths_of
+from blocc.local.follower import Rows, fitted_multipliers, rows_of, slopes_of
+from blocc.local.scales import Sizes, sizes_at
 from blocc.pieces.settings import SETTINGS, Settings
-
-
-class Rows(NamedTuple):
-    """The follower's inequalities at one point: gc, those of Y, its finite bounds; Jacobians in (x, y)."""
-
-    value: Float[NDArray, "rows"]
-    jacobian: Float[NDArray, "rows n"]
-    size: Float[NDArray, "rows"]  #: what each changes by when all variables move by their sizes
 
 
 class Guess(NamedTuple):
@@ -56,11 +49,26 @@ class Piece(NamedTuple):
     matrix: Float[NDArray, "m m"]  #: the KKT matrix in balanced variables
     unit: Float[NDArray, "m"]  #: of the system's variables
     factor: tuple[NDArray, NDArray]
+    of: Followers
 
     def solve(self, right: np.ndarray) -> np.ndarray:
         """Solve the KKT system for a right-hand side in the user's units; it is symmetric."""
         unit = self.unit if right.ndim == 1 else self.unit[:, None]
         return np.asarray(unit * scipy.linalg.lu_solve(self.factor, unit * right, check_finite=False))
+
+    @property
+    def response(self) -> Float[NDArray, "n_y"]:
+        """The follower's own variables among those of the piece."""
+        return self.of.response(self)
+
+    @property
+    def key(self) -> tuple[int, bytes]:
+        """Which piece it is, whatever its x."""
+        return id(self.of), self.held.tobytes()
+
+    def like(self, other: Piece) -> bool:
+        """Whether it is the same piece, at another x."""
+        return self.key == other.key
 
     @property
     def price_size(self) -> Float[NDArray, "rows"]:
@@ -85,21 +93,12 @@ class Followers:
         return cls(flat, sizes_at(flat, found, x, y), settings) if found.finite else None
 
     def rows(self, found: Local, y: np.ndarray) -> Rows:
-        """All inequalities of the follower, with one row for each finite bound of Y."""
-        n_x, n_y = self.flat.n_x, self.flat.n_y
-        low, high = self.flat.y_set.bounds_flat()
-        below, above = np.isfinite(low), np.isfinite(high)
-        identity = np.eye(n_y, n_x + n_y, n_x)
-        jacobian = np.concatenate([found.inequality_jacobian, -identity[below], identity[above]])
-        value = np.concatenate([found.inequality, (low - y)[below], (y - high)[above]])
-        return Rows(value, jacobian, np.abs(jacobian) @ self.sizes.both)
+        """All inequalities of the follower."""
+        return rows_of(self.flat, found, self.sizes, y)
 
     def slopes(self, found: Local) -> Float[NDArray, "n_y"]:
-        """For each variable of the follower's what dg/dy is made of, and changes by with x and y, times its size."""
-        n_x, size = self.flat.n_x, self.sizes
-        own = np.abs(found.lower_gradient[n_x:]) + np.abs(found.lower_hessian[n_x:]) @ size.both
-        steepest = float(np.max(own * size.y, initial=0.0))
-        return np.maximum(own * size.y, self.settings.rounding * steepest) + 1e-300
+        """The scale of dg/dy, times the sizes of y."""
+        return slopes_of(self.flat, found, self.sizes)
 
     # --- one piece ----------------------------------------------------------------------------------------------
     def newton(self, x: np.ndarray, y: np.ndarray, held: np.ndarray, mu: np.ndarray, nu: np.ndarray) -> Piece | None:
@@ -151,7 +150,11 @@ class Followers:
         if factor[2] != 0 or not scipy.linalg.lapack.dgecon(factor[0], norm)[0] > self.settings.regular:
             return None
         steep = float(np.max(slope, initial=1e-300))
-        return Piece(x, y, held, mu, nu, found, rows, steep, matrix, units, factor[:2])
+        return Piece(x, y, held, mu, nu, found, rows, steep, matrix, units, factor[:2], self)
+
+    def response(self, piece: Piece) -> Float[NDArray, "n_y"]:
+        """The follower's own variables among those of a piece."""
+        return piece.y
 
     # --- the response -------------------------------------------------------------------------------------------
     def wrong(self, piece: Piece) -> Float[NDArray, "rows"]:
@@ -163,19 +166,48 @@ class Followers:
     def respond(self, x: np.ndarray, y: np.ndarray, held: np.ndarray, mu: np.ndarray, nu: np.ndarray) -> Piece | None:
         """The piece that is the truth at x, by a primal-dual active set method from a guess; None if it fails."""
         seen: set[bytes] = set()
+        before: Piece | None = None
+        false = held[:0]
         for _ in range(self.settings.changes):
             piece = self.newton(x, y, held, mu, nu)
-            if piece is None:
-                return None
+            if piece is None:  # a row too many
+                exchanged = None if before is None or not len(false) else self.exchanged(before, int(false[-1]))
+                if exchanged is None or exchanged.tobytes() in seen:
+                    return None
+                held, before = exchanged, None
+                continue
             wrong = self.wrong(piece)
             false = np.flatnonzero(wrong > self.settings.true)
             if not len(false):
                 return piece
+            false = false[np.argsort(wrong[false])]
             if held.tobytes() in seen:  # all at once goes in circles: one at a time
-                false = np.array([int(np.argmax(wrong))])
+                false = false[-1:]
             seen.add(held.tobytes())
+            before = piece
             held, y, mu, nu = np.setxor1d(held, false).astype(int), piece.y, piece.mu, piece.nu
         return None
+
+    def exchanged(self, piece: Piece, row: int) -> Int[NDArray, "held"] | None:
+        """The active set in which a row that depends on those held takes the place of one, as in the simplex method.
+
+        The one that leaves is the first whose multiplier vanishes as that of the new one grows. None if there is none.
+        """
+        n_x, held = self.flat.n_x, piece.held
+        if row in held:
+            return None
+        normals = np.concatenate([piece.rows.jacobian[held], piece.found.equality_jacobian])[:, n_x:] * self.sizes.y
+        wanted = piece.rows.jacobian[row, n_x:] * self.sizes.y
+        shares = np.linalg.lstsq(normals.T, wanted, rcond=None)[0]
+        left = float(np.max(np.abs(normals.T @ shares - wanted), initial=0.0))
+        if left > self.settings.regular * float(np.max(np.abs(wanted), initial=0.0)):
+            return None
+        growing = shares[: len(held)] * piece.price_size[row] / piece.price_size[held]
+        may = np.flatnonzero(growing > self.settings.regular)
+        if not len(may):
+            return None
+        leaves = may[int(np.argmin(piece.mu[held[may]] / shares[may]))]
+        return np.union1d(np.delete(held, leaves), row).astype(int)
 
     def guessed(self, x: np.ndarray, y: np.ndarray, inequality: np.ndarray, equality: np.ndarray) -> Guess | None:
         """The active set that an earlier answer tells: coupled rows by their multipliers, those of Y by their slack."""
@@ -194,18 +226,9 @@ class Followers:
         found = local(self.flat, x, y)
         if not found.finite:
             return None
-        rows, slope, n_x = self.rows(found, y), self.slopes(found), self.flat.n_x
+        rows, slope = self.rows(found, y), self.slopes(found)
         touched = np.flatnonzero(rows.value >= -self.settings.touched * np.maximum(rows.size, 1e-300))
-        normals = np.concatenate([rows.jacobian[touched], found.equality_jacobian])[:, n_x:]
-        weight = self.sizes.y / slope
-        lengths = lengths_of(normals * weight)
-        units = np.where(lengths > 0.0, lengths, 1.0)
-        columns = (normals * weight / units[:, None]).T
-        both = np.concatenate([columns, -columns[:, len(touched) :]], axis=1)
-        prices = nonnegative_fit(both, -weight * found.lower_gradient[n_x:])
-        nu = (prices[len(touched) : columns.shape[1]] - prices[columns.shape[1] :]) / units[len(touched) :]
-        mu = np.zeros(len(rows.value))
-        mu[touched] = prices[: len(touched)] / units[: len(touched)]
+        mu, nu = fitted_multipliers(self.flat, found, rows, touched, self.sizes.y / slope)
         priced = np.flatnonzero(mu > 0.0)
         choices = [priced] if len(priced) == len(touched) else [priced, touched]
         for held in choices:

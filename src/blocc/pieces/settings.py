@@ -6,15 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from blocc.local.derivatives import DENSE
+
 _EPS = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Ratios are relative to natural sizes (:mod:`blocc.judge.scales`)."""
+    """Ratios are relative to natural sizes (:mod:`blocc.local.scales`)."""
 
-    #: Variables and rows up to which matrices are dense: one factorisation takes some hundredths of a second there.
-    largest: int = 600
+    #: Variables and rows up to which there are pieces, by dense matrices.
+    largest: int = DENSE
     #: Reciprocal condition number of a balanced KKT matrix from which on it is regular. Newton's method loses as many
     #: digits as this has, so that the square root of the precision leaves half of them.
     regular: float = _EPS**0.5
@@ -49,8 +51,6 @@ class Settings:
     probes: tuple[float, ...] = (0.1, 0.01, 0.001)
     #: Sizes of x beyond which f is taken to fall for ever.
     farthest: float = 1e6
-    #: Biactive rows up to which all pieces are enumerated.
-    enumerated: int = 12
     #: Differences along which second derivatives are differenced: the third root of the precision, for central ones.
     difference: float = _EPS ** (1.0 / 3.0)
 

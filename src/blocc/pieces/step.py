@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.judge.fit import lengths_of
+from blocc.local.fit import lengths_of
+from blocc.local.quadratic import Program, Solution, solve
 from blocc.pieces.derivatives import Model, bend
 from blocc.pieces.piece import Followers
-from blocc.pieces.quadratic import Program, Solution, solve
 
 #: Rises of the price of G's violation in one step, each tenfold: from 1 to what double precision still tells apart.
 _RISES = 10

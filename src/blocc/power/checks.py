@@ -38,7 +38,7 @@ def certificate_checks(design: PowerDesign) -> list[CertificateRow]:
         ("market: balance", certificate.balance, BALANCED),
         ("market: limits", certificate.limits, BALANCED),
         ("market: two solvers", certificate.market_difference, AGREED),
-        ("decision: two solvers", certificate.difference, 10.0 * AGREED),
+        ("decision: two solvers", certificate.difference, AGREED),
         ("decision: gain left", certificate.gain_left, allowed),
         ("decision: own limits", certificate.violation, BALANCED),
     )

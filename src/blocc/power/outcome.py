@@ -17,6 +17,7 @@ from blocc.power.dispatch import Dispatch
 from blocc.power.market import Market
 from blocc.power.power_design import Decision, PowerCertificate, PowerDesign
 from blocc.power.search import Found
+from blocc.power.unique_prices import SAME_PRICE, PriceGap, price_gap
 from blocc.result import Status
 from blocc.run.conclude import versions
 
@@ -45,6 +46,7 @@ class Answer(NamedTuple):
     price_range: dict[str, tuple[float, float]]
     assumptions: tuple[str, ...]
     violation: float = 0.0  #: of a limit of the leader's on the market's answer, relative
+    elastic: tuple[int, ...] = ()  #: buses whose consumers buy less of what costs more
 
 
 def price_limits(
@@ -91,6 +93,7 @@ def conclude(
     low, high = (np.array([getattr(one, name) for one in answer.decisions]) for name in ("low", "high"))
     if after is second:  # nothing to compare
         second = None
+    gap = None if second is None else price_gap(case, after, second, answer.elastic)
     outside = np.maximum(low - decision, decision - high) / np.maximum(high - low, 1e-12)
     certificate = PowerCertificate(
         balance=after.imbalance / total,
@@ -119,12 +122,12 @@ def conclude(
         evaluations=found.evaluations,
         cleared=found.cleared,
         seconds=request.elapsed(),
-        price_range=answer.price_range | _ranges(case, after, second),
+        price_range=answer.price_range | _ranges(case, after, second, gap),
         assumptions=answer.assumptions,
         settings=settings,
         versions=versions(),
     )
-    status, message = _judged(design, found)
+    status, message = _judged(design, found, gap)
     object.__setattr__(design, "status", status)
     object.__setattr__(design, "message", message + found.remark)
     return design
@@ -135,31 +138,33 @@ def _without_dust(value: float, dispatch: Dispatch) -> float:
     return 0.0 if abs(value) <= 1e-9 * abs(dispatch.payments) else value
 
 
-def _ranges(case: PowerCase, one: Dispatch, other: Dispatch | None) -> dict[str, tuple[float, float]]:
+def _ranges(
+    case: PowerCase, one: Dispatch, other: Dispatch | None, gap: PriceGap | None
+) -> dict[str, tuple[float, float]]:
     """Prices that two solvers name differently, where both are right: the buses where they differ most."""
-    if other is None or relative(one.value, other.value) > AGREED:
+    if other is None or gap is None or relative(one.value, other.value) > AGREED:
         return {}
-    apart = np.abs(one.price - other.price)
+    apart = np.abs(one.price - other.price) * ~gap.unique
     order = np.argsort(-apart, kind="stable")[:_MOST_RANGES]
-    size = 1.0 + float(np.max(np.abs(one.price)))
     return {
         f"bus {case.bus_number[k]}": (
             float(min(one.price[k], other.price[k])),
             float(max(one.price[k], other.price[k])),
         )
         for k in order
-        if apart[k] > 1e-4 * size
+        if apart[k] > SAME_PRICE * gap.size
     }
 
 
-def _judged(design: PowerDesign, found: Found) -> tuple[Status, str]:
+def _judged(design: PowerDesign, found: Found, gap: PriceGap | None) -> tuple[Status, str]:
     if found.stopped is not None:
         return _STOPPED[found.stopped]
-    failed = [check for check in certificate_checks(design) if not check.passed]
+    failed = [check.name for check in certificate_checks(design) if not check.passed]
+    failed += ["prices: two solvers"] * (gap is not None and not gap.agrees)
     ranges = "".join(
         f" The price at {name} is not unique: between {low:.6g} and {high:.6g}."
         for name, (low, high) in design.price_range.items()
     )
     if failed:
-        return Status.STALLED, f"Not certified: {'; '.join(check.name for check in failed)}.{ranges}"
+        return Status.STALLED, f"Not certified: {'; '.join(failed)}.{ranges}"
     return Status.CONVERGED, f"No decision around this one is better, and two solvers agree on the market.{ranges}"

@@ -248,6 +248,7 @@ class _Tariff:
                 "consumers pay the price of their bus and the charge of their zone; every generator offers its cost",
             ),
             violation=missed,
+            elastic=tuple(self.buses.tolist()),
         )
 
     def _settings(self) -> dict[str, Any]:

@@ -7,16 +7,48 @@ demand equals what cheap generators give, a bus behind a full line has neither),
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 import scipy.sparse as sp
 
 from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc.power.case import PowerCase
 
+if TYPE_CHECKING:
+    from blocc.power.dispatch import Dispatch
+
+#: Prices of two solvers agree to this, relative to the highest.
+SAME_PRICE = 1e-4
+#: Consumers set a price where they are served in part: this far from both ends, relative to their demand.
+_MARGIN = 1e-6
 #: What counts as being at a limit, relative to the limit's size.
 _AT = 1e-6
 #: What of a direction may be left over where equations determine it.
 _LEFT = 1e-7
+
+
+class PriceGap(NamedTuple):
+    """By how much the prices of two dispatches differ where there is one alone."""
+
+    largest: float
+    size: float  #: what that is relative to
+    unique: Bool[NDArray, " buses"]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether two solvers may differ by as much."""
+        return self.largest <= SAME_PRICE * self.size
+
+
+def price_gap(case: PowerCase, claimed: Dispatch, found: Dispatch, elastic: Iterable[int]) -> PriceGap:
+    """The prices of ``claimed`` held against those of ``found``; at ``elastic`` buses consumers buy less of more."""
+    setting = (found.shed > _MARGIN * (1.0 + found.demand)) & (found.served > _MARGIN * (1.0 + found.demand))
+    setting |= np.isin(np.arange(case.n_buses), list(elastic)) & (found.demand > _MARGIN)
+    unique = unique_prices(case, found.output, found.flow, found.capacity, setting)
+    largest = float(np.max(np.abs(claimed.price - found.price)[unique], initial=0.0))
+    return PriceGap(largest, 1.0 + float(np.max(np.abs(found.price))), unique)
 
 
 def unique_prices(

@@ -17,22 +17,16 @@ from blocc.errors import OptionError
 from blocc.judge.verification import Verification
 from blocc.kit.claims import Claims
 from blocc.power.case import PowerCase
-from blocc.power.checks import certificate_checks
+from blocc.power.checks import AGREED, certificate_checks
 from blocc.power.dispatch import Dispatch
 from blocc.power.power_design import PowerDesign
 from blocc.power.second_market import SecondMarket, Terms
-from blocc.power.unique_prices import unique_prices
+from blocc.power.unique_prices import SAME_PRICE, price_gap
 from blocc.result import Status
 
 Vector = Float[NDArray, " n"]
-#: Figures agree to this, relative to their size.
-_SAME = 1e-5
 #: What is computed from the same numbers in the same way agrees to this.
 _EXACT = 1e-9
-#: Prices of two solvers agree to this, relative to the highest.
-_SAME_PRICE = 1e-4
-#: Consumers set a price where they are served in part: this far from both ends, relative to their demand.
-_MARGIN = 1e-6
 _STEPS = (3e-2, 3e-3, 3e-4)
 _DIRECTIONS = 6
 
@@ -97,7 +91,7 @@ class _Verifier(Claims):
         self.same(f"{when}balance at every bus", 0.0, claimed.imbalance, 1e-6 * total, "MW")
         self.same(f"{when}limits", 0.0, claimed.overload, 1e-6 * total, "MW over")
         off = float(np.max(np.abs(claimed.flow - self.market.flows(claimed)), initial=0.0))
-        self.near(f"{when}flows", "by distribution factors", off, _SAME * total, "MW")
+        self.near(f"{when}flows", "by distribution factors", off, AGREED * total, "MW")
         fixed = ~np.isin(np.arange(self.case.n_buses), list(terms.elastic))
         known = np.array_equal(claimed.demand[fixed], self.case.demand[fixed])
         known = known and np.allclose(claimed.capacity, found.capacity, rtol=_EXACT, atol=_EXACT)
@@ -119,20 +113,17 @@ class _Verifier(Claims):
 
     def _prices(self, when: str, claimed: Dispatch, found: Dispatch, terms: Terms) -> None:
         """Prices where there is one alone, whatever the design says about that; of lines where all are such."""
-        setting = (found.shed > _MARGIN * (1.0 + found.demand)) & (found.served > _MARGIN * (1.0 + found.demand))
-        setting |= np.isin(np.arange(self.case.n_buses), list(terms.elastic)) & (found.demand > _MARGIN)
-        unique = unique_prices(self.case, found.output, found.flow, found.capacity, setting)
-        size = 1.0 + float(np.max(np.abs(found.price)))
-        largest = float(np.max(np.abs(claimed.price - found.price)[unique], initial=0.0))
-        note = "largest difference per MWh" + ("" if unique.all() else f"; not unique at {int((~unique).sum())} buses")
-        self.same(f"{when}prices", 0.0, largest, _SAME_PRICE * size, note)
+        gap = price_gap(self.case, claimed, found, terms.elastic)
+        note = "largest difference per MWh"
+        note += "" if gap.unique.all() else f"; not unique at {int((~gap.unique).sum())} buses"
+        self.same(f"{when}prices", 0.0, gap.largest, SAME_PRICE * gap.size, note)
         # Whichever prices are told, those of full lines explain those of buses; parallel lines may share one.
         explained = self.market.prices(claimed.flow_price)
         apart = claimed.price - claimed.price[self.case.reference] - explained
-        full = np.abs(claimed.flow) >= claimed.capacity * (1.0 - _SAME) - _SAME
+        full = np.abs(claimed.flow) >= claimed.capacity * (1.0 - AGREED) - AGREED
         idle = float(np.max(np.abs(claimed.flow_price[~full]), initial=0.0))
         off = max(idle, float(np.max(np.abs(apart), initial=0.0)))
-        self.near(f"{when}prices of lines", "explain those of buses", off, _SAME_PRICE * size)
+        self.near(f"{when}prices of lines", "explain those of buses", off, SAME_PRICE * gap.size)
 
     def _today(self) -> Terms:
         """The market without a decision."""
@@ -265,7 +256,7 @@ class _Verifier(Claims):
         return required is None or self.revenue(found, x) >= required * (1.0 - 1e-6)
 
     def _same(self, name: str, claimed: float, recomputed: float) -> None:
-        self.same(name, claimed, recomputed, _SAME * (1.0 + abs(recomputed)))
+        self.same(name, claimed, recomputed, AGREED * (1.0 + abs(recomputed)))
 
 
 _TERMS: dict[str, Callable[[Any, Vector], Terms]] = {

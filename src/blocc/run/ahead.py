@@ -18,7 +18,7 @@ from blocc.lagrangian import figures, zero_multipliers
 from blocc.options import Options
 from blocc.penalty import cold_pair, evaluate_both, no_leader
 from blocc.problem import BilevelProblem
-from blocc.run.units import first_units, ones, scaling_of, takes_units
+from blocc.reformulate.units import first_units, ones, scaling_of, takes_units
 
 
 def prepare(problem: BilevelProblem, options: Options, x: Float[NDArray, "n_x"]) -> None:

@@ -7,16 +7,26 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
+from blocc.inner.choice import choose_oracles
 from blocc.multi_result import near
 from blocc.outer import continuation, many_starts
 from blocc.outer.monitor import Stop, StopReason
 from blocc.outer.tolerances import Endpoint
 from blocc.penalty import Evaluation, Leader, no_leader
+from blocc.reformulate.units import first_units
 from blocc.result import Result
 from blocc.run import conclude
+from blocc.run.driver import Driver
+from blocc.run.incumbent import Seen
+from blocc.run.phase import ENDED, Phase
 from blocc.run.single import Run, reason_of
+
+#: Starts of a batch that was stopped whose certificates are measured: the best ones, because the time is over.
+_MEASURED = 16
+_TOGETHER = 15  #: variables and rows of a follower up to which starts descend together on a CPU
 
 
 class BatchRun(Run):
@@ -122,12 +132,9 @@ class BatchRun(Run):
             return replace(self.conclude_at(end, *self.status_at(end)), seconds={})
         if not evaluation.usable:
             return self._alone(x)
+        if self._done(end):
+            return replace(self.conclude_at(end, *self.status_at(end)), seconds={})
         try:
-            if self._done(end):
-                lower = continuation.leave(self.evaluator, end, leader, self.tolerances)
-                if lower is None:
-                    return replace(self.conclude_at(end, *self.status_at(end)), seconds={})
-                evaluation = lower
             last, _ = continuation.minimise(self.evaluator, evaluation, leader, self.tolerances, fixed_gamma=fixed)
         except (Stop, KeyboardInterrupt) as stop:
             self.recording.close()
@@ -139,3 +146,51 @@ class BatchRun(Run):
         other = Run(self.problem, self.options, self.monitor.callback, self.monitor.report, self.recording)
         other.monitor.started, other.monitor.request = self.monitor.started, self.monitor.request
         return other
+
+
+def batches(driver: Driver) -> bool:
+    """Whether many starts can descend in one compiled loop."""
+    if driver.options.outer == "pgd":
+        return True
+    # Otherwise every start has multipliers of its own, or a follower so large that it fills the machine.
+    large = driver.automatic and choose_oracles(driver.problem, driver.options.inner)[0].differentiates
+    # In one loop all starts wait for the one with most inner steps, and XLA factors their matrices one by one: on a
+    # CPU an evaluation of 27 variables and 12 rows took up to 14 times as long as the same one start after another.
+    size = driver.flat.n_y + sum(driver.flat.follower_rows)
+    waits = driver.automatic and jax.default_backend() == "cpu" and size > _TOGETHER
+    return not (driver.flat.n_upper_inequality or large or waits)
+
+
+def many(driver: Driver, points: np.ndarray) -> tuple[list[Result], list[int]]:
+    """From many starts in one batch; the results, and which of them another descent may improve."""
+    units = first_units(driver.problem, points.mean(axis=0)) if driver.automatic else None
+    run, scaling = driver.begin(BatchRun, units)
+    found = run.many(points if scaling is None else scaling.inward(points))
+    results: list[Result] = []
+    unsettled: list[int] = []
+    judged_phases: dict[int, Phase] = {}
+    leading = np.argsort([result.upper_value for result in found])[:_MEASURED]
+    for index, (result, end, start) in enumerate(zip(found, run.ends, points, strict=True)):
+        seen = [Seen(run, scaling, low) for low in run.lows[index]]
+        if run.same[index] < index:  # ended where that one did, which is judged for both
+            judged = results[run.same[index]]
+            if driver.options.outer == "pgd":  # the verdict alone is shared
+                told = result if scaling is None else scaling.restore(result)
+                own = replace(told.certificate, exact=judged.certificate.exact)  # residuals are those of its own x
+                results.append(replace(told, status=judged.status, message=judged.message, certificate=own))
+                continue
+            results.append(replace(judged, counts={**result.counts, "merged": 1}, seconds=result.seconds))
+            lost = driver.incumbent(judged_phases[run.same[index]], seen) is not None
+            unsettled += [index] if lost or run.same[index] in unsettled else []
+            continue
+        phase = Phase(run, scaling, result if scaling is None else scaling.restore(result), end)
+        if result.status in ENDED and index not in leading:
+            results.append(phase.result)
+            continue
+        phase = judged_phases[index] = driver.judged(phase, start)
+        told, lost = phase.result, driver.incumbent(phase, seen) is not None
+        judged = driver.finished(phase, seen)
+        if judged.status not in ENDED and (lost or not (phase.verdict is not None and driver.settled(phase))):
+            unsettled.append(index)
+        results.append(replace(judged, counts=told.counts, seconds=told.seconds, history=told.history))
+    return results, unsettled

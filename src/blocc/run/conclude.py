@@ -10,18 +10,15 @@ import jax
 import numpy as np
 import scipy
 
-from blocc._lib.precision import double_precision
+from blocc._lib.trees import flattened
 from blocc._lib.version import __version__
-from blocc.corners import named
 from blocc.judge.convexity import JensenTest
 from blocc.judge.failures import explain_failure, gamma_too_small
 from blocc.judge.verdict import Verdict
-from blocc.lagrangian import Multipliers, figures, zero_multipliers
+from blocc.lagrangian import Multipliers, figures
 from blocc.options import Options
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor, StopReason
-from blocc.outer.nonsmooth.smoothing import WIDTHS
-from blocc.outer.nonsmooth.unfolding import Unfolded
 from blocc.outer.tolerances import Endpoint, Tolerances, runs_away
 from blocc.penalty import Evaluation
 from blocc.problem import BilevelProblem
@@ -152,7 +149,7 @@ def lower_residual(e: Evaluation) -> float:
 
 def joined_multipliers(result: Result) -> Multipliers:
     """The multipliers of a result, flat."""
-    return Multipliers(*map(_joined, result.multipliers))
+    return Multipliers(*map(flattened, result.multipliers))
 
 
 def with_verdict(problem: BilevelProblem, result: Result, verdict: Verdict, radius: float) -> Result:
@@ -167,9 +164,9 @@ def with_verdict(problem: BilevelProblem, result: Result, verdict: Verdict, radi
             problem.unravel_multipliers("inequality", verdict.reply.mu[: flat.n_inequality]),
             problem.unravel_multipliers("equality", verdict.reply.nu[: flat.n_equality]),
         )
-    told = figures(flat, value.x, value.y, Multipliers(*map(_joined, prices)))
+    told = figures(flat, value.x, value.y, Multipliers(*map(flattened, prices)))
     found = told.residuals
-    y_penalty = problem.y_set.lift_flat(_joined(result.y_penalty))
+    y_penalty = problem.y_set.lift_flat(flattened(result.y_penalty))
     slope = verdict.probed.steepest if verdict.probed.asked else result.certificate.stationarity_x
     if verdict.slope is not None:
         slope = float(np.max(np.abs(verdict.slope.left), initial=0.0))
@@ -206,71 +203,6 @@ def without_penalty(result: Result, verdict: Verdict, tolerance: float, finished
         return result
     certificate = replace(c, penalty_gap=0.0, distance=0.0)
     return replace(result, gamma=np.inf, y_penalty=result.y, upper_value_penalty=value, certificate=certificate)
-
-
-def restated(problem: BilevelProblem, result: Result, kinks: dict[str, set[str]]) -> Result:
-    """A result of the problem with rounded corners, with the values of the user's own functions."""
-    flat = problem.flat
-    with double_precision():
-        x, y, y_penalty = (
-            within.ravel(point)
-            for within, point in (
-                (problem.x_set, result.x),
-                (problem.y_set, result.y),
-                (problem.y_set, result.y_penalty),
-            )
-        )
-        told = figures(flat, x, y, zero_multipliers(flat))
-        penalised = figures(flat, x, y_penalty, zero_multipliers(flat))
-    upper = float(told.upper)
-    certificate = replace(
-        result.certificate,
-        penalty_gap=result.certificate.penalty_gap + upper - result.upper_value,
-        leader_violation=float(np.max(told.upper_inequality, initial=0.0)),
-    )
-    return replace(
-        result,
-        upper_value=upper,
-        lower_value=float(told.lower),
-        upper_value_penalty=float(penalised.upper),
-        certificate=certificate,
-        message=f"{result.message} Corners were rounded off by {WIDTHS[-1]:.0e}: {named(kinks)}.",
-    )
-
-
-def folded(unfolding: Unfolded, result: Result) -> Result:
-    """A result of the problem without kinks as one of the problem with them; residuals are by the best subgradient."""
-    problem, target = unfolding.original, unfolding.problem
-    visible = (lambda y: y[0]) if unfolding.n_heights else (lambda y: y)
-    y, y_penalty = visible(result.y), visible(result.y_penalty)
-    x, at, at_penalty = problem.x_set.ravel(result.x), problem.y_set.ravel(y), problem.y_set.ravel(y_penalty)
-    prices = Multipliers(unfolding.merged(_joined(result.multipliers.inequality)), _joined(result.multipliers.equality))
-    with double_precision():
-        raised = unfolding.raised(x, at)
-        told = figures(target.flat, x, raised, unfolding.priced(x, raised, prices))
-    found = told.residuals
-    certificate = replace(
-        result.certificate,
-        stationarity=float(found.stationarity),
-        feasibility=float(found.feasibility),
-        complementarity=float(found.complementarity),
-        distance=float(np.linalg.norm(at_penalty - at)),
-    )
-    return replace(
-        result,
-        y=y,
-        y_penalty=y_penalty,
-        multipliers=Multipliers(
-            problem.unravel_multipliers("inequality", prices.inequality), result.multipliers.equality
-        ),
-        lower_value=float(told.lower),
-        certificate=certificate,
-    )
-
-
-def _joined(tree: Any) -> np.ndarray:
-    leaves = [np.asarray(leaf, dtype=np.float64).ravel() for leaf in jax.tree.leaves(tree)]
-    return np.concatenate(leaves) if leaves else np.zeros(0)
 
 
 def versions() -> dict[str, str]:

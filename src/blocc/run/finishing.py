@@ -15,15 +15,15 @@ from blocc._lib.arrays import NDArray
 from blocc.corners import kinks_of
 from blocc.options import Options
 from blocc.outer.continuation import FACTOR
-from blocc.outer.descent import follow_gradients
+from blocc.outer.descent import descend
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.tolerances import Stage, Tolerances, runs_away
 from blocc.penalty import Evaluation, Leader, answer_of
 from blocc.pieces.finish import Asked, Finish
 from blocc.pieces.piece import Followers, Guess
 from blocc.problem import BilevelProblem
+from blocc.reformulate.units import Scaling
 from blocc.result import HistoryRow
-from blocc.run.units import Scaling
 
 #: Stages of F_gamma: one finds the valley, and two more tell whether it is one of f(x, y(x)) as well.
 _STAGES = 3
@@ -65,13 +65,13 @@ class Finishing:
     def of(
         cls, problem: BilevelProblem, scaling: Scaling | None, evaluator: Evaluator, options: Options
     ) -> Finishing | None:
-        """None if options or an oracle were given by hand: the run is then the one that they describe.
+        """None if options were given by hand: the run is then the one that they describe.
 
         None as well if functions have kinks of their own in y, at which no row of the follower's ends a piece.
         """
         automatic = isinstance(options.gamma, str) and options.outer == "auto"
         accurate = isinstance(options.inner, str) and options.inner in _ACCURATE
-        suited = automatic and accurate and problem.oracle is None and not kinks_of(problem)
+        suited = automatic and accurate and not kinks_of(problem)
         return cls(problem, scaling, evaluator) if suited else None
 
     def descend(self, first: Evaluation, leader: Leader) -> Reached | None:
@@ -122,7 +122,7 @@ class Finishing:
                     return
                 at = following
             accuracy, slope = self.tolerances.inner(float(at.gamma)), self.tolerances.slope(at, _LOOSE)
-            at = follow_gradients(evaluator, at, Stage(leader, accuracy, slope, steps)).evaluation
+            at = descend(evaluator, at, Stage(leader, accuracy, slope, steps)).evaluation
             if runs_away(evaluator, at):
                 return
             yield at

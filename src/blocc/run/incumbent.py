@@ -13,11 +13,11 @@ from blocc.options import Options
 from blocc.outer.tolerances import Endpoint
 from blocc.penalty import Evaluation
 from blocc.problem import BilevelProblem
+from blocc.reformulate.units import Scaling
 from blocc.result import Result, Status
 from blocc.run import conclude
 from blocc.run.phase import Phase
 from blocc.run.single import Run
-from blocc.run.units import Scaling
 
 SEEN = "The descent ended at a worse point than this one, which it had seen on the way."
 

@@ -6,22 +6,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from blocc.judge.balance import Units
 from blocc.judge.verdict import Judge, Verdict
+from blocc.local.balance import Units
 from blocc.options import Options
 from blocc.outer.tolerances import Endpoint
 from blocc.penalty import Evaluation, Leader, answer_of, no_leader
 from blocc.problem import BilevelProblem
+from blocc.reformulate.units import Scaling
 from blocc.result import Result, Status
 from blocc.run.single import Run
-from blocc.run.units import Scaling, renewed
 
 #: Statuses of a phase whose end is worth judging; every other one has a reason that no further phase removes.
 OPEN = (Status.CONVERGED, Status.STALLED, Status.ITERATION_LIMIT, Status.PENALTY_OPEN, Status.INFEASIBLE)
 #: Statuses of a phase that was ended from outside.
 ENDED = (Status.TIME_LIMIT, Status.STOPPED, Status.INTERRUPTED)
-#: Units of the functions that differ by more than this factor from those at the end of a phase are stale.
-_STALE = 16.0
 
 
 @dataclass
@@ -33,7 +31,7 @@ class Phase:
     result: Result
     end: Endpoint
     verdict: Verdict | None = None
-    by_value: bool = False  #: the end was reached, or confirmed, by a descent of f(x, y(x)) itself
+    by_value: bool = False  #: the end was reached, or confirmed, by descents from it
 
     def evaluate(self, x: np.ndarray) -> Evaluation:
         """F_gamma and both answers at a flat x of the user's, at the gamma where the phase ended."""
@@ -87,14 +85,4 @@ class Phase:
         v = self.verdict
         if v is None or not v.holds:
             return False
-        if v.first_order:
-            return True
-        return self.by_value or (self.result.status is Status.CONVERGED and not self._stale(problem))
-
-    def _stale(self, problem: BilevelProblem) -> bool:
-        """Whether the units of the phase no longer fit where it ended."""
-        if self.scaling is None or self.verdict is None:
-            return False
-        fresh = renewed(problem.flat, self.verdict.value.x, self.verdict.value.y, self.scaling.units)
-        now = 1.0 if fresh is None else float(fresh.upper)
-        return not 1.0 / _STALE <= float(self.scaling.units.upper) / now <= _STALE
+        return v.first_order is True or self.by_value or self.result.status is Status.CONVERGED

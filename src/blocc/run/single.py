@@ -23,7 +23,7 @@ from blocc.options import Options
 from blocc.outer import continuation, published
 from blocc.outer.algorithm_1 import Numbers
 from blocc.outer.monitor import State, Stop, StopReason
-from blocc.outer.nonsmooth.restoration import FEASIBLE, restore
+from blocc.outer.restoration import FEASIBLE, restore
 from blocc.outer.tolerances import Endpoint, Tolerances, measure
 from blocc.penalty import Evaluation, Leader, no_leader
 from blocc.problem import BilevelProblem
@@ -82,7 +82,7 @@ class Run:
         self.convexity = JensenTest(problem.flat, options.seed)
         self.leader: Leader | None = None  #: multipliers of the leader's own constraints where the run ended
         self.end: Endpoint | None = None
-        self.exhausted = False  #: it made as many evaluations as it may
+        self.stays = False  #: it begins at a good point, whose valley a small gamma might leave
         self.finishing: Finishing | None = None  #: descends f(x, y(x)) itself, where it has pieces
         self.known: Known | None = None  #: an earlier answer, from which it goes on before anything else
         self.finished = False  #: the run ended there
@@ -102,20 +102,8 @@ class Run:
             last, self.leader = self._descend(first, leader)
             ending = self.status_at(last)
         except (Stop, KeyboardInterrupt) as stop:
-            if reason_of(stop) is StopReason.BUDGET and self.monitor.best is not None:
-                return self._exhausted()
             return self.stopped(reason_of(stop), last, x, leader)
-        finally:
-            self.monitor.budget = np.inf  # what follows is the judge's
         return self.conclude_at(last, *ending)
-
-    def _exhausted(self) -> Result:
-        """The best point so far of a phase that has made as many evaluations as it may."""
-        best = self.monitor.best
-        assert best is not None
-        self.exhausted = True
-        end = Endpoint(best, measure(self.evaluator, best), 0.0, limited=True)
-        return self.conclude_at(end, Status.STALLED, f"{self.monitor.spent} evaluations brought no answer.")
 
     def _descend(self, first: Evaluation, leader: Leader) -> tuple[Endpoint, Leader]:
         if self.options.outer == "pgd":
@@ -131,7 +119,8 @@ class Run:
             return continuation.minimise(self.evaluator, first, leader, self.tolerances, fixed_gamma=True)
         if self.finishing is not None and (end := self._on_pieces(self.finishing, first, leader)) is not None:
             return end, leader
-        return continuation.minimise_from_both(self.evaluator, first, leader, self.tolerances)
+        closed = continuation.direct_gamma(self.evaluator, first, leader, self.tolerances) if self.stays else None
+        return continuation.minimise(self.evaluator, closed or first, leader, self.tolerances, fixed_gamma=False)
 
     def _on_pieces(self, finishing: Finishing, first: Evaluation, leader: Leader) -> Endpoint | None:
         """The end of a descent of f(x, y(x)) itself; None if it has no regular pieces there."""
@@ -256,9 +245,14 @@ class Run:
         if best_of_all and (seen := self._seen_by_finish(best)) is not None:
             best = seen
         if best is None:
-            best = last.evaluation if last is not None else self.first_evaluation(x, leader)
+            best = last.evaluation if last is not None else self._only_evaluation(x, leader)
         end = Endpoint(best, measure(self.evaluator, best), 0.0)
         return self.conclude_at(end, *ending)
+
+    def _only_evaluation(self, x: np.ndarray, leader: Leader) -> Evaluation:
+        """F_gamma at a start that nothing came after: once, for which gamma serves best takes too long to find out."""
+        gamma = 1.0 if isinstance(self.options.gamma, str) else float(self.options.gamma)
+        return self.exact(x, gamma, leader, self.tolerances.inner(gamma))
 
     def _seen_by_finish(self, best: Evaluation | None) -> Evaluation | None:
         """The best point of a finish that was stopped, evaluated; None if ``best`` is no worse."""

@@ -1,16 +1,13 @@
-"""Many starts of one problem: what they share, and who computes them: here one by one, or elsewhere.
+"""Many starts of one problem, and who computes them: here one by one, or elsewhere.
 
-Elsewhere a start is followed with the places that were known when it was handed out. Here the starts are settled in
-their order, each with all that is known of those before it. So it makes no difference who computed them.
+A start knows nothing of the others, so it makes no difference who computes it.
 """
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 import uuid
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.machinery import PathFinder
@@ -34,10 +31,9 @@ from blocc.problem import BilevelProblem
 from blocc.result import Certificate, History, Result, Status
 from blocc.resume.recording import Recording
 from blocc.run import conclude
-from blocc.run.phases import Phases
-from blocc.run.places import Descent, Places
+from blocc.run.driver import Driver
 from blocc.run.single import Callback, Report
-from blocc.run.variants import MakePhases, solve_single, solve_together
+from blocc.run.variants import solve_single, solve_together
 
 _STOPPED = {
     StopReason.TIME_LIMIT: Status.TIME_LIMIT,
@@ -47,7 +43,7 @@ _STOPPED = {
 
 
 class Starts:
-    """Starts of one call: their settings, and where they have ended so far."""
+    """Starts of one call, and their settings."""
 
     def __init__(
         self,
@@ -61,12 +57,11 @@ class Starts:
         self.problem, self.options, self.request = problem, options, request
         self.recording = Recording() if recording is None else recording
         self.callback, self.report = callback, report
-        self.places: defaultdict[int, Places] = defaultdict(Places)  #: by variant of the problem, in their order
 
     def together(self, points: Float[NDArray, "starts n_x"]) -> list[Result | None]:
         """The starts in one compiled loop, as far as that applies and serves."""
         try:
-            return solve_together(self.problem, self.options, self._phases(), points)
+            return solve_together(self.problem, self.options, self._driver, points)
         except Stop as stop:
             self.request.reason = stop.reason
         except KeyboardInterrupt:
@@ -77,7 +72,7 @@ class Starts:
         """Fill the gaps in ``results``, one start after the other."""
         for index, (x, result) in enumerate(zip(points, results, strict=True)):
             if result is None:
-                results[index] = self._settled(index, x, ())
+                results[index] = self._computed(index, x)
 
     def elsewhere(
         self,
@@ -96,7 +91,7 @@ class Starts:
                 for outcome in followed:
                     outcomes[outcome.index] = outcome
                     while due is not None and due in outcomes:
-                        results[due] = self._told(due, points[due], outcomes)
+                        results[due] = self._arrived(due, points[due], outcomes)
                         due = next(waiting, None)
         except KeyboardInterrupt:
             self.request.reason = StopReason.INTERRUPTED
@@ -104,7 +99,7 @@ class Starts:
             if not outcomes:
                 raise
         for index in [] if due is None else [due, *waiting]:
-            results[index] = self._told(index, points[index], outcomes)
+            results[index] = self._arrived(index, points[index], outcomes)
 
     def left(self) -> float | None:
         """Seconds that are left, at least 0; None where there is no limit."""
@@ -114,40 +109,28 @@ class Starts:
             return None
         return max(0.0, self.options.time_limit - (clock() - self.request.started))
 
-    def follow(self, x: Float[NDArray, "n_x"]) -> list[Descent]:
-        """One start, as it was followed in every variant of the problem that was tried."""
-        made: list[Phases] = []
-        solve_single(self.problem, self.options, self._phases(made=made), x)
-        return [phases.told for phases in made if phases.told is not None]
+    def follow(self, x: Float[NDArray, "n_x"]) -> Result:
+        """One start, from here to its end."""
+        return solve_single(self.problem, self.options, self._driver, x)
 
-    def _phases(self, told: Sequence[Descent] = (), made: list[Phases] | None = None) -> MakePhases:
-        """For one start: the phases of one variant of the problem after the other."""
-        variants = itertools.count()
+    def _driver(self, target: BilevelProblem) -> Driver:
+        return Driver(target, self.options, self.callback, self.report, self.recording, self.request)
 
-        def phases(target: BilevelProblem) -> Phases:
-            variant = next(variants)
-            known = self.places[variant]
-            new = Phases(target, self.options, self.callback, self.report, self.recording, self.request, known)
-            new.told = told[variant] if variant < len(told) else None
-            if made is not None:
-                made.append(new)
-            return new
-
-        return phases
-
-    def _told(self, index: int, x: Float[NDArray, "n_x"], outcomes: dict[int, Outcome]) -> Result:
-        """A start that was followed elsewhere, if it was."""
+    def _arrived(self, index: int, x: Float[NDArray, "n_x"], outcomes: dict[int, Outcome]) -> Result:
+        """What came of a start elsewhere; it is computed here if nothing did."""
         outcome = outcomes.get(index)
-        if outcome is None or outcome.error is None:
-            return self._settled(index, x, () if outcome is None else outcome.value)
-        return self._without_answer(x, Status.STALLED, outcome.error.partition("\n")[0])
+        if outcome is None:
+            return self._computed(index, x)
+        if outcome.error is not None:
+            return self._without_answer(x, Status.STALLED, outcome.error.partition("\n")[0])
+        return outcome.value
 
-    def _settled(self, index: int, x: Float[NDArray, "n_x"], told: Sequence[Descent]) -> Result:
+    def _computed(self, index: int, x: Float[NDArray, "n_x"]) -> Result:
         """The result of one start; of one that was never begun, because the call was stopped, nothing but that."""
-        if index > 0 and not told and self.left() == 0.0:
+        if index > 0 and self.left() == 0.0:
             status = _STOPPED[self.request.reason or StopReason.TIME_LIMIT]
             return self._without_answer(x, status, "The call was stopped before this start was begun.")
-        return solve_single(self.problem, self.options, self._phases(told), x)
+        return self.follow(x)
 
     def _without_answer(self, x: Float[NDArray, "n_x"], status: Status, message: str) -> Result:
         problem, flat = self.problem, self.problem.flat
@@ -212,8 +195,7 @@ class _Work:
         left = self._starts.left()
         if left == 0.0:
             return None
-        known = {variant: places.light() for variant, places in self._starts.places.items()}
-        return _follow, self._sent, index, self._points[index], left, known
+        return _follow, self._sent, index, self._points[index], left
 
 
 def _files(parts: dict[str, Any]) -> tuple[str, ...]:
@@ -254,8 +236,8 @@ def _problem_of(sent: _Sent) -> tuple[BilevelProblem, Options]:
     return _received[sent.token]
 
 
-def _follow(sent: _Sent, index: int, x: Float[NDArray, "n_x"], left: float | None, known: dict[int, Places]) -> Outcome:
-    """One start, on a worker: as it was followed, or why it was not."""
+def _follow(sent: _Sent, index: int, x: Float[NDArray, "n_x"], left: float | None) -> Outcome:
+    """One start, on a worker: its result, or why there is none."""
     begun = time.perf_counter()
     request = StopRequest()
     problem, options = _problem_of(sent)
@@ -263,9 +245,7 @@ def _follow(sent: _Sent, index: int, x: Float[NDArray, "n_x"], left: float | Non
     failure: str | None = None
     try:
         with double_precision(), single_blas_thread(problem.flat.n_y):
-            starts = Starts(problem, replace(options, time_limit=left), request)
-            starts.places.update(known)
-            value = starts.follow(x)
+            value = Starts(problem, replace(options, time_limit=left), request).follow(x)
     except Exception as error:
         failure = explain(error)
     return Outcome(index, value, failure, time.perf_counter() - begun, worker_name())

@@ -5,58 +5,47 @@ Their answers are judged like any other, and returned as answers of the problem 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import NamedTuple
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.corners import kinks_of, named
 from blocc.inner.choice import choose_oracles
-from blocc.inner.interior_point import InteriorPoint
 from blocc.judge.failures import NO_ROOM
 from blocc.options import Options
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
-from blocc.outer.nonsmooth.relaxation import AMOUNTS, agreed, relaxed
-from blocc.outer.nonsmooth.smoothing import smoothed
-from blocc.outer.nonsmooth.unfolding import Unfolded, unfolded
 from blocc.problem import BilevelProblem
+from blocc.reformulate.reformulation import reformulations
+from blocc.reformulate.relaxation import AMOUNTS, agreed, relaxed
 from blocc.result import Result, Status
-from blocc.run.conclude import folded, restated
+from blocc.run.batch import batches, many
+from blocc.run.driver import Driver
 from blocc.run.phase import ENDED
-from blocc.run.phases import Phases
 
-MakePhases = Callable[[BilevelProblem], Phases]
+MakeDriver = Callable[[BilevelProblem], Driver]
 
 #: Starts from which on one loop for all of them repays its compilation.
 _WORTH_A_BATCH = 32
 
 
-class _Variant(NamedTuple):
-    """A problem that stands in, and its results as those of the problem given."""
-
-    target: BilevelProblem
-    back: Callable[[Result], Result]
-
-
-def solve_single(problem: BilevelProblem, options: Options, phases: MakePhases, start: Float[NDArray, "n_x"]) -> Result:
+def solve_single(problem: BilevelProblem, options: Options, driver: MakeDriver, start: Float[NDArray, "n_x"]) -> Result:
     """One start; functions with kinks in y are tried without them, or with rounded corners, as well."""
     plain: Result | None = None
-    for variant in _variants(problem, options):
-        result = variant.back(phases(variant.target).single(start))
+    for form in reformulations(problem, options):
+        result = form.invert(driver(form.problem).single(start))
         if plain is not None and _better(plain, result, options.tolerance if result.success else 0.0):
             if result.status in ENDED:
                 return replace(plain, status=result.status, message=result.message)
             continue
         if result.success or result.status in ENDED:
             return result
-        plain = result if plain is None or variant.target is problem or _better(result, plain, 0.0) else plain
+        plain = result if plain is None or form.problem is problem or _better(result, plain, 0.0) else plain
         if result.certificate.exact:  # the next variant begins at the best point known
             start = problem.x_set.ravel(result.x)
     assert plain is not None
     if _lacks_slater_point(problem, options, plain):
-        found = agreed(problem, *(phases(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
+        found = agreed(problem, *(driver(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
         return plain if _better(plain, found, options.tolerance if found.success else 0.0) else found
     return plain if not kinks_of(problem) else replace(plain, message=f"{plain.message} {_advice(problem)}")
 
@@ -68,44 +57,20 @@ def _better(one: Result, other: Result, tolerance: float) -> bool:
 
 
 def solve_together(
-    problem: BilevelProblem, options: Options, phases: MakePhases, starts: Float[NDArray, "starts n_x"]
+    problem: BilevelProblem, options: Options, driver: MakeDriver, starts: Float[NDArray, "starts n_x"]
 ) -> list[Result | None]:
     """Many starts in one compiled loop where there are many and it applies; None for those that it leaves open."""
     automatic = isinstance(options.gamma, str) and options.outer != "pgd"
     none: list[Result | None] = [None] * len(starts)
     if automatic and len(starts) < _WORTH_A_BATCH:
         return none
-    variant = next(_variants(problem, options))
-    together = phases(variant.target)
-    if not together.batches:
+    form = next(reformulations(problem, options))
+    together = driver(form.problem)
+    if not batches(together):
         return none
-    found, unsettled = together.many(starts)
-    results = [variant.back(result) for result in found]
+    found, unsettled = many(together, starts)
+    results = [form.invert(result) for result in found]
     return [None if automatic and index in unsettled else result for index, result in enumerate(results)]
-
-
-def _variants(problem: BilevelProblem, options: Options) -> Iterator[_Variant]:
-    """The problem and those that stand in for it where it has kinks, in the order of their promise."""
-    by_hand = problem.oracle is not None or isinstance(options.gamma, float) or options.outer == "pgd"
-    kinks = {} if by_hand else kinks_of(problem)
-    plain = _Variant(problem, lambda result: result)
-    exact = unfolded(problem) if kinks else None
-    if exact is not None and _suits(exact, options):
-        yield _Variant(exact.problem, partial(folded, exact))
-    rounded_first = bool(kinks) and bool(set().union(*kinks.values()) - {"where"})
-    if not rounded_first:
-        yield plain
-    if kinks:
-        yield _Variant(smoothed(problem), partial(restated, problem, kinks=kinks))
-    if rounded_first:
-        yield plain
-
-
-def _suits(exact: Unfolded, options: Options) -> bool:
-    """Whether the interior point takes on all the further variables that stand for kinks."""
-    if not exact.n_heights or not (isinstance(options.inner, str) and options.inner == "auto"):
-        return True
-    return isinstance(choose_oracles(exact.problem, "auto")[0], InteriorPoint)
 
 
 def _lacks_slater_point(problem: BilevelProblem, options: Options, plain: Result) -> bool:

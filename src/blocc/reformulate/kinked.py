@@ -97,7 +97,7 @@ def rises(problem: BilevelProblem, function: Kinked) -> bool:
     return bool((jax.jit(jax.vmap(change))(x, y, jnp.asarray(more)) >= 0.0).all())
 
 
-def folded_rows(problem: BilevelProblem, function: Kinked) -> NDArray | None:
+def rows_to_split(problem: BilevelProblem, function: Kinked) -> NDArray | None:
     """Rows with one kink; None where a row has several, or a kink another one inside."""
     from blocc.inner.dependencies import TooDense  # SciPy's sparse matrices, which few runs need
     from blocc.inner.sparsity import jacobian_pattern

@@ -8,7 +8,7 @@ import pytest
 
 from blocc import BilevelProblem, Box, Reals, Status, solve
 from blocc._lib.precision import double_precision
-from blocc.outer.nonsmooth.relaxation import relaxed
+from blocc.reformulate.relaxation import relaxed
 
 
 def squared() -> BilevelProblem:

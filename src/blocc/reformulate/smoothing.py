@@ -19,9 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, PyTree
-from blocc.corners import FUNCTIONS, Corner, Kink, leader_sides, program_of, run
+from blocc._lib.precision import double_precision
+from blocc.corners import FUNCTIONS, Corner, Kink, leader_sides, named, program_of, run
 from blocc.flat_problem import FlatProblem
+from blocc.lagrangian import figures, zero_multipliers
 from blocc.problem import BilevelProblem
+from blocc.result import Result
 
 #: Widths of the corners: the last is what an answer is computed with, the others lead there.
 WIDTHS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
@@ -87,3 +90,33 @@ def _with_round_corners(problem: BilevelProblem, data: PyTree) -> BilevelProblem
     )
     object.__setattr__(made, "sharp", problem.flat.bind)
     return made
+
+
+def invert_smoothing(problem: BilevelProblem, result: Result, kinks: dict[str, set[str]]) -> Result:
+    """A result of the problem with rounded corners, with the values of the user's own functions."""
+    flat = problem.flat
+    with double_precision():
+        x, y, y_penalty = (
+            within.ravel(point)
+            for within, point in (
+                (problem.x_set, result.x),
+                (problem.y_set, result.y),
+                (problem.y_set, result.y_penalty),
+            )
+        )
+        told = figures(flat, x, y, zero_multipliers(flat))
+        penalised = figures(flat, x, y_penalty, zero_multipliers(flat))
+    upper = float(told.upper)
+    certificate = replace(
+        result.certificate,
+        penalty_gap=result.certificate.penalty_gap + upper - result.upper_value,
+        leader_violation=float(np.max(told.upper_inequality, initial=0.0)),
+    )
+    return replace(
+        result,
+        upper_value=upper,
+        lower_value=float(told.lower),
+        upper_value_penalty=float(penalised.upper),
+        certificate=certificate,
+        message=f"{result.message} Corners were rounded off by {WIDTHS[-1]:.0e}: {named(kinks)}.",
+    )

@@ -11,7 +11,7 @@ from blocc import BilevelProblem, Box, Reals, solve
 from blocc._lib.precision import double_precision
 from blocc.corners import kinks_of
 from blocc.judge.verify import verify
-from blocc.outer.nonsmooth.smoothing import WIDTHS, smoothed
+from blocc.reformulate.smoothing import WIDTHS, smoothed
 
 
 def problem(lower, upper=lambda x, y: (x - 1.0) ** 2 + y**2, **changes) -> BilevelProblem:
@@ -41,7 +41,7 @@ def test_kinks_are_found_and_followed(name: str) -> None:
     assert result.success, result.message
     assert result.x == pytest.approx(0.5, abs=1e-5)
     assert result.y == pytest.approx(0.5, abs=1e-5)
-    assert ("rounded" in result.message) == (name == "where")  # all others are unfolded
+    assert ("rounded" in result.message) == (name == "where")  # all others have an epigraph form
     assert verify(kinked, result).ok, str(verify(kinked, result))
 
 

@@ -2,7 +2,7 @@
 
 Units help the descent, and nothing else: what a run in other units returns is given back in the user's, and judged
 there. They are chosen at the start of a phase of the run, from the derivatives at that point
-(:mod:`blocc.judge.balance`).
+(:mod:`blocc.local.balance`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from jax import lax
 from blocc._lib.arrays import AnyArray, Array, PyTree
 from blocc._lib.precision import double_precision
 from blocc.flat_problem import FlatProblem
-from blocc.judge.balance import Units, balance
-from blocc.judge.derivatives import LARGEST, Local, size_of, wide
 from blocc.lagrangian import Multipliers, figures
+from blocc.local.balance import Units, balance
+from blocc.local.derivatives import LARGEST, Local, size_of, wide
 from blocc.outer.monitor import State
 from blocc.problem import BilevelProblem
+from blocc.reformulate.moving_box import MovingBox
 from blocc.result import History, HistoryRow, Result
-from blocc.run.moving_box import MovingBox
 from blocc.sets import Box, ConvexSet
 
 _ROOM = 100.0  #: units within this factor of one are left alone at the start
 _FARTHEST = 60.0  #: powers of two; derivatives that vanish at the point would ask for any unit
-_CLOSE = 4.0  #: the same where a phase failed in the units it had
 
 
 def units_of(flat: FlatProblem, x: np.ndarray, y: np.ndarray | None = None, room: float = _ROOM) -> Units | None:
@@ -51,15 +50,6 @@ def units_of(flat: FlatProblem, x: np.ndarray, y: np.ndarray | None = None, room
     if not np.log2(room) <= away <= _FARTHEST:
         return None
     return Units(*(np.exp2(np.round(part)) for part in logarithms))
-
-
-def renewed(flat: FlatProblem, x: np.ndarray, y: np.ndarray, units: Units | None) -> Units | None:
-    """The same units of the variables, with units of the functions that fit (x, y); nothing is compiled for them."""
-    found = _found(flat, x, y)
-    if found is None:
-        return None
-    at_x, at_y = (np.ones(flat.n_x), np.ones(flat.n_y)) if units is None else (units.x, units.y)
-    return _of_functions(flat, found, at_x, at_y, _CLOSE)
 
 
 def _found(flat: FlatProblem, x: np.ndarray, y: np.ndarray | None) -> Local | None:

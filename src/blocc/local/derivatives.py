@@ -17,6 +17,8 @@ from blocc._lib.arrays import Array
 from blocc._lib.operations import joined
 from blocc.flat_problem import FlatProblem
 
+#: Variables and constraints up to which matrices are dense: one factorisation takes some hundredths of a second there.
+DENSE = 600
 LARGEST = 200  #: variables and constraints together, beyond which dense second derivatives cost too much
 
 

@@ -1,4 +1,4 @@
-"""Convex kinks of the follower's, unfolded: exactly the same problem without a kink.
+"""Convex kinks of the follower's in epigraph form: exactly the same problem without a kink.
 
 A row ``max(a, b) - c <= 0`` is the two rows ``a - c <= 0`` and ``b - c <= 0``. In the objective, and where a row has
 several kinks, a further variable t of the follower's stands for ``max(a, b)``, with the rows ``a <= t`` and ``b <= t``:
@@ -21,46 +21,48 @@ import scipy
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray, PyTree
 from blocc._lib.precision import double_precision
+from blocc._lib.trees import flattened
 from blocc.corners import kinks_of
 from blocc.flat_problem import FlatProblem
-from blocc.lagrangian import Multipliers
-from blocc.outer.nonsmooth.pieces import Kinked, Raised, folded_rows, joined, rises
+from blocc.lagrangian import Multipliers, figures
 from blocc.problem import BilevelProblem
+from blocc.reformulate.kinked import Kinked, Raised, joined, rises, rows_to_split
+from blocc.result import Result
 from blocc.sets import Product, Reals
 
-_UNFOLDED = ("lower", "inequality")
+_REFORMULATED = ("lower", "inequality")
 #: Pieces that differ by less, relative to the size of y, count as equal.
 _TIED = 1e-7
 
 
 @dataclass(frozen=True)
-class Unfolded:
+class EpigraphForm:
     """A problem without kinks in place of one with them, and the way back."""
 
     original: BilevelProblem
     problem: BilevelProblem  #: its y is (y, heights) where there are heights
-    folded: NDArray  #: rows of ``inequality`` that became two
-    n_heights: int
+    split: NDArray  #: rows of ``inequality`` that became two
+    n_epigraph: int
     find: Callable[..., Array]  #: the heights at (x, y)
 
     def raised(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> Float[NDArray, " raised"]:
-        """The follower's variables of the unfolded problem for a flat y: with the smallest heights."""
-        if not self.n_heights:
+        """The follower's variables of the reformulated problem for a flat y: with the smallest heights."""
+        if not self.n_epigraph:
             return y
         return np.concatenate([y, np.asarray(self.original.flat.program(_heights, self.find)(x, y))])
 
     def merged(self, inequality: Float[AnyArray, " rows"]) -> Float[AnyArray, "n_inequality"]:
-        """Multipliers of the user's rows out of those of the unfolded ones."""
+        """Multipliers of the user's rows out of those of the reformulated ones."""
         count = self.original.flat.n_inequality
-        own, second = inequality[:count], inequality[count : count + len(self.folded)]
+        own, second = inequality[:count], inequality[count : count + len(self.split)]
         if not isinstance(own, np.ndarray):  # JAX may be tracing it
-            return own.at[self.folded].add(second)
+            return own.at[self.split].add(second)
         own = own.copy()
-        own[self.folded] += second
+        own[self.split] += second
         return own
 
     def priced(self, x: NDArray, raised: NDArray, prices: Multipliers) -> Multipliers:
-        """Multipliers of the unfolded rows that add up to those of the user's rows: of all such the best ones.
+        """Multipliers of the reformulated rows that add up to those of the user's rows: of all such the best ones.
 
         Where two pieces are equal, each share of a price gives a subgradient: those are chosen that leave least of the
         Lagrangian's derivative.
@@ -70,7 +72,7 @@ class Unfolded:
         start = np.concatenate([mu, np.zeros(flat.n_inequality - count)])
         at = flat.program(_products)(x, raised, start, nu, raised)
         tied = _TIED * (1.0 + float(np.max(np.abs(raised), initial=0.0)))
-        first, second = self.folded, count + np.arange(self.folded.size)
+        first, second = self.split, count + np.arange(self.split.size)
         apart = at.rows[first] - at.rows[second]
         on_second = apart < -tied
         start[second[on_second]], start[first[on_second]] = mu[first[on_second]], 0.0
@@ -81,6 +83,37 @@ class Unfolded:
             return Multipliers(start, nu)
         free = _Free(flat, x, raised, start, nu, (first[shared], second[shared], pieces))
         return Multipliers(free.best(mu[first[shared]], tied), nu)
+
+    def invert(self, result: Result) -> Result:
+        """A result of this form as one of the problem with kinks; residuals are by the best subgradient."""
+        problem, target = self.original, self.problem
+        visible = (lambda y: y[0]) if self.n_epigraph else (lambda y: y)
+        y, y_penalty = visible(result.y), visible(result.y_penalty)
+        x, at, at_penalty = problem.x_set.ravel(result.x), problem.y_set.ravel(y), problem.y_set.ravel(y_penalty)
+        prices = Multipliers(
+            self.merged(flattened(result.multipliers.inequality)), flattened(result.multipliers.equality)
+        )
+        with double_precision():
+            raised = self.raised(x, at)
+            told = figures(target.flat, x, raised, self.priced(x, raised, prices))
+        found = told.residuals
+        certificate = replace(
+            result.certificate,
+            stationarity=float(found.stationarity),
+            feasibility=float(found.feasibility),
+            complementarity=float(found.complementarity),
+            distance=float(np.linalg.norm(at_penalty - at)),
+        )
+        return replace(
+            result,
+            y=y,
+            y_penalty=y_penalty,
+            multipliers=Multipliers(
+                problem.unravel_multipliers("inequality", prices.inequality), result.multipliers.equality
+            ),
+            lower_value=float(told.lower),
+            certificate=certificate,
+        )
 
 
 class _Free(NamedTuple):
@@ -153,38 +186,38 @@ def _heights(flat: FlatProblem, find: Callable[..., Array], x: Array, y: Array) 
     return find(flat.x_set.unravel(x), flat.y_set.unravel(y), *last)
 
 
-def unfolded(problem: BilevelProblem) -> Unfolded | None:
+def epigraph_form(problem: BilevelProblem) -> EpigraphForm | None:
     """The problem without kinks; None where it has none, or some that are not convex or not the follower's alone."""
     if not kinks_of(problem):
         return None
-    found: Unfolded | None = problem.shared.store.get((Unfolded,), lambda: _unfold(problem))
+    found: EpigraphForm | None = problem.shared.store.get((EpigraphForm,), lambda: _unfold(problem))
     if found is None or problem.data is None or found.original is problem:
         return found
     return replace(found, original=problem, problem=found.problem.with_data(problem.data))
 
 
-def _unfold(problem: BilevelProblem) -> Unfolded | None:
+def _unfold(problem: BilevelProblem) -> EpigraphForm | None:
     kinks = kinks_of(problem)
-    simple = set(kinks) <= set(_UNFOLDED) and "where" not in set().union(*kinks.values())
+    simple = set(kinks) <= set(_REFORMULATED) and "where" not in set().union(*kinks.values())
     if not simple or problem.lower_terms or problem.oracle is not None or not problem.y_set.is_box:
         return None
     functions = {name: Kinked(problem, name) for name in kinks}
     with double_precision():
         if not all(rises(problem, function) for function in functions.values()):
             return None
-        folded = folded_rows(problem, functions["inequality"]) if "inequality" in functions else np.zeros(0, dtype=int)
-    raised = {name: each for name, each in functions.items() if name == "lower" or folded is None}
-    rows = np.zeros(0, dtype=int) if folded is None else folded
-    n_heights = sum(each.size for each in raised.values())
+        split = rows_to_split(problem, functions["inequality"]) if "inequality" in functions else np.zeros(0, dtype=int)
+    raised = {name: each for name, each in functions.items() if name == "lower" or split is None}
+    rows = np.zeros(0, dtype=int) if split is None else split
+    n_epigraph = sum(each.size for each in raised.values())
 
     def find(*arguments: PyTree) -> Array:
         return joined([each.heights(*arguments) for each in raised.values()])
 
-    return Unfolded(problem, _built(problem, functions, raised, rows), rows, n_heights, find)
+    return EpigraphForm(problem, _built(problem, functions, raised, rows), rows, n_epigraph, find)
 
 
 def _built(
-    problem: BilevelProblem, functions: dict[str, Kinked], raised: dict[str, Kinked], folded: NDArray
+    problem: BilevelProblem, functions: dict[str, Kinked], raised: dict[str, Kinked], split: NDArray
 ) -> BilevelProblem:
     """The problem over (y, heights), or over y where there are none."""
     ends = np.cumsum([0, *(each.size for each in raised.values())])
@@ -209,7 +242,7 @@ def _built(
             rows = value("inequality", x, y, *data).output
         elif "inequality" in functions:
             rows = functions["inequality"].on_piece(0, x, own, *data)
-            second = joined(jax.tree.leaves(functions["inequality"].on_piece(1, x, own, *data)))[folded]
+            second = joined(jax.tree.leaves(functions["inequality"].on_piece(1, x, own, *data)))[split]
         pieces = [
             piece - each.signs[a:b] * heights[places[name]][a:b]
             for name, each in raised.items()

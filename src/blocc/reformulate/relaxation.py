@@ -17,6 +17,7 @@ import numpy as np
 
 from blocc._lib.arrays import PyTree
 from blocc._lib.precision import double_precision
+from blocc._lib.trees import flattened
 from blocc.lagrangian import Multipliers, figures
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
@@ -64,7 +65,7 @@ def agreed(problem: BilevelProblem, wide: Result, narrow: Result) -> Result:
     Its certificate is that of the problem proper, which says by how much the constraints were relaxed.
     """
     amount = AMOUNTS[-1]
-    narrow = _restated(problem, narrow)
+    narrow = _in_own_rows(problem, narrow)
     note = (
         f"No point satisfies the follower's inequalities strictly (no Slater point): they were relaxed by {amount:.0e}"
     )
@@ -79,13 +80,12 @@ def agreed(problem: BilevelProblem, wide: Result, narrow: Result) -> Result:
     return replace(narrow, status=Status.STALLED, message=words, certificate=certificate)
 
 
-def _restated(problem: BilevelProblem, result: Result) -> Result:
+def _in_own_rows(problem: BilevelProblem, result: Result) -> Result:
     """The result with the follower's residuals in the problem's own constraints."""
-    leaves = (jax.tree.leaves(part) for part in result.multipliers)
-    prices = Multipliers(*(np.concatenate([np.ravel(leaf) for leaf in part] or [np.zeros(0)]) for part in leaves))
+    multipliers = Multipliers(*map(flattened, result.multipliers))
     with double_precision():
         x, y = problem.x_set.ravel(result.x), problem.y_set.ravel(result.y)
-        found = figures(problem.flat, x, y, prices).residuals
+        found = figures(problem.flat, x, y, multipliers).residuals
     certificate = replace(
         result.certificate,
         stationarity=float(found.stationarity),

@@ -12,7 +12,7 @@ from blocc import BilevelProblem, Box, Reals, solve
 from blocc._lib.precision import double_precision
 from blocc.judge.verify import verify
 from blocc.lagrangian import Multipliers, figures
-from blocc.outer.nonsmooth.unfolding import unfolded
+from blocc.reformulate.epigraph import epigraph_form
 
 N = 6
 POINTS = np.array([3.0, -2.0, 0.5, 1.5, -1.0, 2.5])
@@ -56,9 +56,9 @@ def variation(x, y, *data):
 def test_rows_become_two_and_prices_add_up() -> None:
     """The same answer as with both rows written by hand, and multipliers in the structure of the user's rows."""
     kinked, by_hand = made(distances, rows_with_kinks), made(distances, rows_by_hand)
-    found = unfolded(kinked)
+    found = epigraph_form(kinked)
     assert found is not None
-    assert found.n_heights == 0
+    assert found.n_epigraph == 0
     assert found.problem.flat.n_inequality == 2 * N
     result, plain = solve(kinked, [1.0, 0.5]), solve(by_hand, [1.0, 0.5])
     assert result.success, result.message
@@ -83,7 +83,7 @@ def test_kinks_of_the_objective_get_heights() -> None:
     """Values agree at every point, for all data, and heights are the smallest that serve."""
     for weight in (1.0, 1.5):
         target = WEIGHED.with_data({"weight": weight})
-        found = unfolded(target)
+        found = epigraph_form(target)
         assert found is not None
         generator = np.random.default_rng(0)
         with double_precision():
@@ -119,12 +119,12 @@ def test_an_answer_at_kinks_is_proven_by_the_best_subgradient() -> None:
     ids=["concave", "a hole", "where", "either sign"],
 )
 def test_other_kinks_stay(lower, inequality) -> None:
-    assert unfolded(made(lower, inequality)) is None
+    assert epigraph_form(made(lower, inequality)) is None
 
 
 def test_rows_with_several_kinks_get_heights() -> None:
     """A norm in a row: the pieces of all its terms would be as many rows as there are signs."""
-    found = unfolded(made(distances, lambda x, y: jnp.sum(jnp.abs(y)) - 2.0 * x[1]))
+    found = epigraph_form(made(distances, lambda x, y: jnp.sum(jnp.abs(y)) - 2.0 * x[1]))
     assert found is not None
-    assert found.n_heights == N
-    assert found.folded.size == 0
+    assert found.n_epigraph == N
+    assert found.split.size == 0

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.derivatives import Local
+from blocc.local.derivatives import Local
 
 _PULL = 0.1  #: weight of the equations "unit = 1", for what the derivatives leave open
 _ROUNDING = 1e-14  #: derivatives of one function below this share of the largest are zero up to rounding
