@@ -212,3 +212,17 @@ def test_steps_longer_than_the_theory_allows_are_told() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         solve(toy_problem(), 0.7, step=1e-3, **options)
+
+
+@pytest.mark.parametrize("front_door", [suggest, theory])
+def test_a_start_without_derivatives_is_named(front_door: Any) -> None:
+    """It was said that the follower has no answer there."""
+    problem = BilevelProblem(
+        upper=lambda x, y: jnp.linalg.norm(x - 1.0) + y**2,
+        lower=lambda x, y: (y - x[0]) ** 2,
+        inequality=lambda x, y: y - x[0],
+        x_set=Box(0.0, 3.0, (2,)),
+        y_set=Reals(),
+    )
+    with pytest.raises(ProblemError, match=r"smooth, but there the derivative of upper\(x, y\) in x is not finite"):
+        front_door(problem, np.ones(2), epsilon=0.1)

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from blocc import BilevelProblem, OptionError, Reals, solve
+from blocc import BilevelProblem, OptionError, Reals, Status, solve
+from blocc.judge.verdict import Judge
 from blocc.methods.execute import MethodRun
 from blocc.methods.loop import Iteration
 from blocc.problems.toy import toy_problem
@@ -123,3 +124,18 @@ def test_what_stands_for_gamma_is_named() -> None:
         solve(toy_problem(), method="sflcb", gamma=30.0)
     with pytest.raises(OptionError, match=r"gamma is an option of method 'blocc'; those of 'vf-idca' are"):
         solve(toy_problem(), method="vf-idca", gamma=30.0)
+
+
+def test_nothing_is_probed_once_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking around x took longer than the whole limit, for a status that is known."""
+    probed, examine = [], Judge.examine
+
+    def watched(self: Judge, *at: Any, probes: bool, **how: Any) -> Any:
+        probed.append(probes)
+        return examine(self, *at, probes=probes, **how)
+
+    monkeypatch.setattr(Judge, "examine", watched)
+    result = solve(toy_problem(), 1.3, method="sflcb", time_limit=1e-9)
+    assert result.status is Status.TIME_LIMIT
+    assert solve(toy_problem(), 1.3, method="sflcb", max_iterations=5).status is not Status.TIME_LIMIT
+    assert probed == [False, True]

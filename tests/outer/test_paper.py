@@ -340,3 +340,13 @@ def test_iterations_are_those_made_not_those_kept(monkeypatch):
     assert len(result.history) < 60
     assert result.counts["iterations"] == result.counts["evaluations"] == 60
     assert "60 evaluations, 60 iterations" in repr(result)
+
+
+def test_a_time_limit_that_is_not_reached_changes_no_digit():
+    """Compiled calls are shorter then."""
+    data = random_data(2)
+    numbers = {"outer": "pgd", "inner": oracle(*inner_numbers(True)), "gamma": GAMMA, "step": ETA, "max_iterations": 40}
+    free = solve(blocc_problem(data), **numbers)
+    limited = solve(blocc_problem(data), time_limit=1e6, **numbers)
+    np.testing.assert_array_equal(limited.x, free.x)
+    np.testing.assert_array_equal(limited.history.upper_value, free.history.upper_value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,22 @@ def test_cells_that_are_missing_or_failed(view: StudyView) -> None:
     assert bench_item(partial).pictures
 
 
+def assert_is_latex(text: str) -> None:
+    """Braces and brackets close, environments end in the order in which they begin, and nothing is left unescaped."""
+    code = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    waiting: list[str] = []
+    for sign in re.findall(r"\\begin\{\w+\}|\\end\{\w+\}|\\.|[{}\[\]]", code):
+        if sign.startswith("\\begin"):
+            waiting.append(sign.replace("begin", "end"))
+        elif sign in "{[":
+            waiting.append({"{": "}", "[": "]"}[sign])
+        elif sign.startswith("\\end{") or sign in "}]":
+            assert waiting.pop() == sign
+    assert not waiting
+    assert not re.search(r"(?<!\\)[%#]", code)
+    assert len(re.findall(r"(?<!\\)\$", code)) % 2 == 0
+
+
 def test_files_for_a_paper(view: StudyView) -> None:
     """By derivatives alone: on p blocc needs 20 and gam 90, on q blocc 7 and mine ten times that."""
     files = paper_files(view)
@@ -108,6 +125,14 @@ def test_files_for_a_paper(view: StudyView) -> None:
     assert r"coordinates {(1,0) (4.5,0.5)};" in tex  # gam to 1e-4
     assert r"coordinates {(1,0) (10,0.5)};" in tex  # mine
     assert len({line.split("{HTML}")[1] for line in tex.splitlines() if line.startswith(r"\definecolor")}) == 3
+    assert_is_latex(tex)
+    assert_is_latex(files["methods.tex"].decode())
+    for line in (line for line in tex.splitlines() if line.startswith(r"\addplot")):
+        colour = re.search(r"color=(\w+)", line)[1]  # type: ignore[index]
+        assert rf"\definecolor{{{colour}}}" in tex[: tex.index(line)]
+        points = np.array([[float(part) for part in pair.split(",")] for pair in re.findall(r"\(([^()]+)\)", line)])
+        assert (np.diff(points, axis=0) >= 0.0).all()
+        assert line.endswith("};")
     table = files["methods.tex"].decode().splitlines()
     assert r"blocc & 2 & 2 & 2 & 14 \\" in table
     assert r"mine & 1 & 1 & 1 & 70 \\" in table

@@ -47,7 +47,7 @@ def certified_result(run: MethodRun, point: Iterate, stop: StopReason | None) ->
     found = _first_finding(run, Endpoint(evaluation, measure(run.evaluator, evaluation), 0.0), stop)
     if stop is None and evaluation.usable and not run.diverged and not run.trouble:
         found = _probed(run, found)
-    verdict = _verdict(run, evaluation)
+    verdict = _verdict(run, evaluation, probes=stop is None)
     if verdict is not None and found.status in (Status.CONVERGED, Status.STALLED, Status.ITERATION_LIMIT):
         if verdict.certified:
             message = "x is a stationary point of f(x, y(x)), and y is the follower's answer."
@@ -131,8 +131,8 @@ def _probed(run: MethodRun, found: Finding) -> Finding:
     return Finding(end, Status.CONVERGED, "A descent of F_gamma from x gains no more than the tolerance.")
 
 
-def _verdict(run: MethodRun, evaluation: Evaluation) -> Verdict | None:
-    """The judge's word on the method's x, with the follower's exact answer there."""
+def _verdict(run: MethodRun, evaluation: Evaluation, *, probes: bool) -> Verdict | None:
+    """The judge's word on the method's x, with the follower's exact answer there; ``probes``: it looks around."""
     if not evaluation.usable:
         return None
     gamma, leader = float(evaluation.gamma), no_leader(run.flat)
@@ -148,6 +148,7 @@ def _verdict(run: MethodRun, evaluation: Evaluation) -> Verdict | None:
             np.asarray(evaluation.answer),
             multipliers=evaluation.follower.multipliers,
             downhill=np.asarray(evaluation.gradient),
+            probes=probes,
         )
     except Stop:
         return None
