@@ -108,6 +108,18 @@ def _slope(
             x = x + sizes * step
         return x
 
+    def narrowed(way: Way) -> Way:
+        """No farther than phi is what its derivatives say along the way itself, which may cross many coordinates."""
+        if not way.curvature < 0.0:
+            return way
+
+        def slope(at: np.ndarray) -> np.ndarray | None:
+            found = lagrangian(r.x + at[0] * way.direction)
+            return None if found is None else np.array([found @ way.direction])
+
+        share = resolved(slope, np.zeros(1), np.ones(1))[0]
+        return way.within(share * np.abs(way.direction))
+
     priced = row_multipliers(weighed, rows)
     firm = np.flatnonzero(priced > 0.0)
     leader = piece.jacobian[piece.leader]
@@ -119,7 +131,8 @@ def _slope(
         constraint=leader,
         left=weighed.left,
         ways=tuple(
-            way.within(units) for way in (*bent, *(way._replace(hold=hold) if len(firm) else way for way in ways))
+            narrowed(way.within(units))
+            for way in (*bent, *(way._replace(hold=hold) if len(firm) else way for way in ways))
         ),
         worth=float(priced[piece.leader] @ np.maximum(piece.rows[piece.leader], 0.0)),
         moved=float(np.max(np.abs(piece.y - r.y) / r.sizes.y, initial=0.0)),
