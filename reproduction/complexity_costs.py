@@ -28,7 +28,7 @@ from blocc.methods.gam import MOST_SPLITS, active_gradient, kkt_sensitivity
 from blocc.methods.projection import projector
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
-from blocc.penalty import Evaluation, no_leader
+from blocc.penalty import Evaluation, no_upper_multipliers
 from blocc.problem import BilevelProblem
 from blocc.sets import Reals
 
@@ -169,7 +169,7 @@ def _evaluation(method: str, d_y: int, d_c: int) -> tuple[float, str, Evaluation
     problem = family(d_y, d_c, equality=False)
     flat = problem.flat
     function = Evaluator(flat, choose_oracles(problem, inner), Monitor(lambda point: point))
-    leader = jax.device_get(no_leader(flat))
+    leader = jax.device_get(no_upper_multipliers(flat))
     # A step away from each other, as on the way of a descent.
     places = itertools.cycle(0.5 * np.random.default_rng(1).standard_normal((7, UPPER_VARIABLES)))
     seconds = per_call(lambda: function(next(places), 10.0, leader, 1e-8).value)

@@ -12,7 +12,7 @@ import numpy as np
 from blocc._lib.precision import double_precision
 from blocc.inner.interior_point import InteriorPoint
 from blocc.judge.suggest import suggest
-from blocc.penalty import cold_pair, evaluate, no_leader
+from blocc.penalty import cold_pair, evaluate, no_upper_multipliers
 from blocc.report.figure import BLUE, ORANGE, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study, select
@@ -62,7 +62,7 @@ def _descent(flat: Any, start: Any, gamma: float, eta: float, count: int) -> Any
     """|G|^2 of every step of Algorithm 1 with exact inner solutions."""
     oracle = InteriorPoint()
     with double_precision():
-        cold, leader, number = cold_pair(flat, oracle), no_leader(flat), jnp.asarray(gamma)
+        cold, leader, number = cold_pair(flat, oracle), no_upper_multipliers(flat), jnp.asarray(gamma)
 
         def step(x: Any, _: None) -> tuple[Any, Any]:
             found = evaluate(flat, oracle, x, number, leader, cold, jnp.asarray(1e-9))

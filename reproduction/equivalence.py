@@ -12,7 +12,7 @@ import numpy as np
 from blocc._lib.precision import double_precision
 from blocc.inner.interior_point import InteriorPoint
 from blocc.judge.curvature import feasible_samples
-from blocc.penalty import cold_pair, evaluate, no_leader
+from blocc.penalty import cold_pair, evaluate, no_upper_multipliers
 from blocc.report.figure import BLUE, ORANGE, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study, select
@@ -37,7 +37,7 @@ def run_family(kind: str, seed: int, gammas: Sequence[float]) -> Row:
     family = draw(kind, seed, n_x=1)
     flat, oracle = family.problem.flat, InteriorPoint()
     with double_precision():
-        cold, leader, accuracy = cold_pair(flat, oracle), no_leader(flat), jnp.asarray(ACCURATE)
+        cold, leader, accuracy = cold_pair(flat, oracle), no_upper_multipliers(flat), jnp.asarray(ACCURATE)
         grid = jnp.linspace(-1.0, 1.0, GRID)[:, None]
 
         def at(x: Any, gamma: Any) -> Any:

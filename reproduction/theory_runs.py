@@ -24,7 +24,7 @@ from blocc.judge.theory import theory
 from blocc.lagrangian import Multipliers, Weights, gradient_x
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
-from blocc.penalty import cold_pair, evaluate, no_leader
+from blocc.penalty import cold_pair, evaluate, no_upper_multipliers
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, Reals
 from blocc.studies.study import Row
@@ -87,7 +87,7 @@ def _descend(
 ) -> Float[Array, "steps"]:
     """|x_{t+1} - x_t|^2 / eta^2 for every step."""
     flat, oracle = family().flat, InteriorPoint()
-    leader, number = no_leader(flat), jnp.asarray(gamma)
+    leader, number = no_upper_multipliers(flat), jnp.asarray(gamma)
     weights_f = Weights(jnp.asarray(1.0), number, leader.multipliers, leader.penalty)
     weights_g = Weights(jnp.asarray(0.0), jnp.asarray(1.0), leader.multipliers, leader.penalty)
 

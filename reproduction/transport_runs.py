@@ -22,7 +22,7 @@ from blocc.inner.protocol import InnerOracle, InnerSolution, WarmStart
 from blocc.lagrangian import weights
 from blocc.methods.single_loop import LvHba
 from blocc.outer.algorithm_1 import Numbers, iterate
-from blocc.penalty import Evaluation, assembled, cold_pair, no_leader, taken_apart
+from blocc.penalty import Evaluation, assembled, cold_pair, no_upper_multipliers, unstack
 from blocc.problem import BilevelProblem
 from blocc.result import History
 from blocc.studies.study import Row
@@ -88,7 +88,7 @@ def _advance(
 
     way = jax.lax.while_loop(lambda now: (now.steps < limit) & (now.moved > SETTLED), step, way)
     inner = iterate(flat, oracle, way.x, way.warm, numbers).inner
-    return way, taken_apart(assembled(flat, way.x, numbers.gamma, numbers.leader, inner))
+    return way, unstack(assembled(flat, way.x, numbers.gamma, numbers.leader, inner))
 
 
 def run_algorithm_one(network: str, gamma: float, seed: int, max_steps: int) -> Row:
@@ -100,7 +100,8 @@ def run_algorithm_one(network: str, gamma: float, seed: int, max_steps: int) -> 
     seconds: list[float] = []
     with double_precision():
         advance = flat.program(_advance, oracle)
-        numbers = Numbers(jnp.asarray(gamma), jnp.asarray(PAPER_STEP), no_leader(flat), jnp.asarray(ACCURATE))
+        none = no_upper_multipliers(flat)
+        numbers = Numbers(jnp.asarray(gamma), jnp.asarray(PAPER_STEP), none, jnp.asarray(ACCURATE))
         way = Way(jnp.asarray(start), cold_pair(flat, oracle), jnp.asarray(0), jnp.asarray(jnp.inf))
         advance(numbers, way, jnp.asarray(0))  # compiles
         began = time.perf_counter()

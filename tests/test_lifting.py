@@ -29,7 +29,7 @@ from blocc.inner.choice import choose_oracles
 from blocc.inner.pdhg import PrimalDualHybridGradient
 from blocc.inner.protocol import InnerCode
 from blocc.lifting import Lifted
-from blocc.penalty import cold_pair, evaluate, no_leader
+from blocc.penalty import cold_pair, evaluate, no_upper_multipliers
 from inner_random_problems import solver
 from selections import few
 
@@ -138,7 +138,7 @@ def test_gradient_of_the_penalty_function(name):
     with double_precision():
         oracle = choose_oracles(case(name), "auto")[0]
         at, cold = flat.program(evaluate, oracle), cold_pair(flat, oracle)
-        value = lambda x: at(x, np.asarray(20.0), no_leader(flat), cold, np.asarray(1e-12))  # noqa: E731
+        value = lambda x: at(x, np.asarray(20.0), no_upper_multipliers(flat), cold, np.asarray(1e-12))  # noqa: E731
         middle = value(X)
         for index in range(2):
             step = 1e-4 * np.eye(2)[index]

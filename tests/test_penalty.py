@@ -16,7 +16,7 @@ from blocc._lib.precision import double_precision
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.protocol import InnerCode
 from blocc.lagrangian import gradient_x, weights, zero_multipliers
-from blocc.penalty import Leader, cold_pair, evaluate, no_leader
+from blocc.penalty import UpperMultipliers, cold_pair, evaluate, no_upper_multipliers
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, Reals
 from selections import few
@@ -28,7 +28,7 @@ def evaluator(problem):
     """A compiled ``evaluate(x, gamma)``; the number of compilations is one by construction."""
     flat = problem.flat
     with double_precision():
-        cold, leader = cold_pair(flat, ORACLE), no_leader(flat)
+        cold, leader = cold_pair(flat, ORACLE), no_upper_multipliers(flat)
         shapes = (jnp.zeros(flat.n_x), jnp.asarray(1.0), leader, cold, jnp.asarray(1e-9))
 
     def function(x, gamma, leader, warm, tolerance):
@@ -269,7 +269,7 @@ def test_the_leaders_constraint_enters_f():
     )
     call = evaluator(problem)
     with double_precision():
-        leader = Leader(jnp.asarray([2.0]), jnp.asarray(4.0))
+        leader = UpperMultipliers(jnp.asarray([2.0]), jnp.asarray(4.0))
     found = call(0.5, 1e6, leader=leader)
     # yF = yg = x, so F is f plus the augmented term with G = 1 - x.
     shifted = 2.0 + 4.0 * 0.5

@@ -499,7 +499,7 @@ def test_oracles_fall_back() -> None:
     from blocc._lib.precision import double_precision
     from blocc.outer.evaluator import Evaluator
     from blocc.outer.monitor import Monitor
-    from blocc.penalty import no_leader
+    from blocc.penalty import no_upper_multipliers
 
     class Failing(InteriorPoint):
         def solve(self, *arguments: Any) -> Any:
@@ -507,7 +507,7 @@ def test_oracles_fall_back() -> None:
 
     target = problem()
     with double_precision():
-        leader = jax.device_get(no_leader(target.flat))
+        leader = jax.device_get(no_upper_multipliers(target.flat))
         alone = Evaluator(target.flat, (Failing(),), Monitor(target.x_set.unravel))
         assert not alone(np.array([0.4]), 1.0, leader, 1e-10).usable
         function = Evaluator(target.flat, (Failing(), InteriorPoint()), Monitor(target.x_set.unravel))

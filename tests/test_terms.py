@@ -14,7 +14,7 @@ from blocc import L1, BilevelProblem, Box, GroupL2, ProblemError, Product, Reals
 from blocc._lib.precision import double_precision
 from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.protocol import InnerCode
-from blocc.penalty import cold_pair, evaluate_exactly, no_leader
+from blocc.penalty import cold_pair, evaluate_exactly, no_upper_multipliers
 from blocc.simple_sets import Ball
 from inner_random_problems import solver
 from selections import few
@@ -94,7 +94,7 @@ def test_the_answer_is_that_of_a_conic_solver(name):
 def test_derivatives_of_the_value_by_both_weights(name):
     flat = case(name).flat
     with double_precision():
-        oracle, leader = NewtonCG(), no_leader(flat)
+        oracle, leader = NewtonCG(), no_upper_multipliers(flat)
         at = flat.program(evaluate_exactly, oracle)
         cold, accuracy = cold_pair(flat, oracle), jnp.asarray(1e-12)
         x = np.array([-2.5, -3.0])
@@ -115,7 +115,7 @@ def test_the_leader_tunes_an_elastic_net():
     flat = target.flat
     with double_precision():
         at = flat.program(evaluate_exactly, NewtonCG())
-        cold, accuracy, leader = cold_pair(flat, NewtonCG()), jnp.asarray(1e-9), no_leader(flat)
+        cold, accuracy, leader = cold_pair(flat, NewtonCG()), jnp.asarray(1e-9), no_upper_multipliers(flat)
         around = found.x + 0.05 * _generator.standard_normal((8, 2))
         points = [np.clip(point, -6.0, 2.0) for point in around]
         values = [float(at(jnp.asarray(point), leader, cold, accuracy).value) for point in points]

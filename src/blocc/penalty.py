@@ -21,7 +21,7 @@ from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, WarmStar
 from blocc.lagrangian import Expansion, Multipliers, Residuals, Weights, expand, residuals_of
 
 
-class Leader(NamedTuple):
+class UpperMultipliers(NamedTuple):
     """State of the augmented Lagrangian of the leader's own constraints."""
 
     multipliers: Float[AnyArray, "*batch n_upper"]
@@ -96,9 +96,9 @@ def answer_of(evaluation: Evaluation) -> Float[NDArray, "n_y"] | None:
     return np.asarray(evaluation.follower.y) if int(evaluation.follower.code) == InnerCode.CONVERGED else None
 
 
-def no_leader(flat: FlatProblem) -> Leader:
+def no_upper_multipliers(flat: FlatProblem) -> UpperMultipliers:
     """No multiplier on the leader's constraints yet."""
-    return Leader(np.zeros(flat.n_upper_inequality), np.asarray(10.0))
+    return UpperMultipliers(np.zeros(flat.n_upper_inequality), np.asarray(10.0))
 
 
 def paired(start: WarmStart) -> WarmStart:
@@ -170,7 +170,7 @@ class BothCases(NamedTuple):
     warm: WarmStart
 
 
-def taken_apart(both: BothCases) -> Evaluation:
+def unstack(both: BothCases) -> Evaluation:
     """The evaluation, with an array for each case: on the host, where rows cost nothing, or inside a program."""
     follower, penalised = (jax.tree.map(lambda leaf, i=i: leaf[i], both.pair.solution) for i in (0, 1))
     usable, upper, lower, violation = both.pair[1:]
@@ -201,12 +201,12 @@ def evaluate(
     oracle: InnerOracle,
     x: Float[Array, "n_x"],
     gamma: Float[Array, ""],
-    leader: Leader,
+    leader: UpperMultipliers,
     warm: WarmStart,
     tolerance: Float[Array, ""],
 ) -> Evaluation:
     """F_gamma(x), its gradient and both answers. Pure; ``warm`` is :func:`cold_pair` or an earlier evaluation's."""
-    return taken_apart(evaluate_both(flat, oracle, x, gamma, leader, warm, tolerance))
+    return unstack(evaluate_both(flat, oracle, x, gamma, leader, warm, tolerance))
 
 
 def evaluate_both(
@@ -214,7 +214,7 @@ def evaluate_both(
     oracle: InnerOracle,
     x: Float[Array, "n_x"],
     gamma: Float[Array, ""],
-    leader: Leader,
+    leader: UpperMultipliers,
     warm: WarmStart,
     tolerance: Float[Array, ""],
 ) -> BothCases:
@@ -227,14 +227,14 @@ def inner_solutions(
     oracle: InnerOracle,
     x: Float[Array, "n_x"],
     gamma: Float[Array, ""],
-    leader: Leader,
+    leader: UpperMultipliers,
     warm: WarmStart,
     tolerance: Float[Array, ""],
 ) -> Case:
     """Inner solutions of L_g and of L_F in rows; values, slopes in x and multipliers are those of both as written."""
     # The oracle never sees a large gamma: it solves (f + gamma g) / max(1, gamma), and the result is scaled back.
     # One whose step lengths were given by hand is the exception: they are steps on the Lagrangian as written.
-    norm = jnp.ones_like(gamma) if oracle.takes_as_written() else jnp.maximum(1.0, gamma)
+    norm = jnp.ones_like(gamma) if oracle.expects_unscaled() else jnp.maximum(1.0, gamma)
     both = Weights(
         jnp.stack([jnp.zeros_like(gamma), 1.0 / norm]),
         jnp.stack([jnp.ones_like(gamma), gamma / norm]),
@@ -257,7 +257,7 @@ def inner_solutions(
 
 
 def assembled(
-    flat: FlatProblem, x: Float[Array, "n_x"], gamma: Float[Array, ""], leader: Leader, pair: Case
+    flat: FlatProblem, x: Float[Array, "n_x"], gamma: Float[Array, ""], leader: UpperMultipliers, pair: Case
 ) -> BothCases:
     """F_gamma and its gradient out of both inner solutions, and how far yF is from optimal below."""
     warm, pair = pair.solution.warm, pair._replace(solution=pair.solution._replace(warm=()))
@@ -282,7 +282,7 @@ def evaluate_exactly(
     flat: FlatProblem,
     oracle: InnerOracle,
     x: Float[Array, "n_x"],
-    leader: Leader,
+    leader: UpperMultipliers,
     warm: WarmStart,
     tolerance: Float[Array, ""],
 ) -> Evaluation:
@@ -327,7 +327,7 @@ def evaluate_exactly(
 def _shapes(flat: FlatProblem, oracle: InnerOracle) -> Evaluation:
     number, cold = jnp.asarray(1.0, jnp.float64), cold_pair(flat, oracle)
     found: Evaluation = jax.eval_shape(
-        lambda x: evaluate(flat, oracle, x, number, no_leader(flat), cold, number)._replace(warm=()),
+        lambda x: evaluate(flat, oracle, x, number, no_upper_multipliers(flat), cold, number)._replace(warm=()),
         jax.ShapeDtypeStruct((flat.n_x,), jnp.float64),
     )
     return found

@@ -19,7 +19,7 @@ from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc._lib.tracing import holds_tracers, is_traced
 from blocc.errors import OptionError
-from blocc.inner.choice import suited
+from blocc.inner.choice import reformulated_for
 from blocc.judge.convexity import with_convexity
 from blocc.judge.jumps import with_jumps
 from blocc.options import OptionNumbers, Options
@@ -127,7 +127,7 @@ def solve(
         return _by_other_method(problem, begin_at(problem, x0, start), method, preset, numbers, callback, report, files)
     settings = make_options(preset, numbers, options)
     check_leader(problem, settings)
-    problem = suited(problem, settings.inner)
+    problem = reformulated_for(problem, settings.inner)
     begin = begin_at(problem, x0, start)
     recording = files.recording(problem, settings, begin)
     with (

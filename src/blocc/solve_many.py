@@ -17,7 +17,7 @@ from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
 from blocc.executors.work import Executor
-from blocc.inner.choice import suited
+from blocc.inner.choice import reformulated_for
 from blocc.judge.convexity import with_convexity
 from blocc.judge.jumps import with_jumps
 from blocc.multi_result import MultiResult
@@ -68,7 +68,7 @@ def solve_many(
     check_leader(problem, settings)
     files = Files(checkpoint, resume, checkpoint_seconds)
     computing = _executor(executor, callback, files)
-    given, problem = problem, suited(problem, settings.inner)
+    given, problem = problem, reformulated_for(problem, settings.inner)
     with double_precision():
         points = starting_points(problem, x0s, starts, settings.seed)
     recording = files.recording(problem, settings, points)

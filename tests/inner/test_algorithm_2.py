@@ -15,7 +15,7 @@ from blocc.inner.choice import choose_oracles
 from blocc.inner.maxmin import MaxMin, inner_lagrangian
 from blocc.inner.protocol import InnerCode, InnerOracle
 from blocc.lagrangian import weights
-from blocc.penalty import cold_pair, evaluate, no_leader
+from blocc.penalty import cold_pair, evaluate, no_upper_multipliers
 from blocc.presets import make_options
 from blocc.problem import BilevelProblem
 from blocc.problems.toy import toy_problem
@@ -175,7 +175,7 @@ def test_given_steps_are_steps_on_the_lagrangians_as_written():
     oracle = MaxMin.single_loop(iterations=counts, primal_step=primal, dual_step=dual)
     flat = problem.flat
     with double_precision():
-        cold, leader = cold_pair(flat, oracle), no_leader(flat)
+        cold, leader = cold_pair(flat, oracle), no_upper_multipliers(flat)
         numbers = (jnp.asarray(gamma), leader, cold, jnp.asarray(1e-8))
         found = jax.jit(lambda x, *more: evaluate(flat, oracle, x, *more))(jnp.array([x]), *numbers)
     for index, solution in enumerate((found.follower, found.penalised)):
@@ -212,5 +212,5 @@ def test_a_restart_of_the_momentum_begins_at_the_new_multipliers():
 def test_the_published_program_has_fixed_inner_steps():
     (oracle,) = choose_oracles(toy_problem(), make_options("toy", {}).inner)
     assert oracle == MaxMin.single_loop(iterations=100, primal_step=0.1, dual_step=0.1)
-    assert oracle.takes_as_written()
-    assert not MaxMin(iterations=5).takes_as_written()
+    assert oracle.expects_unscaled()
+    assert not MaxMin(iterations=5).expects_unscaled()

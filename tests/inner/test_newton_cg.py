@@ -20,7 +20,7 @@ from blocc.inner.newton_cg import NewtonCG
 from blocc.inner.protocol import InnerCode
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
-from blocc.penalty import cold_pair, evaluate_exactly, no_leader
+from blocc.penalty import cold_pair, evaluate_exactly, no_upper_multipliers
 from blocc.sets import Box, Product, Reals
 from blocc.simple_sets import Ball, Simplex
 from inner_random_problems import lower_level, solver
@@ -100,7 +100,7 @@ def test_agrees_with_the_interior_point(name):
 def test_derivative_of_the_value_agrees_with_differences(name):
     flat = logistic_over(name)
     with double_precision():
-        oracle, leader = NewtonCG(), no_leader(flat)
+        oracle, leader = NewtonCG(), no_upper_multipliers(flat)
         at = flat.program(evaluate_exactly, oracle)
         cold, accuracy = cold_pair(flat, oracle), jnp.asarray(1e-12)
         middle, above, below = (at(jnp.array([-3.0 + h]), leader, cold, accuracy) for h in (0.0, 1e-4, -1e-4))
@@ -174,7 +174,7 @@ def test_conjugate_gradients_from_a_guess():
 def test_the_adjoint_system_starts_from_the_last_one():
     flat = logistic_over("reals")
     with double_precision():
-        oracle, leader = NewtonCG(), no_leader(flat)
+        oracle, leader = NewtonCG(), no_upper_multipliers(flat)
         at = flat.program(evaluate_exactly, oracle)
         first = at(np.array([-3.0]), leader, cold_pair(flat, oracle), np.asarray(1e-10))
         again = at(np.array([-3.0]), leader, first.warm, np.asarray(1e-10))
@@ -233,7 +233,7 @@ def test_few_entries_of_many_under_an_l1_term():
     evaluator = Evaluator(flat, (oracle,), Monitor(problem.x_set.unravel))
 
     def at(x):
-        return evaluator(np.asarray(x), np.inf, no_leader(flat), 1e-12)
+        return evaluator(np.asarray(x), np.inf, no_upper_multipliers(flat), 1e-12)
 
     with double_precision():
         for x in ([-2.0, -1.0], [-4.0, -3.5]):

@@ -17,7 +17,7 @@ from blocc.errors import BloccError, OptionError, ProblemError
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.protocol import InnerCode, InnerSolution
 from blocc.lagrangian import weights
-from blocc.penalty import Evaluation, cold_pair, evaluate, no_leader
+from blocc.penalty import Evaluation, cold_pair, evaluate, no_upper_multipliers
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
 from blocc.svm.fitting import FitOptions, fit_margins
@@ -59,7 +59,7 @@ def evaluator(c_penalty: str) -> Any:
     problem = the_problem(c_penalty)
     flat, oracle = problem.flat, problem.oracle
     with double_precision():
-        cold, leader = cold_pair(flat, oracle), no_leader(flat)
+        cold, leader = cold_pair(flat, oracle), no_upper_multipliers(flat)
         function = lambda x, gamma: evaluate(flat, oracle, x, gamma, leader, cold, jnp.asarray(1e-12))  # noqa: E731
         return compile_ahead(function, jnp.zeros(12), jnp.asarray(1.0))[0]
 

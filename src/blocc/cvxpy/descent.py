@@ -22,7 +22,7 @@ from blocc.cvxpy.implicit import VANISHED, Pair, polished
 from blocc.cvxpy.model import Vector
 from blocc.cvxpy.model_step import Matrix, Step, step_from
 from blocc.outer.tolerances import Endpoint
-from blocc.penalty import Evaluation, Leader
+from blocc.penalty import Evaluation, UpperMultipliers
 
 #: Length of the first step, as a share of the size of x.
 _FIRST = 0.3
@@ -45,7 +45,7 @@ class Descent:
     :param wanted: what f may still fall by over the size of x, by its derivative, in the run's units
     """
 
-    def __init__(self, evaluator: ConicEvaluator, leader: Leader, wanted: float) -> None:
+    def __init__(self, evaluator: ConicEvaluator, leader: UpperMultipliers, wanted: float) -> None:
         self.evaluator, self.model, self.leader = evaluator, evaluator.model, leader
         self.unit = evaluator.units.upper
         self.wanted = wanted * self.unit

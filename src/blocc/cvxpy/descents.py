@@ -21,7 +21,7 @@ from blocc.inner.protocol import InnerCode
 from blocc.outer import continuation
 from blocc.outer.monitor import Stop, StopReason
 from blocc.outer.tolerances import Endpoint, Tolerances, runs_away
-from blocc.penalty import Evaluation, Leader
+from blocc.penalty import Evaluation, UpperMultipliers
 from blocc.result import Status
 
 _FINEST = 1e-11
@@ -54,7 +54,7 @@ class Descents:
 
     def __init__(self, evaluator: ConicEvaluator, options: RunOptions) -> None:
         self.evaluator, self.model, self.options = evaluator, evaluator.model, options
-        self.leader = Leader(np.zeros(0), np.asarray(10.0))
+        self.leader = UpperMultipliers(np.zeros(0), np.asarray(10.0))
         self.tolerances = Tolerances(tolerance=options.tolerance, max_iterations=options.max_iterations, finest=_FINEST)
         self._price, self._varied = _PRICE, 1.0
 

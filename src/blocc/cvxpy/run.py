@@ -23,7 +23,7 @@ from blocc.errors import OptionError
 from blocc.outer.monitor import Stop, StopReason, StopRequest, interruptible
 from blocc.outer.restoration import FEASIBLE, restore
 from blocc.outer.tolerances import Endpoint, Tolerances, measure, runs_away
-from blocc.penalty import Evaluation, Leader
+from blocc.penalty import Evaluation, UpperMultipliers
 from blocc.result import Result, Status
 from blocc.resume.recording import Recording
 from blocc.run.conclude import stopped
@@ -136,7 +136,7 @@ class ConicRun:
         self.monitor.factors = (self.problem.sign * self.units.upper, lower_sign * self.units.lower)
 
     @property
-    def leader(self) -> Leader:
+    def leader(self) -> UpperMultipliers:
         """Multipliers of the leader's constraints: none, they have a price here."""
         return self.descents.leader
 

@@ -126,28 +126,28 @@ def follower_program(flat: FlatProblem) -> ParametricProgram:
     return ParametricProgram(lambda y, p: flat.bind(p[1]).lower(p[0], y), inequality, equality, low, high)
 
 
-class Reply(NamedTuple):
+class Response(NamedTuple):
     """The follower's answer as the oracle left it, and the same refined by Newton steps and examined."""
 
     solution: InnerSolution
     examined: Examined
 
 
-def solve_follower(flat: FlatProblem, oracle: InnerOracle, x: Float[Array, "n_x"]) -> Reply:
+def solve_follower(flat: FlatProblem, oracle: InnerOracle, x: Float[Array, "n_x"]) -> Response:
     """Solve the lower level at x and look at it closely; nothing of this is differentiated."""
     tolerance = jnp.asarray(max(_TOLERANCE, oracle.finest))
     solution = oracle.solve(flat, x, weights(flat), oracle.cold(flat), tolerance)
     program, p = follower_program(flat), (x, flat.data)
     point = fit_multipliers(program, solution.y, p, flat.follower_rows, _TOUCHED)
     point = lax.fori_loop(0, _NEWTON, lambda _, point: newton_step(program, point, p), point)
-    return Reply(solution, examine(program, point, p))
+    return Response(solution, examine(program, point, p))
 
 
 def _answer(flat: FlatProblem, oracle: InnerOracle, x: Float[Array, "n_x"]) -> LowerLevel:
     return _differentiable(flat, x, solve_follower(flat, oracle, x))
 
 
-def _differentiable(flat: FlatProblem, x: Float[Array, "n_x"], reply: Reply) -> LowerLevel:
+def _differentiable(flat: FlatProblem, x: Float[Array, "n_x"], reply: Response) -> LowerLevel:
     """The follower's answer over flat vectors as a differentiable function of x and of the data."""
     solution, examined = reply
     regular = examined.active.regular > 0.0

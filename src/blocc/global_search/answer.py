@@ -52,7 +52,7 @@ def judged_result(
     )
     judge = Judge.of(problem, lambda _: None)
     verdict = judge.examine(x, y, probes=False, polishing=False)
-    if not verdict.below:
+    if not verdict.lower_optimal:
         verdict = judge.examine(x, y, probes=False)
     result = conclude.with_verdict(problem, result, verdict, 0.0)
     # There is no penalised answer here: the follower's own stands for it.

@@ -20,7 +20,7 @@ from blocc._lib.arrays import Float, NDArray
 from blocc.global_search.relaxation import Relaxation
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Stop
-from blocc.penalty import no_leader
+from blocc.penalty import no_upper_multipliers
 from blocc.run.conclude import lower_residual
 
 #: Boxes that are looked at where no Lipschitz constant leads to an end.
@@ -138,7 +138,7 @@ class BoxSearch:
 
     def _ask(self, x: NDArray) -> Answered | None:
         """The follower's exact answer, and what the leader gets from it."""
-        leader = no_leader(self.evaluator.flat)
+        leader = no_upper_multipliers(self.evaluator.flat)
         found = self.evaluator(x, _GAMMA, leader, _ACCURACY)
         if not found.usable or lower_residual(found) > _ACCURATE:
             return None

@@ -187,7 +187,7 @@ class Search:
         if found.status == "unbounded":
             near = self.relaxation.near(limits)
             starts = near.status == "optimal" and self.relaxation.admissible(near.point)
-            self.unbounded = starts and self.relaxation.falls_for_ever(limits)
+            self.unbounded = starts and self.relaxation.unbounded_along(limits)
         if found.status != "optimal":
             return
         point = polished(self.relaxation, found.point, limits)

@@ -301,7 +301,7 @@ class Relaxation:
         along = self.concave @ point[: self.n]
         return along, np.maximum(point[self.roofs] - along**2, 0.0)
 
-    def falls_for_ever(self, limits: Limits) -> bool:
+    def unbounded_along(self, limits: Limits) -> bool:
         """Whether a direction keeps every constraint for ever and the objective falls along it."""
         cost = self.cost.copy()
         cost[self.heights.start :] = 0.0

@@ -72,7 +72,7 @@ def general_oracles(flat: FlatProblem) -> tuple[InnerOracle, ...]:
     return (PrimalDualHybridGradient(), InteriorPoint()) if size <= DENSE_LAST else (PrimalDualHybridGradient(),)
 
 
-def suited(problem: BilevelProblem, inner: Any) -> BilevelProblem:
+def reformulated_for(problem: BilevelProblem, inner: Any) -> BilevelProblem:
     """The problem as the oracle takes it: only Newton's method by conjugate gradients knows norms by their names."""
     by_name = isinstance(inner, NewtonCG) or (isinstance(inner, str) and inner in ("auto", "newton-cg"))
     return problem if by_name else problem.lifted
@@ -84,7 +84,7 @@ def choose_oracles(problem: BilevelProblem, inner: Any) -> tuple[InnerOracle, ..
         if problem.oracle is not None:
             return (problem.oracle,)
         return general_oracles(problem.flat)
-    if problem is not suited(problem, inner):
+    if problem is not reformulated_for(problem, inner):
         raise OptionError(f"inner={inner!r} knows nothing of lower_terms: it takes problem.lifted")
     if isinstance(inner, str):
         if inner not in NAMES:

@@ -161,7 +161,7 @@ class MaxMin(InnerOracle):
         """
         return cls(accelerated=False, steps_y=1, **options)
 
-    def takes_as_written(self) -> bool:
+    def expects_unscaled(self) -> bool:
         """Whether a step length was given: it is one on the Lagrangian as written, whatever gamma is."""
         return self.primal_step is not None or self.dual_step is not None
 

@@ -155,7 +155,7 @@ class NewtonCG(InnerOracle):
         code = jnp.where(best.error <= tolerance, int(InnerCode.CONVERGED), int(InnerCode.STALLED))
         code = jnp.where(jnp.isfinite(best.error), code, int(InnerCode.NOT_FINITE))
         falls = jax.lax.cond(
-            code == InnerCode.STALLED, lambda: problem.falls_for_ever(end.here, end.previous), lambda: False
+            code == InnerCode.STALLED, lambda: problem.unbounded_along(end.here, end.previous), lambda: False
         )
         code = jnp.where(falls, int(InnerCode.UNBOUNDED), code)
         back = NewtonWarm(best.y, preconditioner, end.curvature, end.first_forcing, warm.price, warm.rows)
@@ -335,7 +335,7 @@ class _Smooth(NamedTuple):
         first = _Trial(here, jnp.ones(()), jnp.asarray(0), jnp.asarray(False))
         return jax.lax.while_loop(lambda t: ~t.accepted & (t.tried <= _HALVINGS), attempt, first)
 
-    def falls_for_ever(self, here: _Point, previous: Array) -> Array:
+    def unbounded_along(self, here: _Point, previous: Array) -> Array:
         """Whether phi falls at a steady slope in the direction of the last step, as far as the horizon."""
         nothing = jnp.zeros(0)
         ray = rays(self.flat, here.y, nothing, previous, nothing)

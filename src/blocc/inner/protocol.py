@@ -83,7 +83,7 @@ class InnerOracle(Protocol):
     def __hash__(self) -> int:
         return object.__hash__(self)
 
-    def takes_as_written(self) -> bool:
+    def expects_unscaled(self) -> bool:
         """Whether this oracle wants f + gamma g as it is; the others get it divided by max(1, gamma)."""
         return False
 

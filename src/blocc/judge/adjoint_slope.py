@@ -20,7 +20,7 @@ from blocc.inner.adjoint import adjoint
 from blocc.inner.augmented import MOST_ROWS, coupled_adjoint
 from blocc.inner.conjugate_gradients import scales_of
 from blocc.inner.protocol import Adjoint
-from blocc.judge.value_slope import Slope
+from blocc.judge.value_slope import Hypergradient
 from blocc.judge.ways import LeaderRows, ways_of, weigh
 from blocc.lagrangian import Multipliers, zero_multipliers
 
@@ -68,7 +68,7 @@ def _differentiated(flat: FlatProblem, x: Array, y: Array, multipliers: Multipli
 
 def slope_without_matrices(
     flat: FlatProblem, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None
-) -> Slope | None:
+) -> Hypergradient | None:
     """The derivative of phi at (x, y); None where there is none that can be trusted, or no way to it.
 
     ``multipliers`` of the follower's are those with which y was found to be its answer.
@@ -89,4 +89,4 @@ def slope_without_matrices(
     )
     weighed = weigh(flat, x, gradients[0], sizes, rows)
     ways = ways_of(x, weighed, sizes, rows, None)
-    return Slope(gradients[0], sizes, constraint, weighed.left, ways, np.abs(constraint) @ sizes)
+    return Hypergradient(gradients[0], sizes, constraint, weighed.left, ways, np.abs(constraint) @ sizes)

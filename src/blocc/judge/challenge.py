@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.lower_level import Reply, preferred, reply
+from blocc.judge.lower_level import LowerKKT, preferred, reply
 from blocc.judge.responses import FEASIBLE
 from blocc.judge.second_opinion import Below, SecondOpinion
 from blocc.local.derivatives import local
@@ -35,14 +35,14 @@ class Challenge(NamedTuple):
         return bool(self.objection) and self.snapped is None
 
 
-def cost_allowance(judged: Reply, best: Below, allowed: float) -> float:
+def cost_allowance(judged: LowerKKT, best: Below, allowed: float) -> float:
     """By how much y may cost more than a second solver's answer, which may violate constraints a little."""
     scale = float(np.max(judged.slope, initial=1e-300))
     slack = best.violation * float(np.abs(judged.mu).sum() + np.abs(judged.nu).sum())
     return 10.0 * allowed * scale + slack + 1e-12 * abs(float(judged.local.lower))
 
 
-def challenge(flat: FlatProblem, judged: Reply, allowed: float, least_gain: float) -> Challenge:
+def challenge(flat: FlatProblem, judged: LowerKKT, allowed: float, least_gain: float) -> Challenge:
     """Ask a second solver; ``allowed`` is the ratio of the follower, ``least_gain`` what counts in f."""
     scale = float(np.max(judged.slope, initial=1e-300))
     second = SecondOpinion(flat, judged.y, judged.sizes.y, scale)
@@ -70,7 +70,7 @@ def challenge(flat: FlatProblem, judged: Reply, allowed: float, least_gain: floa
     return Challenge(best, remark=_MANY if _concave(flat, judged) else "")
 
 
-def _beside_tie(flat: FlatProblem, judged: Reply, best: Below, excess: float, margin: float) -> Challenge:
+def _beside_tie(flat: FlatProblem, judged: LowerKKT, best: Below, excess: float, margin: float) -> Challenge:
     """x lies beyond a tie by less than the tolerance: the follower does otherwise, if only just."""
     found = local(flat, judged.x, best.y)
     objection = (
@@ -83,7 +83,7 @@ def _beside_tie(flat: FlatProblem, judged: Reply, best: Below, excess: float, ma
     return Challenge(best, objection, snapped=None if step is None else judged.x + step)
 
 
-def _concave(flat: FlatProblem, judged: Reply) -> bool:
+def _concave(flat: FlatProblem, judged: LowerKKT) -> bool:
     """Whether f bends down in y, so that its best value among many responses is no convex program."""
     units = judged.sizes.y
     hessian = units[:, None] * judged.local.upper_hessian[flat.n_x :, flat.n_x :] * units
@@ -91,9 +91,9 @@ def _concave(flat: FlatProblem, judged: Reply) -> bool:
     return bool(values[0] < -1e-9 * max(values[-1], -values[0]))
 
 
-def _violated(one: Reply) -> float:
+def _violated(one: LowerKKT) -> float:
     return float(np.max(one.local.upper_inequality, initial=0.0))
 
 
-def _apart(judged: Reply, y: np.ndarray) -> bool:
+def _apart(judged: LowerKKT, y: np.ndarray) -> bool:
     return bool(np.max(np.abs(y - judged.y) / judged.sizes.y, initial=0.0) > _APART)

@@ -25,7 +25,7 @@ from blocc.judge.failures import NO_ROOM, name_nonfinite, no_slater
 from blocc.judge.jumps import in_words
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
-from blocc.penalty import Evaluation, no_leader
+from blocc.penalty import Evaluation, no_upper_multipliers
 from blocc.problem import BilevelProblem
 
 _DENSE = 2000  #: beyond this many variables dense Jacobians are not formed
@@ -153,7 +153,7 @@ class _Checker:
     def _solve(self) -> Evaluation:
         monitor = Monitor(self.problem.x_set.unravel)
         self.function = Evaluator(self.flat, choose_oracles(self.problem, "auto"), monitor)
-        leader = no_leader(self.flat)
+        leader = no_upper_multipliers(self.flat)
         found = self.function(self.x, 1.0, leader, 1e-10)
         gamma = 1.0
         while (

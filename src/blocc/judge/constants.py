@@ -23,7 +23,7 @@ from blocc.judge.iterations import rows, split
 from blocc.lagrangian import Weights, gradient_x, lagrangian, weights
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
-from blocc.penalty import Evaluation, no_leader
+from blocc.penalty import Evaluation, no_upper_multipliers
 from blocc.problem import BilevelProblem
 
 SAMPLED = 5  #: members of X around x0, and of Y around an answer, at which constants are measured
@@ -112,7 +112,7 @@ class Measurement:
 
     def at(self, x: Float[NDArray, "n_x"], gamma: float) -> Point | None:
         """Both answers at ``x``; None where the follower has none."""
-        found = self.function(x, gamma, no_leader(self.flat), ACCURATE)
+        found = self.function(x, gamma, no_upper_multipliers(self.flat), ACCURATE)
         return Point(np.asarray(x), found) if found.usable else None
 
     def around_start(self, gamma: float = 1.0) -> list[Point]:
@@ -325,7 +325,7 @@ def smoothness_at(
 
     At every point the direction turns towards that in which the gradient changes most, as in power iterations.
     """
-    generator, leader, largest, seen = np.random.default_rng(seed), no_leader(function.flat), 0.0, []
+    generator, leader, largest, seen = np.random.default_rng(seed), no_upper_multipliers(function.flat), 0.0, []
     for point in points:
         here = function(point, gamma, leader, ACCURATE)
         if not here.usable:

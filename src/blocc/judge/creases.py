@@ -21,7 +21,7 @@ import numpy as np
 from blocc._lib.arrays import AnyArray, Array
 from blocc.corners import leader_sides
 from blocc.flat_problem import FlatProblem
-from blocc.judge.lower_level import Reply
+from blocc.judge.lower_level import LowerKKT
 from blocc.judge.pieces import Piece, piece_at
 from blocc.judge.ways import STEP, LeaderRows, Way, row_multipliers, way_along, weigh
 from blocc.local.fit import lengths_of
@@ -52,7 +52,7 @@ class _Along(NamedTuple):
 
 def along_creases(
     flat: FlatProblem,
-    r: Reply,
+    r: LowerKKT,
     piece: Piece,
     sizes: np.ndarray,
     rows: LeaderRows,

@@ -14,10 +14,10 @@ import numpy as np
 from blocc._lib.arrays import Array
 from blocc.corners import follower_sides, has_follower_sides
 from blocc.flat_problem import FlatProblem
-from blocc.judge.lower_level import TOUCHED, Reply
+from blocc.judge.lower_level import TOUCHED, LowerKKT
 
 
-def on_kink(flat: FlatProblem, r: Reply) -> bool:
+def on_kink(flat: FlatProblem, r: LowerKKT) -> bool:
     """Whether y is as near to a kink as it is to a row that it touches; kinks that are rounded off do not count."""
     if flat.sides is not None or not flat.once(has_follower_sides):
         return False

@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     n_general: int  #: so many of them have a Hessian; the others are bounds
 
 
-class Reply(NamedTuple):
+class LowerKKT(NamedTuple):
     """y at x, judged. Ratios are relative to the natural sizes of :mod:`blocc.local.scales`: 1 is everything."""
 
     x: np.ndarray
@@ -75,7 +75,7 @@ def all_rows(flat: FlatProblem, found: Local, sizes: Sizes, x: np.ndarray, y: np
     )
 
 
-def reply(flat: FlatProblem, x: np.ndarray, y: np.ndarray, sizes: Sizes | None = None) -> Reply | None:
+def reply(flat: FlatProblem, x: np.ndarray, y: np.ndarray, sizes: Sizes | None = None) -> LowerKKT | None:
     """Judge y as the follower's answer at x; None where functions or derivatives are not finite.
 
     ``sizes`` are those at a point nearby, if they are known.
@@ -88,7 +88,7 @@ def reply(flat: FlatProblem, x: np.ndarray, y: np.ndarray, sizes: Sizes | None =
     return judged._replace(stationarity=np.inf) if _underflows(flat, judged) else judged
 
 
-def _underflows(flat: FlatProblem, r: Reply) -> bool:
+def _underflows(flat: FlatProblem, r: LowerKKT) -> bool:
     """Whether g has no slope at y only because numbers cannot be as small as it is: exp(-y) far out has no minimum.
 
     Between the middle of Y and y lies the point where the slope becomes exactly zero. That of a function which is flat
@@ -127,7 +127,7 @@ def _slope_scale(flat: FlatProblem, found: Local, sizes: Sizes) -> np.ndarray:
     return np.maximum(own, 1e-12 * float(np.max(own, initial=0.0))) + 1e-300
 
 
-def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, broad: Local, sizes: Sizes) -> Reply:
+def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, broad: Local, sizes: Sizes) -> LowerKKT:
     n_x = flat.n_x
     rows, slope = all_rows(flat, found, sizes, x, y), _slope_scale(flat, broad, sizes)
     equality = found.equality_jacobian[:, n_x:]
@@ -145,7 +145,7 @@ def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, broad
     left = gradient + rows.jacobian.T @ held + equality.T @ nu
     violated = np.concatenate([np.maximum(rows.value, 0.0), np.abs(found.equality)])
     size = np.maximum(np.concatenate([rows.size, equality_size]), 1e-300)
-    return Reply(
+    return LowerKKT(
         x=x,
         y=y,
         mu=held[: rows.n_general],
@@ -163,7 +163,7 @@ def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, broad
     )
 
 
-def ratio_with(flat: FlatProblem, r: Reply, mu: np.ndarray, nu: np.ndarray) -> float:
+def ratio_with(flat: FlatProblem, r: LowerKKT, mu: np.ndarray, nu: np.ndarray) -> float:
     """The ratio of stationarity, sign and complementarity that multipliers of the coupled rows leave at y.
 
     Those of Y, which nobody states, are the best there are.
@@ -204,7 +204,7 @@ class Newton(NamedTuple):
     value: np.ndarray
 
 
-def kkt_system(flat: FlatProblem, r: Reply, found: Local, held: np.ndarray) -> Newton:
+def kkt_system(flat: FlatProblem, r: LowerKKT, found: Local, held: np.ndarray) -> Newton:
     """Newton's matrix for the follower's problem with the rows ``held`` kept at zero."""
     n_x, n_y = flat.n_x, flat.n_y
     jacobian = np.concatenate([r.rows.jacobian[held], found.equality_jacobian[:, n_x:]])
@@ -243,14 +243,14 @@ def solve_symmetric(matrix: np.ndarray, right: np.ndarray) -> np.ndarray | None:
     return solved if np.isfinite(solved).all() else None
 
 
-def held_rows(r: Reply) -> np.ndarray:
+def held_rows(r: LowerKKT) -> np.ndarray:
     """Rows with a price and hardly any slack: those whose price, in units of g, exceeds their slack, in units of c."""
     prices = np.concatenate([r.mu, r.bound])
     largest, size = float(np.max(r.slope, initial=0.0)), np.maximum(r.rows.size, 1e-300)
     return np.flatnonzero(prices * size / largest > np.maximum(-r.rows.value / size, 0.0))
 
 
-def polish(flat: FlatProblem, r: Reply) -> Reply:
+def polish(flat: FlatProblem, r: LowerKKT) -> LowerKKT:
     """A better answer by Newton steps on the rows that hold y; the same where there is none to be had."""
     best = r
     held = held_rows(r)
@@ -273,13 +273,13 @@ def polish(flat: FlatProblem, r: Reply) -> Reply:
     return best
 
 
-def preferred(flat: FlatProblem, r: Reply) -> Reply | None:
+def preferred(flat: FlatProblem, r: LowerKKT) -> LowerKKT | None:
     """Of all responses that cost the follower no more, the best for the leader; None where there is but one."""
     y = optimistic(flat, r.x, r.y, r.sizes)
     return None if y is None else reply(flat, r.x, y, r.sizes)
 
 
-def _newton(flat: FlatProblem, r: Reply, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool] | None:
+def _newton(flat: FlatProblem, r: LowerKKT, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool] | None:
     """Newton's method on a fixed set of rows; returns y, the prices of those rows, and whether a bound cut a step."""
     n_x, n_y = flat.n_x, flat.n_y
     low, high = flat.y_set.bounds_flat()

@@ -10,7 +10,7 @@ from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import general_oracles
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor, inner_residual
-from blocc.penalty import no_leader
+from blocc.penalty import no_upper_multipliers
 from blocc.problem import BilevelProblem
 
 #: A gamma that makes g so many times larger than f leaves nothing of f in double precision.
@@ -52,7 +52,7 @@ def downhill_by_oracles(problem: BilevelProblem, x: np.ndarray, y: np.ndarray) -
     pull = float(jnp.max(jnp.abs(jax.grad(flat.upper, argnums=1)(*at))))
     gamma = _CLOSE * max(pull, 1e-300) / max(float(jnp.max(jnp.abs(bend))), 1e-300) if pull > 0.0 else _CLOSE
     for oracle in [problem.oracle] if problem.oracle is not None else list(general_oracles(flat))[::-1]:
-        found = Evaluator(flat, (oracle,), Monitor(problem.x_set.unravel))(x, gamma, no_leader(flat), 1e-9)
+        found = Evaluator(flat, (oracle,), Monitor(problem.x_set.unravel))(x, gamma, no_upper_multipliers(flat), 1e-9)
         if found.usable and np.isfinite(np.asarray(found.gradient)).all():
             return np.asarray(found.gradient)
     return None
@@ -70,7 +70,7 @@ def gap_by_oracles(
     upper, lower = float(flat.upper(*at)), float(flat.lower(*at))
     for oracle in oracles:
         function = Evaluator(flat, (oracle,), Monitor(problem.x_set.unravel))
-        found = function(x, gamma, no_leader(flat), 1e-12)
+        found = function(x, gamma, no_upper_multipliers(flat), 1e-12)
         if not found.usable or max(gamma, 1.0) * inner_residual(found) > wanted:  # gamma magnifies what is left over
             continue
         if not (feasible and gamma * (float(found.lower_follower) - lower) > wanted):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.lower_level import TOUCHED, Newton, Reply, all_rows, held_rows, kkt_system
+from blocc.judge.lower_level import TOUCHED, LowerKKT, Newton, all_rows, held_rows, kkt_system
 from blocc.local.derivatives import local
 from blocc.local.fit import lengths_of
 
@@ -69,7 +69,7 @@ class Relaxed(NamedTuple):
     sizes: np.ndarray  #: of the multipliers: such that y moves by no more than its sizes
 
 
-def pieces_at(flat: FlatProblem, r: Reply) -> Pieces:
+def pieces_at(flat: FlatProblem, r: LowerKKT) -> Pieces:
     """The pieces of phi at a judged answer."""
     sure, biactive = active_rows(r)
     if _dependent(flat, r, np.union1d(sure, biactive).astype(int)):
@@ -82,7 +82,7 @@ def pieces_at(flat: FlatProblem, r: Reply) -> Pieces:
     return Pieces(regular, biactive, len(regular) == len(found) and len(biactive) <= _ENUMERATED)
 
 
-def _normals(flat: FlatProblem, r: Reply, held: np.ndarray) -> np.ndarray:
+def _normals(flat: FlatProblem, r: LowerKKT, held: np.ndarray) -> np.ndarray:
     """Normals of the rows held and the equalities in y, each of length one in natural units."""
     rows = np.concatenate([r.rows.jacobian[held], r.local.equality_jacobian[:, flat.n_x :]])
     rows = rows * r.sizes.y / np.sqrt(r.slope)
@@ -90,7 +90,7 @@ def _normals(flat: FlatProblem, r: Reply, held: np.ndarray) -> np.ndarray:
     return np.asarray(rows / np.where(lengths > 0.0, lengths, 1.0)[:, None])
 
 
-def _dependent(flat: FlatProblem, r: Reply, held: np.ndarray) -> bool:
+def _dependent(flat: FlatProblem, r: LowerKKT, held: np.ndarray) -> bool:
     """Whether the normals of active rows are linearly dependent: then there are many multipliers."""
     normals = _normals(flat, r, held)
     if len(normals) > flat.n_y:
@@ -99,7 +99,7 @@ def _dependent(flat: FlatProblem, r: Reply, held: np.ndarray) -> bool:
     return bool(len(values)) and not values[-1] * np.sqrt(_CONDITION) > values[0]
 
 
-def _bases(flat: FlatProblem, r: Reply) -> Pieces:
+def _bases(flat: FlatProblem, r: LowerKKT) -> Pieces:
     """Pieces at an answer whose active rows are dependent: every independent choice of them that has multipliers >= 0.
 
     Under a constant rank y(x) is always one of these (Ralph and Dempe, Mathematical Programming 70, 1995). A linear
@@ -130,7 +130,7 @@ def _bases(flat: FlatProblem, r: Reply) -> Pieces:
     return Pieces(tuple(found), touched, complete and bool(found))
 
 
-def relaxed(flat: FlatProblem, r: Reply, piece: Piece, biactive: np.ndarray) -> Relaxed | None:
+def relaxed(flat: FlatProblem, r: LowerKKT, piece: Piece, biactive: np.ndarray) -> Relaxed | None:
     """The relaxed program around the piece that holds no biactive row; None if its system is singular.
 
     If multipliers of the right signs explain the gradient here (strong stationarity), every piece is stationary,
@@ -165,13 +165,13 @@ def relaxed(flat: FlatProblem, r: Reply, piece: Piece, biactive: np.ndarray) -> 
     )
 
 
-def smooth_piece(flat: FlatProblem, r: Reply) -> Piece | None:
+def smooth_piece(flat: FlatProblem, r: LowerKKT) -> Piece | None:
     """The one piece at an answer without biactive rows; None at any other, or if it is not regular."""
     sure, biactive = active_rows(r)
     return None if len(biactive) else piece_at(flat, r, r.x, r.y, sure.astype(int), biactive)
 
 
-def active_rows(r: Reply) -> tuple[np.ndarray, np.ndarray]:
+def active_rows(r: LowerKKT) -> tuple[np.ndarray, np.ndarray]:
     """The rows with a multiplier, and those with neither a multiplier nor slack."""
     multipliers = np.concatenate([r.mu, r.bound]) * r.rows.size / float(np.max(r.slope, initial=1e-300))
     slack = np.maximum(-r.rows.value, 0.0) / np.maximum(r.rows.size, 1e-300)
@@ -180,7 +180,7 @@ def active_rows(r: Reply) -> tuple[np.ndarray, np.ndarray]:
 
 
 def piece_at(
-    flat: FlatProblem, r: Reply, x: np.ndarray, y: np.ndarray, held: np.ndarray, biactive: np.ndarray
+    flat: FlatProblem, r: LowerKKT, x: np.ndarray, y: np.ndarray, held: np.ndarray, biactive: np.ndarray
 ) -> Piece | None:
     """The piece with the rows ``held`` at an x near the judged one, by Newton's method from ``y``.
 
@@ -222,7 +222,7 @@ def piece_at(
 
 def _piece(
     flat: FlatProblem,
-    r: Reply,
+    r: LowerKKT,
     system: Newton,
     held: np.ndarray,
     multipliers: np.ndarray,

@@ -37,7 +37,7 @@ class Value(NamedTuple):
 
 
 #: The follower's response at x with its value; None if there is none or it could not be found accurately.
-Ask = Callable[[np.ndarray], Value | None]
+ReducedObjective = Callable[[np.ndarray], Value | None]
 
 
 class Probed(NamedTuple):
@@ -92,9 +92,14 @@ class Line:
     """The values of f(x, y(x)) along one line through x, each asked for once."""
 
     def __init__(
-        self, ask: Ask, project: Callable[[np.ndarray], np.ndarray], here: Value, way: np.ndarray, sizes: np.ndarray
+        self,
+        reduced_objective: ReducedObjective,
+        project: Callable[[np.ndarray], np.ndarray],
+        here: Value,
+        way: np.ndarray,
+        sizes: np.ndarray,
     ) -> None:
-        self.ask, self.project, self.here, self.way = ask, project, here, way
+        self.reduced_objective, self.project, self.here, self.way = reduced_objective, project, here, way
         self.sizes = sizes * float(np.max(np.abs(way) / sizes))  # a distance of one is the whole way
         self._seen: dict[float, tuple[Value | None, float, np.ndarray]] = {}
 
@@ -109,7 +114,7 @@ class Line:
             point = self.project(self.here.x + distance * self.way)
             moved = float(np.max(np.abs(point - self.here.x) / self.sizes, initial=0.0))
             moved = moved if moved > 1e-3 * abs(distance) else 0.0
-            self._seen[distance] = (self.ask(point) if moved else None, moved, point)
+            self._seen[distance] = (self.reduced_objective(point) if moved else None, moved, point)
         return self._seen[distance]
 
     def _beside(self, seen: tuple[Value, float, np.ndarray]) -> float:
@@ -134,7 +139,7 @@ class Line:
 
 
 def probe(
-    ask: Ask,
+    reduced_objective: ReducedObjective,
     project: Callable[[np.ndarray], np.ndarray],
     here: Value,
     ways: Sequence[np.ndarray],
@@ -142,7 +147,7 @@ def probe(
     both: bool = True,
 ) -> Probed:
     """Look along lines through ``here``, ``both`` ways or only forwards."""
-    found = [_look(Line(ask, project, here, way, probing.sizes), probing, both) for way in ways]
+    found = [_look(Line(reduced_objective, project, here, way, probing.sizes), probing, both) for way in ways]
     return merged(found)
 
 
@@ -189,7 +194,7 @@ def _look(line: Line, probing: Probing, both: bool) -> Probed:
             if gain > floor:
                 steepest = max(steepest, gain / float(np.linalg.norm(point - here.x)))
             if gain > max(probing.tolerance * variation * moved, floor) and gain > best:
-                if distance >= DISTANCES[0] and not _same_valley(line.ask, here, point, floor):
+                if distance >= DISTANCES[0] and not _same_valley(line.reduced_objective, here, point, floor):
                     continue
                 better, best = found, gain
         unanswered += [] if answered else without[:1]
@@ -197,17 +202,17 @@ def _look(line: Line, probing: Probing, both: bool) -> Probed:
     return Probed(better, best, steepest, flat, line.asked, tuple(unanswered), variation)
 
 
-def _same_valley(ask: Ask, here: Value, point: np.ndarray, floor: float) -> bool:
+def _same_valley(reduced_objective: ReducedObjective, here: Value, point: np.ndarray, floor: float) -> bool:
     """Whether f does not rise on the way to the point: otherwise that is another valley, and x may be a minimum."""
     for share in (0.03, 0.1, 0.3, 0.6):
-        found = ask(here.x + share * (point - here.x))
+        found = reduced_objective(here.x + share * (point - here.x))
         if found is None or found.upper > here.upper + floor:
             return False
     return True
 
 
-def falls_for_ever(
-    ask: Ask,
+def unbounded_along(
+    reduced_objective: ReducedObjective,
     project: Callable[[np.ndarray], np.ndarray],
     here: Value,
     direction: np.ndarray,
@@ -227,7 +232,7 @@ def falls_for_ever(
         point = project(wanted)
         if np.max(np.abs(point - wanted)) > 1e-3 * np.max(np.abs(wanted - here.x)):
             return False  # X ends here
-        found = ask(point)
+        found = reduced_objective(point)
         if found is None:
             break
         rounding = floor if falls == 0 else 4.0 * np.finfo(float).eps * abs(last)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
-from blocc.judge.lower_level import Reply, polish, preferred, reply
+from blocc.judge.lower_level import LowerKKT, polish, preferred, reply
 from blocc.judge.pieces import smooth_piece
 from blocc.judge.probe import Value
 from blocc.judge.ways import LeaderRows, row_multipliers, weigh
@@ -54,7 +54,7 @@ class Responses:
         """Whether the problem is small enough for second derivatives, and has them."""
         return size_of(self.flat) <= DENSE and self.flat.prox is None
 
-    def ask(self, x: np.ndarray) -> Value | None:
+    def reduced_objective(self, x: np.ndarray) -> Value | None:
         """What the leader gets at x; if G is violated there, at a point nearby where a Newton step has mended that."""
         found = self._asked(x)
         for _ in range(_MENDS):
@@ -87,7 +87,7 @@ class Responses:
             return None
         return self.value(x, y if judged is None else judged.y, judged)
 
-    def polished(self, x: np.ndarray, y: np.ndarray) -> Reply | None:
+    def polished(self, x: np.ndarray, y: np.ndarray) -> LowerKKT | None:
         """The follower's answer judged, after Newton steps; of many the one that suits the leader best.
 
         None where second derivatives are not to be had.
@@ -101,11 +101,11 @@ class Responses:
         other = preferred(self.flat, judged)
         return judged if other is None or other.worst > max(judged.worst, FEASIBLE) else other
 
-    def as_given(self, x: np.ndarray, y: np.ndarray) -> Reply | None:
+    def as_given(self, x: np.ndarray, y: np.ndarray) -> LowerKKT | None:
         """The same without improving y."""
         return reply(self.flat, x, y) if self.dense else None
 
-    def value(self, x: np.ndarray, y: np.ndarray, judged: Reply | None = None) -> Value:
+    def value(self, x: np.ndarray, y: np.ndarray, judged: LowerKKT | None = None) -> Value:
         """f and the relative violation of G at (x, y); f is infinite if it has no value there."""
         upper, rows = self.values(x, y)
         upper = upper if np.isfinite(upper) else np.inf
@@ -114,7 +114,7 @@ class Responses:
         size = self._row_sizes(x, y, judged, len(rows))
         return Value(x, y, upper, float(np.max(np.maximum(rows, 0.0) / np.maximum(size, 1e-300))))
 
-    def _row_sizes(self, x: np.ndarray, y: np.ndarray, judged: Reply | None, count: int) -> np.ndarray:
+    def _row_sizes(self, x: np.ndarray, y: np.ndarray, judged: LowerKKT | None, count: int) -> np.ndarray:
         """What each row of G may be measured by: what x changes it by, and no less than its rounding allows."""
         if judged is None:
             return np.ones(count) if self.row_units is None else self.row_units

@@ -72,7 +72,7 @@ class Claim(NamedTuple):
     def _infeasible(self) -> str:
         """An answer of the follower at x that satisfies everything."""
         y = self.y
-        if not self.verdict.below:
+        if not self.verdict.lower_optimal:
             found = self.second.best(self.x)
             if found is None or found.violation > _FEASIBLE * (1.0 + float(np.max(np.abs(found.y), initial=0.0))):
                 return ""
@@ -84,11 +84,11 @@ class Claim(NamedTuple):
         return "the follower has an answer at x" + (", and G(x, y) <= 0 holds" if self.flat.n_upper_inequality else "")
 
     def _unbounded(self) -> str:
-        """A bounded y_set where no answer of the follower is told, or an x at rest."""
+        """A bounded y_set where no answer of the follower is told, or a stationary x."""
         bounded = [np.isfinite(within.bounds_flat()).all() for within in (self.flat.x_set, self.flat.y_set)]
         if all(bounded):
             return "x_set and y_set are bounded"
-        if not self.verdict.below and bounded[1]:
+        if not self.verdict.lower_optimal and bounded[1]:
             return "y_set is bounded, and so is what the follower can gain"  # a convex function has affine minorants
         if self._method == "global" or np.max(np.abs(self.x), initial=0.0) > _FAR:
             return ""  # a search of all of X may know more than what is seen around one x
@@ -117,7 +117,7 @@ class Claim(NamedTuple):
 
     def _not_finite(self) -> str:
         """Finite values and derivatives wherever a run looks first, and an answer of the follower."""
-        if self._method is not None or not self.verdict.below:
+        if self._method is not None or not self.verdict.lower_optimal:
             return ""  # other methods say so of iterates that diverge
         points = (self.y, self.y_penalty, self.flat.y_set.interior_flat(), beside_the_middle(self.flat))
         if any(name_nonfinite(self.flat, self.x, point) for point in points):

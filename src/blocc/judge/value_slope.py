@@ -17,7 +17,7 @@ import numpy as np
 
 from blocc.flat_problem import FlatProblem
 from blocc.judge.creases import along_creases
-from blocc.judge.lower_level import Reply
+from blocc.judge.lower_level import LowerKKT
 from blocc.judge.pieces import Piece, Relaxed, piece_at, pieces_at, relaxed
 from blocc.judge.ways import LeaderRows, Way, Weighed, row_multipliers, way_along, ways_of, weigh
 from blocc.local.scales import reach, resolved
@@ -25,7 +25,7 @@ from blocc.local.scales import reach, resolved
 _CORRECTIONS = 3  #: each squares what a step along the tangent has left the rows by
 
 
-class Slope(NamedTuple):
+class Hypergradient(NamedTuple):
     """The derivative of phi, on the piece that is farthest from stationary."""
 
     gradient: np.ndarray  #: of phi
@@ -41,7 +41,7 @@ class Slope(NamedTuple):
     whole: bool = True  #: whether these are all pieces: only then is phi stationary where no way leads down
 
 
-def slope_at(flat: FlatProblem, r: Reply, tolerance: float, watch: Callable[[], None]) -> Slope | None:
+def slope_at(flat: FlatProblem, r: LowerKKT, tolerance: float, watch: Callable[[], None]) -> Hypergradient | None:
     """The derivative of phi at (x, y) on every regular piece; None if there is none.
 
     Where the response jumps (a linear follower at a tie) some pieces are singular. On the others phi is smooth up to
@@ -50,7 +50,7 @@ def slope_at(flat: FlatProblem, r: Reply, tolerance: float, watch: Callable[[], 
     ``watch`` is called before everything that takes time, and may raise.
     """
     pieces = pieces_at(flat, r)
-    slopes: list[Slope]
+    slopes: list[Hypergradient]
     if not pieces.complete:
         first = next((piece for piece in pieces.found if not np.isin(piece.held, pieces.biactive).any()), None)
         program = None if first is None else relaxed(flat, r, first, pieces.biactive)
@@ -73,11 +73,11 @@ def slope_at(flat: FlatProblem, r: Reply, tolerance: float, watch: Callable[[], 
 
 def _slope(
     flat: FlatProblem,
-    r: Reply,
+    r: LowerKKT,
     piece: Piece,
     tolerance: float,
     watch: Callable[[], None],
-) -> Slope:
+) -> Hypergradient:
     """One piece: what is left of its gradient, and the ways down."""
     rows = LeaderRows(piece.rows, piece.jacobian, piece.equality_jacobian)
 
@@ -125,7 +125,7 @@ def _slope(
     leader = piece.jacobian[piece.leader]
     ways = ways_of(r.x, weighed, sizes, rows, lagrangian)
     bent = along_creases(flat, r, piece, sizes, rows, tolerance, watch)
-    return Slope(
+    return Hypergradient(
         gradient=piece.gradient,
         sizes=units,
         constraint=leader,
@@ -142,7 +142,7 @@ def _slope(
     )
 
 
-def _strongly(flat: FlatProblem, r: Reply, slope: Slope, program: Relaxed) -> dict[str, Any]:
+def _strongly(flat: FlatProblem, r: LowerKKT, slope: Hypergradient, program: Relaxed) -> dict[str, Any]:
     """What multipliers of the relaxed program leave of its gradient, and the way down that this is."""
     sizes = np.concatenate([slope.sizes, program.sizes])
     rows = LeaderRows(program.rows, program.jacobian, program.equality_jacobian)
@@ -171,7 +171,7 @@ def _across(piece: Piece, sizes: np.ndarray, tolerance: float) -> tuple[np.ndarr
     return tuple(found)
 
 
-def _beyond(piece: Piece, slope: Slope, tolerance: float) -> list[np.ndarray]:
+def _beyond(piece: Piece, slope: Hypergradient, tolerance: float) -> list[np.ndarray]:
     """Points just beyond rows of the follower on which x lies, where pieces of another response may begin."""
     steps = (np.sign(piece.jacobian[row]) for row in np.flatnonzero(piece.open))
     return [piece.x + tolerance * slope.sizes * step for step in steps if np.any(step)]

@@ -21,7 +21,7 @@ from blocc.inner.elastic import violation
 from blocc.judge.adjoint_slope import slope_without_matrices
 from blocc.judge.challenge import Challenge, challenge
 from blocc.judge.kinks import on_kink
-from blocc.judge.lower_level import Reply
+from blocc.judge.lower_level import LowerKKT
 from blocc.judge.probe import (
     ALL_COORDINATES,
     DISTANCES,
@@ -33,14 +33,14 @@ from blocc.judge.probe import (
     Probed,
     Probing,
     Value,
-    falls_for_ever,
     lines,
     merged,
     probe,
+    unbounded_along,
 )
 from blocc.judge.responses import FEASIBLE, below_tolerance
 from blocc.judge.tangent import RADII, look_around, tangent_directions
-from blocc.judge.value_slope import Slope, slope_at
+from blocc.judge.value_slope import Hypergradient, slope_at
 from blocc.judge.walks import Walks
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
 from blocc.local.derivatives import LARGEST
@@ -59,19 +59,19 @@ class Verdict(NamedTuple):
     """What was found out about (x, y)."""
 
     value: Value  #: the answer, with y polished where that was possible
-    reply: Reply | None  #: None if second derivatives are not to be had
-    slope: Slope | None  #: None if phi has no derivative that could be computed on every piece
+    reply: LowerKKT | None  #: None if second derivatives are not to be had
+    slope: Hypergradient | None  #: None if phi has no derivative that could be computed on every piece
     probed: Probed
-    below: bool  #: y is the follower's response
+    lower_optimal: bool  #: y is the follower's response
     admissible: bool  #: the leader's own constraints hold
     first_order: bool | None  #: x is stationary by the derivatives of phi; None if they say nothing
     unbounded: bool
     scale: float  #: the most that phi was seen to vary by over a distance of the size of x
-    unseen: bool = False  #: without a derivative, and the follower, though feasible, did not answer in some direction
+    inconclusive: bool = False  #: without a derivative, and the feasible follower did not answer in some direction
     row_units: np.ndarray | None = None  #: what the rows of G change by with x
     residual: float = 0.0  #: of the follower, by its own measure, if second derivatives are not to be had
     challenge: Challenge = Challenge()  #: of a second solver of the lower level
-    partly: Slope | None = None  #: the derivative of phi on some of its pieces, where it jumps on the others
+    partly: Hypergradient | None = None  #: the derivative of phi on some of its pieces, where it jumps on the others
     jump: float | None = None  #: f at a point within the tolerance of x where the follower's response jumps
 
     @property
@@ -88,17 +88,18 @@ class Verdict(NamedTuple):
     def holds(self) -> bool:
         """Whether nothing speaks against the answer."""
         stationary = self.first_order is not False and self.probed.better is None and not self.unbounded
-        return self.below and self.admissible and stationary and not self.unseen and not self.challenge.objection
+        objected = self.inconclusive or self.challenge.objection
+        return bool(self.lower_optimal and self.admissible and stationary and not objected)
 
     def objection(self) -> str:
         """What speaks against the answer, in words."""
         r = self.reply
-        if not self.below and r is not None:
+        if not self.lower_optimal and r is not None:
             return (
                 f"y is not shown to be the follower's answer: relative residuals {r.stationarity:.1e} (stationarity) "
                 f"and {r.feasibility:.1e} (feasibility)"
             )
-        if not self.below:
+        if not self.lower_optimal:
             return f"y is not shown to be the follower's answer: relative residual {self.residual:.1e}"
         if not self.admissible:
             return f"the leader's constraint is violated by {self.value.violation:.1e} of its size"
@@ -108,7 +109,7 @@ class Verdict(NamedTuple):
             return f"f(x, y(x)) is lower by {self.probed.gain:.3g} right next to x"
         if self.first_order is False and self.slope is not None:
             return f"the derivative of f(x, y(x)) is {np.max(np.abs(self.slope.left)):.1e}"
-        if self.unseen:
+        if self.inconclusive:
             return "values of f(x, y(x)) around x, which alone can tell, could not be found accurately"
         return self.challenge.objection
 
@@ -166,7 +167,7 @@ class Judge(Walks):
         y is judged as it is.
         """
         found, judge, plan = self._at(x, y, multipliers, polishing)
-        if not (found.below and np.isfinite(found.value.upper)):
+        if not (found.lower_optimal and np.isfinite(found.value.upper)):
             return found
         first_order, probed = judge._first_order(found.value, found.slope or found.partly, plan, probes)
         found = found._replace(first_order=first_order, probed=probed, scale=probed.variation)
@@ -195,11 +196,11 @@ class Judge(Walks):
         found, judge, plan = self._at(x, y, None, True)
         here = found.value
         slope = found.slope or found.partly
-        if not found.below or slope is None:
+        if not found.lower_optimal or slope is None:
             return None
         worth = slope.worth
         if judge.normals is not None and (not found.admissible or worth > plan.floor) and here.violation > 0.0:
-            mended = judge.ask(judge.mended(here))
+            mended = judge.reduced_objective(judge.mended(here))
             return mended if mended is not None and mended.violation < here.violation else None
         for way in slope.ways:
             if way.matters(0.0, plan.floor) and (lower := judge.descended(here, way, plan)) is not None:
@@ -223,9 +224,9 @@ class Judge(Walks):
         allowed = below_tolerance(self.tolerance)
         judged = self.polished(x, y) if polishing else self.as_given(x, y)
         residual = self.residual_of(x, y, multipliers) if judged is None else judged.worst
-        below = residual <= (allowed if judged is not None else 10.0 * allowed)
+        lower_optimal = residual <= (allowed if judged is not None else 10.0 * allowed)
         y = y if judged is None else judged.y
-        slope = self._slope(x, y, judged, multipliers) if below else None
+        slope = self._slope(x, y, judged, multipliers) if lower_optimal else None
         sizes = np.maximum(1.0, np.abs(x)) if judged is None else judged.sizes.x
         sizes = sizes if slope is None else slope.sizes
         judge = replace(self, sizes=sizes)
@@ -238,14 +239,14 @@ class Judge(Walks):
         blur = 2.0 * FEASIBLE * (self.flat.n_x + self.flat.n_y) if slope is None else 0.0
         plan = Probing(sizes, judge._floor(here, judged, slope), self.tolerance, allowed, blur)
         if slope is not None and judged is not None and slope.moved > self.tolerance:
-            below = False  # small residuals of an ill-conditioned follower are no small distance
+            lower_optimal = False  # small residuals of an ill-conditioned follower are no small distance
         whole = slope is None or slope.whole
         found = Verdict(
             here,
             judged,
             slope if whole else None,
             NOTHING,
-            below,
+            lower_optimal,
             here.violation <= allowed,
             first_order=None,
             unbounded=False,
@@ -256,7 +257,7 @@ class Judge(Walks):
         )
         return found, judge, plan
 
-    def _floor(self, here: Value, judged: Reply | None, slope: Slope | None) -> float:
+    def _floor(self, here: Value, judged: LowerKKT | None, slope: Hypergradient | None) -> float:
         """What rounding of x and y, and the accuracy of y, may feign in f: first-order terms of both."""
         rounding = 4.0 * _EPS * abs(here.upper)
         if judged is None:  # a response of the same x by the same solver, from where it is now
@@ -268,7 +269,9 @@ class Judge(Walks):
         unsure = judged.worst * float(gradient[self.flat.n_x :] @ judged.sizes.y) if slope is None else slope.error
         return rounding + 2.0 * unsure
 
-    def _first_order(self, here: Value, slope: Slope | None, plan: Probing, probes: bool) -> tuple[bool | None, Probed]:
+    def _first_order(
+        self, here: Value, slope: Hypergradient | None, plan: Probing, probes: bool
+    ) -> tuple[bool | None, Probed]:
         """Whether x is stationary by the pieces of phi, each way down followed by values of phi."""
         if slope is None:
             return None, NOTHING
@@ -279,7 +282,7 @@ class Judge(Walks):
         kinked = False
         for way in open_ways:
             project = self.onto(way)
-            line = Line(self.ask, project, here, way.direction, plan.sizes)
+            line = Line(self.reduced_objective, project, here, way.direction, plan.sizes)
             variation = line.variation((1.0, *DISTANCES))  # near enough that a curved valley looks straight
             if not way.curvature < 0.0 and way.slope <= self.tolerance * variation:
                 continue
@@ -287,7 +290,8 @@ class Judge(Walks):
                 sorted({*FINE, *(reach for end in way.lengths for reach in (end, 2.0 * end))}, reverse=True)
             )
             both = way.curvature < 0.0 and not way.falls(plan.tolerance, plan.floor)
-            found = probe(self.ask, project, here, [way.direction], plan._replace(distances=distances), both)
+            along = plan._replace(distances=distances)
+            found = probe(self.reduced_objective, project, here, [way.direction], along, both)
             seen.append(found._replace(flat=()))
             kinked |= found.better is None and way.falls(plan.tolerance, plan.floor)
         probed = merged(seen)
@@ -314,15 +318,15 @@ class Judge(Walks):
         every = first_order is None and judged is not None and ALL_COORDINATES < here.x.size <= LARGEST
         plan = plan._replace(distances=PAIR) if every else plan
         ways = lines(here.x.size, plan.sizes, direction, generator, self.most_probes, every)
-        around = probe(self.ask, self.project, here, ways, plan)
+        around = probe(self.reduced_objective, self.project, here, ways, plan)
         probed = merged([found.probed, around])
         if first_order is None and judged is not None and probed.better is None:
             probed = self._probe_along_kinks(here, plan, probed)
         # Where phi has no derivative probes alone can tell, and silence is no evidence.
         blind = first_order is None and judged is not None and probed.better is None
-        unseen = blind and any(self._outward(point, FEASIBLE) is None for point in probed.unanswered)
+        inconclusive = blind and any(self._outward(point, FEASIBLE) is None for point in probed.unanswered)
         # Of a large follower nothing but values along a few lines: without a gradient they tell nothing of the others.
-        unseen |= first_order is None and direction is None and not every and here.x.size > ALL_COORDINATES
+        inconclusive |= first_order is None and direction is None and not every and here.x.size > ALL_COORDINATES
         scale = probed.variation
         unbounded = False
         moved = None if start is None else here.x - start
@@ -332,19 +336,19 @@ class Judge(Walks):
             low, high = self.flat.x_set.bounds_flat()
             if np.isfinite(low).all() and np.isfinite(high).all():
                 continue
-            unbounded = falls_for_ever(self.ask, self.project, here, ray, plan.floor)
+            unbounded = unbounded_along(self.reduced_objective, self.project, here, ray, plan.floor)
         unbounded = unbounded or (slope is not None and self.underflows(here, slope.gradient))
         jump = None if probed.better is not None else self._jump(here, slope or found.partly, plan, scale)
-        return found._replace(probed=probed, scale=scale, unseen=unseen, unbounded=unbounded, jump=jump)
+        return found._replace(probed=probed, scale=scale, inconclusive=inconclusive, unbounded=unbounded, jump=jump)
 
-    def _jump(self, here: Value, slope: Slope | None, plan: Probing, scale: float) -> float | None:
+    def _jump(self, here: Value, slope: Hypergradient | None, plan: Probing, scale: float) -> float | None:
         """f beyond a row of the piece that ends within the tolerance of x, if the follower's response jumps there.
 
         Over a distance of ``tolerance`` a continuous f changes by about that share of what it varies by, a jump is a
         share of about one: the geometric mean tells them apart.
         """
         for across in () if slope is None else slope.across:
-            found = self.ask(self.project(across))
+            found = self.reduced_objective(self.project(across))
             if found is not None and abs(found.upper - here.upper) > np.sqrt(self.tolerance) * scale + plan.floor:
                 return found.upper
         return None
@@ -359,7 +363,7 @@ class Judge(Walks):
             ways = [plan.sizes * way for way in tangent_directions(around)]
             # On a boundary f is known to the root of the follower's accuracy: a gain must be clear.
             clear = plan._replace(distances=FINE, tolerance=10.0 * plan.tolerance)
-            found = probe(self.ask, self.project, here, ways, clear)
+            found = probe(self.reduced_objective, self.project, here, ways, clear)
             if found.better is not None:
                 return merged([probed, found._replace(unanswered=())])
         return probed
@@ -383,8 +387,8 @@ class Judge(Walks):
         return np.asarray(found.gradient) if found.solved and found.value > least else None
 
     def _slope(
-        self, x: np.ndarray, y: np.ndarray, judged: Reply | None, multipliers: Multipliers | None
-    ) -> Slope | None:
+        self, x: np.ndarray, y: np.ndarray, judged: LowerKKT | None, multipliers: Multipliers | None
+    ) -> Hypergradient | None:
         """The derivative of phi, with matrices or without."""
         if judged is None:
             return slope_without_matrices(self.flat, x, y, multipliers)

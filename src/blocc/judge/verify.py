@@ -20,7 +20,7 @@ from blocc._lib.threads import single_blas_thread
 from blocc.corners import kinks_of
 from blocc.errors import BloccError, OptionError
 from blocc.judge.challenge import cost_allowance
-from blocc.judge.lower_level import Reply, ratio_with
+from blocc.judge.lower_level import LowerKKT, ratio_with
 from blocc.judge.penalty_claim import downhill_by_oracles, gap_by_oracles, gap_of_numbers, wrong_gamma
 from blocc.judge.responses import below_tolerance
 from blocc.judge.second_opinion import SecondOpinion
@@ -190,7 +190,7 @@ class _Verifier:
             self._add("bound", bound, "no proof", None, "the proof is not repeated", needed=False)
             return
         generator = np.random.default_rng(0)
-        found = [judge.ask(self.smooth.x_set.sample_flat(generator)) for _ in range(_WITNESSES)]
+        found = [judge.reduced_objective(self.smooth.x_set.sample_flat(generator)) for _ in range(_WITNESSES)]
         seen = sorted((value for value in found if value is not None), key=lambda value: value.upper)
         ends = [judge.follow(value) for value in seen[: _WITNESSES // 4]]
         allowed = below_tolerance(self.tolerance)
@@ -259,7 +259,7 @@ class _Verifier:
         against = claim.contradiction()
         self._add("status", status.value, against or "nothing speaks against it", not against)
 
-    def _minimiser(self, second: SecondOpinion, scale: float, judged: Reply | None) -> None:
+    def _minimiser(self, second: SecondOpinion, scale: float, judged: LowerKKT | None) -> None:
         """Whether y is the follower's answer, by a solver of another family."""
         found = second.best(self.x)
         claimed = self.result.lower_value
@@ -273,7 +273,7 @@ class _Verifier:
     def _lower_level(self, verdict: Verdict) -> None:
         """Residuals relative to natural sizes, with multipliers of the verifier's own."""
         if self.result.certificate.exact and self.result.settings.get("method") != "global":
-            holds = verdict.below and verdict.admissible
+            holds = verdict.lower_optimal and verdict.admissible
             self._add("exact", "y answers x, G holds", "so it is" if holds else "not shown", holds)
         if verdict.reply is None or not self.converged:
             return
@@ -288,7 +288,7 @@ class _Verifier:
             "G(x, y) <= 0", f"within {allowed:.0e}", verdict.value.violation, verdict.admissible, "relative to its rows"
         )
 
-    def _own_multipliers(self, judged: Reply, allowed: float) -> None:
+    def _own_multipliers(self, judged: LowerKKT, allowed: float) -> None:
         """A result that says ``CONVERGED`` must not print multipliers that prove nothing."""
         left = ratio_with(self.smooth, judged, *map(np.asarray, self._priced(judged.y)))
         self._add("multipliers", f"within {allowed:.0e}", left, left <= 10.0 * allowed, "those of the result")
@@ -350,7 +350,7 @@ class _Verifier:
         elif not self.flat.n_upper_inequality and r.settings.get("outer") != "pgd":
             wanted = 0.1 * self.tolerance * verdict.scale
             target = self.problem if self.exact is None else self.stand_in
-            found = gap_by_oracles(target, self.x, self._raised(self.y), gamma, wanted, verdict.below)
+            found = gap_by_oracles(target, self.x, self._raised(self.y), gamma, wanted, verdict.lower_optimal)
         if found is None and own:
             found = gap_of_numbers(self.flat, self.x, self.y, self.y_penalty, gamma), "yF as told"
         if found is None:  # other methods and Algorithm 1 tell a y of their own in place of yF

@@ -32,7 +32,7 @@ class Walks(Responses):
         for share in _SHARES:
             for sign in (1.0, -1.0) if bent else (1.0,):
                 length = sign * share * (1.0 if bent else reach)
-                found = self.ask(self.onto(way)(here.x + length * way.direction))
+                found = self.reduced_objective(self.onto(way)(here.x + length * way.direction))
                 if found is None or found.violation > max(plan.allowed_violation, here.violation):
                     continue
                 promised = -0.5 * way.curvature * length**2 if bent else way.slope * length
@@ -44,7 +44,7 @@ class Walks(Responses):
         """The lowest point along a way at twice the distance, and again, as long as f falls."""
         best, project, base = first, self.onto(way), first.x - length * way.direction
         for power in range(1, _DOUBLINGS):
-            found = self.ask(project(base + 2.0**power * length * way.direction))
+            found = self.reduced_objective(project(base + 2.0**power * length * way.direction))
             violated = found is not None and found.violation > max(plan.allowed_violation, best.violation)
             if found is None or violated or not found.upper < best.upper - plan.floor:
                 break
@@ -60,7 +60,7 @@ class Walks(Responses):
             last = here
             for power in range(_DOUBLINGS):
                 point = self.project(here.x + sign * 2.0**power * way.direction)
-                found = self.ask(point) if np.any(point != last.x) else None
+                found = self.reduced_objective(point) if np.any(point != last.x) else None
                 if found is None or found.violation > plan.allowed_violation or found.upper > last.upper + plan.floor:
                     break
                 last = found

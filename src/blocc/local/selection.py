@@ -196,14 +196,14 @@ def _cheap(flat: FlatProblem, face: Face, y: np.ndarray, cuts: list[tuple[np.nda
     excess = float(found.lower - face.found.lower)
     rows = rows_of(flat, found, face.sizes, y)
     broken = np.flatnonzero(rows.value > np.maximum(face.rows.value, _EPS**0.5 * np.maximum(rows.size, 1e-300)))
-    dear = excess > _COST * face.steep + 1e-12 * abs(float(face.found.lower))
-    if dear:
+    expensive = excess > _COST * face.steep + 1e-12 * abs(float(face.found.lower))
+    if expensive:
         normal = found.lower_gradient[n_x:]
         cuts.append((normal / face.steep, (float(normal @ y) - excess) / face.steep))
     for row in broken:
         normal, size = rows.jacobian[row, n_x:], max(float(rows.size[row]), 1e-300)
         cuts.append((normal / size, (float(normal @ y) - float(rows.value[row])) / size))
-    return None if dear or len(broken) else found
+    return None if expensive or len(broken) else found
 
 
 def _program(

@@ -20,7 +20,7 @@ from blocc.methods.execute import MethodRun
 from blocc.outer import continuation
 from blocc.outer.monitor import Stop, StopReason
 from blocc.outer.tolerances import Endpoint, measure
-from blocc.penalty import Evaluation, answer_of, no_leader
+from blocc.penalty import Evaluation, answer_of, no_upper_multipliers
 from blocc.result import Result, Status
 from blocc.run import conclude
 
@@ -80,7 +80,7 @@ def certified_result(run: MethodRun, point: Iterate, stop: StopReason | None) ->
 
 def _evaluation(run: MethodRun, x: np.ndarray) -> Evaluation:
     """F_gamma at x, with gamma as small as makes it exact; the last usable one where none does."""
-    leader = no_leader(run.flat)
+    leader = no_upper_multipliers(run.flat)
     best: Evaluation | None = None
     for gamma in EXACT_GAMMAS:
         found = run.evaluator(x, gamma, leader, run.tolerances.inner(gamma, final=True))
@@ -110,7 +110,7 @@ def _probed(run: MethodRun, found: Finding) -> Finding:
     end, e = found.end, found.end.evaluation
     if run.tolerances.stationary(end):
         return Finding(end, Status.CONVERGED, "x is stationary for F_gamma, and y is the follower's exact answer.")
-    leader = no_leader(run.flat)
+    leader = no_upper_multipliers(run.flat)
     run.monitor.time_limit = run.monitor.elapsed() + PROBE_SECONDS
     try:
         tolerances = replace(run.tolerances, max_iterations=20)
@@ -135,7 +135,7 @@ def _verdict(run: MethodRun, evaluation: Evaluation, *, probes: bool) -> Verdict
     """The judge's word on the method's x, with the follower's exact answer there; ``probes``: it looks around."""
     if not evaluation.usable:
         return None
-    gamma, leader = float(evaluation.gamma), no_leader(run.flat)
+    gamma, leader = float(evaluation.gamma), no_upper_multipliers(run.flat)
 
     def answer(x: np.ndarray) -> np.ndarray | None:
         return answer_of(run.evaluator(x, gamma, leader, run.tolerances.inner(gamma, final=True)))

@@ -121,7 +121,7 @@ class DcaState(NamedTuple):
 
 
 class VfIdca(Method):
-    """Convex programs with the tangent of the value function; few, dear steps without a step length.
+    """Convex programs with the tangent of the value function; few, expensive steps without a step length.
 
     To cite:
 

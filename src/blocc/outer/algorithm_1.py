@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from blocc._lib.arrays import Array, Float
 from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerOracle, WarmStart
-from blocc.penalty import Case, Leader, inner_solutions
+from blocc.penalty import Case, UpperMultipliers, inner_solutions
 
 
 class Numbers(NamedTuple):
@@ -21,7 +21,7 @@ class Numbers(NamedTuple):
 
     gamma: Float[Array, ""]
     eta: Float[Array, ""]
-    leader: Leader  #: of the leader's own constraints, which the paper has not
+    leader: UpperMultipliers  #: of the leader's own constraints, which the paper has not
     accuracy: Float[Array, ""]  #: of an inner solver that stops by itself
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from blocc.outer.descent import descend
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.tolerances import Endpoint, Stage, Tolerances, measure, runs_away
-from blocc.penalty import Evaluation, Leader
+from blocc.penalty import Evaluation, UpperMultipliers
 
 FACTOR = 4.0  #: by which gamma grows from stage to stage
 LARGEST_GAMMA = 1e8
@@ -22,7 +22,7 @@ LARGEST_GAMMA = 1e8
 _ROUND = 50
 
 
-def first_gamma(evaluator: Evaluator, x: np.ndarray, leader: Leader, tolerances: Tolerances) -> Evaluation:
+def first_gamma(evaluator: Evaluator, x: np.ndarray, leader: UpperMultipliers, tolerances: Tolerances) -> Evaluation:
     """The smallest gamma 1, 4, 16, ... at which L_F behaves at ``x``: convex, bounded, and yF not far from yg."""
     gamma = 1.0
     while True:
@@ -35,7 +35,9 @@ def first_gamma(evaluator: Evaluator, x: np.ndarray, leader: Leader, tolerances:
         gamma *= FACTOR
 
 
-def direct_gamma(evaluator: Evaluator, first: Evaluation, leader: Leader, tolerances: Tolerances) -> Evaluation | None:
+def direct_gamma(
+    evaluator: Evaluator, first: Evaluation, leader: UpperMultipliers, tolerances: Tolerances
+) -> Evaluation | None:
     """An evaluation at the same x with a gamma so large that the penalty is nearly closed there.
 
     Descending from it stays in the valley of x, where continuation from a small gamma may leave it for better or worse.
@@ -55,11 +57,11 @@ def direct_gamma(evaluator: Evaluator, first: Evaluation, leader: Leader, tolera
 def minimise(
     evaluator: Evaluator,
     first: Evaluation,
-    leader: Leader,
+    leader: UpperMultipliers,
     tolerances: Tolerances,
     *,
     fixed_gamma: bool,
-) -> tuple[Endpoint, Leader]:
+) -> tuple[Endpoint, UpperMultipliers]:
     """Descend in stages of growing gamma (one stage if ``fixed_gamma``) from the usable evaluation ``first``."""
     evaluation, gamma = first, float(first.gamma)
     while True:
@@ -87,8 +89,8 @@ def minimise(
 
 
 def minimise_exactly(
-    evaluator: Evaluator, first: Evaluation, leader: Leader, tolerances: Tolerances
-) -> tuple[Endpoint, Leader] | None:
+    evaluator: Evaluator, first: Evaluation, leader: UpperMultipliers, tolerances: Tolerances
+) -> tuple[Endpoint, UpperMultipliers] | None:
     """Descend f(x, y(x)) itself by its derivative, from an evaluation at an infinite gamma.
 
     None where that does not end at a stationary point: the penalty function is the more forgiving one.
@@ -108,10 +110,10 @@ def minimise_exactly(
 def _stage(
     evaluator: Evaluator,
     first: Evaluation,
-    leader: Leader,
+    leader: UpperMultipliers,
     tolerances: Tolerances,
     last: bool,
-) -> tuple[Endpoint, Leader]:
+) -> tuple[Endpoint, UpperMultipliers]:
     """One gamma: descend, and for a constrained leader update the multipliers until they settle."""
     gamma = float(first.gamma)
     accuracy = tolerances.inner(gamma, final=last)
@@ -133,7 +135,7 @@ def _stage(
         if error <= 0.1 * tolerances.leader_allowance(end.evaluation):
             break
         penalty = leader.penalty * (5.0 if error > 0.3 * previous else 1.0)
-        leader, previous = Leader(multipliers, np.minimum(penalty, 1e6)), error
+        leader, previous = UpperMultipliers(multipliers, np.minimum(penalty, 1e6)), error
         again = evaluator(end.evaluation.x, gamma, leader, accuracy)
         if not again.usable:
             break

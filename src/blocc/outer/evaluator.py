@@ -21,7 +21,7 @@ from blocc.inner.elastic import Violation, violation
 from blocc.inner.protocol import InnerOracle, WarmStart
 from blocc.outer import recovery, spectral
 from blocc.outer.monitor import Monitor
-from blocc.penalty import Evaluation, Leader, cold_pair, evaluate_both, evaluate_exactly, taken_apart
+from blocc.penalty import Evaluation, UpperMultipliers, cold_pair, evaluate_both, evaluate_exactly, unstack
 
 #: After so many fallbacks in a row that came to nothing no other oracle is tried: the points have no answer below.
 _MOST_FUTILE = 2
@@ -63,7 +63,9 @@ class Evaluator:
         self.replaced = 0  #: evaluations in a row that another one had to answer
         self._violation: tuple[NDArray, Violation] | None = None
 
-    def __call__(self, x: Float[AnyArray, "n_x"], gamma: float, leader: Leader, tolerance: float) -> Evaluation:
+    def __call__(
+        self, x: Float[AnyArray, "n_x"], gamma: float, leader: UpperMultipliers, tolerance: float
+    ) -> Evaluation:
         """Evaluate at ``x``; the warm starts come from the last usable evaluation."""
         self.monitor.spend()
         if self.evaluations == 0:
@@ -121,7 +123,7 @@ class Evaluator:
     def attempt(self, oracle: InnerOracle, question: recovery.Question, warm: WarmStart) -> Evaluation:
         """One evaluation by one oracle from one start."""
         number = partial(np.asarray, dtype=np.float64)
-        x, gamma, leader = number(question.x), number(question.gamma), Leader(*map(number, question.leader))
+        x, gamma, leader = number(question.x), number(question.gamma), UpperMultipliers(*map(number, question.leader))
         accuracy = number(max(question.tolerance, oracle.finest))
         easier = () if self.flat.easier is None else self.flat.easier(self.flat.data)
         if np.isinf(question.gamma):
@@ -129,7 +131,7 @@ class Evaluator:
         for data in easier:  # leads to the problem proper: its answer is where that one begins
             warm = self.flat.bind(data).program(evaluate_both, oracle)(x, gamma, leader, warm, accuracy).warm
         both = self.flat.program(evaluate_both, oracle)(x, gamma, leader, warm, accuracy)
-        return self._counted(taken_apart(both))
+        return self._counted(unstack(both))
 
     def _counted(self, found: Evaluation) -> Evaluation:
         self.inner_iterations += int(found.follower.iterations) + int(found.penalised.iterations)

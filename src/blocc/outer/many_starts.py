@@ -21,7 +21,7 @@ from blocc.outer import spectral
 from blocc.outer.continuation import FACTOR, LARGEST_GAMMA
 from blocc.outer.monitor import Monitor, Stop, StopReason
 from blocc.outer.tolerances import Endpoint, Tolerances
-from blocc.penalty import Evaluation, cold_pair, evaluate, evaluation_shapes, no_leader
+from blocc.penalty import Evaluation, cold_pair, evaluate, evaluation_shapes, no_upper_multipliers
 
 _ROUNDS = 30
 #: Evaluations of every start before the first look at the clock, and seconds to the next one.
@@ -59,7 +59,7 @@ class _Round(NamedTuple):
 
 def _round(flat: FlatProblem, oracle: InnerOracle, count: int, lanes: _Lane, numbers: _Round) -> _Lane:
     """Run each of ``count`` starts at its gamma until it is stationary, stuck or at its limit."""
-    leader = no_leader(flat)
+    leader = no_upper_multipliers(flat)
 
     def one(lane: _Lane, at: _Round) -> _Lane:
         gamma, accuracy = jnp.asarray(at.gamma), jnp.asarray(at.accuracy)

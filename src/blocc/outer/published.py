@@ -27,7 +27,7 @@ from blocc.lagrangian import InnerPairs, Multipliers
 from blocc.outer import algorithm_1
 from blocc.outer.algorithm_1 import Numbers
 from blocc.outer.monitor import GRACE, Monitor
-from blocc.penalty import Evaluation, assembled, cold_pair, evaluation_shapes, taken_apart
+from blocc.penalty import Evaluation, assembled, cold_pair, evaluation_shapes, unstack
 from blocc.result import HistoryRow
 
 _CHUNK = 128  #: steps of one compiled call, at most
@@ -79,7 +79,7 @@ def _step(flat: FlatProblem, oracle: InnerOracle, state: StartState, settings: S
     numbers, project = settings.numbers, flat.x_set.project_flat
     x = jnp.asarray(state.x)
     lines = algorithm_1.iterate(flat, oracle, x, state.warm, numbers)
-    found = taken_apart(assembled(flat, x, numbers.gamma, numbers.leader, lines.inner))
+    found = unstack(assembled(flat, x, numbers.gamma, numbers.leader, lines.inner))
     # The published scheme steps on whatever its fixed number of inner steps returns, as long as it is a number.
     impossible = (found.follower.code == InnerCode.INFEASIBLE) | (found.penalised.code == InnerCode.INFEASIBLE)
     broken = impossible | ~jnp.isfinite(lines.gradient).all()
@@ -202,7 +202,7 @@ def minimise(
 
 def _begun(flat: FlatProblem, oracle: InnerOracle, given: InnerPairs, gamma: float) -> WarmStart:
     """Warm starts of both inner problems out of given points."""
-    norm = 1.0 if oracle.takes_as_written() else max(1.0, gamma)  # by which the oracle sees L_F divided
+    norm = 1.0 if oracle.expects_unscaled() else max(1.0, gamma)  # by which the oracle sees L_F divided
     mu_F = Multipliers(*(np.asarray(part) / norm for part in given.mu_F))
     begun = [oracle.begin_with(flat, y, mu) for y, mu in ((given.y_g, given.mu_g), (given.y_F, mu_F))]
     if begun[0] is None:

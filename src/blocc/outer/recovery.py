@@ -15,7 +15,7 @@ import numpy as np
 from blocc._lib.arrays import AnyArray, Float, NDArray
 from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode, InnerOracle, WarmStart
-from blocc.penalty import Evaluation, Leader, paired
+from blocc.penalty import Evaluation, UpperMultipliers, paired
 
 if TYPE_CHECKING:
     from blocc.outer.evaluator import Evaluator
@@ -29,7 +29,7 @@ class Question(NamedTuple):
 
     x: Float[AnyArray, "n_x"]
     gamma: float
-    leader: Leader
+    leader: UpperMultipliers
     tolerance: float
 
 

@@ -24,7 +24,7 @@ def first_step_units(first: Evaluation) -> tuple[float, float]:
 
     They begin with a full gradient step, or to the bounds where that is shorter. In these units it is at most a tenth
     of the size of x, so that it does not leap out of the valley it was started in; where f(x, y(x)) itself descends and
-    evaluations are dear, it is as long as that.
+    evaluations are expensive, it is as long as that.
     """
     unit = 0.1 * (1.0 + float(np.max(np.abs(first.x), initial=0.0)))
     slope = unit * float(np.linalg.norm(first.gradient))

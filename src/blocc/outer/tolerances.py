@@ -10,13 +10,13 @@ import numpy as np
 
 from blocc.lagrangian import InnerPairs
 from blocc.outer.evaluator import Evaluator, stationarity
-from blocc.penalty import Evaluation, Leader
+from blocc.penalty import Evaluation, UpperMultipliers
 
 
 class Stage(NamedTuple):
     """What holds during one stage; gamma is that of the evaluation it starts from."""
 
-    leader: Leader  #: multipliers of the leader's own constraints
+    leader: UpperMultipliers  #: multipliers of the leader's own constraints
     inner_tolerance: float
     tolerance: float  #: of the stationarity of x
     max_iterations: int

@@ -44,7 +44,7 @@ class Finished(NamedTuple):
 
 
 #: y at x by an oracle; None if there is none.
-Ask = Callable[[np.ndarray], np.ndarray | None]
+ReducedObjective = Callable[[np.ndarray], np.ndarray | None]
 
 
 class Finish:
@@ -53,7 +53,7 @@ class Finish:
     def __init__(
         self,
         followers: Followers,
-        answer: Ask,
+        answer: ReducedObjective,
         spend: Callable[[], None],
         note: Callable[[Asked, float], None],
     ) -> None:
@@ -80,7 +80,7 @@ class Finish:
         self._first = x
         return self._asked(x, piece.response, piece)
 
-    def ask(self, x: np.ndarray, near: Piece, model: Model | None = None) -> Asked | None:
+    def reduced_objective(self, x: np.ndarray, near: Piece, model: Model | None = None) -> Asked | None:
         """f(x, y(x)): from the piece nearby, or by the oracle; None if the follower has no answer."""
         self.spend()
         y = near.y if model is None else near.y + model.response @ (x - near.x)
@@ -183,7 +183,7 @@ class Finish:
             x = self._moved(model, step.step)
             if np.array_equal(x, here.x):
                 return None
-            trial = self.ask(x, model.piece, model)
+            trial = self.reduced_objective(x, model.piece, model)
             if trial is None:
                 return None
             if self.merit(here) - self.merit(trial) >= self.settings.accept * step.promised:
@@ -205,7 +205,7 @@ class Finish:
         if not 0.0 < step.length <= self.settings.difference:
             return same
         x = self._moved(model, step.step)
-        moved = None if np.array_equal(x, here.x) else self.ask(x, model.piece, model)
+        moved = None if np.array_equal(x, here.x) else self.reduced_objective(x, model.piece, model)
         if moved is None or moved.piece is None or not moved.piece.like(model.piece):
             return same
         if moved.upper > here.upper + self._noise(here, model.piece) or moved.violation > self.settings.admissible:
@@ -227,7 +227,7 @@ class Finish:
             return None
         for length in self.settings.probes:
             for sign in (1.0, -1.0):
-                seen = self.ask(self._moved(model, sign * length * direction[0]), model.piece)
+                seen = self.reduced_objective(self._moved(model, sign * length * direction[0]), model.piece)
                 promised = -0.5 * direction[1] * length**2
                 if seen is None or seen.piece is None or seen.violation > max(here.violation, self.settings.admissible):
                     continue

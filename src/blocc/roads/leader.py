@@ -54,7 +54,7 @@ class Leader:
     penalised: PathFlows | None = None
     evaluations: int = 0
     best: Reached | None = field(default=None)
-    heed: Callable[[], None] = lambda: None  #: asked within every assignment; what it raises ends the evaluation
+    check_stop: Callable[[], None] = lambda: None  #: asked within every assignment; what it raises ends the evaluation
     deadline: float = np.inf  #: of the clock: later assignments end with what they have
 
     def answer(self, x: Float[NDArray, "n"], gap: float = GAP) -> Equilibrium:
@@ -65,7 +65,7 @@ class Leader:
 
     def _assigned(self, x: Float[NDArray, "n"], costs: LinkCosts, gap: float, warm: PathFlows | None) -> Equilibrium:
         def stop(iteration: int, relative: float) -> bool:
-            self.heed()
+            self.check_stop()
             return clock() > self.deadline
 
         return assign_paths(self.question.network.streets, self.question.pairs(x), costs, gap=gap, warm=warm, stop=stop)
@@ -81,7 +81,7 @@ class Leader:
         return value, slope
 
     def penalty_at(self, x: Float[NDArray, "n"], gamma: float) -> tuple[float, Float[NDArray, "n"]]:
-        """The same, told to nobody."""
+        """The same, without callback."""
         return self._penalty_of(x, gamma, *self._two_answers(x, gamma, GAP))
 
     def _two_answers(self, x: Float[NDArray, "n"], gamma: float, gap: float) -> tuple[Equilibrium, Equilibrium | None]:
@@ -126,7 +126,7 @@ class Leader:
         return Bent(reached.value, reached.slope, curvature)
 
     def bent_at(self, x: Float[NDArray, "n"], gamma: float) -> tuple[Reached, Float[NDArray, "n n"]]:
-        """The same, told to nobody; the answer is that of drivers where gamma is infinite."""
+        """The same, without callback; the answer is that of drivers where gamma is infinite."""
         question = self.question
         assert isinstance(question, Expansion)
         if np.isinf(gamma):
@@ -172,7 +172,7 @@ class Leader:
         return reached
 
     def exact_at(self, x: Float[NDArray, "n"], gap: float) -> Reached:
-        """The same, told to nobody."""
+        """The same, without callback."""
         return self.with_slope(self.value_at(x, gap))
 
     def value_at(self, x: Float[NDArray, "n"], gap: float) -> Reached:

@@ -87,7 +87,7 @@ def search(
     def elapsed() -> float:
         return recording.time if recording.replaying else recording.earlier + request.elapsed()
 
-    def heed(*_: object) -> None:
+    def check_stop(*_: object) -> None:
         if not recording.replaying:
             request.check()
 
@@ -97,11 +97,11 @@ def search(
         last.append(x)
         if report is not None and not recording.replaying:
             report(step)
-        heed()
+        check_stop()
 
     leader, last = RecordedLeader(question, look, recording=recording), deque([question.present], maxlen=1)
     leader.follower = leader.penalised = known
-    leader.heed = heed
+    leader.check_stop = check_stop
 
     def all_starts() -> None:
         leader.exact(question.present, sloped=False)  # to leave everything as it is
@@ -129,7 +129,7 @@ def search(
                 found.improvement = 0.0
         leader.best = leader.exact(at, LAST_GAP if found.stopped is None else STOPPED_GAP)
         if found.stopped is None and question.sizes is None:
-            leader.on_step = heed
+            leader.on_step = check_stop
             _probe(leader, found, budget, tolerance)
 
     with interruptible(request):
@@ -138,7 +138,7 @@ def search(
                 part()
             except (Stop, KeyboardInterrupt) as stop:  # Ctrl-C once more, before the first one was heeded, is one too
                 found.stopped = stop.reason if isinstance(stop, Stop) else StopReason.INTERRUPTED
-                leader.is_closing, leader.heed = True, lambda: None
+                leader.is_closing, leader.check_stop = True, lambda: None
                 recording.stopped()
                 leader.deadline = clock() + CLOSING
                 if found.stopped is StopReason.TIME_LIMIT and time_limit is not None:

@@ -15,7 +15,7 @@ from blocc.multi_result import near
 from blocc.outer import continuation, many_starts
 from blocc.outer.monitor import Stop, StopReason
 from blocc.outer.tolerances import Endpoint
-from blocc.penalty import Evaluation, Leader, no_leader
+from blocc.penalty import Evaluation, UpperMultipliers, no_upper_multipliers
 from blocc.reformulate.units import first_units
 from blocc.result import Result
 from blocc.run import conclude
@@ -43,7 +43,7 @@ class BatchRun(Run):
 
         :raises Stop: where the run is stopped before the batch has begun
         """
-        leader = no_leader(self.problem.flat)
+        leader = no_upper_multipliers(self.problem.flat)
         ends, evaluations, stopped = self._batch(points, leader)
         if stopped is not None:
             self.recording.close()
@@ -90,7 +90,9 @@ class BatchRun(Run):
         self.end, self.monitor.lows = other.end, other.monitor.lows
         return result
 
-    def _batch(self, points: np.ndarray, leader: Leader) -> tuple[list[Endpoint], Sequence[int], StopReason | None]:
+    def _batch(
+        self, points: np.ndarray, leader: UpperMultipliers
+    ) -> tuple[list[Endpoint], Sequence[int], StopReason | None]:
         self.lows = [[] for _ in points]
         if self.options.outer == "pgd":
             return *self.published(points, leader), None
@@ -118,13 +120,13 @@ class BatchRun(Run):
         ]
         return found.ends, found.evaluations.tolist(), found.stopped
 
-    def _finish_stopped(self, reason: StopReason, end: Endpoint, x: np.ndarray, leader: Leader) -> Result:
+    def _finish_stopped(self, reason: StopReason, end: Endpoint, x: np.ndarray, leader: UpperMultipliers) -> Result:
         """A lane of a batch that was stopped, at the best point that it has seen: there is no time left to judge it."""
         best = min(self.monitor.lows, key=lambda low: low.upper_value, default=end.evaluation)
         end = end if best is end.evaluation else Endpoint(best, np.inf, 0.0)
         return replace(self.conclude_at(end, *conclude.stopped(reason, self.monitor)), seconds={})
 
-    def _finish(self, end: Endpoint, x: np.ndarray, leader: Leader) -> Result:
+    def _finish(self, end: Endpoint, x: np.ndarray, leader: UpperMultipliers) -> Result:
         """Turn one lane of the batch into a result; what the batch left undone is finished alone."""
         evaluation = end.evaluation
         fixed = not isinstance(self.options.gamma, str)

@@ -159,7 +159,7 @@ def with_verdict(problem: BilevelProblem, result: Result, verdict: Verdict, radi
     """
     flat, value = problem.flat, verdict.value
     prices = result.multipliers
-    if verdict.reply is not None and verdict.below:
+    if verdict.reply is not None and verdict.lower_optimal:
         prices = Multipliers(
             problem.unravel_multipliers("inequality", verdict.reply.mu[: flat.n_inequality]),
             problem.unravel_multipliers("equality", verdict.reply.nu[: flat.n_equality]),
@@ -179,7 +179,7 @@ def with_verdict(problem: BilevelProblem, result: Result, verdict: Verdict, radi
         stationarity_x=slope,
         radius=radius,
         leader_violation=float(np.max(told.upper_inequality, initial=0.0)),
-        exact=verdict.below and verdict.admissible,
+        exact=verdict.lower_optimal and verdict.admissible,
     )
     return replace(
         result,

@@ -27,7 +27,7 @@ from blocc.problem import BilevelProblem
 from blocc.reformulate.units import Scaling, first_units, scaling_of
 from blocc.result import History, HistoryRow, Result, Status
 from blocc.resume.recording import Recording
-from blocc.run import ahead, conclude
+from blocc.run import conclude, precompile
 from blocc.run.finishing import Finishing, Known
 from blocc.run.incumbent import SEEN, Seen, incumbent
 from blocc.run.phase import ENDED, OPEN, Phase
@@ -68,7 +68,7 @@ class Driver:
         """From one start to a judged result."""
         units = None
         if self.automatic:
-            ahead.prepare(self.problem, self.options, x)
+            precompile.prepare(self.problem, self.options, x)
             units = first_units(self.problem, x)
         phase = self._phase(units, x, finish=True)
         if phase.result.status in OPEN:
@@ -131,7 +131,7 @@ class Driver:
             alone = here.copy()
             alone[along] = member[along]
             points += [alone, member] if len(along) < len(here) else [member]
-        found = [value for point in points if (value := judge.ask(judge.project(point))) is not None]
+        found = [value for point in points if (value := judge.reduced_objective(judge.project(point))) is not None]
         found = [value for value in found if value.violation <= below_tolerance(self.options.tolerance)]
         least = min(found, key=lambda value: value.upper, default=v.value)
         better = least.upper < v.value.upper - self.options.tolerance * v.unit
@@ -141,11 +141,11 @@ class Driver:
         """Newton steps on the pieces of f(x, y(x)) from the best point known, or to the other side of a tie."""
         v = best.verdict
         assert v is not None
-        if best.success(self.problem) or not v.below or v.reply is None:
+        if best.success(self.problem) or not v.lower_optimal or v.reply is None:
             return None
         judge = best.judge(self.problem, self.options)
         if v.challenge.snapped is not None:
-            reached = judge.ask(judge.project(v.challenge.snapped))
+            reached = judge.reduced_objective(judge.project(v.challenge.snapped))
         else:
             reached = judge.follow(v.value if v.probed.better is None else v.probed.better)
         return None if reached is None or reached is v.value else self._moved(best, reached)
@@ -264,7 +264,8 @@ class Driver:
         if v is None:
             return (True, True, np.inf)
         success = phase.success(self.problem)
-        return (not v.below, not v.admissible, v.value.upper - (self.options.tolerance * v.unit if success else 0.0))
+        allowance = self.options.tolerance * v.unit if success else 0.0
+        return (not v.lower_optimal, not v.admissible, v.value.upper - allowance)
 
     # --- the end ------------------------------------------------------------------------------------------------
     def finished(self, phase: Phase, others: Sequence[Seen] | None = None) -> Result:
@@ -313,7 +314,7 @@ class Driver:
                 which = "x" if len(v.probed.flat) == self.flat.n_x else f"entries {list(v.probed.flat)} of x"
                 message += f" It is flat here: neither the follower's answer nor f changes with {which} around x."
             return Status.CONVERGED, message
-        if v.below and v.value.violation > _VIOLATED:
+        if v.lower_optimal and v.value.violation > _VIOLATED:
             return Status.INFEASIBLE, (
                 "The leader's constraint upper_inequality(x, y) <= 0 is violated, and no x was found where it holds."
             )

@@ -18,7 +18,7 @@ from blocc.outer.continuation import FACTOR
 from blocc.outer.descent import descend
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.tolerances import Stage, Tolerances, runs_away
-from blocc.penalty import Evaluation, Leader, answer_of
+from blocc.penalty import Evaluation, UpperMultipliers, answer_of
 from blocc.pieces.finish import Asked, Finish
 from blocc.pieces.piece import Followers, Guess
 from blocc.problem import BilevelProblem
@@ -74,7 +74,7 @@ class Finishing:
         suited = automatic and accurate and not kinks_of(problem)
         return cls(problem, scaling, evaluator) if suited else None
 
-    def descend(self, first: Evaluation, leader: Leader) -> Reached | None:
+    def descend(self, first: Evaluation, leader: UpperMultipliers) -> Reached | None:
         """The best of all ends; None if none begins on a regular piece. The history is that of its own way."""
         monitor, last = self.evaluator.monitor, first
         found: list[tuple[tuple[Asked, bool], list[HistoryRow]]] = []
@@ -110,7 +110,7 @@ class Finishing:
         noise = self.tolerances.tolerance**2 * (1.0 + abs(self.best.upper))
         return end.violation > self.tolerances.leader_tolerance, np.round(end.upper / noise), not stationary
 
-    def _stages(self, first: Evaluation, leader: Leader) -> Iterator[Evaluation]:
+    def _stages(self, first: Evaluation, leader: UpperMultipliers) -> Iterator[Evaluation]:
         """The ends of a few stages of F_gamma, while f does not fall for ever."""
         evaluator, at = self.evaluator, first
         steps = min(_STEPS, self.tolerances.max_iterations)
@@ -162,7 +162,7 @@ class Finishing:
 
     def _answer(self, x: np.ndarray) -> np.ndarray | None:
         """The follower's answer at x by the oracle, in the user's units."""
-        leader = Leader(np.zeros(self.flat.n_upper_inequality), np.asarray(1.0))
+        leader = UpperMultipliers(np.zeros(self.flat.n_upper_inequality), np.asarray(1.0))
         found = self.evaluator(self.inward(x), self._gamma, leader, self.tolerances.inner(np.inf))
         self.evaluator.evaluations -= 1  # counted by :meth:`_spend`
         y = answer_of(found)

@@ -10,7 +10,7 @@ from blocc.judge.verdict import Judge, Verdict
 from blocc.local.balance import Units
 from blocc.options import Options
 from blocc.outer.tolerances import Endpoint
-from blocc.penalty import Evaluation, Leader, answer_of, no_leader
+from blocc.penalty import Evaluation, UpperMultipliers, answer_of, no_upper_multipliers
 from blocc.problem import BilevelProblem
 from blocc.reformulate.units import Scaling
 from blocc.result import Result, Status
@@ -55,9 +55,9 @@ class Phase:
         return float(self.evaluation.gamma)
 
     @property
-    def leader(self) -> Leader:
+    def leader(self) -> UpperMultipliers:
         """Multipliers of the leader's constraints at the end."""
-        return no_leader(self.run.problem.flat) if self.run.leader is None else self.run.leader
+        return no_upper_multipliers(self.run.problem.flat) if self.run.leader is None else self.run.leader
 
     @property
     def flat(self) -> tuple[int, ...]:

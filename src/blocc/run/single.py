@@ -25,7 +25,7 @@ from blocc.outer.algorithm_1 import Numbers
 from blocc.outer.monitor import State, Stop, StopReason
 from blocc.outer.restoration import FEASIBLE, restore
 from blocc.outer.tolerances import Endpoint, Tolerances, measure
-from blocc.penalty import Evaluation, Leader, no_leader
+from blocc.penalty import Evaluation, UpperMultipliers, no_upper_multipliers
 from blocc.problem import BilevelProblem
 from blocc.result import HistoryRow, Result, Status
 from blocc.resume.recorded import make_evaluator, make_monitor
@@ -80,7 +80,7 @@ class Run:
             finest=max(Tolerances.finest, oracles[0].finest),
         )
         self.convexity = JensenTest(problem.flat, options.seed)
-        self.leader: Leader | None = None  #: multipliers of the leader's own constraints where the run ended
+        self.leader: UpperMultipliers | None = None  #: multipliers of the leader's own constraints where the run ended
         self.end: Endpoint | None = None
         self.stays = False  #: it begins at a good point, whose valley a small gamma might leave
         self.finishing: Finishing | None = None  #: descends f(x, y(x)) itself, where it has pieces
@@ -89,7 +89,7 @@ class Run:
 
     def single(self, x: np.ndarray) -> Result:
         """Solve from one start."""
-        leader = no_leader(self.problem.flat)
+        leader = no_upper_multipliers(self.problem.flat)
         last: Endpoint | None = None
         try:
             if (proceeded := self._proceeded(leader)) is not None:
@@ -105,7 +105,7 @@ class Run:
             return self.stopped(reason_of(stop), last, x, leader)
         return self.conclude_at(last, *ending)
 
-    def _descend(self, first: Evaluation, leader: Leader) -> tuple[Endpoint, Leader]:
+    def _descend(self, first: Evaluation, leader: UpperMultipliers) -> tuple[Endpoint, UpperMultipliers]:
         if self.options.outer == "pgd":
             return self.published(first.x[None], leader)[0][0], leader
         if np.isinf(first.gamma):
@@ -122,20 +122,20 @@ class Run:
         closed = continuation.direct_gamma(self.evaluator, first, leader, self.tolerances) if self.stays else None
         return continuation.minimise(self.evaluator, closed or first, leader, self.tolerances, fixed_gamma=False)
 
-    def _on_pieces(self, finishing: Finishing, first: Evaluation, leader: Leader) -> Endpoint | None:
+    def _on_pieces(self, finishing: Finishing, first: Evaluation, leader: UpperMultipliers) -> Endpoint | None:
         """The end of a descent of f(x, y(x)) itself; None if it has no regular pieces there."""
         finishing.tolerances = self.tolerances
         found = finishing.descend(first, leader)
         return None if found is None else self._reached(finishing, found, leader)
 
-    def _proceeded(self, leader: Leader) -> Endpoint | None:
+    def _proceeded(self, leader: UpperMultipliers) -> Endpoint | None:
         """Where an earlier answer leads by a descent of f(x, y(x)) itself; None if that is no stationary point."""
         if self.finishing is None or self.known is None:
             return None
         found = self.finishing.proceed(self.known)
         return None if found is None else self._reached(self.finishing, found, leader)
 
-    def _reached(self, finishing: Finishing, found: Reached, leader: Leader) -> Endpoint | None:
+    def _reached(self, finishing: Finishing, found: Reached, leader: UpperMultipliers) -> Endpoint | None:
         """The end of a finish, evaluated; None if its evaluation fails."""
         x, accuracy = finishing.inward(found.end.x), self.tolerances.inner(found.gamma, final=True)
         at = self.evaluator(x, found.gamma, leader, accuracy)
@@ -143,7 +143,7 @@ class Run:
         limited = not found.stationary and self.options.max_iterations is not None
         return Endpoint(at, 0.0 if found.stationary else np.inf, 0.0, limited=limited) if at.usable else None
 
-    def _first(self, x: np.ndarray, leader: Leader) -> tuple[Evaluation, tuple[Status, str] | None]:
+    def _first(self, x: np.ndarray, leader: UpperMultipliers) -> tuple[Evaluation, tuple[Status, str] | None]:
         """A usable evaluation to start from, or the status and message that explain why there is none."""
         first = self.first_evaluation(x, leader)
         if self._steps_anyway() and failures.name_nonfinite(self.problem.flat, x, np.asarray(first.follower.y)) is None:
@@ -163,7 +163,7 @@ class Run:
         inner = self.options.inner
         return self.options.outer == "pgd" and isinstance(inner, MaxMin) and inner.iterations is not None
 
-    def first_evaluation(self, x: np.ndarray, leader: Leader) -> Evaluation:
+    def first_evaluation(self, x: np.ndarray, leader: UpperMultipliers) -> Evaluation:
         """F_gamma at a start, at the given gamma or at the smallest that serves."""
         if isinstance(self.options.gamma, str):
             if self.evaluator.oracles[0].differentiates:
@@ -177,7 +177,9 @@ class Run:
     def _has_coupling(self) -> bool:
         return self.problem.flat.n_inequality + self.problem.flat.n_equality > 0
 
-    def published(self, points: Float[AnyArray, "starts n_x"], leader: Leader) -> tuple[list[Endpoint], list[int]]:
+    def published(
+        self, points: Float[AnyArray, "starts n_x"], leader: UpperMultipliers
+    ) -> tuple[list[Endpoint], list[int]]:
         """Algorithm 1 from every point, and its evaluations. yF stays as it was left; yg is solved again, exactly."""
         gamma = float(self.options.gamma)
         number: Callable[[Any], Any] = np.asarray
@@ -210,7 +212,7 @@ class Run:
             ends.append(Endpoint(reached, float(size), 0.0, met_boundary, stop_met=met, inner=inner))
         return ends, steps
 
-    def _resolved(self, left: Evaluation, leader: Leader) -> Evaluation:
+    def _resolved(self, left: Evaluation, leader: UpperMultipliers) -> Evaluation:
         """The evaluation that Algorithm 1 ended with, its follower's answer solved by an accurate oracle."""
         exact = self.exact(left.x, float(left.gamma), leader, self.tolerances.inner(float(left.gamma), final=True))
         unknown = Residuals(*(np.asarray(np.inf) for _ in Residuals._fields))  # yF is no candidate for the answer
@@ -232,7 +234,12 @@ class Run:
         return conclude.judge(self.evaluator, self.convexity, end, self.tolerances, self.options)
 
     def stopped(
-        self, reason: StopReason, last: Endpoint | None, x: np.ndarray, leader: Leader, best_of_all: bool = True
+        self,
+        reason: StopReason,
+        last: Endpoint | None,
+        x: np.ndarray,
+        leader: UpperMultipliers,
+        best_of_all: bool = True,
     ) -> Result:
         """The best point so far, with the status that says why there is no more."""
         ending = conclude.stopped(reason, self.monitor)
@@ -249,7 +256,7 @@ class Run:
         end = Endpoint(best, measure(self.evaluator, best), 0.0)
         return self.conclude_at(end, *ending)
 
-    def _only_evaluation(self, x: np.ndarray, leader: Leader) -> Evaluation:
+    def _only_evaluation(self, x: np.ndarray, leader: UpperMultipliers) -> Evaluation:
         """F_gamma at a start that nothing came after: once, for which gamma serves best takes too long to find out."""
         gamma = 1.0 if isinstance(self.options.gamma, str) else float(self.options.gamma)
         return self.exact(x, gamma, leader, self.tolerances.inner(gamma))
@@ -262,7 +269,8 @@ class Run:
         upper = finishing.best.upper * finishing.upper_unit
         if finishing.best.violation > self.tolerances.leader_tolerance or upper >= best.upper_value:
             return None
-        at = self.exact(finishing.inward(finishing.best.x), float(best.gamma), no_leader(self.problem.flat), 1e-10)
+        none = no_upper_multipliers(self.problem.flat)
+        at = self.exact(finishing.inward(finishing.best.x), float(best.gamma), none, 1e-10)
         return at if at.usable else None
 
     def conclude_at(self, end: Endpoint, status: Status, message: str) -> Result:

@@ -23,7 +23,7 @@ from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
 from blocc._lib.version import __version__
 from blocc.executors.work import Call, Executor, ExecutorError, Outcome, arriving, explain, worker_name
-from blocc.inner.choice import suited
+from blocc.inner.choice import reformulated_for
 from blocc.lagrangian import Multipliers
 from blocc.options import Options
 from blocc.outer.monitor import Stop, StopReason, StopRequest
@@ -232,7 +232,7 @@ def _problem_of(sent: _Sent) -> tuple[BilevelProblem, Options]:
                 "JAX, or is a module changed?"
             )
         _received.clear()
-        _received[sent.token] = suited(problem, sent.options.inner), sent.options
+        _received[sent.token] = reformulated_for(problem, sent.options.inner), sent.options
     return _received[sent.token]
 
 

@@ -6,7 +6,7 @@
 with phi(c) = weight sum s_i c_i, weight sum s_i c_i^2 / 2 or weight sqrt(sum s_i c_i^2). d_i = l_i (z_i, 1) and v_j
 likewise, with labels l = -1 or 1. c_i is what training sample i is forgiven. e_j and s_i are the samples' weights, as
 if a sample was there so many times. (The follower has no loss that they could weigh, and copies of a constraint change
-nothing for it; but they make it dearer for the leader to forgive the sample.) Arrays have n training samples, m
+nothing for it; but they make it more expensive for the leader to forgive the sample.) Arrays have n training samples, m
 validation samples, d features and p = d + 1 entries of y.
 """
 

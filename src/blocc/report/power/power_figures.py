@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Cheap buses are blue, dear ones orange.
+#: Cheap buses are blue, expensive ones orange.
 PRICE_SCALE = ("#0072B2", "#8fc1de", "#f4f4f2", "#f3cf85", "#D55E00")
 _MOST_BARS = 16
 

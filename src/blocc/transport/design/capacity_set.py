@@ -147,7 +147,7 @@ class CapacitySet(ConvexSet):
         narrower.limit = np.where(links, self.least, self.limit)
         return narrower
 
-    def drawn_in(self, wide: Float[NDArray, "links"]) -> list[CapacitySet]:
+    def contracted(self, wide: Float[NDArray, "links"]) -> list[CapacitySet]:
         """Sets from one that just holds ``wide`` to this one, in steps of about a tenth; ties hold in all of them.
 
         A budget that leaves ``wide`` room is first drawn in further than it is: what a design gives up then is often
@@ -158,11 +158,12 @@ class CapacitySet(ConvexSet):
             (wide > self.limit) & (self.limit > 0.0), wide / np.where(self.limit > 0.0, self.limit, 1.0), 1.0
         )
         needed = float(self.cost @ self.least)
-        dear = (float(self.cost @ wide) - needed) / self.spendable if self.has_budget and self.spendable > 0.0 else 0.0
-        count = int(np.clip(np.ceil(10.0 * np.log(max(dear, float(np.max(over, initial=1.0))))), 1, 20))
-        parts = [(over**part, dear**part) for part in np.linspace(1.0, 0.0, count + 1)[1:]]
-        if 0.0 < dear <= 1.0:
-            parts = [(np.ones(self.size), part * dear) for part in (0.93, SQUEEZED)] + parts
+        limited = self.has_budget and self.spendable > 0.0
+        over_budget = (float(self.cost @ wide) - needed) / self.spendable if limited else 0.0
+        count = int(np.clip(np.ceil(10.0 * np.log(max(over_budget, float(np.max(over, initial=1.0))))), 1, 20))
+        parts = [(over**part, over_budget**part) for part in np.linspace(1.0, 0.0, count + 1)[1:]]
+        if 0.0 < over_budget <= 1.0:
+            parts = [(np.ones(self.size), part * over_budget) for part in (0.93, SQUEEZED)] + parts
         steps = []
         for higher, more in parts:
             step = copy(self)

@@ -11,19 +11,19 @@ from blocc._lib.arrays import Bool, Float, NDArray
 from blocc._lib.compiled import clock, counted_compile_seconds
 from blocc.outer.monitor import GRACE, Monitor
 from blocc.result import HistoryRow
+from blocc.transport.design.all_or_nothing import MULTIPLES, WORTHLESS, Met, SharpFlows, incomes
 from blocc.transport.design.capacity_descent import evaluate, worth_of_money
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.equal_minimisers import is_preferred
 from blocc.transport.design.model import CapacityPenalty, DesignModel, never
 from blocc.transport.design.prices import PricePenalty
 from blocc.transport.design.search_state import SearchState
-from blocc.transport.design.sharp_flows import MULTIPLES, WORTHLESS, Met, SharpFlows, incomes
 
 #: Capacities that differ by less than this part of the utility in what they cost are not judged once more: the second
 #: number on networks of more links than the third, where that takes seconds.
 SAVING, LARGE_SAVING, LARGE = 1e-8, 1e-4, 150
 #: Links with less than these parts of the mean capacity are taken away where that costs next to nothing.
-DUST, _HOPELESS = (1e-2, 1e-3, 1e-4, 1e-5), 10.0
+NEGLIGIBLE_CAPACITY, _HOPELESS = (1e-2, 1e-3, 1e-4, 1e-5), 10.0
 #: Seconds after which the answer of an interrupted run is cut short. After a time limit it is half of what that may
 #: be passed by; the certificate has the other half.
 CLOSING = 4.0
@@ -192,7 +192,7 @@ class Incumbent:
         if not len(built) or self.fixed:
             return
         allowed = WORTHLESS * (1.0 + abs(float(found.utility)))
-        for part in DUST:
+        for part in NEGLIGIBLE_CAPACITY:
             is_dust = (best > self.limits.least) & (best < part * float(np.mean(built)))
             is_dust &= is_dust[self.limits.partner]
             if stop() or not is_dust.any():

@@ -86,7 +86,7 @@ class DesignOptions:
         return PAPER_STEP if published is None else published.step
 
     def penalty(self, network: TransportNetwork) -> float:
-        """gamma as a number; what it hides is as large as fares are, so that it grows with dear ones."""
+        """gamma as a number; what it hides is as large as fares are, so that it grows with expensive ones."""
         if self.gamma != "auto":
             return float(self.gamma)
         return AUTO_GAMMA * max(1.0, float(np.mean(network.revenue)) / USUAL_REVENUE)

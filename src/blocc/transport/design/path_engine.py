@@ -77,10 +77,10 @@ class PathEngine:
             orders = self._orders.pop()
         except IndexError:
             orders = unknown_orders(self._own.streets), unknown_orders(self._own.streets)
-        dearer, better = costs + cost / gamma, self.alternative + self.revenue / gamma
+        raised, better = costs + cost / gamma, self.alternative + self.revenue / gamma
         follower, penalised = both(
             lambda: self._load(costs, self.alternative, temperature, orders[0]),
-            lambda: self._load(dearer, better, temperature, orders[1]),
+            lambda: self._load(raised, better, temperature, orders[1]),
             at_once=self.demand.size + len(self.demand) * len(values) >= _WORTH_A_HELPER,
         )
         self._orders.append(orders)

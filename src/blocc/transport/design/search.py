@@ -259,7 +259,7 @@ class Search(Incumbent):
         state, gamma = self.state, self._early(self.gamma)
         wide, within = np.maximum(state.widest, self.limits.least), self._lower_budget() if lower else self.limits
         state.prices, state.is_open, state.is_followed = state.early_prices, state.early_open, True
-        for step in within.drawn_in(wide):
+        for step in within.contracted(wide):
             self._descend(gamma, temperature_of(gamma, self.model.time_unit), step)
 
     def _squeeze(self) -> bool:

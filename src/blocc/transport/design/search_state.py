@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
+from blocc.transport.design.all_or_nothing import Load, nothing
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.design_result import WhatIf
 from blocc.transport.design.limited_prices import LimitMultipliers
 from blocc.transport.design.model import CapacityPenalty
-from blocc.transport.design.sharp_flows import Load, nothing
 
 
 @dataclass

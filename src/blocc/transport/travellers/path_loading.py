@@ -20,7 +20,7 @@ from blocc.networks.kernels import cuts, in_threads, kernel, shares
 from blocc.networks.shortest_paths import PARTS, Streets, heap_room, settle_near, unknown_orders
 
 #: Links whose weight is less than the exponential of this carry nobody.
-_NOTHING = -92.0
+LOG_WEIGHT_FLOOR = -92.0
 #: Sums over paths are exact to this, relatively, or as good as after so many sweeps.
 _EXACT, _MOST_SWEEPS = 1e-13, 500
 
@@ -123,7 +123,7 @@ def _weigh(origin, costs, temperature, streets, distance, nodes, weight, behind,
             tail = streets.tail[a]
             weight[a] = 0.0
             less = (distance[node] - distance[tail] - costs[a]) / temperature  # not a number where nobody comes
-            if less > _NOTHING and node != origin and (streets.through[tail] or tail == origin):
+            if less > LOG_WEIGHT_FLOOR and node != origin and (streets.through[tail] or tail == origin):
                 weight[a] = np.exp(less)
                 behind[1][count], behind[2][count] = tail, weight[a]
                 count += 1

@@ -6,7 +6,7 @@ With D the travellers' least cost when prices p are added to the times, smoothed
 
 The function is convex, its gradient is capacity less flow, and its Hessian is how flows answer to prices. In the limit
 flows lie on cheapest paths, no link carries more than its capacity, and links with room have no price: the flows are
-the travellers' own. Prices change in proportion to small temperatures, so that those of the next can be foretold from
+the travellers' own. Prices change in proportion to small temperatures, so that those of the next can be predicted from
 the two before, or from the path of a problem nearby.
 """
 
@@ -30,7 +30,7 @@ from blocc.transport.travellers.price_path import PricePath, price_path
 
 #: Temperatures of the first ascent, in units of a link's time, and evaluations at each.
 _TEMPERATURES, _EVALUATIONS = (0.05, 0.01), 40
-#: How much of the capacity foretold prices may miss, and known ones that serve at the last temperature.
+#: How much of the capacity predicted prices may miss, and known ones that serve at the last temperature.
 _MISSED, _RIGHT = 0.01, 1e-9
 #: Known prices serve at temperatures of which they are, in the mean over the capacities, no more than so many away, and
 #: lead the way to temperatures that are lower by no more than the second number.
@@ -222,15 +222,15 @@ class PriceNewton:
         factor, slope = _FACTOR, self._tangent(now)
         while now.bushes.temperature > self.last and self.iterations < _MOST_ITERATIONS and not self.stop():
             price, temperature = now.price, now.bushes.temperature
-            foretold = self._foretold(now, slope)
-            while foretold is None:
+            predicted = self._predicted(now, slope)
+            while predicted is None:
                 following = max(self.last, factor * temperature)
                 ahead = self._at(np.maximum(price + (following - temperature) * slope, 0.0), following)
                 if factor >= _SLOWEST or self._missed(ahead) <= _MISSED:
-                    foretold = ahead
+                    predicted = ahead
                 else:
                     factor = float(np.sqrt(factor))
-            steps, found = self._centre(foretold)
+            steps, found = self._centre(predicted)
             if steps == _MOST_STEPS and factor < _SLOWEST:
                 factor, self._guide = float(np.sqrt(factor)), []
                 continue
@@ -239,7 +239,7 @@ class PriceNewton:
             factor = max(factor**1.5, _FASTEST) if steps <= 4 else factor
         return now
 
-    def _foretold(self, now: PricePoint, slope: Float[NDArray, "open_links"]) -> PricePoint | None:
+    def _predicted(self, now: PricePoint, slope: Float[NDArray, "open_links"]) -> PricePoint | None:
         """Prices at the next temperature of the problem nearby: by its own change, or by the slope here.
 
         None where there is no path, or it leads astray.

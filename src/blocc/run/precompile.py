@@ -16,7 +16,7 @@ from blocc.inner.choice import choose_oracles
 from blocc.judge.convexity import jensen
 from blocc.lagrangian import figures, zero_multipliers
 from blocc.options import Options
-from blocc.penalty import cold_pair, evaluate_both, no_leader
+from blocc.penalty import cold_pair, evaluate_both, no_upper_multipliers
 from blocc.problem import BilevelProblem
 from blocc.reformulate.units import first_units, ones, scaling_of, takes_units
 
@@ -31,7 +31,7 @@ def prepare(problem: BilevelProblem, options: Options, x: Float[NDArray, "n_x"])
     target.prepare(
         evaluate_both,
         oracle,
-        arguments=(x, number, no_leader(target), cold_pair(target, oracle), number),
+        arguments=(x, number, no_upper_multipliers(target), cold_pair(target, oracle), number),
         meanwhile=(
             partial(first_units, problem, x),
             partial(jensen, target, x, middle),

@@ -81,7 +81,7 @@ class SharpFlows:
             low = max(trial.part for trial in tried if trial.spent > self.limits.allowance)
             high = max(4.0 * low, 1.0)
             while (trial := self._load(met, high)).spent > self.limits.allowance:
-                if high > _DEAREST:  # nothing is dear enough that nobody comes
+                if high > _DEAREST:  # nothing is expensive enough that nobody comes
                     return nothing(self.limits)
                 low, high = high, 4.0 * high
             affordable.append(trial)
