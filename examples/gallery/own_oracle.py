@@ -68,7 +68,7 @@ figure.colorbar(shades, label="log10 of what is lost")
 # %% What breaks
 # An oracle that cuts at 95 % of the cap. Its residuals are computed from the functions above, and the answer is judged
 # without it. With gamma kept fixed the oracle is all that the run has: it stalls, and the message says why. By default
-# blocc goes on without the oracle where it leads nowhere, and ends at the right answer after many times the evaluations.
+# blocc finishes on the follower's own conditions, and ends at the right answer all the same.
 
 
 class Wrong(Clipped):
@@ -82,4 +82,3 @@ print(f"by default: {saved.status.value}, upper value {saved.upper_value:.5f}")
 assert not caught.success
 assert solve(BilevelProblem(**PARTS, oracle=Clipped()), gamma=100.0).success
 assert abs(saved.upper_value - own.upper_value) < 1e-6
-assert saved.counts["evaluations"] > 5 * own.counts["evaluations"]

@@ -55,7 +55,7 @@ def test_silence_of_a_follower_who_could_answer_is_no_evidence() -> None:
     verdict = silent_verdict(lambda x, y: (y - x) ** 2)
     assert verdict.lower_optimal
     assert verdict.first_order is None
-    assert verdict.unseen
+    assert verdict.inconclusive
     assert not verdict.holds
     assert "could not be found" in verdict.objection()
 
@@ -64,7 +64,7 @@ def test_silence_where_the_follower_cannot_answer_is_expected() -> None:
     verdict = silent_verdict(lambda x, y: y**2 + x**2)
     assert verdict.lower_optimal
     assert verdict.first_order is None
-    assert not verdict.unseen
+    assert not verdict.inconclusive
     assert verdict.holds
 
 
