@@ -325,8 +325,10 @@ def evaluate(
 
 def _is_root(equation: Any) -> bool:
     """Whether an operation is a square root."""
-    name, last = equation.primitive.name, equation.invars[-1]
-    return name == "sqrt" or (name == "pow" and is_literal(last) and bool(np.all(last.val == 0.5)))
+    if equation.primitive.name != "pow":
+        return bool(equation.primitive.name == "sqrt")
+    power = equation.invars[1]
+    return is_literal(power) and bool(np.all(power.val == 0.5))
 
 
 def _base(equation: Any, inputs: list[Any], roots: list[AnyArray | None]) -> AnyArray | None:

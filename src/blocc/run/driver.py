@@ -38,7 +38,7 @@ R = TypeVar("R", bound=Run)
 _MOST_PHASES = 8
 _VIOLATED = 1e-3  #: violations of the leader's constraints, relative to their rows, beyond which nothing is close
 _FAR = 100.0  #: sizes of the start, beyond which an answer is asked whether it runs off
-#: Random members of X, and points around x, that are tried where neither f nor y changes around x.
+#: Random members of X that are tried where neither f nor y changes around x, or the leader's constraint fails.
 _LEAVES = 12
 _BY_VALUE = (Status.STALLED, "Reached by a descent of f(x, y(x)) itself.")
 
@@ -113,7 +113,7 @@ class Driver:
 
     # --- ways on ------------------------------------------------------------------------------------------------
     def _ways(self) -> Iterator[Callable[[Phase], Phase | None]]:
-        return iter((self.incumbent, self._off_plateau, self._followed, self._penalised))
+        return iter((self.incumbent, self._off_plateau, self._followed, self._admissible, self._penalised))
 
     def _off_plateau(self, best: Phase) -> Phase | None:
         """A phase from a point with a better value, where neither f nor the follower's response changes around x."""
@@ -121,8 +121,28 @@ class Driver:
         assert v is not None
         if not v.probed.flat:
             return None
+        allowed = below_tolerance(self.options.tolerance)
+        found = [value for value in self._sampled(best, list(v.probed.flat)) if value.violation <= allowed]
+        least = min(found, key=lambda value: value.upper, default=v.value)
+        better = least.upper < v.value.upper - self.options.tolerance * v.unit
+        return self._phase(best.units, least.x) if better else None
+
+    def _admissible(self, best: Phase) -> Phase | None:
+        """A phase from where in X the leader's constraint is violated least, if no descent has met it."""
+        v = best.verdict
+        assert v is not None
+        if v.admissible or not v.lower_optimal:
+            return None
+        found = self._sampled(best, list(range(self.flat.n_x)))
+        least = min(found, key=lambda value: (value.violation, value.upper), default=v.value)
+        return self._phase(best.units, least.x, finish=True) if least.violation < v.value.violation else None
+
+    def _sampled(self, best: Phase, along: list[int]) -> list[Value]:
+        """Values at random members of X and at points around x, for some of its entries."""
+        v = best.verdict
+        assert v is not None
         judge, generator = best.judge(self.problem, self.options), np.random.default_rng(self.options.seed)
-        here, along = v.value.x, list(v.probed.flat)
+        here = v.value.x
         size = np.maximum(1.0, np.abs(here))
         members = [self.flat.x_set.sample_flat(generator) for _ in range(_LEAVES)]
         members += [here + size * 2.0**k * generator.uniform(-1.0, 1.0, size.size) for k in range(-3, 4)]
@@ -131,11 +151,7 @@ class Driver:
             alone = here.copy()
             alone[along] = member[along]
             points += [alone, member] if len(along) < len(here) else [member]
-        found = [value for point in points if (value := judge.reduced_objective(judge.project(point))) is not None]
-        found = [value for value in found if value.violation <= below_tolerance(self.options.tolerance)]
-        least = min(found, key=lambda value: value.upper, default=v.value)
-        better = least.upper < v.value.upper - self.options.tolerance * v.unit
-        return self._phase(best.units, least.x) if better else None
+        return [value for point in points if (value := judge.reduced_objective(judge.project(point))) is not None]
 
     def _followed(self, best: Phase) -> Phase | None:
         """Newton steps on the pieces of f(x, y(x)) from the best point known, or to the other side of a tie."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
 from blocc._lib.arrays import Float, NDArray
 from blocc.corners import kinks_of, named
 from blocc.inner.choice import choose_oracles
@@ -16,6 +18,7 @@ from blocc.options import Options
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
 from blocc.problem import BilevelProblem
+from blocc.reformulate.bounded import bounded, reaches
 from blocc.reformulate.reformulation import reformulations
 from blocc.reformulate.relaxation import AMOUNTS, agreed, relaxed
 from blocc.result import Result, Status
@@ -44,6 +47,11 @@ def solve_single(problem: BilevelProblem, options: Options, driver: MakeDriver, 
         if result.certificate.exact:  # the next variant begins at the best point known
             start = problem.x_set.ravel(result.x)
     assert plain is not None
+    if plain.status is Status.UNBOUNDED and (held := _held(problem, options, plain)) is not None:
+        with np.errstate(over="ignore", invalid="ignore"):  # at the bounds f may be no number
+            found = driver(held).single(start)
+        if found.certificate.exact and not reaches(problem, held, found):
+            plain = found
     if _lacks_slater_point(problem, options, plain):
         found = agreed(problem, *(driver(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
         return plain if _better(plain, found, options.tolerance if found.success else 0.0) else found
@@ -71,6 +79,12 @@ def solve_together(
     found, unsettled = many(together, starts)
     results = [form.invert(result) for result in found]
     return [None if automatic and index in unsettled else result for index, result in enumerate(results)]
+
+
+def _held(problem: BilevelProblem, options: Options, plain: Result) -> BilevelProblem | None:
+    """The problem with far bounds on y, where f may fall without limit in y and not along y(x)."""
+    by_hand = problem.oracle is not None or not isinstance(options.gamma, str)
+    return None if by_hand else bounded(problem, plain)
 
 
 def _lacks_slater_point(problem: BilevelProblem, options: Options, plain: Result) -> bool:
