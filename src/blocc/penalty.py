@@ -96,6 +96,27 @@ def answer_of(evaluation: Evaluation) -> Float[NDArray, "n_y"] | None:
     return np.asarray(evaluation.follower.y) if int(evaluation.follower.code) == InnerCode.CONVERGED else None
 
 
+def follower_alone(evaluation: Evaluation) -> Evaluation | None:
+    """The follower's case in the place of the penalised one, where L_F has no minimum in y; None if it has none either.
+
+    ``-exp(y) + gamma (y - x)^2`` falls without limit for every gamma, and f(x, y(x)) = -exp(x) does not mind.
+    """
+    e = evaluation
+    if int(e.follower.code) != InnerCode.CONVERGED or not np.isfinite(e.upper_follower):
+        return None
+    return e._replace(
+        value=e.upper_follower,
+        gradient=np.zeros_like(e.x),
+        penalised=e.follower,
+        upper_penalised=e.upper_follower,
+        lower_penalised=e.lower_follower,
+        violation_penalised=e.violation_follower,
+        cross=e.follower.residuals,
+        excess=np.asarray(np.inf),
+        usable=np.asarray(True),
+    )
+
+
 def no_upper_multipliers(flat: FlatProblem) -> UpperMultipliers:
     """No multiplier on the leader's constraints yet."""
     return UpperMultipliers(np.zeros(flat.n_upper_inequality), np.asarray(10.0))

@@ -23,6 +23,7 @@ from blocc.local.balance import Units
 from blocc.options import Options
 from blocc.outer.monitor import Stop, StopRequest
 from blocc.outer.tolerances import Endpoint
+from blocc.penalty import follower_alone
 from blocc.problem import BilevelProblem
 from blocc.reformulate.units import Scaling, first_units, scaling_of
 from blocc.result import History, HistoryRow, Result, Status
@@ -178,8 +179,9 @@ class Driver:
         """The phase as if it had ended at a point that was reached by other means; None if it gets no better."""
         if not np.any(reached.x != self.problem.x_set.ravel(best.result.x)) and best.by_value:
             return None
-        evaluation = best.evaluate(reached.x)
-        if not evaluation.usable:
+        found = best.evaluate(reached.x)
+        evaluation = found if found.usable else follower_alone(found)
+        if evaluation is None:
             return None
         end = Endpoint(evaluation, 0.0, DISTANCES[-1])
         result = best.run.conclude_at(end, *_BY_VALUE)

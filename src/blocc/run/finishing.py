@@ -74,8 +74,11 @@ class Finishing:
         suited = automatic and accurate and not kinks_of(problem)
         return cls(problem, scaling, evaluator) if suited else None
 
-    def descend(self, first: Evaluation, leader: UpperMultipliers) -> Reached | None:
-        """The best of all ends; None if none begins on a regular piece. The history is that of its own way."""
+    def descend(self, first: Evaluation, leader: UpperMultipliers, penalty: bool = True) -> Reached | None:
+        """The best of all ends, after stages of F_gamma as well if ``penalty``; None if none begins on a regular piece.
+
+        The history is that of its own way.
+        """
         monitor, last = self.evaluator.monitor, first
         found: list[tuple[tuple[Asked, bool], list[HistoryRow]]] = []
 
@@ -86,7 +89,7 @@ class Finishing:
             monitor.rows = way
 
         finish(first)
-        for number, last in enumerate(self._stages(first, leader)):
+        for number, last in enumerate(self._stages(first, leader) if penalty else ()):
             if number in _FINISHED:
                 finish(last)
         if not found:

@@ -25,7 +25,7 @@ from blocc.outer.algorithm_1 import Numbers
 from blocc.outer.monitor import State, Stop, StopReason
 from blocc.outer.restoration import FEASIBLE, restore
 from blocc.outer.tolerances import Endpoint, Tolerances, measure
-from blocc.penalty import Evaluation, UpperMultipliers, no_upper_multipliers
+from blocc.penalty import Evaluation, UpperMultipliers, follower_alone, no_upper_multipliers
 from blocc.problem import BilevelProblem
 from blocc.result import HistoryRow, Result, Status
 from blocc.resume.recorded import make_evaluator, make_monitor
@@ -96,7 +96,10 @@ class Run:
                 return self.conclude_at(proceeded, *self.status_at(proceeded))
             first, trouble = self._first(x, leader)
             if trouble is not None:
-                return self.conclude_at(Endpoint(first, np.inf, 0.0), *trouble)
+                alone = self._without_penalty(first, leader)
+                if alone is None:
+                    return self.conclude_at(Endpoint(first, np.inf, 0.0), *trouble)
+                return self.conclude_at(alone, *self.status_at(alone))
             last = Endpoint(first, measure(self.evaluator, first), 0.0)
             self.tolerances = replace(self.tolerances, origin=first.upper_value)
             last, self.leader = self._descend(first, leader)
@@ -128,6 +131,16 @@ class Run:
         found = finishing.descend(first, leader)
         return None if found is None else self._reached(finishing, found, leader)
 
+    def _without_penalty(self, first: Evaluation, leader: UpperMultipliers) -> Endpoint | None:
+        """The end of a finish where the follower responds, and L_F has no minimum in y."""
+        alone = None if first.usable or self.finishing is None else follower_alone(first)
+        if alone is None or self.finishing is None:
+            return None
+        self.tolerances = replace(self.tolerances, origin=alone.upper_value)
+        self.finishing.tolerances = self.tolerances
+        found = self.finishing.descend(alone, leader, penalty=False)
+        return None if found is None else self._reached(self.finishing, found, leader)
+
     def _proceeded(self, leader: UpperMultipliers) -> Endpoint | None:
         """Where an earlier answer leads by a descent of f(x, y(x)) itself; None if that is no stationary point."""
         if self.finishing is None or self.known is None:
@@ -138,10 +151,11 @@ class Run:
     def _reached(self, finishing: Finishing, found: Reached, leader: UpperMultipliers) -> Endpoint | None:
         """The end of a finish, evaluated; None if its evaluation fails."""
         x, accuracy = finishing.inward(found.end.x), self.tolerances.inner(found.gamma, final=True)
-        at = self.evaluator(x, found.gamma, leader, accuracy)
-        self.finished = bool(at.usable)
+        at: Evaluation | None = self.evaluator(x, found.gamma, leader, accuracy)
+        at = at if at is None or at.usable else follower_alone(at)
+        self.finished = at is not None
         limited = not found.stationary and self.options.max_iterations is not None
-        return Endpoint(at, 0.0 if found.stationary else np.inf, 0.0, limited=limited) if at.usable else None
+        return None if at is None else Endpoint(at, 0.0 if found.stationary else np.inf, 0.0, limited=limited)
 
     def _first(self, x: np.ndarray, leader: UpperMultipliers) -> tuple[Evaluation, tuple[Status, str] | None]:
         """A usable evaluation to start from, or the status and message that explain why there is none."""

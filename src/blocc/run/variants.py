@@ -18,7 +18,6 @@ from blocc.options import Options
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
 from blocc.problem import BilevelProblem
-from blocc.reformulate.bounded import bounded, reaches
 from blocc.reformulate.reformulation import reformulations
 from blocc.reformulate.relaxation import AMOUNTS, agreed, relaxed
 from blocc.result import Result, Status
@@ -34,6 +33,11 @@ _WORTH_A_BATCH = 32
 
 def solve_single(problem: BilevelProblem, options: Options, driver: MakeDriver, start: Float[NDArray, "n_x"]) -> Result:
     """One start; functions with kinks in y are tried without them, or with rounded corners, as well."""
+    with np.errstate(over="ignore", invalid="ignore"):  # f may leave the numbers where it falls for ever
+        return _solved(problem, options, driver, start)
+
+
+def _solved(problem: BilevelProblem, options: Options, driver: MakeDriver, start: Float[NDArray, "n_x"]) -> Result:
     plain: Result | None = None
     for form in reformulations(problem, options):
         result = form.invert(driver(form.problem).single(start))
@@ -47,11 +51,6 @@ def solve_single(problem: BilevelProblem, options: Options, driver: MakeDriver, 
         if result.certificate.exact:  # the next variant begins at the best point known
             start = problem.x_set.ravel(result.x)
     assert plain is not None
-    if plain.status is Status.UNBOUNDED and (held := _held(problem, options, plain)) is not None:
-        with np.errstate(over="ignore", invalid="ignore"):  # at the bounds f may be no number
-            found = driver(held).single(start)
-        if found.certificate.exact and not reaches(problem, held, found):
-            plain = found
     if _lacks_slater_point(problem, options, plain):
         found = agreed(problem, *(driver(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
         return plain if _better(plain, found, options.tolerance if found.success else 0.0) else found
@@ -79,12 +78,6 @@ def solve_together(
     found, unsettled = many(together, starts)
     results = [form.invert(result) for result in found]
     return [None if automatic and index in unsettled else result for index, result in enumerate(results)]
-
-
-def _held(problem: BilevelProblem, options: Options, plain: Result) -> BilevelProblem | None:
-    """The problem with far bounds on y, where f may fall without limit in y and not along y(x)."""
-    by_hand = problem.oracle is not None or not isinstance(options.gamma, str)
-    return None if by_hand else bounded(problem, plain)
 
 
 def _lacks_slater_point(problem: BilevelProblem, options: Options, plain: Result) -> bool:
