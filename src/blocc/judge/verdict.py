@@ -20,6 +20,7 @@ from blocc.inner.choice import general_oracles
 from blocc.inner.elastic import violation
 from blocc.judge.adjoint_slope import slope_without_matrices
 from blocc.judge.challenge import Challenge, challenge
+from blocc.judge.distance import undetermined
 from blocc.judge.kinks import on_kink
 from blocc.judge.lower_level import LowerKKT
 from blocc.judge.probe import (
@@ -73,6 +74,7 @@ class Verdict(NamedTuple):
     challenge: Challenge = Challenge()  #: of a second solver of the lower level
     partly: Hypergradient | None = None  #: the derivative of phi on some of its pieces, where it jumps on the others
     jump: float | None = None  #: f at a point within the tolerance of x where the follower's response jumps
+    undetermined: str = ""  #: why y may lie far from the response although its residuals are small
 
     @property
     def unit(self) -> float:
@@ -94,6 +96,8 @@ class Verdict(NamedTuple):
     def objection(self) -> str:
         """What speaks against the answer, in words."""
         r = self.reply
+        if self.undetermined:
+            return f"y is not shown to be the follower's answer: {self.undetermined}"
         if not self.lower_optimal and r is not None:
             return (
                 f"y is not shown to be the follower's answer: relative residuals {r.stationarity:.1e} (stationarity) "
@@ -240,13 +244,14 @@ class Judge(Walks):
         plan = Probing(sizes, judge._floor(here, judged, slope), self.tolerance, allowed, blur)
         if slope is not None and judged is not None and slope.moved > self.tolerance:
             lower_optimal = False  # small residuals of an ill-conditioned follower are no small distance
+        unsure = undetermined(self.flat, judged, self.tolerance) if lower_optimal and judged is not None else ""
         whole = slope is None or slope.whole
         found = Verdict(
             here,
             judged,
             slope if whole else None,
             NOTHING,
-            lower_optimal,
+            lower_optimal and not unsure,
             here.violation <= allowed,
             first_order=None,
             unbounded=False,
@@ -254,6 +259,7 @@ class Judge(Walks):
             row_units=judge.row_units,
             residual=residual,
             partly=None if whole else slope,
+            undetermined=unsure,
         )
         return found, judge, plan
 

@@ -281,6 +281,10 @@ class _Verifier:
         for name in ("stationarity", "feasibility"):
             value = getattr(verdict.reply, name)
             self._add(f"y answers x: {name}", f"within {allowed:.0e}", value, value <= allowed, "own multipliers")
+        unsure = verdict.undetermined
+        self._add(
+            "y answers x: distance", f"within {self.tolerance:.0e}", unsure or "nothing speaks against it", not unsure
+        )
         self._own_multipliers(verdict.reply, allowed)
         objection = verdict.challenge.objection
         self._add("best response", "none better", objection or "none better found", not objection)
