@@ -189,12 +189,12 @@ def _look(line: Line, probing: Probing, both: bool) -> Probed:
             if found is None or found.violation > max(probing.allowed_violation, here.violation):
                 still = False
                 continue
-            gain = here.upper - found.upper
+            gain = here.upper - found.upper if moved >= FINE[-1] else 0.0
             still = still and abs(gain) <= floor and bool(np.max(np.abs(found.y - here.y), initial=0.0) <= 1e-9)
             if gain > floor:
                 steepest = max(steepest, gain / float(np.linalg.norm(point - here.x)))
             if gain > max(probing.tolerance * variation * moved, floor) and gain > best:
-                if distance >= DISTANCES[0] and not _same_valley(line.reduced_objective, here, point, floor):
+                if distance >= DISTANCES[0] and not _same_valley(line, point, floor):
                     continue
                 better, best = found, gain
         unanswered += [] if answered else without[:1]
@@ -202,10 +202,11 @@ def _look(line: Line, probing: Probing, both: bool) -> Probed:
     return Probed(better, best, steepest, flat, line.asked, tuple(unanswered), variation)
 
 
-def _same_valley(reduced_objective: ReducedObjective, here: Value, point: np.ndarray, floor: float) -> bool:
+def _same_valley(line: Line, point: np.ndarray, floor: float) -> bool:
     """Whether f does not rise on the way to the point: otherwise that is another valley, and x may be a minimum."""
+    here = line.here
     for share in (0.03, 0.1, 0.3, 0.6):
-        found = reduced_objective(here.x + share * (point - here.x))
+        found = line.reduced_objective(line.project(here.x + share * (point - here.x)))
         if found is None or found.upper > here.upper + floor:
             return False
     return True

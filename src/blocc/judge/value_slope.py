@@ -108,6 +108,10 @@ def _slope(
             x = x + sizes * step
         return x
 
+    def held(way: Way) -> Callable[[np.ndarray], np.ndarray]:
+        across = way.hold
+        return hold if across is None else lambda x: hold(across(x))
+
     def narrowed(way: Way) -> Way:
         """No farther than phi is what its derivatives say along the way itself, which may cross many coordinates."""
         if not way.curvature < 0.0:
@@ -132,7 +136,7 @@ def _slope(
         left=weighed.left,
         ways=tuple(
             narrowed(way.within(units))
-            for way in (*bent, *(way._replace(hold=hold) if len(firm) else way for way in ways))
+            for way in (*bent, *(way._replace(hold=held(way)) if len(firm) else way for way in ways))
         ),
         worth=float(priced[piece.leader] @ np.maximum(piece.rows[piece.leader], 0.0)),
         moved=float(np.max(np.abs(piece.y - r.y) / r.sizes.y, initial=0.0)),

@@ -93,6 +93,17 @@ class Verdict(NamedTuple):
         objected = self.inconclusive or self.challenge.objection
         return bool(self.lower_optimal and self.admissible and stationary and not objected)
 
+    @property
+    def undecided(self) -> str:
+        """Along how many directions second derivatives do not tell whether x is a minimum, in words."""
+        slope = self.slope or self.partly
+        null = [way.direction / slope.sizes for way in slope.ways if way.null] if slope is not None else []
+        count = int(np.linalg.matrix_rank(np.array(null))) - len(self.probed.flat) if null else 0
+        if count <= 0:
+            return ""
+        where = "1 direction" if count == 1 else f"{count} directions"
+        return f"f(x, y(x)) has no curvature along {where} at x: that it is a minimum there rests on values alone."
+
     def objection(self) -> str:
         """What speaks against the answer, in words."""
         r = self.reply
@@ -190,6 +201,9 @@ class Judge(Walks):
             )
         ):
             found = found._replace(first_order=False)  # what f falls by there drowns in the rounding of its value
+        if probes and found.first_order is None and found.slope is not None:
+            # Derivatives that promise a gain which no value of phi shows are not those of phi: values alone count.
+            found = found._replace(slope=None, partly=found.slope)
         if not (probes and found.holds and found.reply is not None):
             return found
         least = max(self.tolerance * found.unit, plan.floor)
@@ -282,7 +296,7 @@ class Judge(Walks):
         if slope is None:
             return None, NOTHING
         seen: list[Probed] = []
-        open_ways = [way for way in slope.ways if way.matters(plan.tolerance, plan.floor)]
+        open_ways = [way for way in slope.ways if not way.null and way.matters(plan.tolerance, plan.floor)]
         if not probes:
             return (None if open_ways or not slope.whole else True), NOTHING
         kinked = False
@@ -307,6 +321,8 @@ class Judge(Walks):
             if lower is not None:
                 gain, far = here.upper - lower.upper, float(np.linalg.norm(lower.x - here.x))
                 probed = merged([probed, Probed(lower, gain, gain / far, (), 1)])
+        if probed.better is None:
+            probed = merged([probed, self.uncurved(here, slope.ways, plan)])
         if probed.better is not None:
             return False, probed
         # Derivatives that promise a gain which no value of phi shows belong to a kink that is no row of the follower.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from blocc.judge.probe import Probing, Value
+from blocc.judge.probe import ALL_COORDINATES, DISTANCES, NOTHING, Probed, Probing, Value, merged, probe
 from blocc.judge.responses import Responses
 from blocc.judge.ways import Way
 
 #: Shares of a step that are tried in turn, and of the promised gain that must be seen (Nocedal and Wright, 2006, 3.1).
 _SHARES, _ARMIJO = (1.0, 0.25, 0.25**2, 0.25**3, 0.25**5, 0.25**7, 0.25**9), 1e-4
+_TURNS = 12  #: derivatives on the sphere for one start: angles of 45 degrees, halved where phi does not fall
+_STARTS = 4  #: directions that are turned, each both ways
 _DOUBLINGS = 60  #: of a distance: from the rounding of a number to one, and from one to its inverse
 
 
@@ -67,3 +69,62 @@ class Walks(Responses):
                 if here.upper - found.upper > 2.0 * plan.floor:
                     return found
         return None
+
+    def uncurved(self, here: Value, ways: Sequence[Way], plan: Probing) -> Probed:
+        """Probes where second derivatives do not decide: along null spaces, bent, and where curved pieces meet.
+
+        Whether a quartic form, or a quadratic one on a cone, is nonnegative is NP-hard to tell (Murty and Kabadi,
+        Mathematical Programming 39, 1987): descents on the sphere from a few directions find what they find.
+        """
+        null = [way for way in ways if way.null]
+        bent = [way for way in ways if way.curvature < 0.0 and way.matters(plan.tolerance, plan.floor)]
+        plan, seen = plan._replace(distances=DISTANCES), [NOTHING]
+        for way in null[:ALL_COORDINATES]:
+            seen.append(probe(self.reduced_objective, self.onto(way), here, [way.direction], plan))
+            if seen[-1].better is not None:
+                break
+        for group, span in ((null, [way.direction for way in null]), (bent, list(np.diag(plan.sizes)))):
+            columns = np.array(span).T
+            for way in group[:_STARTS] if len(span) > 1 else ():
+                project = self.onto(way) if way.null else self.project
+                first = np.linalg.lstsq(columns / plan.sizes[:, None], way.direction / plan.sizes, rcond=None)[0]
+                for sign in (1.0, -1.0):
+                    if any(one.better is not None for one in seen):
+                        return merged([one._replace(flat=()) for one in seen])
+                    turned = columns @ self._turned(here, sign * first, columns, project, plan.floor)
+                    turned /= float(np.max(np.abs(turned) / plan.sizes))
+                    seen.append(probe(self.reduced_objective, project, here, [turned], plan, both=False))
+        return merged([one._replace(flat=()) for one in seen])
+
+    def _turned(
+        self,
+        here: Value,
+        first: np.ndarray,
+        columns: np.ndarray,
+        project: Callable[[np.ndarray], np.ndarray],
+        floor: float,
+    ) -> np.ndarray:
+        """Steepest descent of phi on a sphere around x within the span of ``columns``; where it has come to."""
+        radius = DISTANCES[0]
+
+        def at(unit: np.ndarray) -> tuple[float, np.ndarray] | None:
+            found = self.gradient(project(here.x + radius * columns @ unit))
+            return None if found is None else (found[0].upper, columns.T @ found[1])
+
+        unit = first / float(np.linalg.norm(first))
+        last, angle = at(unit), np.pi / 4.0
+        for _ in range(_TURNS):
+            if last is None or last[0] < here.upper - floor:
+                break
+            left = last[1] - (last[1] @ unit) * unit
+            length = float(np.linalg.norm(left))
+            if not radius * length > floor:
+                break
+            trial = np.cos(angle) * unit - np.sin(angle) * left / length
+            trial /= float(np.linalg.norm(trial))
+            found = at(trial)
+            if found is not None and found[0] < last[0]:
+                unit, last = trial, found
+            else:
+                angle *= 0.5
+        return unit

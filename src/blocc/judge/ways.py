@@ -21,6 +21,9 @@ from blocc.local.fit import lengths_of, nonnegative_fit
 STEP = float(np.finfo(float).eps) ** 0.25
 #: Dimensions of a tangent space up to which its whole Hessian is computed; beyond it, the smallest eigenvalue alone.
 _WHOLE = 256
+_NULL = STEP  #: share of the largest curvature below which second derivatives decide nothing: the accuracy of a secant
+_SECANT = 0.1  #: distance, in sizes of x, of the secant that tells what curvature there is where the Hessian is zero
+_BENT = 6  #: steps back to where phi is stationary across a null space; each multiplies the distance by the slope's
 
 
 class Way(NamedTuple):
@@ -31,6 +34,7 @@ class Way(NamedTuple):
     curvature: float  #: second derivative along it; NaN if unknown
     lengths: tuple[float, ...] = ()  #: where the model has its minimum; where a row of the piece ends within one
     hold: Callable[[np.ndarray], np.ndarray] | None = None  #: back onto the rows with positive multipliers
+    null: bool = False  #: whether the Hessian is singular along it, and ``hold`` makes phi stationary across it
 
     @property
     def length(self) -> float:
@@ -155,16 +159,58 @@ def ways_of(
             way_along(basis @ vector, -float(vector @ reduced), value, sizes, rows)
             for value, vector in zip(values, vectors.T, strict=True)
         ]
+        null = _null_ways(x, basis, values, vectors, sizes, rows, lagrangian)
         curved = np.maximum(np.abs(values), np.finfo(float).eps * float(np.max(np.abs(values))) + 1e-300)
         newton = -(vectors * np.clip(vectors.T @ reduced / curved, -1.0, 1.0)) @ np.ones(dimension)
         if np.any(newton):
             whole = way_along(basis @ newton, -float(newton @ reduced), float(newton @ hessian @ newton), sizes, rows)
             length = float(np.max(np.abs(basis @ newton)))
             found.insert(0, whole._replace(lengths=tuple(one for one in (length, *whole.lengths) if one <= 1.0)))
-        return (*snap, *found, *_down(reduced, basis, sizes, rows, lambda direction: hessian @ direction))
+        return (*snap, *found, *_down(reduced, basis, sizes, rows, lambda direction: hessian @ direction), *null)
     smallest = _smallest(product, dimension)
     bent = () if smallest is None else (way_along(basis @ smallest[1], 0.0, smallest[0], sizes, rows),)
     return (*snap, *bent, *_down(reduced, basis, sizes, rows, product))
+
+
+def _null_ways(
+    x: np.ndarray,
+    basis: np.ndarray,
+    values: np.ndarray,
+    vectors: np.ndarray,
+    sizes: np.ndarray,
+    rows: LeaderRows,
+    lagrangian: Callable[[np.ndarray], np.ndarray | None],
+) -> tuple[Way, ...]:
+    """Ways along which the Hessian is singular, bent so that phi is stationary across all of them.
+
+    Where phi curves up across the null space, x is a minimum if and only if it is one of the reduced function, the
+    least of phi over the complement (the splitting lemma: Poston and Stewart, Catastrophe Theory, 1978, chapter 4).
+    """
+    across = basis @ np.random.default_rng(0).standard_normal(len(values))
+    across *= _SECANT / float(np.max(np.abs(across)))
+    here, ends = lagrangian(x), [lagrangian(x + sign * sizes * across) for sign in (1.0, -1.0)]
+    if here is None:
+        return ()
+    secants = [basis.T @ (sizes * (end - here)) for end in ends if end is not None]
+    largest = (
+        max(float(lengths_of(one[None])[0]) / float(np.linalg.norm(across)) for one in secants) if secants else 0.0
+    )
+    largest = max(largest, float(np.max(np.abs(values))))
+    null, firm = np.abs(values) <= _NULL * largest, values > _NULL * largest
+    normal = basis @ vectors[:, firm]
+
+    def hold(point: np.ndarray) -> np.ndarray:
+        for _ in range(_BENT):
+            there = lagrangian(point)
+            if there is None:
+                break
+            point = point - sizes * (normal @ ((normal.T @ (sizes * (there - here))) / values[firm]))
+        return point
+
+    return tuple(
+        Way(sizes * turned, 0.0, 0.0, hold=hold if firm.any() else None, null=True)
+        for turned in ((basis @ vector) / float(np.max(np.abs(basis @ vector))) for vector in vectors[:, null].T)
+    )
 
 
 def _snap(weighed: Weighed, sizes: np.ndarray, rows: LeaderRows) -> tuple[Way, ...]:

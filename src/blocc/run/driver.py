@@ -328,6 +328,7 @@ class Driver:
             if v.jump is not None:
                 values = f"f is {v.value.upper:.8g} here and {v.jump:.8g} just beyond"
                 message += f" The response jumps within the tolerance of x: {values}."
+            message += f" {v.undecided}" if v.undecided else ""
             if v.probed.flat:
                 which = "x" if len(v.probed.flat) == self.flat.n_x else f"entries {list(v.probed.flat)} of x"
                 message += f" It is flat here: neither the follower's answer nor f changes with {which} around x."
