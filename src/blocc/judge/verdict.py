@@ -107,15 +107,13 @@ class Verdict(NamedTuple):
     def objection(self) -> str:
         """What speaks against the answer, in words."""
         r = self.reply
-        if self.undetermined:
-            return f"y is not shown to be the follower's answer: {self.undetermined}"
-        if not self.lower_optimal and r is not None:
-            return (
-                f"y is not shown to be the follower's answer: relative residuals {r.stationarity:.1e} (stationarity) "
-                f"and {r.feasibility:.1e} (feasibility)"
-            )
         if not self.lower_optimal:
-            return f"y is not shown to be the follower's answer: relative residual {self.residual:.1e}"
+            residuals = f"relative residual {self.residual:.1e}"
+            if r is not None:
+                residuals = (
+                    f"relative residuals {r.stationarity:.1e} (stationarity) and {r.feasibility:.1e} (feasibility)"
+                )
+            return f"y is not shown to be the follower's answer: {self.undetermined or residuals}"
         if not self.admissible:
             return f"the leader's constraint is violated by {self.value.violation:.1e} of its size"
         if self.unbounded:
@@ -265,8 +263,8 @@ class Judge(Walks):
             judged,
             slope if whole else None,
             NOTHING,
-            lower_optimal and not unsure,
-            here.violation <= allowed,
+            lower_optimal=lower_optimal and not unsure,
+            admissible=here.violation <= allowed,
             first_order=None,
             unbounded=False,
             scale=0.0,
@@ -401,7 +399,7 @@ class Judge(Walks):
 
     def _outward(self, x: np.ndarray, least: float = 0.0) -> np.ndarray | None:
         """The direction in which the follower's violation grows, where that is more than ``least``."""
-        if self.flat.n_inequality + self.flat.n_equality == 0:
+        if not self.flat.n_inequality + self.flat.n_equality:
             return None
         solve = self.flat.program(violation, general_oracles(self.flat)[0])
         middle = self.flat.y_set.interior_flat()
