@@ -189,8 +189,10 @@ def _look(line: Line, probing: Probing, both: bool) -> Probed:
             if found is None or found.violation > max(probing.allowed_violation, here.violation):
                 still = False
                 continue
-            gain = here.upper - found.upper if moved >= FINE[-1] else 0.0
+            gain = here.upper - found.upper
             still = still and abs(gain) <= floor and bool(np.max(np.abs(found.y - here.y), initial=0.0) <= 1e-9)
+            if moved < FINE[-1]:
+                continue
             if gain > floor:
                 steepest = max(steepest, gain / float(np.linalg.norm(point - here.x)))
             if gain > max(probing.tolerance * variation * moved, floor) and gain > best:

@@ -22,6 +22,7 @@ from blocc.judge.pieces import Piece, Relaxed, piece_at, pieces_at, relaxed
 from blocc.judge.ways import LeaderRows, Way, Weighed, row_multipliers, way_along, ways_of, weigh
 from blocc.local.scales import reach, resolved
 
+_CORNER = 1e-4  #: share of a size below which a natural one is asked where it comes from: the step of secants
 _CORRECTIONS = 3  #: each squares what a step along the tangent has left the rows by
 
 
@@ -39,6 +40,7 @@ class Hypergradient(NamedTuple):
     moved: float = 0.0  #: how far the response lies from the y that was judged, in sizes of y
     error: float = 0.0  #: accuracy of the value of f, as far as that of y decides
     whole: bool = True  #: whether these are all pieces: only then is phi stationary where no way leads down
+    one_piece: bool = False  #: whether curvature is known on one of many pieces alone
 
 
 def slope_at(flat: FlatProblem, r: LowerKKT, tolerance: float, watch: Callable[[], None]) -> Hypergradient | None:
@@ -56,7 +58,7 @@ def slope_at(flat: FlatProblem, r: LowerKKT, tolerance: float, watch: Callable[[
         program = None if first is None else relaxed(flat, r, first, pieces.biactive)
         if first is not None and program is not None:
             slope = _slope(flat, r, first, tolerance, watch)
-            return slope._replace(**_strongly(flat, r, slope, program))
+            return slope._replace(**_strongly(flat, r, slope, program), one_piece=True)
     slopes = [_slope(flat, r, piece, tolerance, watch) for piece in pieces.found]
     if not slopes:
         return None
@@ -96,7 +98,7 @@ def _slope(
     with np.errstate(divide="ignore"):
         moving = np.min(r.sizes.y[:, None] / np.abs(piece.sensitivity), axis=0, initial=np.inf)
     natural = np.maximum(np.minimum(r.sizes.x, moving), 1e-6 * np.abs(r.x))
-    units = np.minimum(natural, sizes)
+    units = np.where(_cornered(lagrangian, r.x, natural, sizes), sizes, np.minimum(natural, sizes))
 
     def hold(x: np.ndarray) -> np.ndarray:
         """Newton steps back onto the curved rows with a positive multiplier: second-order correction."""
@@ -146,6 +148,27 @@ def _slope(
     )
 
 
+def _cornered(
+    gradient: Callable[[np.ndarray], np.ndarray | None], x: np.ndarray, natural: np.ndarray, sizes: np.ndarray
+) -> np.ndarray:
+    """Where a natural size comes from the curvature at a corner, which is infinite and tells nothing about x.
+
+    There the curvature over a hundredth of the size is no tenth of what it is over a hundredth of that.
+    """
+    found, here = np.zeros(len(x), bool), gradient(x)
+    if here is None:
+        return found
+    for index in np.flatnonzero(natural < _CORNER * sizes):
+        bends = []
+        for share in (1e-2, 1e-4):
+            point = x.copy()
+            point[index] += share * natural[index]
+            there = gradient(point)
+            bends.append(np.nan if there is None else abs(float(there[index] - here[index])) / share)
+        found[index] = bends[0] < 0.1 * bends[1]
+    return found
+
+
 def _strongly(flat: FlatProblem, r: LowerKKT, slope: Hypergradient, program: Relaxed) -> dict[str, Any]:
     """What multipliers of the relaxed program leave of its gradient, and the way down that this is."""
     sizes = np.concatenate([slope.sizes, program.sizes])
@@ -155,7 +178,7 @@ def _strongly(flat: FlatProblem, r: LowerKKT, slope: Hypergradient, program: Rel
     left = weighed.left * sizes
     fall = float(np.linalg.norm(left))
     if fall == 0.0:
-        return {"left": weighed.left[:n_x], "ways": ()}
+        return {"left": weighed.left[:n_x], "ways": tuple(way for way in slope.ways if way.curvature < 0.0)}
     # A fall in the multipliers alone happens only as x moves: the way is then where the rows give way together.
     moving = -left[:n_x] if np.any(left[:n_x]) else -(program.jacobian[:, :n_x].sum(axis=0)) * slope.sizes
     if not np.any(moving):

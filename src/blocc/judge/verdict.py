@@ -97,6 +97,8 @@ class Verdict(NamedTuple):
     def undecided(self) -> str:
         """Along how many directions second derivatives do not tell whether x is a minimum, in words."""
         slope = self.slope or self.partly
+        if slope is not None and slope.one_piece:
+            return "Many pieces of f(x, y(x)) meet at x: that their curvatures make it a minimum rests on values alone."
         null = [way.direction / slope.sizes for way in slope.ways if way.null] if slope is not None else []
         count = int(np.linalg.matrix_rank(np.array(null))) - len(self.probed.flat) if null else 0
         if count <= 0:
