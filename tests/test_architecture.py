@@ -125,7 +125,7 @@ def test_jax_settings_are_left_alone() -> None:
 def test_the_verdict_knows_nothing_of_the_descent() -> None:
     """What judges never uses what helped to descend: whatever the verdict imports, directly or not."""
     seen: set[str] = set()
-    waiting = ["blocc.judge.verdict", "blocc.judge.second_opinion"]
+    waiting = ["blocc.judge.examine", "blocc.judge.second_opinion"]
     while waiting:
         module = waiting.pop()
         path = SOURCE.parent / (module.replace(".", "/") + ".py")

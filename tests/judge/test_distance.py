@@ -12,7 +12,7 @@ import pytest
 
 from blocc import BilevelProblem, Box, Reals, Status, solve, verify
 from blocc._lib.precision import double_precision
-from blocc.judge.verdict import Judge
+from blocc.judge.examine import Judge
 
 
 class Case(NamedTuple):

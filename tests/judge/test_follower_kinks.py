@@ -12,7 +12,7 @@ import pytest
 
 from blocc import BilevelProblem, Box, Certificate, Reals, Result, Status, solve, verify
 from blocc._lib.precision import double_precision
-from blocc.judge.verdict import Judge
+from blocc.judge.examine import Judge
 
 HINGES: dict[str, Callable[[Any], Any]] = {
     "where": lambda z: jnp.where(z > 0.0, z, 0.0),

@@ -10,8 +10,9 @@ import pytest
 
 from blocc import BilevelProblem, Box, Reals, solve
 from blocc._lib.precision import double_precision
+from blocc.judge.examine import Judge
 from blocc.judge.probe import FINE, Probing, Value, probe
-from blocc.judge.verdict import Judge, Verdict
+from blocc.judge.verdict import Verdict
 
 
 def probing() -> Probing:

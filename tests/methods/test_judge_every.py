@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blocc import BilevelProblem, OptionError, Reals, Status, solve
-from blocc.judge.verdict import Judge
+from blocc.judge.examine import Judge
 from blocc.methods.execute import MethodRun
 from blocc.methods.loop import Iteration
 from blocc.problems.toy import toy_problem

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.judge.verdict import Judge
+from blocc.judge.examine import Judge
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
 from blocc.problem import BilevelProblem
 from blocc.result import Certificate, History, Result, Status

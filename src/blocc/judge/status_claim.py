@@ -15,10 +15,11 @@ import numpy as np
 from blocc.flat_problem import FlatProblem
 from blocc.judge.convexity import jensen
 from blocc.judge.curvature import curvature_of, feasible_samples
+from blocc.judge.examine import Judge
 from blocc.judge.failures import name_nonfinite
 from blocc.judge.responses import below_tolerance
 from blocc.judge.second_opinion import SecondOpinion
-from blocc.judge.verdict import Judge, Verdict
+from blocc.judge.verdict import Verdict
 from blocc.outer.recovery import beside_the_middle
 from blocc.result import Result, Status
 

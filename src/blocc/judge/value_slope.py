@@ -5,7 +5,7 @@ G: what multipliers of the right sign leave of it must vanish (B-stationarity). 
 Lagrangian on the tangent space of the rows with positive multipliers, give *ways*: directions along which phi should
 fall, each with the slope and the distance at which a quadratic model has its minimum. Each eigenvector of the Hessian
 is a way of its own, so that an expensive direction does not hide a cheap one. Whether a way matters is decided by
-values of phi (:mod:`blocc.judge.verdict`), never by the sizes of terms, which may cancel.
+values of phi (:mod:`blocc.judge.examine`), never by the sizes of terms, which may cancel.
 """
 
 from __future__ import annotations

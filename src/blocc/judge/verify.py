@@ -20,12 +20,13 @@ from blocc._lib.threads import single_blas_thread
 from blocc.corners import kinks_of
 from blocc.errors import BloccError, OptionError
 from blocc.judge.challenge import cost_allowance
+from blocc.judge.examine import Judge
 from blocc.judge.lower_level import LowerKKT, ratio_with
 from blocc.judge.penalty_claim import downhill_by_oracles, gap_by_oracles, gap_of_numbers, wrong_gamma
 from blocc.judge.responses import below_tolerance
 from blocc.judge.second_opinion import SecondOpinion
 from blocc.judge.status_claim import ABOUT_THE_PROBLEM, PROBED, WITHOUT_ANSWER, Claim
-from blocc.judge.verdict import Judge, Verdict
+from blocc.judge.verdict import Verdict
 from blocc.judge.verification import Check, Verification
 from blocc.lagrangian import Multipliers, expand, figures, weights, zero_multipliers
 from blocc.problem import BilevelProblem

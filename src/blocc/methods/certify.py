@@ -13,8 +13,9 @@ import jax
 import numpy as np
 
 from blocc.judge.convexity import JensenTest
+from blocc.judge.examine import Judge
 from blocc.judge.failures import explain_failure
-from blocc.judge.verdict import Judge, Verdict
+from blocc.judge.verdict import Verdict
 from blocc.methods.base import Iterate
 from blocc.methods.execute import MethodRun
 from blocc.outer import continuation

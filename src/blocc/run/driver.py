@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from blocc._lib.compiled import compile_seconds
+from blocc.judge.examine import Judge
 from blocc.judge.probe import DISTANCES, Value
 from blocc.judge.responses import below_tolerance
-from blocc.judge.verdict import Judge, Verdict
+from blocc.judge.verdict import Verdict
 from blocc.local.balance import Units
 from blocc.options import Options
 from blocc.outer.monitor import Stop, StopRequest

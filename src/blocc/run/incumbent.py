@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc.judge.examine import Judge
 from blocc.judge.probe import Value
-from blocc.judge.verdict import Judge
 from blocc.options import Options
 from blocc.outer.tolerances import Endpoint
 from blocc.penalty import Evaluation

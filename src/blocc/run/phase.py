@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from blocc.judge.verdict import Judge, Verdict
+from blocc.judge.examine import Judge
+from blocc.judge.verdict import Verdict
 from blocc.local.balance import Units
 from blocc.options import Options
 from blocc.outer.tolerances import Endpoint
