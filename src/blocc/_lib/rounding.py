@@ -10,8 +10,8 @@ import numpy as np
 
 #: Relative rounding of one number, 2.2e-16.
 EPS = float(np.finfo(float).eps)
-#: Below it numbers lose digits: what keeps a divisor from zero, and nothing else, 2.2e-308.
-TINY = float(np.finfo(float).tiny)
+#: What keeps a divisor from zero, and nothing else, 1.0e-292: quotients of anything up to 1/EPS remain finite.
+TINY = float(np.finfo(float).tiny) / EPS
 #: 1.5e-8. Step of a forward difference; what a residual that is quadratic in the error leaves unseen; the share of a
 #: largest singular value below which a direction counts as null after one product of matrices.
 HALF_DIGITS = EPS**0.5
