@@ -19,7 +19,17 @@ from blocc.flat_problem import FlatProblem
 from blocc.judge.creases import along_creases
 from blocc.judge.lower_level import TOUCHED, LowerKKT
 from blocc.judge.pieces import Piece, active_rows, piece_at, pieces_at
-from blocc.judge.ways import LeaderRows, Way, Weighed, critical_cone, row_multipliers, ways_of, weigh, with_firm_rows
+from blocc.judge.ways import (
+    LeaderRows,
+    Way,
+    Weighed,
+    critical_cone,
+    row_multipliers,
+    way_along,
+    ways_of,
+    weigh,
+    with_firm_rows,
+)
 from blocc.local.complementarity import steepest
 from blocc.local.scales import reach, resolved
 
@@ -205,13 +215,20 @@ def _joint_slope(flat: FlatProblem, r: LowerKKT, tolerance: float, watch: Callab
     price = np.arange(len(program.rows) - len(biactive), len(program.rows))
     cone = critical_cone(weighed, sizes, lagrangian, base, list(zip(slack, price, strict=True)))
     falls = [cone.down, _falling(flat, r.x, program, weighed, sizes, slack)]
-    more = []
+    left, more = weighed.left[:n_x], []
+    fall = float(np.linalg.norm(left * slope.sizes))
+    if fall:  # which no piece may show: multipliers need not be unique
+        more.append(way_along(-left * slope.sizes / fall, fall, np.nan, slope.sizes, _without_rows(n_x)))
     for way in (one for one in falls if one is not None):
         ahead = np.abs(program.jacobian * sizes) @ np.ones(len(sizes))
         given = way[n_x:] > -(program.jacobian[slack] * sizes) @ way / np.maximum(ahead[slack], 1e-300)
         piece = piece_at(flat, r, r.x, r.y, np.union1d(sure, biactive[given]).astype(int), biactive)
         more += [] if piece is None else list(_slope(flat, r, piece, tolerance, watch).ways)
-    return slope._replace(left=weighed.left[:n_x], ways=(*slope.ways, *more), decided=cone.decided)
+    return slope._replace(left=left, ways=(*slope.ways, *more), decided=cone.decided)
+
+
+def _without_rows(n: int) -> LeaderRows:
+    return LeaderRows(np.zeros(0), np.zeros((0, n)), np.zeros((0, n)))
 
 
 def _falling(
