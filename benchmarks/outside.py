@@ -17,13 +17,13 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from blocc import solve
+from blocc import solve, verify
 from outside_case import Case, forget
 from outside_families import FAMILIES
 from outside_judge import Verdict
 from outside_truth import judge, short
 
-KINDS = ("right", "local", "missed", "honest", "wrong", "crash")
+KINDS = ("right", "local", "missed", "honest", "refused", "wrong", "crash")
 TIME_LIMIT = 60.0  # seconds for one problem, compilation included
 LEAST = 0.97  # of the well-posed problems must be right or local
 
@@ -33,8 +33,11 @@ def draw(family: str, seed: int, index: int) -> Case:
     return FAMILIES[family](np.random.default_rng([seed, zlib.crc32(family.encode()), index]))
 
 
-def attempt(case: Case, limit: float = TIME_LIMIT) -> tuple[Verdict, float, str]:
-    """Solve and judge one case: verdict, seconds without compilation, and what blocc said in short."""
+def attempt(case: Case, limit: float = TIME_LIMIT, verified: bool = False) -> tuple[Verdict, float, str]:
+    """Solve and judge one case: verdict, seconds without compilation, and what blocc said in short.
+
+    Where ``verified``, a success that `verify` does not confirm is "refused": there is one judge and one strictness.
+    """
     started = time.perf_counter()
     try:
         result = solve(case.problem, case.user_start, progress=False, **{"time_limit": limit, **case.options})
@@ -43,7 +46,12 @@ def attempt(case: Case, limit: float = TIME_LIMIT) -> tuple[Verdict, float, str]
     seconds = time.perf_counter() - started - result.seconds["compile"]
     points = f"x = {short(np.ravel(result.x))}, y = {short(np.ravel(result.y))}"
     said = f"{result.status.value}, {points}, f = {result.upper_value:.10g}"
-    return judge(case, result), seconds, said
+    verdict = judge(case, result)
+    if verified and result.success and verdict.kind != "wrong":
+        found = verify(case.problem, result)
+        against = [f"{check.name}: {check.recomputed}" for check in found.checks if check.ok is False]
+        verdict = verdict if found.ok else Verdict("refused", f"verify: {'; '.join(against)}")
+    return verdict, seconds, said
 
 
 def main() -> int:
@@ -55,6 +63,7 @@ def main() -> int:
     parser.add_argument("--index", type=int, default=None, help="only this problem of each family")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--limit", type=float, default=TIME_LIMIT, help="seconds for one problem")
+    parser.add_argument("--verify", action="store_true", help="ask verify about every success, too")
     parser.add_argument("--verbose", action="store_true", help="print every problem, not only the bad ones")
     arguments = parser.parse_args()
     seed = arguments.seed if arguments.seed is not None else time.time_ns() % 2**32
@@ -77,12 +86,12 @@ def main() -> int:
             print("out of time: the rest is left out")
             break
         case = draw(family, seed, index)
-        verdict, seconds, said = attempt(case, arguments.limit)
+        verdict, seconds, said = attempt(case, arguments.limit, arguments.verify)
         kinds[family][verdict.kind] += 1
         times[family].append(seconds)
         if case.well_posed and verdict.kind != "honest":
             posed[verdict.kind in ("right", "local")] += 1
-        if arguments.verbose or verdict.kind in ("wrong", "missed", "crash"):
+        if arguments.verbose or verdict.kind in ("wrong", "refused", "missed", "crash"):
             print(f"{verdict.kind.upper():7s} --family {family} --seed {seed} --index {index}: {verdict.words}")
             print(f"        {case.model.name}; blocc: {said}", flush=True)
     return report(kinds, times, posed, time.perf_counter() - started)
@@ -100,8 +109,9 @@ def report(kinds: dict[str, Counter[str]], times: dict[str, list[float]], posed:
     row = "".join(f"{total[kind]:8d}" for kind in KINDS)
     print(f"{'all':20s}{total.total():9d}{row}{np.median(everything) if everything else 0:9.3f}")
     solved = posed[True] / posed.total() if posed.total() else 1.0
-    print(f"{posed.total()} well-posed: {solved:.1%} right or local; {total['wrong']} wrong claims; {seconds:.0f} s")
-    return 0 if total["wrong"] + total["crash"] == 0 and solved >= LEAST else 1
+    bad = total["wrong"] + total["refused"]
+    print(f"{posed.total()} well-posed: {solved:.1%} right or local; {bad} wrong claims; {seconds:.0f} s")
+    return 0 if bad + total["crash"] == 0 and solved >= LEAST else 1
 
 
 if __name__ == "__main__":
