@@ -31,7 +31,7 @@ from blocc.result import History, HistoryRow, Result, Status
 from blocc.resume.recording import Recording
 from blocc.run import conclude, precompile
 from blocc.run.finishing import Finishing, Known
-from blocc.run.incumbent import SEEN, Seen, incumbent
+from blocc.run.incumbent import SEEN, UNPROVEN, Seen, at, incumbent
 from blocc.run.phase import ENDED, OPEN, Phase
 from blocc.run.single import Callback, Report, Run, reason_of
 
@@ -102,11 +102,11 @@ class Driver:
 
     def incumbent(self, end: Phase, seen: Sequence[Seen] | None = None) -> Phase | None:
         """The best of the points seen (by default: by any run), as a phase that ended there; None if none is better."""
-        if not self.automatic:
-            return None
-        if seen is None:
-            seen = [Seen(run, scaling, low) for run, scaling in self.runs for low in run.monitor.lows]
-        return incumbent(self.problem, self.options, seen, end)
+        return incumbent(self.problem, self.options, self._seen() if seen is None else seen, end)
+
+    def _seen(self) -> list[Seen]:
+        """The points that were the best so far of any run, the start first."""
+        return [Seen(run, scaling, low) for run, scaling in self.runs for low in run.monitor.lows]
 
     def _gained(self, new: Phase, old: Phase) -> bool:
         assert new.verdict is not None
@@ -291,10 +291,17 @@ class Driver:
         """The result of the best phase, with the verdict's status and the figures of all phases."""
         result, v = phase.result, phase.verdict
         status, message = (result.status, result.message) if v is None else self._status(phase, v)
-        if (seen := self.incumbent(phase, others)) is not None:  # whatever the status, nothing better is thrown away
+        others = self._seen() if others is None else others
+        # With a gamma given by hand its minimiser of F_gamma is what was asked for, or the last step of Algorithm 1.
+        asked = status in (Status.CONVERGED, Status.PENALTY_OPEN) or self.options.outer == "pgd"
+        seen = self.incumbent(phase, others) if self.automatic or not asked else None
+        if seen is not None:  # whatever the status, nothing better is thrown away
             met = seen.evaluation.violation <= seen.run.tolerances.leader_tolerance
             if status in (Status.CONVERGED, Status.STALLED) or (status is Status.INFEASIBLE and met):  # said of the end
                 status, message = Status.STALLED, SEEN
+        elif v is not None and not v.lower_optimal and status is Status.STALLED and others:
+            seen, message = at(others[0], status, ""), UNPROVEN
+        if seen is not None:
             return self._measured(replace(seen, result=replace(seen.result, status=status, message=message)))
         if v is None and status in ENDED and bool(phase.evaluation.usable):
             return self._measured(phase)
