@@ -171,10 +171,10 @@ class Responses:
             return None
         piece = None if judged is None else smooth_piece(self.flat, judged)
         judge = self
-        if judged is not None:
-            off = 0.0 if piece is None else float(np.max(np.abs(piece.y - judged.y) / judged.sizes.y, initial=0.0))
-            if off > self.tolerance or undetermined(self.flat, judged, self.tolerance):
-                return None
+        if piece is not None and judged is not None:  # of points that cost a nearly flat follower the same, the least
+            judged = reply(self.flat, x, piece.y, judged.sizes)
+        if judged is not None and undetermined(self.flat, judged, self.tolerance):
+            return None
         if piece is not None and judged is not None:
             judge = replace(self, row_units=np.abs(piece.jacobian[piece.leader]) @ judged.sizes.x)
         found = judge.value(x, y if judged is None else judged.y, judged)

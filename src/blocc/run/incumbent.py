@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from blocc.judge.examine import Judge
@@ -58,12 +60,12 @@ def incumbent(problem: BilevelProblem, options: Options, candidates: Sequence[Se
         if seen is not candidates[0] and seen.claimed - wrong >= least:
             break
         reached = at(seen, status, SEEN)
-        standing = _standing(problem, options, reached)
-        if standing is None:
+        exact = standing(problem, options, reached)
+        if exact is None:
             continue
-        wrong = max(wrong, abs(standing.value.upper - seen.claimed))
-        if standing.value.upper + standing.floor < least:
-            found, least = reached, standing.value.upper
+        wrong = max(wrong, abs(exact.value.upper - seen.claimed))
+        if exact.value.upper + exact.floor < least:
+            found, least = shown(problem, reached, exact), exact.value.upper
     return found
 
 
@@ -75,7 +77,14 @@ def at(seen: Seen, status: Status, message: str) -> Phase:
     return Phase(run, scaling, result if scaling is None else scaling.restore(result), reached)
 
 
-def _standing(problem: BilevelProblem, options: Options, phase: Phase) -> Standing | None:
+def shown(problem: BilevelProblem, phase: Phase, exact: Standing) -> Phase:
+    """The phase with the response that was shown to be one."""
+    y = jax.tree.map(np.asarray, problem.y_set.unravel(exact.value.y))
+    return replace(phase, result=replace(phase.result, y=y, upper_value=exact.value.upper))
+
+
+def standing(problem: BilevelProblem, options: Options, phase: Phase) -> Standing | None:
+    """What the end of a phase is worth, exactly; None if its y is not shown to be the response, or G is violated."""
     judge, result = Judge.of(problem, lambda x: None, options.tolerance), phase.result
     x, y = problem.x_set.ravel(result.x), problem.y_set.ravel(result.y)
     return judge.standing(x, y, conclude.joined_multipliers(result))
@@ -83,7 +92,7 @@ def _standing(problem: BilevelProblem, options: Options, phase: Phase) -> Standi
 
 def _end(problem: BilevelProblem, options: Options, end: Phase) -> Standing | None:
     """The same of the end: a success is what its verdict says."""
-    found, v = _standing(problem, options, end), end.verdict
+    found, v = standing(problem, options, end), end.verdict
     if found is not None or v is None or not end.success(problem):
         return found
     judge = Judge.of(problem, lambda x: None, options.tolerance)
