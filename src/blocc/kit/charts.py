@@ -205,9 +205,9 @@ def tooltip(title: str, *lines: str) -> str:
     return "<br>".join([f"<b>{plotly_text(title, 160)}</b>", *map(plotly_text, filter(None, lines))])
 
 
-def direction(tail: str, head: str) -> str:
+def direction(tail: object, head: object) -> str:
     """What a link is called: from where to where."""
-    return f"{shortened(tail, 60)} → {shortened(head, 60)}"
+    return f"{shortened(str(tail), 60)} → {shortened(str(head), 60)}"
 
 
 def plotly_numbers(values: ArrayLike) -> list[float | None]:

@@ -77,7 +77,7 @@ def scale_ticks(low: float, high: float) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class NetworkMap:
-    """A network on a plane; links of width 0 are candidates that are not built: dotted, one line for both directions."""
+    """A network on a plane; links of width 0 are candidates, not built: dotted, one line for both directions."""
 
     frame: Frame
     tail: Int[NDArray, "links"]

@@ -138,7 +138,7 @@ def _bus_words(design: PowerDesign) -> list[str]:
 
 def _line_words(row: dict[str, Any]) -> str:
     return tooltip(
-        f"line {row['line']}: bus {direction(str(row['from']), str(row['to']))}",
+        f"line {row['line']}: bus {direction(row['from'], row['to'])}",
         f"capacity {number(row['capacity_after'])} MW",
         f"flow {number(row['flow_before'])} → {number(row['flow_after'])} MW",
         f"load {percent(row['loading_before'])} → {percent(row['loading_after'])}",
