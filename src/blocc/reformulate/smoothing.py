@@ -106,10 +106,12 @@ def invert_smoothing(problem: BilevelProblem, result: Result, kinks: dict[str, s
         )
         told = figures(flat, x, y, zero_multipliers(flat))
         penalised = figures(flat, x, y_penalty, zero_multipliers(flat))
-    upper = float(told.upper)
+    upper, gap = float(told.upper), 0.0
+    if 0.0 < result.gamma < np.inf:  # of the functions themselves: times gamma, rounded corners are no small matter
+        gap = upper - float(penalised.upper) + result.gamma * float(told.lower - penalised.lower)
     certificate = replace(
         result.certificate,
-        penalty_gap=result.certificate.penalty_gap + upper - result.upper_value,
+        penalty_gap=gap,
         leader_violation=float(np.max(told.upper_inequality, initial=0.0)),
     )
     return replace(
