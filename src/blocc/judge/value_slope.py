@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc._lib.rounding import TINY
 from blocc.flat_problem import FlatProblem
 from blocc.judge.creases import along_creases
 from blocc.judge.lower_level import TOUCHED, LowerKKT
@@ -221,7 +222,7 @@ def _joint_slope(flat: FlatProblem, r: LowerKKT, tolerance: float, watch: Callab
         more.append(way_along(-left * slope.sizes / fall, fall, np.nan, slope.sizes, _without_rows(n_x)))
     for way in (one for one in falls if one is not None):
         ahead = np.abs(program.jacobian * sizes) @ np.ones(len(sizes))
-        given = way[n_x:] > -(program.jacobian[slack] * sizes) @ way / np.maximum(ahead[slack], 1e-300)
+        given = way[n_x:] > -(program.jacobian[slack] * sizes) @ way / np.maximum(ahead[slack], TINY)
         piece = piece_at(flat, r, r.x, r.y, np.union1d(sure, biactive[given]).astype(int), biactive)
         more += [] if piece is None else list(_slope(flat, r, piece, tolerance, watch).ways)
     return slope._replace(left=left, ways=(*slope.ways, *more), decided=cone.decided)
@@ -242,7 +243,7 @@ def _falling(
         return None
 
     def scaled(rows: np.ndarray) -> np.ndarray:
-        lengths = np.maximum(np.sum(np.abs(rows * sizes), axis=1), 1e-300)
+        lengths = np.maximum(np.sum(np.abs(rows * sizes), axis=1), TINY)
         return np.asarray(rows * sizes / lengths[:, None])
 
     low, high = -np.ones(len(sizes)), np.ones(len(sizes))

@@ -18,11 +18,11 @@ import numpy as np
 import scipy
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import HALF_DIGITS
 from blocc.local.fit import lengths_of
 
 #: Nodes of branch and bound: a count, so that the answer does not depend on the machine.
 _NODES = 10_000
-_RANK = float(np.finfo(float).eps) ** 0.5  #: singular values below this share of the largest are none
 
 
 class Curved(NamedTuple):
@@ -44,7 +44,7 @@ def curved_down(
     if not len(values) or values[0] >= -least:
         return Curved()
     lengths = lengths_of(rows) if len(rows) else np.zeros(0)
-    real = lengths > _RANK * np.max(lengths, initial=0.0)
+    real = lengths > HALF_DIGITS * np.max(lengths, initial=0.0)
     if not real.any():
         return Curved(vectors[:, 0])
     rows, place = rows[real] / lengths[real, None], np.cumsum(real) - 1
@@ -53,7 +53,7 @@ def curved_down(
         inside = [sign * vectors[:, 0] for sign in (1.0, -1.0) if (sign * rows @ vectors[:, 0] <= 0.0).all()]
         return Curved(inside[0] if inside else None)
     left, singular, right = np.linalg.svd(rows)
-    rank = int((singular > _RANK * singular[0]).sum())
+    rank = int((singular > HALF_DIGITS * singular[0]).sum())
     free = right[rank:].T
     bent, axes = np.linalg.eigh(free.T @ form @ free)
     if len(bent) and bent[0] < -least:
@@ -66,7 +66,7 @@ def curved_down(
     onto = onto + free @ across
     reduced = onto.T @ form @ onto
     size = np.sqrt(np.abs(np.diag(reduced)))
-    unit = np.where(size > _RANK * np.max(size), size, np.max(np.abs(reduced)) ** 0.5)
+    unit = np.where(size > HALF_DIGITS * np.max(size), size, np.max(np.abs(reduced)) ** 0.5)
     found = _uses(reduced / np.outer(unit, unit), resolution, pairs)
     return found if found.down is None else found._replace(down=onto @ (found.down / unit))
 
