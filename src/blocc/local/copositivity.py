@@ -91,7 +91,7 @@ def _uses(form: np.ndarray, resolution: float, pairs: Sequence[tuple[int, int]])
         integrality=np.concatenate([np.zeros(k), np.ones(k), [0.0]]),
         bounds=scipy.optimize.Bounds(np.concatenate([np.zeros(2 * k), [resolution]]), 1.0),
         constraints=[scipy.optimize.LinearConstraint(*one) for one in constraints if len(one[0])],
-        options={"node_limit": _NODES, "mip_rel_gap": 1.0},
+        options={"node_limit": _NODES, "mip_rel_gap": 1.0, "presolve": False},  # which would print
     )
     if found.x is not None and found.x[:k] @ form @ found.x[:k] < 0.0:
         return Curved(np.maximum(found.x[:k], 0.0))
