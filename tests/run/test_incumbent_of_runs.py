@@ -66,7 +66,7 @@ def test_no_run_that_has_met_the_leaders_rows_says_that_nothing_does(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_nearly_flat_follower_feigns_no_value(seed):
-    """y(x) = x whatever the curvature: a value that is printed is that of y = x, or the message says that it is none."""
+    """y(x) = x whatever the curvature: a value that is printed is that of y = x, or the message says that none is."""
     generator = np.random.default_rng(seed)
     n, way = 3, generator.standard_normal(3)
     goal, flatness = generator.uniform(-1.0, 1.0, n), 10 ** generator.uniform(-12.0, -6.0)
