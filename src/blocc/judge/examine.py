@@ -173,10 +173,10 @@ class Judge(Walks):
         sizes = np.maximum(1.0, np.abs(x)) if judged is None else judged.sizes.x
         sizes = sizes if slope is None else slope.sizes
         judge = replace(self, sizes=sizes)
-        if lower_optimal and judged is not None:
-            judge = replace(judge, near=y, natural=judged.sizes)
         if slope is not None:
             judge = replace(judge, row_units=slope.row_units, normals=slope.constraint)
+            if judged is not None:
+                judge = replace(judge, near=y, natural=judged.sizes)
         here = judge.value(x, y, judged)
         # Without a regular piece a row of the follower holds to that ratio of its terms in all variables, and so x.
         blur = 2.0 * FEASIBLE * (self.flat.n_x + self.flat.n_y) if slope is None else 0.0

@@ -53,7 +53,7 @@ class Responses:
     tolerance: float = 1e-5
     seed: int = 0
     row_units: np.ndarray | None = None  #: what the rows of G change by with x, once that is known
-    near: np.ndarray | None = None  #: the follower's response at an x nearby, from which Newton's method begins
+    near: np.ndarray | None = None  #: the follower's response at a regular x, from which Newton's method begins
     normals: np.ndarray | None = None  #: Jacobian of G(x, y(x)) there
     sizes: np.ndarray | float = 1.0  #: of x
     natural: Sizes | None = None  #: of x and y
@@ -99,22 +99,20 @@ class Responses:
         """The response by Newton steps from the one nearby; None where they do not lead to it."""
         if self.near is None:
             return None
-        regular = self.normals is not None  # the response is the only one
-        judged = self.polished(x, self.near, self.natural, selecting=not regular)
+        first = reply(self.flat, x, self.near, self.natural)
+        judged = None if first is None else polish(self.flat, first)
         return judged if judged is not None and judged.worst <= FEASIBLE else None
 
-    def polished(
-        self, x: np.ndarray, y: np.ndarray, sizes: Sizes | None = None, selecting: bool = True
-    ) -> LowerKKT | None:
+    def polished(self, x: np.ndarray, y: np.ndarray) -> LowerKKT | None:
         """The follower's answer judged, after Newton steps; of many the one that suits the leader best.
 
-        None where second derivatives are not to be had. ``sizes`` are those at a point nearby, if they are known.
+        None where second derivatives are not to be had.
         """
         if not self.dense:
             return None
-        judged = reply(self.flat, x, y, sizes)
+        judged = reply(self.flat, x, y)
         judged = None if judged is None else polish(self.flat, judged)
-        if judged is None or judged.worst > _TRUSTED or not selecting:
+        if judged is None or judged.worst > _TRUSTED:
             return judged
         other = preferred(self.flat, judged)
         return judged if other is None or other.worst > max(judged.worst, FEASIBLE) else other
