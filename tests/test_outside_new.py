@@ -14,6 +14,7 @@ import outside_cancelling
 import outside_cones
 import outside_curved
 import outside_hostile
+import outside_incumbents
 import outside_responses
 import outside_saddles
 from outside import draw
@@ -33,6 +34,7 @@ OURS = [
             outside_cones,
             outside_curved,
             outside_hostile,
+            outside_incumbents,
             outside_responses,
             outside_saddles,
         )

@@ -84,6 +84,11 @@ def explain_failure(evaluator: Evaluator, convexity: JensenTest, first: Evaluati
         )
     if bool(first.penalised.concave):
         return Status.NOT_CONVEX, gamma_too_small(flat, first)
+    if codes[0] == InnerCode.CONVERGED:
+        return Status.STALLED, (
+            f"The follower responds at the start, but upper + gamma lower at gamma = {float(first.gamma):g} could not "
+            "be minimised over y, as where upper has kinks in y. A larger gamma may help, or 'auto'."
+        )
     if flat.n_inequality and abs(room := float(evaluator.violation(first.x).value)) <= NO_ROOM:
         return Status.STALLED, f"The lower level could not be solved at the start: {no_slater(room)}."
     return Status.STALLED, "The lower level could not be solved at the start; problem.check(x0) may tell why."

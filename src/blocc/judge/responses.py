@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocc._lib.rounding import EPS
+from blocc._lib.rounding import EPS, SECOND_STEP
 from blocc.flat_problem import FlatProblem
 from blocc.judge.distance import undetermined
 from blocc.judge.lower_level import LowerKKT, polish, preferred, reply
@@ -83,11 +83,9 @@ class Responses:
 
     def _asked(self, x: np.ndarray) -> Value | None:
         self.watch()
-        if self.near is not None:
-            first = reply(self.flat, x, self.near, self.natural)
-            judged = None if first is None else polish(self.flat, first)
-            if judged is not None and judged.worst <= FEASIBLE:
-                return self.value(x, judged.y, judged)
+        judged = self._from_near(x)
+        if judged is not None:
+            return self.value(x, judged.y, judged)
         y = self.answer(x)
         if y is None:
             return None
@@ -96,6 +94,14 @@ class Responses:
         if judged is not None and judged.worst > FEASIBLE:
             return None
         return self.value(x, y if judged is None else judged.y, judged)
+
+    def _from_near(self, x: np.ndarray) -> LowerKKT | None:
+        """The response by Newton steps from the one nearby; None where they do not lead to it."""
+        if self.near is None:
+            return None
+        first = reply(self.flat, x, self.near, self.natural)
+        judged = None if first is None else polish(self.flat, first)
+        return judged if judged is not None and judged.worst <= FEASIBLE else None
 
     def polished(self, x: np.ndarray, y: np.ndarray) -> LowerKKT | None:
         """The follower's answer judged, after Newton steps; of many the one that suits the leader best.
@@ -149,8 +155,10 @@ class Responses:
 
     def gradient(self, x: np.ndarray) -> tuple[Value, np.ndarray, np.ndarray] | None:
         """f, its derivative and that of G along y(x), at x; None where y(x) has none."""
-        y = self.answer(x)
-        judged = None if y is None else self.polished(x, y)
+        judged = self._from_near(x)
+        if judged is None:
+            y = self.answer(x)
+            judged = None if y is None else self.polished(x, y)
         if judged is None or judged.worst > _TRUSTED:
             return None
         piece = smooth_piece(self.flat, judged)
@@ -213,7 +221,10 @@ class Responses:
         if np.any(gradient) or (np.isfinite(low).all() and np.isfinite(high).all()):
             return False
         middle, near, far, last = self.flat.x_set.interior_flat(), 0.0, 1.0, np.inf
+        # As near to the point where it underflows as this, exp(-x) and exp(-x**2) have fallen by 300 decades already.
         for _ in range(60):
+            if far - near <= SECOND_STEP * far:
+                break
             half = 0.5 * (near + far)
             found = self.gradient(self.project(middle + half * (here.x - middle)))
             if found is not None and np.any(found[1]):

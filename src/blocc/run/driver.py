@@ -79,7 +79,9 @@ class Driver:
 
     def _onward(self, best: Phase, start: np.ndarray) -> Phase:
         """The best of all phases: while the judge objects, each way on is tried, and all again after a gain."""
-        if (seen := self.incumbent(best)) is not None:
+        # A point that is better by less than the tolerance is preferred where it is a success itself.
+        seen = incumbent(self.problem, self.options, self._seen(), best, strict=True) if self.automatic else None
+        if seen is not None:
             best = min(best, self.judged(seen, start), key=self._rank)
         ways = self._ways()
         for _ in range(_MOST_PHASES):

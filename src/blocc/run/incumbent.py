@@ -41,17 +41,21 @@ class Seen(NamedTuple):
         return self.evaluation.upper_value / (1.0 if self.scaling is None else float(self.scaling.units.upper))
 
 
-def incumbent(problem: BilevelProblem, options: Options, candidates: Sequence[Seen], end: Phase) -> Phase | None:
+def incumbent(
+    problem: BilevelProblem, options: Options, candidates: Sequence[Seen], end: Phase, strict: bool = False
+) -> Phase | None:
     """The best of the points seen, as a phase that ended there; None if ``end`` is no worse. The start is the first.
 
     What a run believes of a point is checked by the judge: it may have been content with less accuracy, and a point
     that seemed the best may be worse than those before it. Only points whose y is shown to be the response count, and
     two values are equal that differ by less than rounding and the accuracy of y may feign. Points are asked in the
     order of what they promise, and those that promise nothing better are left out: by more than any promise was found
-    to be wrong. The start is always asked. A success may be worse by the tolerance it was judged with.
+    to be wrong. The start is always asked. A success may be worse by the tolerance it was judged with, if not
+    ``strict``.
     """
     here = _end(problem, options, end) if bool(end.evaluation.usable) else None
-    least = np.inf if here is None else here.value.upper - max(here.floor, _allowance(problem, options, end))
+    allowed = 0.0 if strict else _allowance(problem, options, end)
+    least = np.inf if here is None else here.value.upper - max(here.floor, allowed)
     wrong = 0.0 if here is None else abs(here.value.upper - end.result.upper_value)
     found: Phase | None = None
     limited = end.result.status is Status.ITERATION_LIMIT  # which no further phase removes

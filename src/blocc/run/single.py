@@ -259,18 +259,16 @@ class Run:
         last: Endpoint | None,
         x: np.ndarray,
         leader: UpperMultipliers,
-        best_of_all: bool = True,
     ) -> Result:
         """The best point so far, with the status that says why there is no more."""
         ending = conclude.stopped(reason, self.monitor)
         self.recording.close()  # the closing evaluation is no part of the run that may be continued
         self.monitor.close()
-        best = self.monitor.best if best_of_all else None
-        if self.options.outer == "pgd" and self.monitor.position is not None and best_of_all:
+        best = self.monitor.best
+        if self.options.outer == "pgd" and self.monitor.position is not None:
             gamma = float(self.options.gamma)
             best = self.exact(self.monitor.position, gamma, leader, self.tolerances.inner(gamma))
-        if best_of_all and (seen := self._seen_by_finish(best)) is not None:
-            best = seen
+        best = best if (seen := self._seen_by_finish(best)) is None else seen
         if best is None:
             best = last.evaluation if last is not None else self._only_evaluation(x, leader)
         end = Endpoint(best, measure(self.evaluator, best), 0.0)
