@@ -119,7 +119,6 @@ SINGLE: dict[str, dict[str, Any]] = {
     "cast": {"upper": lambda x, y: jnp.sum(y.astype(jnp.float32) ** 2)},
     "half": {"upper": lambda x, y: jnp.sum((y - 0.1).astype(jnp.float16) ** 2)},
     "a kink of few digits": {"lower": lambda x, y: jnp.sum((y - x) ** 2 + jax.nn.relu(y.astype(jnp.float32)))},
-    "data": {"lower": lambda x, y, d: jnp.sum((y - x - d) ** 2), "upper": lambda x, y, d: y @ y, "data": THIRD},
 }
 
 
