@@ -278,7 +278,7 @@ def program(
 ) -> subprocess.CompletedProcess[str]:
     """Run the program, in which something happens when a module is about to be imported."""
     command = [sys.executable, "-c", PROGRAM.format(module=module, then=then), *words]
-    return subprocess.run(command, cwd=folder, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, stdout=stdout, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
