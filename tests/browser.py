@@ -109,7 +109,7 @@ def look(address: str, folder: Path, width: int = 1200, height: int = 1600, *, d
         f"--log-net-log={log}",
         address,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     image = pytest.importorskip("PIL.Image").open(io.BytesIO(picture.read_bytes())).convert("RGB")
     # A browser that ends at once may cut the log short, so it is read line by line. Requests of a page from the disk
     # are filed under file://, the browser's own errands (updates, dictionaries) are not.

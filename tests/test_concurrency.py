@@ -224,7 +224,7 @@ assert sorted(os.listdir(".")) == warm[2] == []
 
 def test_import_has_no_side_effects(tmp_path: Path) -> None:
     command = [sys.executable, "-B", "-W", "error", "-c", IMPORT]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -233,7 +233,7 @@ def test_import_is_quick() -> None:
     spent = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", "import blocc"], check=True, timeout=100)
+        subprocess.run([sys.executable, "-c", "import blocc"], check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         if spent[-1] < 1.5:
@@ -277,7 +277,7 @@ def test_processes_of_the_users_own(way: str, tmp_path: Path) -> None:
         pytest.importorskip("joblib", reason="joblib, which comes with scikit-learn, is not installed")
     script = tmp_path / "program.py"
     script.write_text(POOLS)
-    done = subprocess.run([sys.executable, str(script), way], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, str(script), way], capture_output=True, text=True, check=False)
     assert done.stdout == "True\n", done.stderr
 
 

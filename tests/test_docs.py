@@ -163,7 +163,6 @@ def run_console(block: Block, where: str) -> None:
             assert_same_output(shown, done.stdout, f"{where}, {command!r}")
 
 
-@pytest.mark.timeout(600)  # some pages are long, and the machine may be busy
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_page_runs_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page.parent == ROOT or any(block.kind == "console" for block in blocks(page)):

@@ -80,7 +80,6 @@ def test_pages_hold_no_foreign_elements() -> None:
 
 
 @needs_browser
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", [pytest.param("design", marks=pytest.mark.slow), "study"])
 def test_no_script_of_a_stranger_runs(kind: str, tmp_path: Path) -> None:
     """Pages after their own scripts have drawn everything, with the security policy left out so that it cannot help."""
@@ -92,7 +91,6 @@ def test_no_script_of_a_stranger_runs(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_browser
-@pytest.mark.timeout(90)
 def test_the_browser_test_notices_a_script(tmp_path: Path) -> None:
     page = hostile_study().replace("</main>", f"{HOSTILE[3]}</main>")
     unguarded = page.replace('http-equiv="Content-Security-Policy"', 'name="nothing"')

@@ -55,7 +55,6 @@ if "compare" in wanted:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "wanted",
     [

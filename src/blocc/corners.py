@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, PyTree
 from blocc._lib.jaxprs import is_closed_program, is_literal
@@ -310,7 +311,7 @@ def evaluate(
         if name in EXTREMES and real and extreme is not None:
             instead = extreme(name, _last(inputs[0], equation.params["axes"]))
         if instead is not None:
-            outputs = [instead]
+            outputs = [lax.convert_element_type(instead, equation.outvars[0].aval.dtype)]
         elif inner is not None and len(inner.jaxpr.invars) == len(inputs):
             outputs = evaluate(inner, inputs, corner, [side(atom) for atom in equation.invars], extreme, places, roots)
         else:

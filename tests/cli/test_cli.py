@@ -279,11 +279,9 @@ def test_the_first_examples_of_the_help_run_anywhere(tmp_path: Path, monkeypatch
 
 def test_as_a_process(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "blocc.cli.main"]
-    version = subprocess.run([*program, "--version"], capture_output=True, text=True, timeout=60, check=True)
+    version = subprocess.run([*program, "--version"], capture_output=True, text=True, check=True)
     assert version.stdout == f"blocc {__version__}\n"
-    failed = subprocess.run(
-        [*program, "solve", str(tmp_path / "gone.py")], capture_output=True, text=True, timeout=60, check=False
-    )
+    failed = subprocess.run([*program, "solve", str(tmp_path / "gone.py")], capture_output=True, text=True, check=False)
     assert failed.returncode == BAD_INPUT
     assert failed.stderr.startswith("blocc: there is no file")
 
@@ -292,7 +290,7 @@ def without(missing: str, *words: str, folder: Path) -> subprocess.CompletedProc
     """The command line where a package is not installed."""
     code = f"import sys; sys.modules['{missing}'] = None; from blocc.cli.main import main; main()"
     program = [sys.executable, "-c", code, *words]
-    return subprocess.run(program, capture_output=True, text=True, timeout=60, check=False, cwd=folder)
+    return subprocess.run(program, capture_output=True, text=True, check=False, cwd=folder)
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

@@ -124,7 +124,6 @@ def test_files_agree(folder: tuple[Result, Path]) -> None:
 
 @pytest.mark.slow
 @needs_browser
-@pytest.mark.timeout(90)
 def test_report_opens_in_a_browser(folder: tuple[Result, Path], tmp_path: Path) -> None:
     found = visit((folder[1] / "report.html").read_text(encoding="utf-8"), tmp_path)
     assert found.console == []

@@ -26,6 +26,7 @@ from blocc.cli import commands as cli
 from blocc.cli import network as cli_network
 from blocc.outer.monitor import StopRequest
 from blocc.roads.files import network_document
+from blocc.studies import engine
 from power_reference import written
 from road_designs import small_roads
 
@@ -177,6 +178,26 @@ def test_reading_ends_at_once(command: str, number: signal.Signals, monkeypatch:
     assert (ended.exit_code, ended.stdout) == (128 + number, "")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("line", ["sweep {}/study.toml --out {}/out", "bench --problems toy --out {}/out"])
+def test_a_study_that_is_stopped_before_its_first_cell_ends_at_once(
+    line: str, number: signal.Signals, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "resolve", lambda _: signal.raise_signal(number))
+    ended = blocc(*line.replace("{}", str(folder)).split())
+    assert (ended.exit_code, ended.stdout) == (128 + number, ""), ended.output
+    assert "blocc: interrupted before there was an answer" in ended.stderr
+
+
+@pytest.mark.parametrize("line", ["sweep {}/study.toml --out {}/out/in", "bench --problems toy --out {}/out/in"])
+def test_a_folder_that_cannot_be_made_is_bad_input(line: str, folder: Path) -> None:
+    (folder / "out").symlink_to(folder / "out")  # which neither exists nor can be made, for the superuser neither
+    ended = blocc(*line.replace("{}", str(folder)).split())
+    assert ended.exit_code == 2, ended.output
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+    assert "out" in ended.stderr
+
+
 def test_a_stopped_benchmark_computes_the_cell_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = ("--time-limit", 1000)  # nothing here ends by the clock
     line = ("bench", "--problems", "toy", "--methods", "sflcb,blocc", *limit, "--out", folder / "out")
@@ -257,7 +278,7 @@ def program(
 ) -> subprocess.CompletedProcess[str]:
     """Run the program, in which something happens when a module is about to be imported."""
     command = [sys.executable, "-c", PROGRAM.format(module=module, then=then), *words]
-    return subprocess.run(command, cwd=folder, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, stdout=stdout, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -347,7 +347,7 @@ def test_without_scikit_learn(samples: dict[str, Path]) -> None:
         "print(outcome.exit_code, outcome.stderr)"
     )
     command = [sys.executable, "-c", code, str(samples["two.libsvm"])]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("2 blocc: blocc svm needs scikit-learn")
     assert 'pip install "blocc[svm]"' in done.stdout

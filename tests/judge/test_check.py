@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,9 @@ from blocc.inner.interior_point import InteriorPoint
 from blocc.judge.check import CheckReport, Finding, check
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, Product, Reals
+from blocc.solve import solve
+
+THIRD = np.full(3, 1.0 / 3.0, np.float32)
 
 
 def build(**changes):
@@ -108,6 +112,23 @@ def test_single_precision_data():
     assert "equality" not in finding.words
     # The bound y_0 <= 1 repeats the inequality: bounds of Y count among the active gradients.
     assert report["LICQ"].ok is False
+
+
+SINGLE: dict[str, dict[str, Any]] = {
+    "inside jit": {"lower": jax.jit(lambda x, y: jnp.sum((y - x) ** 2 * jnp.asarray(THIRD)))},
+    "cast": {"upper": lambda x, y: jnp.sum(y.astype(jnp.float32) ** 2)},
+    "half": {"upper": lambda x, y: jnp.sum((y - 0.1).astype(jnp.float16) ** 2)},
+    "a kink of few digits": {"lower": lambda x, y: jnp.sum((y - x) ** 2 + jax.nn.relu(y.astype(jnp.float32)))},
+}
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_single_precision_anywhere_in_a_program_is_named_by_check_and_solve(kind: str) -> None:
+    given = {"upper": lambda x, y: jnp.sum((y - 1.0) ** 2), "lower": lambda x, y: jnp.sum((y - x) ** 2)}
+    one = BilevelProblem(**given | SINGLE[kind], x_set=Box(-1.0, 1.0, shape=3), y_set=Reals(3))
+    words = f"{'lower' if 'lower' in SINGLE[kind] else 'upper'} use float"
+    assert words in one.check()["dtypes"].words
+    assert words in solve(one, max_iterations=2, progress=False).message
 
 
 def test_x_outside_its_set(problem):

@@ -49,4 +49,4 @@ total = jax.jit(lambda x: call_back(np.sum, jax.ShapeDtypeStruct((), np.float64)
 assert float(total(np.ones(200_000))) == 200_000.0
 """
     environment = {**os.environ, "NPROC": "1"}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)

@@ -55,6 +55,6 @@ blocc.solve(early)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no forks")
 def test_forks_are_refused_where_they_would_hang() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=170)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:-1] == ["computed"] + ["refused"] * 10, done.stderr

@@ -48,3 +48,25 @@ def test_only_the_inequalities_move() -> None:
         np.testing.assert_allclose(wider.flat.inequality(x, y), problem.flat.inequality(x, y) - 0.25)
         for name in ("upper", "lower", "equality"):
             np.testing.assert_allclose(getattr(wider.flat, name)(x, y), getattr(problem.flat, name)(x, y))
+
+
+def stiff() -> BilevelProblem:
+    """``weight (b - x) + a <= room`` with ``b >= x`` leaves ``a <= room``, and no Slater point; the leader wants a."""
+    return BilevelProblem(
+        upper=lambda x, y, d: -y[0],
+        lower=lambda x, y, d: -y[0],
+        inequality=lambda x, y, d: jnp.stack([d["weight"] * (y[1] - x) + y[0] - d["room"], x - y[1]]),
+        x_set=Box(0.0, 10.0),
+        y_set=Box(np.zeros(2), np.array([50.0, 10.0])),
+        data={"weight": 1.0, "room": 1.0},
+    )
+
+
+def test_a_relaxation_of_a_stiff_row_buys_the_leader_nothing() -> None:
+    generator, problem = np.random.default_rng(3), stiff()
+    for power in (9.0, 10.0, 11.0):
+        room = float(generator.uniform(0.5, 3.0))
+        one = problem.with_data({"weight": 10.0 ** (power + generator.uniform(-0.5, 0.5)), "room": room})
+        for start in (1.0, float(generator.uniform(0.5, 3.0))):
+            result = solve(one, start, progress=False)
+            assert not result.success or result.upper_value >= -room - 1e-3, result

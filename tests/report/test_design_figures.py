@@ -159,7 +159,5 @@ def test_missing_packages_are_named() -> None:
         "    try: make(fake_design())\n"
         "    except ValueError as error: print(type(error).__name__, 'blocc[plot]' in str(error))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[1]
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1])
     assert done.stdout.split() == ["PlotError", "True"] * 2, done.stderr

@@ -330,7 +330,6 @@ drawing.then(function () { setTimeout(function () {
 
 
 @needs_browser
-@pytest.mark.timeout(90)
 def test_browser_shows_the_map_and_asks_nobody(tmp_path: Path) -> None:
     """With hostile names, so that a script of theirs would be noticed, too."""
     text = report_page(fake_design(small_network(EVIL_NAMES, name=EVIL)))
@@ -402,7 +401,6 @@ drawing.then(function () { setTimeout(function () {
 
 
 @needs_browser
-@pytest.mark.timeout(90)
 def test_browser_shows_ways_and_users_and_filters(design: Design, tmp_path: Path) -> None:
     design = two_ways(design)
     least = float(np.median(design.follower.flow[design.built]))
@@ -452,7 +450,6 @@ drawing.then(function () { setTimeout(function () {
 
 
 @needs_browser
-@pytest.mark.timeout(90)
 def test_browser_takes_the_menu_and_dark_pages(design: Design, tmp_path: Path) -> None:
     found = visit(report_page(design).replace("</body>", MENU), tmp_path, dark=True)
     (line,) = found.console
@@ -467,7 +464,6 @@ def test_browser_takes_the_menu_and_dark_pages(design: Design, tmp_path: Path) -
 
 @pytest.mark.slow
 @needs_browser
-@pytest.mark.timeout(90)
 def test_browser_test_notices_a_missing_map(text: str, tmp_path: Path) -> None:
     found = visit(text.replace('data-figure="map-data"', ""), tmp_path)
     assert link_pixels(found.picture) < 100
@@ -475,7 +471,6 @@ def test_browser_test_notices_a_missing_map(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_browser
-@pytest.mark.timeout(90)
 def test_browser_test_notices_requests_and_errors(text: str, tmp_path: Path) -> None:
     outside = '<img src="http://blocc.invalid/picture.png"></main>'
     policy = re.search(r"<meta http-equiv.*?>", text)

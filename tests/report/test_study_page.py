@@ -327,7 +327,6 @@ setTimeout(function () {
 
 
 @needs_browser
-@pytest.mark.timeout(90)
 def test_browser_shows_the_page_and_asks_nobody(tmp_path: Path) -> None:
     """With hostile words, so that a script of theirs would be noticed, too."""
     text = study_page(make_report()).replace('loading="lazy"', "")
@@ -341,7 +340,6 @@ def test_browser_shows_the_page_and_asks_nobody(tmp_path: Path) -> None:
 
 
 @needs_browser
-@pytest.mark.timeout(90)
 def test_browser_draws_in_light_ink_on_dark_pages(tmp_path: Path) -> None:
     report = Report("one", [make_view(make_study(grid={"gamma": [1.0, 10.0]}, fixed={"kind": "plain"}))])
     text = study_page(report).replace('loading="lazy"', "")
@@ -353,7 +351,6 @@ def test_browser_draws_in_light_ink_on_dark_pages(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_browser
-@pytest.mark.timeout(90)
 def test_browser_test_notices_a_broken_script(tmp_path: Path) -> None:
     text = study_page(make_report()).replace("'use strict';", "undefined_name();")
     assert any("undefined_name" in line for line in visit(text, tmp_path).console)

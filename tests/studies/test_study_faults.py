@@ -22,7 +22,7 @@ from blocc.studies.store import Store
 from blocc.studies.study import Row, Study, StudyError, computed
 
 HELPERS = Path(__file__).parents[1]
-TIMEOUT = 60.0  #: seconds; only ever reached where a test fails
+TIMEOUT = 600.0  #: seconds; only ever reached where a test fails
 
 
 def mortal(folder: Path, deaths: int, cells: int = 6) -> Study:

@@ -222,7 +222,6 @@ def test_seville(seville: Designer, record_property: Callable[[str, object], Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_five_starts_reach_the_figures_of_the_readme(nine: Designer, seville: Designer) -> None:
     assert nine(starts=5).utility == pytest.approx(17.285, abs=1e-3)
     assert seville(starts=5).utility == pytest.approx(226.43, abs=1e-2)

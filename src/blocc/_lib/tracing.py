@@ -42,6 +42,7 @@ class Traced(NamedTuple):
     output: PyTree  #: shapes and dtypes of what it returns
     digest: str
     operations: frozenset[str] = frozenset()  #: the names of all operations in the program
+    narrow: frozenset[str] = frozenset()  #: types of its numbers, arrays from outside too, of fewer digits than doubles
 
 
 def holds_tracers(*trees: PyTree) -> bool:
@@ -78,7 +79,7 @@ def trace(function: Callable[..., Any], *arguments: PyTree) -> Traced:
     writer = _Writer()
     writer.put(_described(jax.tree.structure((arguments, output))))
     writer.program(program)
-    return Traced(output, writer.digest(), frozenset(writer.operations))
+    return Traced(output, writer.digest(), frozenset(writer.operations), frozenset(writer.narrow))
 
 
 def digest_of_arrays(tree: PyTree) -> str:
@@ -97,6 +98,7 @@ class _Writer:
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self.operations: set[str] = set()
+        self.narrow: set[str] = set()
 
     def digest(self) -> str:
         return self._hash.hexdigest()
@@ -126,16 +128,24 @@ class _Writer:
             else:
                 self.put(f"{numbers.setdefault(atom, len(numbers))} {atom.aval}")
 
+        def number(atom: Any) -> None:
+            variable(atom)
+            kind = getattr(atom.aval, "dtype", np.dtype(float))
+            if jnp.issubdtype(kind, jnp.floating) and kind.itemsize < np.dtype(float).itemsize:
+                self.narrow.add(str(kind))
+
         self.put("program")
         for atom in (*inner.constvars, *inner.invars):
-            variable(atom)
+            number(atom)
         for constant in getattr(closed, "consts", ()):
             self.array(constant)
         for equation in inner.eqns:
             self.put(equation.primitive.name)
             self.operations.add(equation.primitive.name)
-            for atom in (*equation.invars, *equation.outvars):
+            for atom in equation.invars:
                 variable(atom)
+            for atom in equation.outvars:
+                number(atom)
             for name in sorted(equation.params):
                 if name not in _IDLE:
                     self.put(name)

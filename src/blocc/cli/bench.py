@@ -73,7 +73,6 @@ def bench_command(
         preset=preset,
         seed=seed,
     )
-    out.mkdir(parents=True, exist_ok=True)
     finished = run_here([study], out / STORE, computing)
     with listening(Shield()):
         view = StudyView(study, rows_of(study, out / STORE))

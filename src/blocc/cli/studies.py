@@ -133,8 +133,10 @@ def run_here(studies: Sequence[Study], store: Path, computing: Computing) -> boo
                 run_study(study, store, on_progress=shown_progress.report, **computing.options)
             except KeyboardInterrupt:
                 shown_progress.close()
+                newest = shown_progress.newest
+                if place == 0 and newest is None:
+                    raise  # there may be no store yet that a report could be made of
                 if not computing.quiet:
-                    newest = shown_progress.newest
                     done = f"{newest.done} of {newest.total} cells of {study.name} are done and kept" if newest else ""
                     words = f"interrupted; {done or 'nothing was begun'}; the same command goes on from there"
                     print(words, file=sys.stderr)

@@ -22,7 +22,7 @@ from blocc.inner.choice import choose_oracles
 from blocc.judge.convexity import Jensen, jensen
 from blocc.judge.curvature import curvature_of, feasible_samples
 from blocc.judge.failures import NO_ROOM, name_nonfinite, no_slater
-from blocc.judge.jumps import in_words
+from blocc.judge.jumps import in_words, single_precision
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
 from blocc.penalty import Evaluation, no_upper_multipliers
@@ -122,17 +122,9 @@ class _Checker:
         return Finding("shapes", True, f"{flat.n_x} variables above, {flat.n_y} below; {counts}")
 
     def _constants(self) -> Finding:
-        """Single-precision constants inside the functions limit the accuracy of everything else."""
-        single = []
-        for name in ("upper", "lower", "inequality", "equality", "upper_inequality"):
-            function = getattr(self.flat, name)
-            jaxpr = jax.make_jaxpr(function)(self.at, jnp.zeros(self.flat.n_y))
-            if any(getattr(const, "dtype", None) == jnp.float32 for const in jaxpr.consts):
-                single.append(name)
-        if single:
-            words = f"{', '.join(single)} use float32 arrays; build the data with numpy to keep double precision"
-            return Finding("dtypes", False, words)
-        return Finding("dtypes", True, "all data are double precision")
+        """Numbers in single precision inside the functions limit the accuracy of everything else."""
+        words = single_precision(self.problem)
+        return Finding("dtypes", not words, words or "all data are double precision")
 
     def _derivatives(self) -> Finding:
         """Functions whose derivative shows nothing of them."""

@@ -3,7 +3,8 @@
 Where no point satisfies all inequalities strictly (no Slater point) multipliers may have no bound, or not exist, and
 no solver of Newton's kind comes to an end. Relaxing every inequality by ``amount``, in the user's units, gives the
 follower room. The answers tend to that of the problem proper as the amount goes to zero, perhaps only like its root:
-so two amounts are tried, and the answer counts where they agree.
+so two amounts are tried, and the answer counts where they agree and it is one of the problem proper: both amounts may
+also be so large, for a row with large coefficients, that the answers rest on bounds far from it.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def _with_room(problem: BilevelProblem, data: PyTree) -> BilevelProblem:
     )
 
 
-def agreed(problem: BilevelProblem, wide: Result, narrow: Result) -> Result:
-    """The answer at the smaller amount, a success only where both amounts have the same one.
+def agreed(problem: BilevelProblem, wide: Result, narrow: Result, holds: bool) -> Result:
+    """The answer at the smaller amount, a success only where both amounts have the same one and it ``holds``.
 
     Its certificate is that of the problem proper, which says by how much the constraints were relaxed.
     """
@@ -71,11 +72,13 @@ def agreed(problem: BilevelProblem, wide: Result, narrow: Result) -> Result:
     )
     size = max(abs(wide.upper_value), abs(narrow.upper_value), 1e-300)
     same = abs(wide.upper_value - narrow.upper_value) <= _AGREE * size
-    if narrow.success and wide.success and same:
+    if narrow.success and wide.success and same and holds:
         return replace(narrow, message=f"{narrow.message} {note}.")
     words = (
         f"{note}, and the answer still depends on that: f is {wide.upper_value:.6g} when relaxed by {AMOUNTS[0]:.0e}."
     )
+    if same and not holds:
+        words = f"{note}, which is too much for their coefficients: y does not meet them as they are."
     certificate = replace(narrow.certificate, exact=False)
     return replace(narrow, status=Status.STALLED, message=words, certificate=certificate)
 

@@ -11,9 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.precision import double_precision
 from blocc.corners import kinks_of, named
 from blocc.inner.choice import choose_oracles
 from blocc.judge.failures import NO_ROOM
+from blocc.judge.lower_level import reply
+from blocc.judge.responses import below_tolerance
 from blocc.options import Options
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
@@ -48,7 +51,8 @@ def _solved(problem: BilevelProblem, options: Options, driver: MakeDriver, start
             start = problem.x_set.ravel(result.x)
     assert plain is not None
     if _lacks_slater_point(problem, options, plain):
-        found = agreed(problem, *(driver(relaxed(problem, amount)).single(start) for amount in AMOUNTS))
+        wide, narrow = (driver(relaxed(problem, amount)).single(start) for amount in AMOUNTS)
+        found = agreed(problem, wide, narrow, _meets_rows(problem, narrow, options.tolerance))
         return plain if _better(plain, found, options.tolerance if found.success else 0.0) else found
     return plain if not kinks_of(problem) else replace(plain, message=f"{plain.message} {_advice(problem)}")
 
@@ -68,6 +72,13 @@ def _lacks_slater_point(problem: BilevelProblem, options: Options, plain: Result
     evaluator = Evaluator(problem.flat, choose_oracles(problem, "auto"), Monitor(problem.x_set.unravel))
     found = evaluator.violation(problem.x_set.ravel(plain.x))
     return bool(found.solved) and abs(float(found.value)) <= NO_ROOM
+
+
+def _meets_rows(problem: BilevelProblem, found: Result, tolerance: float) -> bool:
+    """Whether y meets the rows of the problem proper, as the judge measures them."""
+    with double_precision():
+        judged = reply(problem.flat, problem.x_set.ravel(found.x), problem.y_set.ravel(found.y))
+    return judged is not None and judged.feasibility <= below_tolerance(tolerance)
 
 
 def _advice(problem: BilevelProblem) -> str:
