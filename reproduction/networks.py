@@ -196,7 +196,8 @@ def _map(axes: Axes, row: Row, capacity: Any, title: str, *, times: bool = False
             axes.plot(*ends.T, color=BLUE, linewidth=0.5 + 4.0 * capacity[place] / widest, zorder=1)
         if times and tail < head:
             across, up = ends.mean(axis=0)
-            axes.text(across, up, f"{row['time'][place]:g}", fontsize=8, ha="center", va="center", color=INK, backgroundcolor="white")
+            style = {"fontsize": 8, "ha": "center", "va": "center", "color": INK, "backgroundcolor": "white"}
+            axes.text(across, up, f"{row['time'][place]:g}", **style)
     axes.plot(*places.T, "o", color=INK, markersize=11, zorder=2)
     for name, place in zip(row["nodes"], places, strict=True):
         axes.annotate(name, place, color="white", fontsize=7, ha="center", va="center", zorder=3)
