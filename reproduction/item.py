@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blocc.report.figure import figure_image
+from blocc.kit.figure import figure_image
 from blocc.report.study.study_views import Findings, ItemView, StudyView
 from blocc.studies.engine import rows_of
 from blocc.studies.store import Store

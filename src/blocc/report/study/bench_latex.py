@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from blocc.kit.figure import add_legend, figure_image, new_figure
 from blocc.report.comparison import method_style
-from blocc.report.figure import add_legend, figure_image, new_figure
 from blocc.report.study.benchmark import ACCURACIES, COSTS, costs, draw_profile, method_table, profile
 from blocc.report.study.study_views import StudyView
 
