@@ -344,8 +344,9 @@ def _jumps(
 
     ends = jax.lax.fori_loop(0, MANTISSA, halve, (jnp.asarray(0.0), jnp.asarray(1.0)))
     slope = lambda t: jax.jvp(lambda t: getattr(flat, name)(*at(t)), (t,), (jnp.ones(()),))[1]  # noqa: E731
-    low, high = slope(ends[0]), slope(ends[1])
-    return jnp.max(jnp.abs(high - low)) > HALF_DIGITS * jnp.max(jnp.abs(high) + jnp.abs(low))
+    before, after, *others = (slope(t) for t in (*ends, jnp.asarray(0.0), jnp.asarray(1.0)))
+    size = sum(jnp.abs(one) for one in (before, after, *others))  # next to the kink alone both may be rounding
+    return jnp.max(jnp.abs(after - before)) > HALF_DIGITS * jnp.max(size)
 
 
 def _bend(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:
