@@ -157,7 +157,7 @@ def draw(rows_by_study: RowsByStudy) -> dict[str, Figure]:
     if DESIGNED in by_name:
         figures["nine"] = _figure_6(by_name[DESIGNED])
     if "seville" in by_name:
-        figure = new_figure(6.5, 6.5)
+        figure = new_figure(8.0, 4.2)
         _map(figure.subplots(), by_name["seville"], None, "Seville: stations and possible links")
         figures["seville"] = figure
     return figures
@@ -188,22 +188,22 @@ def _map(axes: Axes, row: Row, capacity: Any, title: str, *, times: bool = False
     places, widest = np.array(row["coordinates"]), max(capacity) if capacity else 1.0
     for place, (tail, head) in enumerate(zip(*row["ends"], strict=True)):
         ends = places[[tail, head]]
-        if capacity is None:
+        if capacity is None and tail < head:  # every link has its reverse, whose dashes would fill the gaps
             axes.plot(*ends.T, color=GREY, linestyle="--", linewidth=0.9, zorder=1)
-        elif capacity[place] > 0.0:
+        elif capacity is not None and capacity[place] > 0.0:
             across = np.array([-1.0, 1.0]) * (ends[1] - ends[0])[::-1]
             ends = ends + 0.02 * across  # each direction beside the other
             axes.plot(*ends.T, color=BLUE, linewidth=0.5 + 4.0 * capacity[place] / widest, zorder=1)
         if times and tail < head:
             across, up = ends.mean(axis=0)
-            axes.text(across, up, f"{row['time'][place]:g}", fontsize=8, ha="center", color=INK)
+            style = {"fontsize": 8, "ha": "center", "va": "center", "color": INK, "backgroundcolor": "white"}
+            axes.text(across, up, f"{row['time'][place]:g}", **style)
     axes.plot(*places.T, "o", color=INK, markersize=11, zorder=2)
     for name, place in zip(row["nodes"], places, strict=True):
         axes.annotate(name, place, color="white", fontsize=7, ha="center", va="center", zorder=3)
     style_axes(axes, title, grid="none")
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_axis_off()
+    axes.set_aspect("equal")
 
 
 ITEM = Item(

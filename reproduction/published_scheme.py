@@ -116,7 +116,7 @@ def _next_flow(
     price: float,
 ) -> None:
     for k in range(len(flow)):
-        value = flow[k] - primal * (times * demand[k] + price + tail[k] - head[k])
+        value = flow[k] - primal * (time_ * demand[k] + price + tail[k] - head[k])
         new[k] = min(max(value, 0.0), 1.0)
 
 

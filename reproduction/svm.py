@@ -275,7 +275,7 @@ DRAWN = {EMULATED: BLUE, ALGORITHM_1: PURPLE, OUR_METHOD: GREEN, HBA: ORANGE, GA
 PANELS = {
     "accuracy": "test accuracy",
     "validation_loss": "validation loss for each sample (median)",
-    "lower_value": "lower loss $g(x, y)$ (program of BLOCC: at $y_g$)",
+    "lower_value": "lower loss $g(x, y)$ (median; program of BLOCC: at $y_g$)",
 }
 SHOWN = (1, 80)  #: iterations that are drawn; what a run starts from is no answer
 
@@ -292,11 +292,11 @@ def _figure(rows_by_study: RowsByStudy, dataset: str) -> Figure:
         for variant, colour in DRAWN.items():
             rows = variant_rows(rows_by_study, variant, dataset)
             # Some runs' losses grow without limit on their way: a mean would show nothing else.
-            band(axes, [_curve(row, name) for row in rows], colour, variant, median=name == "validation_loss")
+            band(axes, [_curve(row, name) for row in rows], colour, variant, median=name != "accuracy")
         axes.set_xlabel("iteration")
         axes.set_ylabel(title)
-        if name == "validation_loss":
-            axes.set_yscale("log")
+        if name == "lower_value":
+            axes.set_yscale("symlog", linthresh=0.1)  # they differ by orders of magnitude, and BLOCC's is next to zero
         style_axes(axes)
         if name == "accuracy" and axes.lines:
             axes.legend(frameon=False, fontsize=8, loc="lower right")

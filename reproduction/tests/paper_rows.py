@@ -1,12 +1,15 @@
-"""The rows of an item's studies at the reduced size, computed here and now."""
+"""What several tests want: the rows of an item's studies at the reduced size, and the paper's own text."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from blocc._lib.version import __version__
 from blocc.report.study.study_views import Findings, Observation
 from blocc.studies.compute import compute_batch, decode
+from reproduction.data_sets import FOLDER, data_folder
 from reproduction.item import Item
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -24,6 +27,14 @@ def quick_rows(item: Item) -> Rows:
                 rows.append({**cell.parameters, **decode(row), "status": "done", "error": None})
         found[study.name] = rows
     return found
+
+
+def paper_text() -> str:
+    """The LaTeX of arXiv 2406.10148, with which printed figures are compared; a test is skipped without it."""
+    source = data_folder() / "paper.tex"
+    if not source.is_file():
+        pytest.skip(f"needs the paper's source (arXiv 2406.10148) as paper.tex in ${FOLDER} or in the clone's data/")
+    return source.read_text(encoding="utf-8")
 
 
 def observation(findings: Findings, beginning: str) -> Observation:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from paper_rows import Rows, observation, quick_rows, with_a_failure
+from paper_rows import Rows, observation, paper_text, quick_rows, with_a_failure
 
 from reproduction import assumptions, epsilon, equivalence, families, networks
-
-PAPER = Path(__file__).parents[3] / "shared" / "paper.tex"
 
 
 def done(study: str, rows: list[dict[str, Any]]) -> Rows:
@@ -143,11 +140,7 @@ def test_the_networks_are_the_printed_ones(described: Rows) -> None:
 
 
 def test_table_4_is_the_papers() -> None:
-    if not PAPER.is_file():
-        pytest.skip("the paper's source is not beside the repository")
-    text = (
-        PAPER.read_text(encoding="utf-8").partition(r"\textbf{Parameter}   & (1,2)")[2].partition(r"\end{tabular}")[0]
-    )
+    text = paper_text().partition(r"\textbf{Parameter}   & (1,2)")[2].partition(r"\end{tabular}")[0]
     lines = [re.findall(r"\$(\d+)\$", line) for line in text.splitlines() if line.count("&") == 6 and "$" in line]
     printed = [list(map(int, line[-6:])) for line in lines]
     columns = [*zip(*networks.MARKETS.values(), strict=True), *zip(*networks.LINKS.values(), strict=True)]

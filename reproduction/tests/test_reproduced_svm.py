@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from paper_rows import Rows, observation, quick_rows, with_a_failure
+from paper_rows import Rows, observation, paper_text, quick_rows, with_a_failure
 
 from blocc._lib.precision import double_precision
 from blocc.studies.study import select
@@ -18,8 +18,6 @@ from blocc.svm.svm_problem import svm_problem
 from reproduction import data_sets, published_svm, svm, svm_lv_hba, svm_runs
 from reproduction.svm_runs import Split
 from svm_datasets import shared_dataset
-
-PAPER = Path(__file__).parents[3] / "shared" / "paper.tex"
 
 
 @pytest.fixture(scope="module")
@@ -137,11 +135,7 @@ def test_the_problem_of_the_other_methods_is_the_applications() -> None:
 
 
 def test_the_printed_figures_are_the_papers() -> None:
-    if not PAPER.is_file():
-        pytest.skip("the paper's source is not beside the repository")
-    text = (
-        PAPER.read_text(encoding="utf-8").partition("Methods & diabetes & fourclass")[2].partition(r"\end{tabular}")[0]
-    )
+    text = paper_text().partition("Methods & diabetes & fourclass")[2].partition(r"\end{tabular}")[0]
     printed = [tuple(map(float, pair)) for pair in re.findall(r"([\d.]+) \\pm ([\d.]+)", text)]
     for place, method in enumerate(svm.COLUMNS):
         for column, dataset in enumerate(svm.DATASETS):

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-from paper_rows import Rows, observation, quick_rows, with_a_failure
+from paper_rows import Rows, observation, paper_text, quick_rows, with_a_failure
 
 from blocc.problems.toy import local_minimisers
 from reproduction import gradient_of_v, toy_sensitivity, toy_surface
@@ -84,10 +83,7 @@ def test_gamma_and_the_gap_of_the_toy(sensitivity: Rows) -> None:
 
 
 def test_the_printed_gaps_are_those_of_the_paper() -> None:
-    source = Path(__file__).parents[3] / "shared" / "paper.tex"
-    if not source.is_file():
-        pytest.skip("the paper's source is not beside the repository")
-    text = source.read_text(encoding="utf-8").partition("Sensitivity analysis for the toy example")[2]
+    text = paper_text().partition("Sensitivity analysis for the toy example")[2]
     printed = re.findall(r"\$([\d.]+) \\pm ([\d.]+)\$", text.partition(r"\end{table}")[0])
     flat = [toy_sensitivity.PUBLISHED[eta, gamma] for eta in toy_sensitivity.ETAS for gamma in toy_sensitivity.GAMMAS]
     # Four gaps, then four times, for every eta.

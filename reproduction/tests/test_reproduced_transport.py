@@ -1,19 +1,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from paper_rows import Rows, observation, quick_rows, with_a_failure
+from paper_rows import Rows, observation, paper_text, quick_rows, with_a_failure
 
 from blocc.studies.study import select
 from reproduction import seville, three_sensitivity, transport
 from reproduction.published_runs import AT_REST, NOTHING_BUILT, STILL_MOVING
 from reproduction.transport_runs import run_algorithm_one
-
-PAPER = Path(__file__).parents[3] / "shared" / "paper.tex"
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +49,7 @@ def test_the_table_of_three_nodes_prints_the_papers_figures(three: Rows) -> None
 
 
 def test_the_printed_sensitivity_is_the_papers() -> None:
-    if not PAPER.is_file():
-        pytest.skip("the paper's source is not beside the repository")
-    text = PAPER.read_text(encoding="utf-8").partition("Sensitivity Analysis for the 3-node network")[2]
+    text = paper_text().partition("Sensitivity Analysis for the 3-node network")[2]
     printed = re.findall(r"\$(-?[\d.]+) \\pm ([\d.]+)\$", text.partition(r"\end{table}")[0])
     assert len(printed) == 2 * len(three_sensitivity.PUBLISHED)
     for index, cell in enumerate(three_sensitivity.PUBLISHED.values()):
@@ -64,9 +59,7 @@ def test_the_printed_sensitivity_is_the_papers() -> None:
 
 
 def test_the_printed_networks_are_the_papers() -> None:
-    if not PAPER.is_file():
-        pytest.skip("the paper's source is not beside the repository")
-    text = PAPER.read_text(encoding="utf-8")
+    text = paper_text()
     for gamma in transport.GAMMAS:
         line = next(line for line in text.splitlines() if rf"BLOCC (Ours)-$\gamma={gamma:g}$" in line)
         figures = [float(cell.strip(" $\\").replace(" ", "")) for cell in re.split("&", line)[1:]]

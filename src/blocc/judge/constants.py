@@ -120,19 +120,23 @@ class Measurement:
 
     def around_start(self, gamma: float = 1.0) -> list[Point]:
         """x0, and members of X around it."""
+        beside = self._beside(self.middle, 1.0 + float(np.linalg.norm(self.middle)))
+        self._refuse_kinks([(x, y) for x in (self.start, *self.around) for y in beside])  # before any answer is asked
         start = self.at(self.start, gamma)
         if start is None:
             if cause := name_nonfinite(self.flat, self.start, self.middle):
                 raise ProblemError(f"x0 must be a point at which all functions are smooth, but there {cause}")
             raise ProblemError("x0 must be a point at which the follower has an answer; none was found there")
-        return self._without_kinks([start, *(point for x in self.around if (point := self.at(x, gamma)) is not None)])
+        return [start, *(point for x in self.around if (point := self.at(x, gamma)) is not None)]
 
     def points(self, gamma: float) -> list[Point]:
         """The same, and the way down from x0 at this gamma."""
         found = self.around_start(gamma)
         way = self.descend(found[0], gamma)
         chosen = np.unique(np.linspace(0, len(way) - 1, ON_THE_WAY).astype(int))
-        return self._without_kinks([*found, *(way[place] for place in chosen if place > 0)])
+        found += [way[place] for place in chosen if place > 0]
+        self._refuse_kinks([(point.x, y) for point in found for y in self._beside(point.answer(False)[0], 0.0)])
+        return found
 
     def descend(self, start: Point, gamma: float) -> list[Point]:
         """Projected gradient steps on F_gamma whose length is doubled, and halved where they do not pay."""
@@ -155,14 +159,13 @@ class Measurement:
             step *= 2.0
         return way
 
-    def _without_kinks(self, points: list[Point]) -> list[Point]:
-        """The same points, where no derivative jumps between the first of them and others; refused otherwise.
+    def _refuse_kinks(self, places: list[tuple[NDArray, NDArray]]) -> None:
+        """No derivative may jump between the first of these (x, y) and the others.
 
         Next to a kink all curvatures are finite, and the l_f,1 and l_g,1 of the theorems are not. Where the argument of
         an ``abs`` or the like changes its sign, the derivative is compared on both sides: that of a squared hinge is
         continuous, and counts as smooth.
         """
-        places = [(point.x, y) for point in points for y in self._beside(point.answer(False)[0], 0.0)]
         generator = np.random.default_rng(self.seed)
         for name in FUNCTIONS:
             sides = self.flat.program(all_sides, name)
@@ -176,7 +179,6 @@ class Measurement:
                             "kink (abs, maximum, minimum, where, or the largest entry of an array) near x0: replace "
                             "the kink by a smooth function; solve() takes kinks and needs no such numbers"
                         )
-        return points
 
     @property
     def is_affine(self) -> bool:
@@ -342,8 +344,9 @@ def _jumps(
 
     ends = jax.lax.fori_loop(0, MANTISSA, halve, (jnp.asarray(0.0), jnp.asarray(1.0)))
     slope = lambda t: jax.jvp(lambda t: getattr(flat, name)(*at(t)), (t,), (jnp.ones(()),))[1]  # noqa: E731
-    low, high = slope(ends[0]), slope(ends[1])
-    return jnp.max(jnp.abs(high - low)) > HALF_DIGITS * jnp.max(jnp.abs(high) + jnp.abs(low))
+    before, after, *others = (slope(t) for t in (*ends, jnp.asarray(0.0), jnp.asarray(1.0)))
+    size = sum(jnp.abs(one) for one in (before, after, *others))  # next to the kink alone both may be rounding
+    return jnp.max(jnp.abs(after - before)) > HALF_DIGITS * jnp.max(size)
 
 
 def _bend(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:
