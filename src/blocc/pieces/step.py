@@ -65,8 +65,12 @@ def step_of(
     radius: float,
     price: float,
     violation: float,
+    across: bool = False,
 ) -> Step | None:
-    """The minimiser of the model within a radius, in sizes of x; None if there is none."""
+    """The minimiser of the model within a radius, in sizes of x; None if there is none.
+
+    :param across: whether the step may leave the piece
+    """
     size, rows = followers.sizes.x, model.jacobian * followers.sizes.x
     carried = np.zeros(len(model.value)) if multipliers is None else multipliers.on(model)
     hessian = bend(followers, model, carried) * size[:, None] * size
@@ -81,6 +85,7 @@ def step_of(
     least = np.maximum(-radius, np.minimum((low - model.piece.x) / size, 0.0))
     most = np.minimum(radius, np.maximum((high - model.piece.x) / size, 0.0))
     near = (elastic > 0.0) | (model.value + np.maximum(rows, 0.0) @ most + np.minimum(rows, 0.0) @ least >= 0.0)
+    near[: model.n_own] &= not across
     rows, elastic = rows[near], elastic[near]
     equalities = model.equality_jacobian * size
     program = Program(
