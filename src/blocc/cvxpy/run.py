@@ -268,8 +268,9 @@ class ConicRun:
         here = self._seen(at.x, optimistic)
         assert here is not None
         most = MOST_DIRECTIONS if self.model.n_y <= LARGE else FEW_DIRECTIONS
-        distances = FURTHER if self.model.has_exponentials else DISTANCES
-        plan = Probing(sizes_of(at.x), here[1], share, here[0].violation, distances=distances)
+        distances = FURTHER if self.model.has_exponentials else DISTANCES[:2]  # closer, derivatives have spoken
+        worth = float(self.model.soft.price.value) * here[0].violation  # what x gains by violating a constraint itself
+        plan = Probing(sizes_of(at.x), here[1] + worth, share, here[0].violation, distances=distances)
         return around(look, self.evaluator.project, here[0], plan, self.options.seed, most, gradient)
 
     def _status(self, end: Endpoint, at: Judged) -> tuple[Status, str]:
