@@ -9,10 +9,12 @@ import numpy as np
 
 import outside_blocks
 import outside_cancelling
+import outside_cones
 import outside_curved
 import outside_edges
 import outside_followers
 import outside_hostile
+import outside_incumbents
 import outside_kinks
 import outside_leader
 import outside_pricing
@@ -40,6 +42,8 @@ MODULES = (
     outside_responses,
     outside_curved,
     outside_hostile,
+    outside_incumbents,
+    outside_cones,
 )
 
 
