@@ -1,7 +1,7 @@
-"""From a leader's problem over a market to a decision: descents of the penalty function, then exact values around.
+"""From a leader's problem over a market to a decision: descents by :mod:`blocc.cvxpy`, then exact values around.
 
-The penalty function leads to where a decision should be. What counts is its value with the market cleared anew, by a
-solver that has no part in the descent. Where offers tie, a market may answer in several ways; exact values at points
+A descent leads to where a decision should be. What counts is its value with the market cleared anew, by a solver that
+has no part in the descent. Where offers tie, a market may answer in several ways; exact values at points
 around tell which side of the tie is meant.
 """
 
@@ -70,7 +70,6 @@ class Question(NamedTuple):
     low: Vector
     high: Vector
     exact: Callable[[Vector], float]  #: the leader's value, minimised; infinite where there is none
-    lower: Callable[[Vector], float]  #: what the market minimises
     project: Callable[[Vector], Vector]
     #: Further points to look at where a descent ended: beside a tie that the market breaks in another way.
     beside: Callable[[Vector, Result], list[Vector]]
@@ -79,7 +78,6 @@ class Question(NamedTuple):
     #: Decisions far from one that may be better, by what the market looks like there: where offers jump, descents see
     #: only the valley that they began in.
     further: Callable[[Vector], list[Vector]] | None = None
-    smooth: bool = False  #: whether the market's answer is continuous: then gamma is the front's own choice
 
 
 def shares(low: Vector, high: Vector) -> tuple[cp.Parameter, cp.Expression]:
@@ -192,8 +190,6 @@ class Search:
 
     def _both_sides(self, x: Vector, result: Result) -> list[Vector]:
         """Points beside x, where a market that jumps at x has its other answers."""
-        if self.question.smooth:
-            return []
         found = [self._beside(x, sign * step * np.ones(len(x))) for step in STEPS[:3] for sign in (1.0, -1.0)]
         return found + [self.question.project(one) for one in self.question.beside(x, result)]
 
