@@ -9,7 +9,7 @@ import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.local.fit import lengths_of
-from blocc.local.quadratic import Program, Solution, solve
+from blocc.local.quadratic import SOLVED, Program, Solution, solve
 from blocc.pieces.derivatives import Model, bend
 from blocc.pieces.piece import Followers
 
@@ -114,8 +114,15 @@ def step_of(
         price *= 10.0
         program = program._replace(price=price / unit)
     price = max(price, needed)
+
+    def promise(found: Solution) -> float:
+        t = found.step
+        return -unit * float(program.gradient @ t + 0.5 * t @ convex @ t) + price * (violation - found.violation)
+
+    decrease = promise(solution)
+    if decrease <= SOLVED * unit and (finer := _finely(program)) is not None and promise(finer) > decrease:
+        solution, decrease = finer, promise(finer)
     t = solution.step
-    decrease = -unit * float(program.gradient @ t + 0.5 * t @ convex @ t) + price * (violation - solution.violation)
     every = np.zeros(len(near))
     every[near] = solution.rows * unit
     count = len(model.piece.mu)
@@ -124,6 +131,29 @@ def step_of(
     held[model.piece.held] = every[len(model.free) : model.n_own]
     found = Multipliers(free, held, every[model.n_own :])
     return Step(t, decrease, found, price, hessian, program, near, solution)
+
+
+def _finely(p: Program) -> Solution | None:
+    """The solution in units of the step that the derivatives suggest: one as short drowns in the accuracy of others."""
+    steepest, bend = (float(np.max(np.abs(part), initial=0.0)) for part in (p.gradient, p.hessian))
+    if not 0.0 < steepest < bend:
+        return None
+    length = steepest / bend
+    found = solve(
+        p._replace(
+            gradient=p.gradient / steepest,
+            hessian=p.hessian / bend,
+            limits=p.limits / length,
+            targets=p.targets / length,
+            low=p.low / length,
+            high=p.high / length,
+            price=p.price / steepest,
+        )
+    )
+    if not found.solved:
+        return None
+    rows, low, high = (steepest * part for part in (found.rows, found.low, found.high))
+    return Solution(length * found.step, rows, low, high, length * found.violation, True)
 
 
 def convexified(hessian: np.ndarray, active: np.ndarray) -> Float[NDArray, "n n"]:
