@@ -132,3 +132,26 @@ def test_the_command_line_solves_and_verifies_files_with_problems_in_cvxpy(tmp_p
     assert "inner" in str(refused.exception) + refused.output
     many = runner.invoke(app, ["solve", str(file), "--starts", "2", "--json"])
     assert many.exit_code == 0, many.output
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_result_beside_a_kink_is_refused_for_the_better_x(seed: int) -> None:
+    # The follower stays as close to Bx as a box allows, the leader counts absolute values: all is known in closed form.
+    rng = np.random.default_rng(seed)
+    slopes, wanted = rng.standard_normal((3, 2)), rng.uniform(-0.5, 0.5, 3)
+    x, y = cp.Parameter(2, name="x", bounds=[-2, 2]), cp.Variable(3, name="y")
+    follower = cp.Problem(cp.Minimize(cp.sum_squares(y - slopes @ x)), [y <= 1, y >= -1])
+    leader = cp.Minimize(cp.norm1(y - wanted) + 0.1 * cp.sum_squares(x))
+    problem = BilevelProblem(leader, follower, x)
+    result = problem.solve(np.zeros(2), progress=False)
+    assert result.success, result
+    assert problem.verify(result).ok, problem.verify(result)
+    for way in ([1.0, 1.0], [1.0, -1.0]):
+        point = np.clip(np.asarray(result.x["x"]) + 0.03 * np.array(way), -2.0, 2.0)
+        answer = np.clip(slopes @ point, -1.0, 1.0)
+        value = float(np.abs(answer - wanted).sum() + 0.1 * point @ point)
+        lower = float(((answer - slopes @ point) ** 2).sum())
+        told = {"upper_value": value, "upper_value_penalty": value, "lower_value": lower}
+        forged = replace(result, x={"x": point}, y={"y": answer}, y_penalty={"y": answer}, **told)
+        found = problem.verify(forged)
+        assert [one.name for one in found.failed] == ["no better x nearby"], found

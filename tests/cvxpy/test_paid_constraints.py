@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from blocc.cvxpy import BilevelProblem, payment
-from blocc.cvxpy.around import Seen, probe
+from blocc.cvxpy.around import around, sizes_of
+from blocc.judge.probe import Probing, Value
 from blocc.result import Result, Status
 
 
@@ -62,12 +63,14 @@ def test_units_of_a_constraint_decide_about_nothing(units: float, money: float) 
 
 def test_probes_that_gain_by_a_violation_alone_are_no_counterexample() -> None:
     # f falls by 1000 for each unit of the constraint x0 + x1 <= 1, which x meets with nothing to spare.
-    def along(slope: float) -> Callable[[np.ndarray], Seen]:
-        return lambda x: Seen(-1e3 * x.sum() - slope * (x[0] - x[1]), max(x.sum() - 1.0, 0.0))
+    def along(slope: float) -> Callable[[np.ndarray], Value]:
+        none = np.zeros(0)
+        return lambda x: Value(x, none, -1e3 * x.sum() - slope * (x[0] - x[1]), max(x.sum() - 1.0, 0.0))
 
     x, stay = np.array([0.5, 0.5]), lambda point: point
-    assert probe(along(0.0), stay, x, along(0.0)(x), seed=0).improvement < 1e-9
-    better = probe(along(1.0), stay, x, along(1.0)(x), seed=0)  # along the constraint there is something to gain
-    assert better.improvement > 1e-3
-    assert better.best is not None
-    assert better.best.sum() <= 1.0 + 1e-6
+    plan = Probing(sizes_of(x), 1e-9, 1e-5, 1e-12)
+    assert around(along(0.0), stay, along(0.0)(x), plan, seed=0).better is None
+    better = around(along(1.0), stay, along(1.0)(x), plan, seed=0)  # along the constraint there is something to gain
+    assert better.gain > 1e-3
+    assert better.better is not None
+    assert better.better.x.sum() <= 1.0 + 1e-9

@@ -15,7 +15,7 @@ import pytest
 
 from blocc import Box, OptionError, Reals, Result, Status, solve
 from blocc._lib.digests import digest
-from blocc.judge.verification import Verification
+from blocc.judge.verification import Check, Verification
 from blocc.judge.verify import verify
 from blocc.kit.storage import StorageError
 from blocc.lagrangian import Multipliers
@@ -387,3 +387,7 @@ def test_large_followers_with_rows_are_looked_at_where_their_penalty_falls() -> 
     wrong[7] += 0.3
     assert "no better x nearby" in [check.name for check in verify(problem, claimed(wrong)).failed]
     assert verify(problem, claimed(best)).ok
+
+
+def test_a_failed_check_counts_whatever_kind_of_truth_value_it_has() -> None:
+    assert not Verification("one", 1e-4, (Check("x", 1.0, 2.0, np.float64(2.0) <= 1.0),), True).ok

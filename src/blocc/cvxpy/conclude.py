@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import AnyArray
-from blocc.cvxpy.around import DISTANCES, Around
+from blocc.cvxpy.around import sizes_of
 from blocc.cvxpy.judge import Exact, is_exact
 from blocc.cvxpy.model import Model, Vector, value_of
+from blocc.judge.probe import DISTANCES, Probed
 from blocc.lagrangian import Multipliers
 from blocc.outer.tolerances import Endpoint
 from blocc.result import Certificate, History, Result, Status
@@ -26,7 +27,7 @@ def assemble(
     end: Endpoint | None,
     here: Exact | None,
     spread: float | None,
-    around: Around | None,
+    probed: Probed | None,
     status: Status,
     message: str,
 ) -> Result:
@@ -39,7 +40,7 @@ def assemble(
     upper = np.nan if here is None else problem.sign * here.upper
     lower = np.nan if here is None else sum(s * v for s, v in zip(problem.lower_signs, here.lower, strict=True))
     scale = run.units.upper
-    slope, radius = _slope(run, x, end, around)
+    slope, radius = _slope(run, x, end, probed)
     certificate = Certificate(
         stationarity=kkt[0],
         feasibility=kkt[1],
@@ -55,7 +56,7 @@ def assemble(
         **run.options.described(),
         "spread": spread,
         "followers": [dict(zip(("stationarity", "feasibility", "complementarity"), one, strict=True)) for one in each],
-        "probed_improvement": None if around is None else around.improvement,
+        "probed_improvement": None if probed is None else probed.gain,
     }
     penalised = np.nan if e is None else problem.sign * scale * float(e.upper_penalised)
     return Result(
@@ -79,13 +80,13 @@ def assemble(
     )
 
 
-def _slope(run: ConicRun, x: Vector, end: Endpoint | None, around: Around | None) -> tuple[float, float]:
+def _slope(run: ConicRun, x: Vector, end: Endpoint | None, probed: Probed | None) -> tuple[float, float]:
     """How steep f(x, y(x)) is at x, and within which radius: by its derivative, or by probes where that is noise."""
     if end is None:
         return np.inf, 0.0
-    if run.descents.stationary(end) or around is None:
+    if run.descents.stationary(end) or probed is None:
         return run.units.upper * end.stationarity, end.radius
-    return around.steepest, DISTANCES[0] * (1.0 + float(np.max(np.abs(x), initial=0.0)))
+    return probed.steepest, DISTANCES[0] * float(np.max(sizes_of(x), initial=0.0))
 
 
 def _named(model: Model, seen: AnyArray) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from blocc._lib.precision import double_precision
 from blocc._lib.threads import single_blas_thread
-from blocc.cvxpy.around import FEW_DIRECTIONS, FURTHER, LARGE, MOST_DIRECTIONS, Around, Seen, probe
+from blocc.cvxpy.around import FEW_DIRECTIONS, FURTHER, LARGE, MOST_DIRECTIONS, around, sizes_of
 from blocc.cvxpy.conclude import assemble
 from blocc.cvxpy.descents import Descents
 from blocc.cvxpy.evaluator import Units
@@ -20,6 +20,7 @@ from blocc.cvxpy.model import Vector
 from blocc.cvxpy.recorded import ConicMonitor, RecordedConicEvaluator
 from blocc.cvxpy.run_options import RunOptions
 from blocc.errors import OptionError
+from blocc.judge.probe import DISTANCES, Probed, Probing, Value
 from blocc.outer.monitor import Stop, StopReason, StopRequest, interruptible
 from blocc.outer.restoration import FEASIBLE, restore
 from blocc.outer.tolerances import Endpoint, Tolerances, measure, runs_away
@@ -161,31 +162,31 @@ class ConicRun:
             share = (1.0 if turn else 0.1) * self.options.tolerance  # once more for a tenth
             allowed = share * self._scale(here.here)
             if here is not own and here.gains(own) > allowed:  # answers may jump there: the other side counts as well
-                beside = self._probe(own, np.zeros(len(own.x)), share, patient=False).best
-                here = here if beside is None else self._best_so_far(self._judged(beside)) or here
+                beside = self._probe(own, None, share).better
+                here = here if beside is None else self._best_so_far(self._judged(beside.x)) or here
             if here is not own and here.gains(own) > allowed and not final and not np.array_equal(x, here.x):
                 x = here.x  # the descent has left it behind: another one from there
                 continue
             last = end if here is own else self._end_at(here.x)
-            around = self._probe(here, -np.asarray(last.evaluation.gradient), share, patient=final)
-            if around.best is None:
+            probed = self._probe(here, np.asarray(last.evaluation.gradient), share)
+            if probed.better is None:
                 status = self._status(end, here)
-                return self._conclude(here, *status, last, around)
-            x = around.best
+                return self._conclude(here, *status, last, probed)
+            x = probed.better.x
             if final:
-                return self._left_behind(here, x, around)
+                return self._left_behind(here, x, probed)
         raise AssertionError
 
-    def _left_behind(self, here: Judged, x: Vector, around: Around) -> Result:
+    def _left_behind(self, here: Judged, x: Vector, probed: Probed) -> Result:
         """The result where points beside the end of the last descent are better still: the best of them."""
         found = best_of(here, self._judged(x))
         if not found.is_admissible:  # what is better there is f, and not the violation
             end = self._end_at(found.x)
-            return self._conclude(found, Status.INFEASIBLE, self._violated(found.here), end, around)
-        message = f"A point near x is better by {around.improvement:.3g}, and descending did not get there."
+            return self._conclude(found, Status.INFEASIBLE, self._violated(found.here), end, probed)
+        message = f"A point near x is better by {probed.gain:.3g}, and descending did not get there."
         if found is not here:
-            message = f"A point beside the end of the last descent is better by {around.improvement:.3g}: this one."
-        return self._conclude(found, Status.STALLED, message, self._end_at(found.x), around)
+            message = f"A point beside the end of the last descent is better by {probed.gain:.3g}: this one."
+        return self._conclude(found, Status.STALLED, message, self._end_at(found.x), probed)
 
     def _best_so_far(self, *found: Judged | None) -> Judged | None:
         """The best of these points and of all that the run has seen, which it remains."""
@@ -241,31 +242,36 @@ class ConicRun:
                 return Judged(x, chosen, spread)
         return Judged(x, here, spread)
 
-    def _seen(self, x: Vector, optimistic: bool) -> Seen:
+    def _seen(self, x: Vector, optimistic: bool) -> tuple[Value, float] | None:
+        """What the leader gets at x, and what that may be off by."""
         here = self.judge.at(x)
         if here is None:
-            return Seen(np.inf, 0.0)
+            return None
         if optimistic and (best := self.judge.among_best(x, here)) is not None:
             here = best[2]
-        return Seen(here.upper, here.violation, self._noise(here))
+        return Value(x, np.zeros(0), here.upper, here.violation), self._noise(here)
 
     def _noise(self, here: Exact) -> float:
         """What a value may be off by: rounding, or what the follower's answer leaves."""
         blunt = 0.0 if here.sharp else 0.1 * self.options.tolerance * self._scale(here)
         return ROUNDED * abs(here.upper) + blunt
 
-    def _probe(self, at: Judged, downhill: Vector, share: float, *, patient: bool) -> Around:
+    def _probe(self, at: Judged, gradient: Vector | None, share: float) -> Probed:
+        """The judge's probes around a point; a value counts as high as it may be."""
         optimistic = at.spread is not None and at.spread > 1e-4 * self._scale(at.here)
 
-        def look(point: Vector) -> Seen:
+        def look(point: Vector) -> Value | None:
             self.monitor.check_time()
-            return self._seen(point, optimistic)
+            found = self._seen(point, optimistic)
+            return None if found is None else found[0]._replace(upper=found[0].upper + found[1])
 
-        seen = self._seen(at.x, optimistic)
+        here = self._seen(at.x, optimistic)
+        assert here is not None
         most = MOST_DIRECTIONS if self.model.n_y <= LARGE else FEW_DIRECTIONS
-        further = FURTHER if self.model.has_exponentials else ()
-        seed = self.options.seed
-        return probe(look, self.evaluator.project, at.x, seen, seed, most, downhill, share, patient, further)
+        distances = FURTHER if self.model.has_exponentials else DISTANCES[:2]  # closer, derivatives have spoken
+        worth = float(self.model.soft.price.value) * here[0].violation  # what x gains by violating a constraint itself
+        plan = Probing(sizes_of(at.x), here[1] + worth, share, here[0].violation, distances=distances)
+        return around(look, self.evaluator.project, here[0], plan, self.options.seed, most, gradient)
 
     def _status(self, end: Endpoint, at: Judged) -> tuple[Status, str]:
         """What holds at the best point seen, and, for a gamma that was given, at the end of its descent."""
@@ -326,7 +332,7 @@ class ConicRun:
         return self._conclude(found, status, message)
 
     def _conclude(
-        self, at: Judged, status: Status, message: str, end: Endpoint | None = None, around: Around | None = None
+        self, at: Judged, status: Status, message: str, end: Endpoint | None = None, probed: Probed | None = None
     ) -> Result:
         self.judge.restore(at.x, at.here)
-        return assemble(self, at.x, end, at.here, at.spread, around, status, message)
+        return assemble(self, at.x, end, at.here, at.spread, probed, status, message)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 
-from blocc.cvxpy.around import FURTHER, Seen, probe
+from blocc.cvxpy.around import FEW_DIRECTIONS, FURTHER, LARGE, MOST_DIRECTIONS, around, sizes_of
 from blocc.cvxpy.judge import objective_unit, second_value
 from blocc.cvxpy.model import Vector
 from blocc.errors import OptionError
+from blocc.judge.probe import DISTANCES, Probing, Value
 from blocc.judge.verification import Check, Verification
 from blocc.result import Result, Status
 
@@ -133,23 +134,25 @@ class _Checks:
         """Values of the leader at answers of another solver around x: none may be better."""
         model = self.model
 
-        def look(point: Vector) -> Seen:
+        def look(point: Vector) -> Value | None:
             for one, value in zip(model.parameters, model.values(point), strict=True):
                 one.save_value(value if one.shape else float(value))
             if any(second_value(one)[0] is None for one in self.problem.followers):
-                return Seen(np.inf, 0.0)
+                return None
             for variable in model.price_variables:
                 variable.take()
-            return Seen(model.leader_value(), _violation(model.soft.constraints))
+            return Value(point, np.zeros(0), model.leader_value(), _violation(model.soft.constraints))
 
-        claimed = self.problem.sign * self.result.upper_value
-        unsure = abs(look(self.x).value - claimed)  # what two solvers differ by
-        told = Seen(claimed, self.broken, 2.0 * unsure if np.isfinite(unsure) else 0.0)
-        further = FURTHER if model.has_exponentials else ()
-        share = _SLOPE * self.tolerance
-        found = probe(look, model.project_x, self.x, told, seed=1, share=share, further=further, by_slope=True)
-        gain = found.improvement
-        self._add("no better x nearby", "none", f"gain {gain:.2g}" if gain > 0.0 else "none", gain <= 0.0, "probes")
+        told = Value(self.x, np.zeros(0), self.problem.sign * self.result.upper_value, self.broken)
+        again = look(self.x)  # what two solvers differ by
+        unsure, broken = (0.0, 0.0) if again is None else (abs(again.upper - told.upper), again.violation)
+        distances = FURTHER if model.has_exponentials else DISTANCES
+        allowed = 2.0 * max(broken, self.broken)
+        plan = Probing(sizes_of(self.x), 2.0 * unsure, _SLOPE * self.tolerance, allowed, distances=distances)
+        most = MOST_DIRECTIONS if model.n_y <= LARGE else FEW_DIRECTIONS
+        found = around(look, model.project_x, told, plan, seed=1, most=most)
+        text, ok = (f"gain {found.gain:.2g}", False) if found.better is not None else ("none", True)
+        self._add("no better x nearby", "none", text, ok, "probes")
 
 
 def _give(constraint: cp.Constraint, price: Any) -> None:

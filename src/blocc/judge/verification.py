@@ -23,6 +23,10 @@ class Check:
     note: str = ""
     needed: bool = True
 
+    def __post_init__(self) -> None:
+        """A truth value of NumPy's is taken as Python's: it is neither True nor False by identity."""
+        object.__setattr__(self, "ok", None if self.ok is None else bool(self.ok))
+
     def against(self, success: bool) -> bool:
         """Whether it speaks against a result that claims success, or does not."""
         return self.ok is False or (self.ok is None and success and self.needed)

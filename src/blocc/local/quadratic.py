@@ -19,7 +19,7 @@ from blocc._lib.arrays import Float, NDArray
 #: Iterations: an interior point takes ten to thirty, whatever the size.
 _ITERATIONS = 60
 #: Share of the way to the boundary (Mehrotra 1992), and the accuracy that is asked for; what remains are digits.
-_SHARE, _SOLVED = 0.995, 1e-9
+_SHARE, SOLVED = 0.995, 1e-9
 
 
 class Program(NamedTuple):
@@ -100,7 +100,7 @@ def _interior(
         primal, equal = rows @ t + slack - limits, equalities @ t - targets
         gap = float(slack @ z) / max(m, 1)
         error = max(float(np.max(np.abs(part), initial=0.0)) for part in (dual / scale, primal, equal))
-        if error <= _SOLVED and gap <= _SOLVED * scale:
+        if error <= SOLVED and gap <= SOLVED * scale:
             done = True
             break
         weight = z / slack
@@ -175,8 +175,8 @@ def _sharpened(
     step, prices = solved[:n], np.zeros_like(z)
     prices[active] = solved[n : n + len(active)]
     size = 1.0 + float(np.max(np.abs(gradient), initial=0.0))
-    feasible = np.max(rows @ step - limits, initial=0.0) <= _SOLVED and np.min(prices, initial=0.0) >= -_SOLVED * size
-    close = float(np.max(np.abs(step - t), initial=0.0)) <= 1e3 * _SOLVED**0.5
+    feasible = np.max(rows @ step - limits, initial=0.0) <= SOLVED and np.min(prices, initial=0.0) >= -SOLVED * size
+    close = float(np.max(np.abs(step - t), initial=0.0)) <= 1e3 * SOLVED**0.5
     if not (np.isfinite(solved).all() and feasible and close):
         return t, z
     return step, np.maximum(prices, 0.0)

@@ -59,6 +59,7 @@ class Finish:
         self.followers, self.settings = followers, followers.settings
         self.answer, self.spend, self.note = answer, spend, note
         self.row_units: np.ndarray | None = None  #: of G
+        self.wide = self.settings.radius  #: of the trust region of steps that leave their piece
         self.price = 1.0  #: of a violation of G in the merit function
         self.best: Asked | None = None
         self._visited: set[tuple[bytes, tuple[int, bytes]]] = set()  #: pieces from which there was no way down, by x
@@ -122,6 +123,9 @@ class Finish:
         for _ in range(min(self.settings.iterations, most or self.settings.iterations)):
             model = model_of(piece.of, piece)
             multipliers = multipliers if piece.of is owner else None
+            if piece.of.is_large and (beyond := self._across_many(here, model, multipliers)) is not None:
+                here, piece = beyond
+                continue
             step = step_of(piece.of, model, multipliers, radius, self.price, here.violation)
             if step is None or self._runs_away(here):
                 break
@@ -151,6 +155,29 @@ class Finish:
                 break
             piece = self._turned(here, here.piece, step)
         return self._finished(here, False)
+
+    def _across_many(self, here: Asked, model: Model, multipliers: Multipliers | None) -> tuple[Asked, Piece] | None:
+        """A step that leaves the piece, where more of its rows are near than can hold x; None if it gains too little.
+
+        Kinks are then so dense that f(x, y(x)) looks smooth, and from row to row the way would be long.
+        """
+        step = step_of(model.piece.of, model, multipliers, self.wide, self.price, here.violation, across=True)
+        if step is None or self._runs_away(here) or step.promised <= self._noise(here, model.piece):
+            return None
+        moved = model.piece.of.sizes.x * step.step
+        ends = model.value[: model.n_own] + model.jacobian[: model.n_own] @ moved > 0.0
+        if int(ends.sum()) <= len(here.x):
+            return None
+        trial = self._trial(here, model, step)
+        gained = 0.0 if trial is None else (self.merit(here) - self.merit(trial)) / step.promised
+        if gained > self.settings.good:
+            self.wide = max(self.wide, 2.0 * step.length)
+        elif gained < self.settings.poor:
+            self.wide = self.settings.poor * step.length
+        if trial is None or trial.piece is None:
+            return None
+        self.note(trial, step.promised / step.length)
+        return trial, trial.piece
 
     def _finished(self, here: Asked, stationary: bool) -> Finished:
         """The end, or the best point seen if that is better by more than rounding."""

@@ -86,6 +86,11 @@ class LargeFollowers(Followers):
     patterns: Patterns | None = None
     scales: Scales | None = None  #: of the Hessian, where there is no matrix
 
+    @property
+    def is_large(self) -> bool:
+        """Whether pieces may be so many that f(x, y(x)) looks smooth across them."""
+        return True
+
     @classmethod
     def around(cls, flat: FlatProblem, x: np.ndarray, y: np.ndarray, settings: Settings) -> LargeFollowers | None:
         """None where a model in x costs more than a quasi-Newton method, or the follower is neither sparse nor loose.

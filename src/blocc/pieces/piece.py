@@ -82,6 +82,11 @@ class Followers:
     sizes: Sizes
     settings: Settings = SETTINGS
 
+    @property
+    def is_large(self) -> bool:
+        """Whether pieces may be so many that f(x, y(x)) looks smooth across them."""
+        return False
+
     @classmethod
     def of(cls, flat: FlatProblem, x: np.ndarray, y: np.ndarray, settings: Settings = SETTINGS) -> Followers | None:
         """Pieces by dense matrices, for large followers by sparse ones or none; None if there are none."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.local.fit import lengths_of
-from blocc.local.quadratic import Program, Solution, solve
+from blocc.local.quadratic import SOLVED, Program, Solution, solve
 from blocc.pieces.derivatives import Model, bend
 from blocc.pieces.piece import Followers
 
@@ -65,8 +65,12 @@ def step_of(
     radius: float,
     price: float,
     violation: float,
+    across: bool = False,
 ) -> Step | None:
-    """The minimiser of the model within a radius, in sizes of x; None if there is none."""
+    """The minimiser of the model within a radius, in sizes of x; None if there is none.
+
+    :param across: whether the step may leave the piece
+    """
     size, rows = followers.sizes.x, model.jacobian * followers.sizes.x
     carried = np.zeros(len(model.value)) if multipliers is None else multipliers.on(model)
     hessian = bend(followers, model, carried) * size[:, None] * size
@@ -81,6 +85,7 @@ def step_of(
     least = np.maximum(-radius, np.minimum((low - model.piece.x) / size, 0.0))
     most = np.minimum(radius, np.maximum((high - model.piece.x) / size, 0.0))
     near = (elastic > 0.0) | (model.value + np.maximum(rows, 0.0) @ most + np.minimum(rows, 0.0) @ least >= 0.0)
+    near[: model.n_own] &= not across
     rows, elastic = rows[near], elastic[near]
     equalities = model.equality_jacobian * size
     program = Program(
@@ -109,8 +114,15 @@ def step_of(
         price *= 10.0
         program = program._replace(price=price / unit)
     price = max(price, needed)
+
+    def promise(found: Solution) -> float:
+        t = found.step
+        return -unit * float(program.gradient @ t + 0.5 * t @ convex @ t) + price * (violation - found.violation)
+
+    decrease = promise(solution)
+    if decrease <= SOLVED * unit and (finer := _finely(program)) is not None and promise(finer) > decrease:
+        solution, decrease = finer, promise(finer)
     t = solution.step
-    decrease = -unit * float(program.gradient @ t + 0.5 * t @ convex @ t) + price * (violation - solution.violation)
     every = np.zeros(len(near))
     every[near] = solution.rows * unit
     count = len(model.piece.mu)
@@ -119,6 +131,29 @@ def step_of(
     held[model.piece.held] = every[len(model.free) : model.n_own]
     found = Multipliers(free, held, every[model.n_own :])
     return Step(t, decrease, found, price, hessian, program, near, solution)
+
+
+def _finely(p: Program) -> Solution | None:
+    """The solution in units of the step that the derivatives suggest: one as short drowns in the accuracy of others."""
+    steepest, bend = (float(np.max(np.abs(part), initial=0.0)) for part in (p.gradient, p.hessian))
+    if not 0.0 < steepest < bend:
+        return None
+    length = steepest / bend
+    found = solve(
+        p._replace(
+            gradient=p.gradient / steepest,
+            hessian=p.hessian / bend,
+            limits=p.limits / length,
+            targets=p.targets / length,
+            low=p.low / length,
+            high=p.high / length,
+            price=p.price / steepest,
+        )
+    )
+    if not found.solved:
+        return None
+    rows, low, high = (steepest * part for part in (found.rows, found.low, found.high))
+    return Solution(length * found.step, rows, low, high, length * found.violation, True)
 
 
 def convexified(hessian: np.ndarray, active: np.ndarray) -> Float[NDArray, "n n"]:

@@ -112,11 +112,6 @@ class _Bidding:
         self.share.value = (offers - self.low) / (self.high - self.low)
         return same_value(self.market, lambda one: float(one.profit(self.own).sum()), -self.value(offers))
 
-    def lower(self, offers: Float[NDArray, " own"]) -> float:
-        """What the market minimises at these offers."""
-        found = self.second.clear(self.terms(offers))
-        return 1.0 if found is None else found.value
-
     # --- the run --------------------------------------------------------------------------------------------------
     def run(self) -> PowerDesign:
         """Search, settle, and put the answer together."""
@@ -129,7 +124,6 @@ class _Bidding:
             self.low,
             self.high,
             self.value,
-            self.lower,
             project,
             self._beside,
             self.share,

@@ -160,10 +160,7 @@ class _Expansion:
             cp.Minimize(self.objective()), self.market.problem, self.share, rules, name=self.case.name
         )
         exact = lambda x: self.achieved(self.clear(x), x)  # noqa: E731
-        lower = lambda x: self.achieved(self.clear(x), 0.0 * x)  # noqa: E731
-        question = Question(
-            problem, self.low, self.high, exact, lower, self.project, lambda *_: [], self.share, self.agrees
-        )
+        question = Question(problem, self.low, self.high, exact, self.project, lambda *_: [], self.share, self.agrees)
         search = Search(question, self.options, self.case, self._settings())
         found = search.run(self._candidates())
         return conclude(self.case, found, found.x, self._answer(found.x), search.request, self._settings())

@@ -1,7 +1,7 @@
-"""From a leader's problem over a market to a decision: descents of the penalty function, then exact values around.
+"""From a leader's problem over a market to a decision: descents by :mod:`blocc.cvxpy`, then exact values around.
 
-The penalty function leads to where a decision should be. What counts is its value with the market cleared anew, by a
-solver that has no part in the descent. Where offers tie, a market may answer in several ways; exact values at points
+A descent leads to where a decision should be. What counts is its value with the market cleared anew, by a solver that
+has no part in the descent. Where offers tie, a market may answer in several ways; exact values at points
 around tell which side of the tie is meant.
 """
 
@@ -27,9 +27,6 @@ from blocc.resume.recording import CheckpointError
 Vector = Float[NDArray, " n"]
 #: Steps to points around, relative to the range of a decision, smallest first.
 STEPS = (1e-5, 1e-4, 1e-3, 1e-2, 0.1)
-#: Weight of the market's own cost against the leader's objective, in the same money: large enough where a tenth of a
-#: unit off the market's optimum cannot gain the leader a whole one.
-_WEIGHT, _MORE, _ATTEMPTS = 10.0, 8.0, 3
 _EVALUATIONS, _EACH = 120, 20  #: of one descent, and for every decision
 
 
@@ -73,7 +70,6 @@ class Question(NamedTuple):
     low: Vector
     high: Vector
     exact: Callable[[Vector], float]  #: the leader's value, minimised; infinite where there is none
-    lower: Callable[[Vector], float]  #: what the market minimises
     project: Callable[[Vector], Vector]
     #: Further points to look at where a descent ended: beside a tie that the market breaks in another way.
     beside: Callable[[Vector, Result], list[Vector]]
@@ -82,7 +78,6 @@ class Question(NamedTuple):
     #: Decisions far from one that may be better, by what the market looks like there: where offers jump, descents see
     #: only the valley that they began in.
     further: Callable[[Vector], list[Vector]] | None = None
-    smooth: bool = False  #: whether the market's answer is continuous: then gamma is the front's own choice
 
 
 def shares(low: Vector, high: Vector) -> tuple[cp.Parameter, cp.Expression]:
@@ -103,7 +98,6 @@ class Search:
         self.request = options.request
         self.found = Found(question.low, np.inf)
         self._known: dict[bytes, float] = {}
-        self._lowest: tuple[float, Vector] = (np.inf, question.low)  #: penalised value of a descent, and its shares
 
     def run(self, candidates: Sequence[Vector]) -> Found:
         """From exact values at candidates to a settled decision."""
@@ -178,40 +172,24 @@ class Search:
 
     def _descended(self, start: Vector) -> _Descended:
         question, options = self.question, self.options
-        upper, lower = self.value(start), question.lower(start)
-        gamma: Any = "auto" if question.smooth else _WEIGHT * max(abs(lower), 1e-6) / max(abs(upper), 1e-6)
-        x, evaluations = start, 0
-        result = None
-        for _ in range(_ATTEMPTS):
-            self.request.check()
-            left = self.request.left()
-            self._lowest = np.inf, self._share(x)
-            question.share.value = self._share(x)  # as a value it is projected: a budget is met to a solver's accuracy
-            result = question.problem.solve(
-                None,
-                gamma=gamma,
-                tolerance=options.tolerance if question.smooth else max(1e-3, options.tolerance),
-                max_iterations=options.max_iterations,
-                time_limit=None if left is None else max(left, 1e-9),
-                seed=options.seed,
-                progress=False,
-                callback=self._enough,
-            )
-            evaluations += result.counts["evaluations"]
-            # A result is the best exact value seen; if answers jump, the penalty function leads further.
-            own = question.smooth and result.status is not Status.STOPPED
-            share = np.asarray(result.x[question.share.name()], dtype=np.float64) if own else self._lowest[1]
-            x = question.project(question.low + share * (question.high - question.low))
-            if result.status is not Status.PENALTY_OPEN:
-                break
-            gamma *= _MORE
-        assert result is not None
-        return _Descended(x, self._both_sides(x, result), evaluations, result.status)
+        self.request.check()
+        left = self.request.left()
+        question.share.value = self._share(start)  # as a value it is projected: a budget is met to a solver's accuracy
+        result = question.problem.solve(
+            None,
+            tolerance=options.tolerance,
+            max_iterations=options.max_iterations,
+            time_limit=None if left is None else max(left, 1e-9),
+            seed=options.seed,
+            progress=False,
+            callback=self._enough,
+        )
+        share = np.asarray(result.x[question.share.name()], dtype=np.float64)
+        x = question.project(question.low + share * (question.high - question.low))
+        return _Descended(x, self._both_sides(x, result), result.counts["evaluations"], result.status)
 
     def _both_sides(self, x: Vector, result: Result) -> list[Vector]:
         """Points beside x, where a market that jumps at x has its other answers."""
-        if self.question.smooth:
-            return []
         found = [self._beside(x, sign * step * np.ones(len(x))) for step in STEPS[:3] for sign in (1.0, -1.0)]
         return found + [self.question.project(one) for one in self.question.beside(x, result)]
 
@@ -221,10 +199,7 @@ class Search:
 
     def _enough(self, state: State) -> bool:
         """Whether a descent has had its share: where offers tie, it would probe the tie for ever."""
-        penalised = self.question.problem.sign * state.row.penalty_value
-        self._note(state.row.gamma, penalised)
-        if penalised < self._lowest[0]:
-            self._lowest = penalised, np.asarray(state.x[self.question.share.name()])
+        self._note(state.row.gamma, self.question.problem.sign * state.row.penalty_value)
         most = _EVALUATIONS + _EACH * len(self.question.low)
         return state.row.evaluations >= most
 

@@ -166,7 +166,6 @@ class _Tariff:
     def run(self) -> PowerDesign:
         """Search, settle, and put the answer together."""
         project = lambda x: np.clip(x, self.low, self.high)  # noqa: E731
-        lower = lambda x: getattr(self.clear(x), "value", 1.0)  # noqa: E731
         none: Any = lambda *_: []  # noqa: E731
         always = lambda _: True  # noqa: E731
         question = Question(
@@ -174,12 +173,10 @@ class _Tariff:
             self.low,
             self.high,
             self.value,
-            lower,
             project,
             none,
             self.share,
             always,
-            smooth=self.goal == "revenue",
         )
         candidates = self._candidates()
         self._check_required(candidates)
