@@ -272,7 +272,7 @@ def test_geojson_of_a_plane(design: Design, folder: Path) -> None:
 @pytest.fixture
 def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures take a second; most tests look at the tables."""
-    monkeypatch.setattr("blocc.report.transport.design_figures.picture_files", lambda design: {})
+    monkeypatch.setattr("blocc.report.transport.design_charts.picture_files", lambda design: {})
 
 
 @pytest.mark.usefixtures("_no_pictures")
