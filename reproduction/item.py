@@ -21,7 +21,7 @@ QUICK = "Reduced size (--quick): fewer runs and smaller grids than the paper's. 
 
 RowsByStudy = Mapping[str, Sequence[Row]]
 #: Packages that an item may lack, by the name they are imported by; an item that lacks one is skipped.
-OPTIONAL_PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
+OPTIONAL_PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn", "numba": "numba"}
 
 
 @dataclass(frozen=True)

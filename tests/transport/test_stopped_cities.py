@@ -27,7 +27,7 @@ pytest.importorskip("numba")
 from blocc.networks.shortest_paths import unknown_orders
 from blocc.transport.travellers.path_assignment import PathTravellers
 from blocc.transport.travellers.path_loading import Market, load_paths
-from blocc.transport.travellers.price_path import known_prices
+from blocc.transport.travellers.price_newton import known_prices
 from clocks import counted
 
 

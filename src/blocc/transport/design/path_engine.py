@@ -21,7 +21,7 @@ from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import LowerLevel
 from blocc.transport.travellers.path_assignment import PathTravellers
 from blocc.transport.travellers.path_loading import Market, load_paths
-from blocc.transport.travellers.price_path import PricePath, known_prices
+from blocc.transport.travellers.price_newton import PricePath, known_prices
 
 #: Accuracy to which the lower level is solved, relative to the network's scales.
 TOLERANCE = 1e-9

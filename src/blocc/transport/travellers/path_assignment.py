@@ -19,7 +19,7 @@ from blocc.transport.travellers.assignment import AssignmentPoint, LowerLevel
 from blocc.transport.travellers.bushes import flow_by_origin
 from blocc.transport.travellers.path_loading import Market
 from blocc.transport.travellers.price_newton import PriceNewton, PricePoint, PriceTask, smoothed_time
-from blocc.transport.travellers.price_path import PricePath, price_path
+from blocc.transport.travellers.price_newton import PricePath, price_path
 
 #: Capacities below this multiple of a market's mean demand are none.
 _CLOSED = 1e-10

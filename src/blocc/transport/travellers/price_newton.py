@@ -12,7 +12,7 @@ the two before, or from the path of a problem nearby.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,36 +26,77 @@ from blocc.networks.shortest_paths import Streets, shortest_trees, unknown_order
 from blocc.transport.travellers.bush_response import response
 from blocc.transport.travellers.bushes import Bushes, grow_bushes, load_bushes
 from blocc.transport.travellers.path_loading import Market, load_paths
-from blocc.transport.travellers.price_path import PricePath, price_path
 
-#: Temperatures of the first ascent, in units of a link's time, and evaluations at each.
-_TEMPERATURES, _EVALUATIONS = (0.05, 0.01), 40
-#: How much of the capacity predicted prices may miss, and known ones that serve at the last temperature.
-_MISSED, _RIGHT = 0.01, 1e-9
-#: Known prices serve at temperatures of which they are, in the mean over the capacities, no more than so many away, and
-#: lead the way to temperatures that are lower by no more than the second number.
-_NEAR, _FARTHEST = 20.0, 0.05
-#: Links that flows miss have about so many temperatures to go in one step: farther away Newton's matrix says nothing.
-#: After a whole step they have more, by the inverse of the second number.
-_FAR, _LOOSER = 10.0, 0.1
-#: Flows that miss no capacity by more than this part of it are good enough for lower temperatures.
-#: Bushes that are made anew change flows by rounding.
-_CLOSE, _ROUNDING = 1e-6, 1e-14
-#: Temperatures fall by this factor at first, and by factors between these.
-_FACTOR, _FASTEST, _SLOWEST = 0.3, 0.1, 0.7
-#: Most steps at one temperature, and at all of them.
-_MOST_STEPS, _MOST_ITERATIONS = 25, 150
-#: At the last temperature, so many steps that do not halve an excess that is small already, and rounding is reached.
-_PATIENCE, _SMALL = 8, 1e-4
+
+@dataclass(frozen=True)
+class NewtonSettings:
+    """Numbers of the search. ``benchmarks/transport_prices.py`` takes each of them times and by three: what costs more
+    than a tenth then, or leaves an answer unsolved, says so here; of the others any will do."""
+
+    first_temperature: float = 0.01  #: in units of a link's time
+    ascent: int = 10  #: evaluations of an ascent there, to begin with
+    #: How much of the capacity predicted prices may miss, in all; with 0.03 links that were opened take a fifth more.
+    missed: float = 0.01
+    #: Known prices serve at temperatures of which they are, in the mean over the capacities, no more than so many away:
+    #: without that the way down from there ended nowhere in 2 of 160 answers.
+    near: float = 10.0
+    #: Flows that miss no capacity by more than this part of it are good enough for lower temperatures.
+    close: float = 1e-6
+    #: Temperatures fall by this factor while that goes well, and by its root (again and again) where it does not.
+    fastest: float = 0.1
+    slowest: float = 0.5
+    most_steps: int = 25  #: at one temperature
+    most_iterations: int = 150  #: at all of them
+    #: At the last temperature, so many steps that do not halve the excess: rounding is reached; with 3 too early.
+    patience: int = 10
+    kept: float = 1.0  #: bushes serve for prices that differ by so many temperatures, since weights change by e then
+    most_pivots: int = 10  #: changes of which prices are 0 in one step
+
+
+SETTINGS = NewtonSettings()
 #: So many capacities are added to the diagonal of Newton's matrix, because prices of links in a row are known in their
-#: sum alone; more, relatively to the whole, where it is not positive definite in floating point.
-_RIDGE, _MORE = 1e-4, (0.0, 1e-11, 1e-9, 1e-7, 1e-4, 1e-1)
-#: Bushes serve for prices that differ by so many temperatures; at the last for more, since new ones are rounded anew.
-_KEPT = 1.0, 20.0
+#: sum alone: half of the digits that a double has.
+_RIDGE = float(np.sqrt(np.finfo(float).eps))
+#: Added, relatively to the whole, where the matrix is not positive definite in floating point: from rounding upwards.
+_MORE = (0.0, *(10.0 ** np.arange(-11, 0, 2)).tolist())
+#: Bushes that are made anew change flows by rounding: some units in the last place of a cost.
+_ROUNDING = 50.0 * np.finfo(float).eps
 #: Prices of so many temperatures are rounding.
 _NOTHING = 1e-9
-#: Most changes of which prices are 0 in one step.
-_MOST_PIVOTS = 12
+#: Rows of every path, so that all paths of a network have one shape; the last ones of a longer way are kept.
+_ROWS = 24
+#: Temperatures, in units of a link's time, at which prices of an unknown way may serve.
+_ANYWHERE = (1e-2, 1e-3, 1e-4, 1e-5)
+
+
+class PricePath(NamedTuple):
+    """Prices of all links while the temperature fell; rows that are not used have the temperature NaN.
+
+    At the last temperature flows split over paths of equal cost, and prices that are a little off send everybody to
+    one of them: the last prices alone say little about other capacities. The prices at every temperature on the way
+    say more: an answer nearby joins them at the first temperature that is not small compared with what has changed.
+    """
+
+    temperature: Float[NDArray, "rows"]
+    price: Float[NDArray, "rows links"]  #: NaN for links that were closed
+
+    def steps(self) -> list[tuple[float, Float[NDArray, "links"]]]:
+        """Temperatures and prices, the hottest first."""
+        used = np.isfinite(self.temperature)
+        return [(float(t), price) for t, price in zip(self.temperature[used], self.price[used], strict=True)]
+
+
+def price_path(steps: Sequence[tuple[float, Float[NDArray, "links"]]], links: int) -> PricePath:
+    """The path with these temperatures, which fall, and prices."""
+    path = PricePath(np.full(_ROWS, np.nan), np.full((_ROWS, links), np.nan))
+    for row, (temperature, price) in enumerate(steps[-_ROWS:]):
+        path.temperature[row], path.price[row] = temperature, price
+    return path
+
+
+def known_prices(price: Float[NDArray, "links"], time_unit: float, tolerance: float) -> PricePath:
+    """The same prices at several temperatures, where nobody knows to which of them they belong."""
+    return price_path([(relative * time_unit, price) for relative in (*_ANYWHERE, tolerance)], len(price))
 
 
 class PricePoint(NamedTuple):
@@ -117,10 +158,8 @@ class PriceNewton:
     """
 
     def __init__(self, task: PriceTask, warm: PricePath | None, tolerance: float, stop: Callable[[], bool]) -> None:
-        self.task, self._warm, self.tolerance, self.stop = task, warm, tolerance, stop
-        known = [] if warm is None else warm.steps()
-        #: Temperatures and prices of the problem nearby, the hottest first; those that lie ahead, once it is joined.
-        self._guide = [(temperature, price[task.open_links]) for temperature, price in known]
+        self.task, self.tolerance, self.stop = task, tolerance, stop
+        self._known = [] if warm is None else warm.steps()  #: of the problem nearby, the hottest first
         #: The way so far, and before it that of the problem nearby, up to where it was joined.
         self._steps: list[tuple[float, Float[NDArray, "links"]]] = []
         self.iterations = 0
@@ -140,31 +179,26 @@ class PriceNewton:
     def _begin(self) -> PricePoint:
         """Prices that are right at some temperature: out of known ones, or of a few steps of ascent."""
         hot_enough = 0.0
-        for place in reversed(range(len(self._guide))):
-            temperature, price = self._guide[place]
+        for place, (temperature, known) in reversed(list(enumerate(self._known))):
             if temperature < hot_enough:
                 continue
-            point = self._at(self._with_opened(price, temperature), temperature)
-            missed, is_last = self._missed(point), temperature <= self.last
-            if missed > (_RIGHT if is_last else _MISSED):  # at the last one prices serve where they are right already
-                continue
-            if not is_last:
-                self.iterations += 1
-                hot_enough = float(np.average(np.abs(self._direction(point, 0.0)), weights=self.task.capacity)) / _NEAR
-                if temperature < hot_enough:
-                    continue
-            steps, found = self._centre(point)
-            if steps < _MOST_STEPS:
-                assert self._warm is not None
-                self._steps, self._guide = self._warm.steps()[:place], self._guide[place:]
-                return found
-        warmest, self._guide = self._guide[:1], []
+            point, is_last = self._at(self._with_opened(known[self.task.open_links], temperature), temperature), False
+            if temperature <= self.last:  # here prices serve where they are right already
+                is_last = self._missed(point) <= self.tolerance
+            elif self._missed(point) <= SETTINGS.missed:
+                away = np.average(np.abs(self._direction(point)), weights=self.task.capacity)
+                self.iterations, hot_enough = self.iterations + 1, float(away) / SETTINGS.near
+            if is_last or 0.0 < hot_enough <= temperature:
+                steps, found = self._centre(point)
+                if steps < SETTINGS.most_steps:
+                    self._steps = self._known[:place]
+                    return found
         price = np.zeros(len(self.task.open_links))
-        for temperature, known in warmest:
-            price = self._with_opened(known, temperature)
-        for relative in _TEMPERATURES[len(warmest) :]:
-            price = self._ascend(price, relative * self.task.time_unit)
-        return self._at(price, relative * self.task.time_unit)
+        if self._known:
+            temperature, known = self._known[0]
+            price = self._with_opened(known[self.task.open_links], temperature)
+        temperature = SETTINGS.first_temperature * self.task.time_unit
+        return self._at(self._ascend(price, temperature), temperature)
 
     def _with_opened(self, price: Float[NDArray, "open_links"], temperature: float) -> Float[NDArray, "open_links"]:
         """Known prices, and for links that were closed then, those that just nobody pays."""
@@ -192,7 +226,7 @@ class PriceNewton:
             if self.stop():
                 raise StopIteration
 
-        options = {"maxiter": _EVALUATIONS, "maxfun": _EVALUATIONS, "maxcor": 20}
+        options = {"maxiter": SETTINGS.ascent, "maxfun": SETTINGS.ascent}
         bounds = [(0.0, float(np.max(self.task.market.alternative)) + 10.0)] * len(price)
         ended = minimize(descent, price, (), "L-BFGS-B", True, bounds=bounds, callback=look_up, options=options)
         return np.asarray(ended.x)
@@ -207,67 +241,37 @@ class PriceNewton:
     def _moved(self, point: PricePoint, offset: Float[NDArray, "open_links"]) -> PricePoint:
         """A point not far from the bushes of another, or with bushes of its own."""
         temperature = point.bushes.temperature
-        kept = _KEPT[temperature <= self.last]
-        if np.max(np.abs(offset)) > kept * temperature:
+        if np.max(np.abs(offset)) > SETTINGS.kept * temperature:
             return self._at(point.base + offset, temperature)
         load = load_bushes(point.bushes, self.task.change(offset, temperature), self.task.market)
         return point._replace(offset=offset, excess=load.flow[self.task.open_links] - self.task.capacity)
 
     def _cool(self, point: PricePoint) -> PricePoint:
-        """Lower the temperature to the last."""
-        steps, now = self._centre(point)
+        """Lower the temperature to the last; prices change in proportion to it, and are predicted by their slope."""
+        _, now = self._centre(point)
         self._note(now)
-        if now.bushes.temperature <= self.last or self.stop():
-            return now
-        factor, slope = _FACTOR, self._tangent(now)
-        while now.bushes.temperature > self.last and self.iterations < _MOST_ITERATIONS and not self.stop():
+        factor, slope = SETTINGS.fastest, np.zeros(len(now.base))
+        while now.bushes.temperature > self.last and self.iterations < SETTINGS.most_iterations and not self.stop():
             price, temperature = now.price, now.bushes.temperature
-            predicted = self._predicted(now, slope)
-            while predicted is None:
-                following = max(self.last, factor * temperature)
-                ahead = self._at(np.maximum(price + (following - temperature) * slope, 0.0), following)
-                if factor >= _SLOWEST or self._missed(ahead) <= _MISSED:
-                    predicted = ahead
-                else:
-                    factor = float(np.sqrt(factor))
-            steps, found = self._centre(predicted)
-            if steps == _MOST_STEPS and factor < _SLOWEST:
-                factor, self._guide = float(np.sqrt(factor)), []
+            following = max(self.last, factor * temperature)
+            ahead = self._at(np.maximum(price + (following - temperature) * slope, 0.0), following)
+            is_slow = factor >= SETTINGS.slowest
+            if not is_slow and self._missed(ahead) > SETTINGS.missed:
+                factor = float(np.sqrt(factor))
+                continue
+            steps, found = self._centre(ahead)
+            if steps == SETTINGS.most_steps and not is_slow:
+                factor = float(np.sqrt(factor))
                 continue
             now, slope = found, (found.price - price) / (found.bushes.temperature - temperature)
             self._note(now)
-            factor = max(factor**1.5, _FASTEST) if steps <= 4 else factor
+            factor = max(factor**2, SETTINGS.fastest) if steps <= 4 else factor
         return now
-
-    def _predicted(self, now: PricePoint, slope: Float[NDArray, "open_links"]) -> PricePoint | None:
-        """Prices at the next temperature of the problem nearby: by its own change, or by the slope here.
-
-        None where there is no path, or it leads astray.
-        """
-        (_, near), (temperature, ahead) = self._guide[:2] if len(self._guide) > 1 else ((0.0, slope), (0.0, slope))
-        before, self._guide = now.bushes.temperature, self._guide[1:]
-        if temperature < _FARTHEST * before:
-            self._guide = []
-            return None
-        changes = np.nan_to_num(ahead - near), (temperature - before) * slope
-        points = [self._at(np.maximum(now.price + change, 0.0), temperature) for change in changes]
-        best = min(points, key=self._missed)
-        if self._missed(best) <= _MISSED:
-            return best
-        self._guide = []
-        return None
 
     def _note(self, point: PricePoint) -> None:
         price = np.full(len(self.task.time), np.nan)
         price[self.task.open_links] = point.price
         self._steps.append((point.bushes.temperature, price))
-
-    def _tangent(self, now: PricePoint) -> Float[NDArray, "open_links"]:
-        """How prices follow the temperature."""
-        temperature = now.bushes.temperature
-        cooler = self._at(now.price, 0.98 * temperature)
-        self.iterations += 1
-        return self._direction(cooler, 0.0) / (-0.02 * temperature)
 
     def _missed(self, point: PricePoint) -> float:
         """How far flows are from what they should be, relatively."""
@@ -280,44 +284,35 @@ class PriceNewton:
 
     def _centre(self, now: PricePoint) -> tuple[int, PricePoint]:
         """Minimise at one temperature, exactly at the last; returns the number of steps too."""
-        temperature, enough = now.bushes.temperature, 0.3 * self.tolerance * self.task.scales[0]
-        is_last, least, idle, held = temperature <= self.last, np.inf, 0, 1.0 / _FAR
-        close = max(_CLOSE, _ROUNDING * self.task.scales[1] / temperature)
-        for count in range(_MOST_STEPS):
+        temperature, enough = now.bushes.temperature, 0.5 * self.tolerance * self.task.scales[0]
+        is_last, least, idle = temperature <= self.last, np.inf, 0
+        close = max(SETTINGS.close, _ROUNDING * self.task.scales[1] / temperature)
+        for count in range(SETTINGS.most_steps):
             wrong = np.abs(self._wrong(now))
             size = float(np.max(wrong))
             least, idle = (size, 0) if size < 0.5 * least else (least, idle + 1)
-            if is_last and (size <= enough or (idle > _PATIENCE and least < _SMALL)):
+            if is_last and (size <= enough or idle > SETTINGS.patience):
                 return count, now
             if not is_last and np.all(wrong <= close * self.task.capacity):
                 return count, now
             if self.stop():
                 break
-            change = self._direction(now, held)
+            moved = self._search(now, self._direction(now))
             self.iterations += 1
-            step, moved = self._search(now, change)
             if moved is None:
                 break
             now = moved
-            held = held * _LOOSER if step == 1.0 else min(1.0, held / max(step, 0.2))
-        return _MOST_STEPS, now
+        return SETTINGS.most_steps, now
 
-    def _direction(self, now: PricePoint, held: float) -> Float[NDArray, "open_links"]:
-        """Newton's, to the minimum of the quadratic model over prices that are not negative.
-
-        A term that vanishes where flows fill capacities holds it back: ``held`` is the inverse of how many
-        temperatures a price may change by.
-        """
-        temperature = now.bushes.temperature
-        change = self.task.change(now.offset, temperature)
+    def _direction(self, now: PricePoint) -> Float[NDArray, "open_links"]:
+        """Newton's, to the minimum of the quadratic model over prices that are not negative."""
+        change = self.task.change(now.offset, now.bushes.temperature)
         matrix = response(now.bushes, change, self.task.market, self.task.whole, self.task.position)
-        wrong = np.abs(self._wrong(now))
         diagonal = np.einsum("ii->i", matrix)
-        diagonal += wrong * (held / temperature)
         diagonal += _RIDGE * self.task.capacity
         least, excess = -now.price, now.excess
         free, best = (least < 0.0) | (excess > 0.0), np.zeros(len(least))
-        for _ in range(_MOST_PIVOTS):
+        for _ in range(SETTINGS.most_pivots):
             best = np.where(free, 0.0, least)
             if free.any():
                 slope = excess - _times(matrix, best)
@@ -329,8 +324,8 @@ class PriceNewton:
             free = following
         return np.maximum(best, least)
 
-    def _search(self, now: PricePoint, change: Float[NDArray, "open_links"]) -> tuple[float, PricePoint | None]:
-        """A step that has not gone far too far, and where it leads.
+    def _search(self, now: PricePoint, change: Float[NDArray, "open_links"]) -> PricePoint | None:
+        """Where a step leads that has not gone far too far; None where none is found.
 
         The function is convex, so that it is lower wherever it still falls. Slopes tell more than values: at low
         temperatures what a step gains is less than the rounding of the whole.
@@ -341,9 +336,9 @@ class PriceNewton:
             trial = self._moved(now, now.offset + move)
             before, after = float(now.excess @ move), float(trial.excess @ move)
             if before > 0.0 and after >= -0.5 * before:
-                return step, trial
-            step *= float(np.clip(before / (before - after), 0.1, 0.7)) if before > 0.0 else 0.1
-        return step, None
+                return trial
+            step *= float(np.clip(before / (before - after), 0.1, 0.5)) if before > 0.0 else 0.1
+        return None
 
 
 def _times(matrix: Float[NDArray, "n n"], vector: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
