@@ -245,7 +245,7 @@ MISTAKES = {
     "roads expand {roads} --cost much": "--cost must be a number or a JSON list",
     "roads expand {roads} --candidates {links.csv} --cost 2": "has a column cost: leave out --cost",
     "roads expand {roads} --candidates {wrong.csv}": "wrong.csv line 3: cost 'x' is not a finite number",
-    "roads expand {roads} --starts 0": "--starts must be an integer",
+    "roads expand {roads} --starts 0": "--starts must be",
     "roads expand {roads} --time-factor 0": "--time-factor must be a positive number",
     "roads expand {roads} --default-bpr 0.15": "--default-bpr must be two numbers",
     "roads expand {roads} --resume {links.csv}": "is not a blocc checkpoint",

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blocc.errors import BloccError
 from blocc.report.transport.design_charts import plot_convergence, plot_demand, plot_map
 from blocc.transport.design.design_result import Design
 from transport_designs import fake_design, large_network, one_market, small_network
@@ -63,16 +62,6 @@ def test_long_history_is_thinned_and_keeps_its_end() -> None:
     assert len(exact.get_xdata()) == 2000
     assert exact.get_xdata()[-1] == design.history.evaluations[-1]
     assert exact.get_ydata()[0] == -design.history.upper_value[0]
-
-
-def test_formats_and_unwritable_places(tmp_path: Path) -> None:
-    for suffix in ("png", "pdf", "svg"):
-        plot_convergence(fake_design(iterations=3), tmp_path / f"picture.{suffix}")
-    assert len(list(tmp_path.iterdir())) == 3
-    with pytest.raises(BloccError, match=r"\.svg"):
-        plot_map(fake_design(), tmp_path / "picture.doc")
-    with pytest.raises(BloccError, match="cannot write"):
-        plot_map(fake_design(), tmp_path / "picture.png" / "picture.png")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from blocc.errors import BloccError
 from blocc.kit.figure import figure_image, new_figure
 from blocc.kit.storage import write_files
-from blocc.report.study.study_page import draw_study, main_parameter, study_page, write_page
+from blocc.report.study.study_page import draw_study, main_parameter, study_page
 from blocc.report.study.study_tables import (
     item_files,
     latex_table,
@@ -235,13 +235,6 @@ def test_long_tables_are_cut() -> None:
     text = study_page(Report("long", [view]))
     assert "The first 2,000 of 4,000 rows." in text
     assert len(text) < 3e6
-
-
-def test_write_page(tmp_path: Path) -> None:
-    path = write_page(make_report(), tmp_path / "made" / "page.html")
-    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    with pytest.raises(BloccError, match="cannot write"):
-        write_page(make_report(), path / "below a file.html")
 
 
 def test_from_a_store(tmp_path: Path) -> None:
