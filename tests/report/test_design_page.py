@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from blocc.report.transport.design_geometry import UTILISATION_SCALE
 
 from blocc.errors import BloccError
+from blocc.kit.charts import UTILISATION_SCALE
 from blocc.kit.page import environment
 from blocc.report.transport.design_page import report_page, write_report
 from blocc.report.transport.design_ways import flows_data
