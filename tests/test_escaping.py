@@ -8,23 +8,19 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from blocc.report.transport.design_figures import picture_files
 
 from blocc.kit.gis import geojson
 from blocc.methods.compare import Comparison, MethodRow
 from blocc.report.comparison import comparison_markdown
-from blocc.report.study.study_page import study_page
 from blocc.report.study.study_tables import markdown_findings, markdown_rows, study_files
-from blocc.report.study.study_views import Findings, ItemView, Observation, Report, StudyView, Table
-from blocc.report.transport.design_page import report_page
+from blocc.report.study.study_views import Findings, Observation, StudyView, Table
+from blocc.report.transport.design_charts import picture_files
 from blocc.report.transport.design_pdf import report_pdf
 from blocc.studies.study import Study
 from blocc.transport.design.documents import DESIGN, design_layers
 from blocc.transport.network.files import read_network, write_network
-from browser import Page, needs_browser, visit
 from transport_designs import fake_design, small_network
 
 #: Each of them says RAN on the console where it is run.
@@ -43,58 +39,6 @@ HOSTILE = (
     "\u2028\u2029\u202e\x07\ufeff",
 )
 ALL = " ".join(HOSTILE)
-
-
-def hostile_designs() -> list[str]:
-    """Pages of designs whose every word is hostile."""
-    pages = []
-    for start in range(0, len(HOSTILE), 4):
-        names = tuple((HOSTILE + HOSTILE)[start : start + 4])
-        network = small_network(names, name=names[0] + ALL, notes=ALL)
-        words: dict[str, Any] = {"settings": {ALL: ALL}, "versions": {ALL: ALL}, "message": ALL}
-        pages.append(report_page(fake_design(network, **words)))
-    return pages
-
-
-def hostile_study() -> str:
-    """A page about a study whose every word is hostile."""
-    study = Study("small", f"a.b:{ALL}", {ALL: [1.0, 2.0], "kind": list(HOSTILE)}, [0], {f"fixed {ALL}": ALL})
-    rows = []
-    for cell in study.cells():
-        failed = cell.parameters[ALL] == 2.0
-        ending = {"status": "failed", "error": f"{ALL}\n{ALL}"} if failed else {"status": "done", "error": None}
-        rows.append({**cell.parameters, **({} if failed else {"value": 1.0, f"words {ALL}": ALL}), **ending})
-    findings = Findings([Table(ALL, [{ALL: ALL, "x": 1.0}], [ALL])], [Observation(ALL, True, ALL)])
-    items = [ItemView(ALL, ALL, findings, trouble=ALL), ItemView(ALL, ALL, skipped=ALL)]
-    facts = {ALL: {ALL: ALL}, "machine": ALL}
-    return study_page(Report(ALL, [StudyView(study, rows, [ALL, "value"])], items, facts))
-
-
-def test_pages_hold_no_foreign_elements() -> None:
-    plain_scripts = Page(report_page(fake_design(small_network()))).count("script")
-    for page in map(Page, hostile_designs()):
-        assert page.foreign() == []
-        assert page.count("script") == plain_scripts
-    page = Page(hostile_study())
-    assert (page.foreign(), page.count("script")) == ([], 1)
-
-
-@needs_browser
-@pytest.mark.parametrize("kind", [pytest.param("design", marks=pytest.mark.slow), "study"])
-def test_no_script_of_a_stranger_runs(kind: str, tmp_path: Path) -> None:
-    """Pages after their own scripts have drawn everything, with the security policy left out so that it cannot help."""
-    page = hostile_designs()[0] if kind == "design" else hostile_study()
-    found = visit(page.replace('http-equiv="Content-Security-Policy"', 'name="nothing"'), tmp_path)
-    assert not any("RAN" in line for line in found.console), found.console
-    assert found.requests == []
-
-
-@pytest.mark.slow
-@needs_browser
-def test_the_browser_test_notices_a_script(tmp_path: Path) -> None:
-    page = hostile_study().replace("</main>", f"{HOSTILE[3]}</main>")
-    unguarded = page.replace('http-equiv="Content-Security-Policy"', 'name="nothing"')
-    assert any("RAN" in line for line in visit(unguarded, tmp_path).console)
 
 
 def test_pictures_take_any_words() -> None:

@@ -41,7 +41,7 @@ assert abs(earned - design.utility) < 0.05
 
 # %% Picture
 # A map of Seville's stations: built links are lines, as wide as their capacity and coloured by use; dotted lines are candidates not built.
-from blocc.report.transport.design_figures import plot_map
+from blocc.report.transport.design_charts import plot_map
 
 figure = plot_map(design)
 

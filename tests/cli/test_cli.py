@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import blocc
 
 from blocc._lib.version import __version__
 from blocc.cli import commands as cli
@@ -25,10 +25,6 @@ from blocc.result import Status
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HEADER = "import jax.numpy as jnp\nfrom blocc import BilevelProblem, Box, Product, Reals\n"
-
-
-def blocc(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.build_app(), [str(argument) for argument in arguments])
 
 
 def write(folder: Path, text: str, name: str = "study.py") -> Path:
@@ -102,17 +98,7 @@ def test_every_status_has_a_code() -> None:
         ("number = 3\n", ":number", [], "must be a BilevelProblem or build one, got int"),
         ("def build():\n    raise KeyError('no')\n", "", [], r"build\(\) in .* fails: KeyError: 'no'"),
         ("def build():\n    return 3\n", "", [], "must be a BilevelProblem or build one, got int"),
-        (problem_text(), "", ["--x0", "{"], "--x0 must be JSON such as"),
-        (problem_text(), "", ["--x0", "[1, 2]"], "x0 must be a single number, got"),
         (problem_text(), "", ["--x0", '"a"'], "x0 must be a number or a list of numbers"),
-        (problem_text(), "", ["--x0", "5"], "x0 lies outside x_set"),
-        (problem_text(), "", ["--x0", "1", "--starts", "3"], "either --x0 .* or --starts"),
-        (problem_text(), "", ["--starts", "0"], "starts must be a positive integer"),
-        (problem_text(), "", ["--gamma", "big"], "--gamma must be 'auto' or a positive number"),
-        (problem_text(), "", ["--gamma", "-1"], "gamma must be positive"),
-        (problem_text(), "", ["--inner", "simplex"], "inner must be 'auto'"),
-        (problem_text(), "", ["--preset", "fast"], "preset must be one of"),
-        (problem_text(), "", ["--tolerance", "0"], "tolerance must be positive"),
     ],
 )
 def test_bad_input(tmp_path: Path, text: str, suffix: str, options: list[str], message: str) -> None:
@@ -121,22 +107,6 @@ def test_bad_input(tmp_path: Path, text: str, suffix: str, options: list[str], m
     assert re.search(message, outcome.stderr), outcome.stderr
     assert "Traceback" not in outcome.output
     assert len(outcome.stderr.strip().splitlines()) == 1
-
-
-def test_missing_file(tmp_path: Path) -> None:
-    for argument in (tmp_path / "gone.py", f"{tmp_path / 'gone.py'}:name", tmp_path):
-        outcome = blocc("solve", argument)
-        assert outcome.exit_code == BAD_INPUT
-        assert "there is no file" in outcome.stderr
-    other = tmp_path / "notes.txt"
-    other.write_text("")
-    assert "must end in .py" in blocc("solve", other).stderr
-
-
-def test_usage_errors(tmp_path: Path) -> None:
-    assert blocc("solve", "study.py", "--speed", "9").exit_code == BAD_INPUT
-    assert blocc("solve", write(tmp_path, problem_text()), "--step", "long").exit_code == BAD_INPUT
-    assert blocc("fly").exit_code == BAD_INPUT
 
 
 # --- finding the problem, and x0 ------------------------------------------------------------------------------------
@@ -203,11 +173,6 @@ def test_many_starts(tmp_path: Path) -> None:
     assert document["upper_value"] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_quiet(tmp_path: Path) -> None:
-    outcome = blocc("solve", write(tmp_path, problem_text()), "--quiet")
-    assert (outcome.exit_code, outcome.output) == (0, "")
-
-
 @pytest.mark.slow
 def test_pricing_example() -> None:
     start = '{"price": [1, 1, 1], "capacity": 3}'
@@ -253,11 +218,6 @@ def test_toy(tmp_path: Path) -> None:
     assert "0.986225" in outcome.stdout
     assert "12 of 12 starts ended within 0.001 of a local minimiser" in outcome.stdout
     assert (tmp_path / "toy" / "surface.png").stat().st_size > 50_000
-
-
-def test_toy_with_bad_input() -> None:
-    assert blocc("toy", "--preset", "fast").exit_code == BAD_INPUT
-    assert blocc("toy", "--gamma", "-1").exit_code == BAD_INPUT
 
 
 # --- as a program ---------------------------------------------------------------------------------------------------

@@ -7,14 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from command_line import blocc as call
 from typer.testing import Result as Outcome
-
-from blocc.cli import commands as cli
 
 
 def blocc(*arguments: object) -> Outcome:
-    return CliRunner().invoke(cli.build_app(), ["bench", *(str(argument) for argument in arguments)])
+    return call("bench", *arguments)
 
 
 def test_files_and_going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,22 +39,3 @@ def test_files_and_going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("blocc.studies.benchmark.bench_cell", never)
     assert blocc(*given, "--quiet").exit_code == 0
     assert (tmp_path / "profiles-1.csv").read_text() == again
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--problems", "nowhere"], "'nowhere' is not in the collection"),
-        (["--problems", ","], "--problems must be names such as toy,three"),
-        (["--problems", "toy", "--full"], "--problems and --full exclude each other"),
-        (["--methods", "newton"], "--methods must be names among blocc, lv-hba"),
-        (["--time-limit", "0"], "--time-limit must be positive and finite"),
-        (["--preset", "best"], "--preset must be default or paper, got 'best'"),
-        (["--executor", "threads"], "--executor must be one of"),
-    ],
-)
-def test_bad_input(arguments: list[str], words: str, tmp_path: Path) -> None:
-    outcome = blocc(*arguments, "--out", tmp_path / "bench")
-    assert outcome.exit_code == 2, outcome.output
-    assert words in outcome.output
-    assert not (tmp_path / "bench").exists()

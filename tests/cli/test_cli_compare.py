@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from command_line import blocc as call
 from typer.testing import Result as Outcome
 
 from blocc import solve
-from blocc.cli import commands as cli
 from blocc.cli import compare as cli_compare
 from blocc.cli.compare import beside, find_case
 from blocc.methods.compare import Comparison, MethodRow
@@ -36,7 +35,7 @@ held = BilevelProblem(
 
 
 def blocc(*arguments: object) -> Outcome:
-    return CliRunner().invoke(cli.build_app(), ["compare", *(str(argument) for argument in arguments)])
+    return call("compare", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -161,13 +160,6 @@ def test_no_method_converges(file: Path) -> None:
     assert outcome.exit_code == 3, outcome.output
 
 
-@pytest.mark.slow
-def test_quiet_prints_nothing(file: Path, tmp_path: Path) -> None:
-    outcome = blocc(file, "--methods", "gam", "--quiet", "--out", tmp_path)
-    assert (outcome.exit_code, outcome.output) == (0, "")
-    assert (tmp_path / "comparison.md").is_file()
-
-
 def test_options_reach_the_comparison(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, object] = {}
 
@@ -189,41 +181,3 @@ def test_options_reach_the_comparison(file: Path, monkeypatch: pytest.MonkeyPatc
 
 
 # --- bad input -----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["four"], "there is no problem 'four'; give toy, three, svm:DATA, gam-svm:DATA or the path of a Python file"),
-        (["absent.py"], "there is no file 'absent.py'"),
-        (["svm:"], "svm: needs samples"),
-        (["svm:absent.csv"], "absent.csv"),
-        (["toy", "--methods", "newton"], "--methods must be names among blocc, lv-hba"),
-        (["toy", "--methods", ","], "--methods must be names among"),
-        (["toy", "--preset", "best"], "--preset must be default or paper, got 'best'"),
-        (["toy", "--time-limit", "0"], "--time-limit must be positive and finite"),
-        (["toy", "--time-limit", "inf"], "--time-limit must be positive and finite"),
-        (["toy", "--max-iterations", "0"], "--max-iterations must be positive"),
-        (["toy", "--seed", "-1"], "--seed must be nonnegative"),
-        (["toy", "--x0", "[1, 2]"], "x0 must be a single number"),
-        (["toy", "--x0", "7"], "x0 lies outside x_set"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_bad_input_is_named(arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blocc.methods.compare.solve", lambda *_, **__: pytest.fail("work was started"))
-    outcome = blocc(*arguments)
-    assert outcome.exit_code == 2, outcome.output
-    assert words in " ".join(outcome.stderr.split())
-    assert "Traceback" not in outcome.output
-
-
-def test_more_than_two_classes(tmp_path: Path) -> None:
-    (tmp_path / "three.csv").write_text("\n".join(f"{k},{'abc'[k % 3]}" for k in range(12)) + "\n")
-    outcome = blocc(f"svm:{tmp_path / 'three.csv'}")
-    assert outcome.exit_code == 2
-    assert "must have two classes of samples, got 3" in outcome.stderr
-
-
-def test_folder_that_is_a_file(file: Path) -> None:
-    outcome = blocc(file, "--out", file)
-    assert outcome.exit_code == 2
-    assert "--out must be a folder" in outcome.stderr

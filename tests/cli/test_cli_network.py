@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from blocc.cli.network import build_network_app
-from blocc.transport import FillRules, read_network, write_network
+from blocc.transport import read_network, write_network
 
 NET = "<NUMBER OF LINKS> 2\n<END OF METADATA>\n1 2 900 3 6 ;\n2 1 900 3 6 ;\n"
 TRIPS = "Origin 1\n 1 : 2.0; 2 : 5.0;\n"
@@ -170,10 +168,3 @@ def test_convert_with_demand_from_omx(pair: Path, tmp_path: Path) -> None:
     assert network("convert", pair, tmp_path / "pm.json", *options, *rules, "--plane").exit_code == 0
     assert read_network(tmp_path / "pm.json").demand.tolist() == [8.0]
     assert network("convert", pair, tmp_path / "no.json", *rules, "--matrix", "PM").exit_code == 2
-
-
-@pytest.mark.parametrize("command", ["describe", "validate", "convert"])
-def test_every_rule_is_an_option_of_every_command(command: str) -> None:
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", network(command, "--help").output)
-    for name in (*(rule.name for rule in fields(FillRules)), "demand_omx", "matrix", "mapping", "coordinates"):
-        assert f"--{name.replace('_', '-')}" in shown

@@ -6,19 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from power_reference import THREE, written
 
 pytest.importorskip("cvxpy", reason="CVXPY is not installed")
 pytest.importorskip("matpowercaseframes", reason="matpowercaseframes is not installed")
 
-from blocc.cli import commands as cli
+from command_line import blocc
+
 from blocc.power import PowerDesign
-
-
-def blocc(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.build_app(), [str(argument) for argument in arguments])
 
 
 @pytest.fixture
@@ -66,27 +62,3 @@ def test_validate_and_time_limits(ring: Path) -> None:
     limited = blocc("power", "bid", ring, "--generators", 2, "--time-limit", 1e-3, "--quiet")
     assert limited.exit_code == 8
     assert limited.output == ""
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("bid", "--generators", "2,x"), "--generators must be numbers such as 3,5"),
-        (("bid", "--generators", "2", "--offer-cap", "1"), "--offer-cap must not be below the producer's own cost"),
-        (("bid", "--generators", "9"), "generators: three has no 9 in service"),
-        (("expand", "--cost", "a"), "--cost must be a number or a JSON list"),
-        (("tariff", "--zones", "[1]"), "--zones must be JSON such as"),
-        (("tariff", "--demand-factor", "0"), "--demand-factor must be a positive number"),
-        (("tariff", "--branch-model", "ac"), "--branch-model must be 'pglib' or 'matpower'"),
-    ],
-)
-def test_what_is_wrong_is_said_in_options(ring: Path, arguments: tuple[str, ...], words: str) -> None:
-    done = blocc("power", arguments[0], ring, *arguments[1:])
-    assert done.exit_code == 2
-    assert words in done.output
-
-
-def test_a_missing_case_is_named() -> None:
-    done = blocc("power", "validate", "no_such.m")
-    assert done.exit_code == 2
-    assert "there is no file no_such.m" in done.output

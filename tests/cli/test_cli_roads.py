@@ -12,20 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import blocc
 
 from blocc._lib.digests import digest
 from blocc._lib.files import json_bytes
-from blocc.cli import commands as cli
 from blocc.kit.records import Step
 from blocc.result import Status
 from blocc.roads import RoadDesign, assign, expand_network, read_road_network
 from blocc.roads.files import network_document
 from road_designs import OPTIONS, small_design, small_roads
-
-
-def blocc(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.build_app(), [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -124,28 +119,6 @@ def test_validate(folder: Path) -> None:
     dropped = blocc("roads", "validate", folder / "wrong.json", "--drop-unreachable")
     assert dropped.exit_code == 0
     assert "Dropped" in dropped.output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--candidates", "1,99"), "no link 99"),
-        (("--cost", "-1"), "--cost must be"),
-        (("--cost", "much"), "--cost must be a number or a JSON list"),
-        (("--candidates", "{links}", "--cost", "2"), "has a column cost: leave out --cost"),
-        (("--candidates", "{other}"), "other.csv line 3: cost 'x' is not a finite number"),
-        (("--starts", "0"), "--starts must be an integer"),
-        (("--time-factor", "0"), "--time-factor must be a positive number"),
-        (("--default-bpr", "0.15"), "--default-bpr must be two numbers"),
-        (("--resume", "{links}"), "is not a blocc checkpoint"),
-    ],
-)
-def test_bad_input(folder: Path, arguments: tuple[str, ...], words: str) -> None:
-    (folder / "other.csv").write_text("link_id,cost\n2,0.3\nb>c,x\n")
-    given = [part.format(links=folder / "links.csv", other=folder / "other.csv") for part in arguments]
-    outcome = blocc("roads", "expand", folder / "square.json", *given)
-    assert outcome.exit_code == 2, outcome.output
-    assert words in outcome.stderr
 
 
 # --- stops and checkpoints -----------------------------------------------------------------------------------------

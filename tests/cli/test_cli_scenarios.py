@@ -7,18 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from command_line import blocc
 
-from blocc.cli import commands as cli
 from blocc.kit.documents import Document
 from blocc.result import Status
 from blocc.transport import Design, TransportNetwork
 from blocc.transport.design import scenario_runs
 from transport_designs import fake_design
-
-
-def blocc(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.build_app(), [str(argument) for argument in arguments])
 
 
 @pytest.fixture(autouse=True)
@@ -58,24 +53,6 @@ def test_scenarios_from_a_file(tmp_path: Path, made: list[dict[str, Any]]) -> No
 
 def test_the_exit_code_is_that_of_the_worst() -> None:
     assert blocc("design", "three", "--scenario", "base", "--scenario", "time_limit=1", "--quiet").exit_code == 8
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--scenario", "max_capcity=1"), "'max_capcity=1' changes 'max_capcity'"),
-        (("--scenario", "min_capacity=1,budget=0"), "scenario 'min_capacity=1,budget=0': budget must be at least"),
-        (("--workers", "0"), "must be a whole number"),
-        (("--scenario", "base", "--workers", "0"), "must be a whole number"),
-        (("--scenario", "base", "--executor", "clowns"), "executor must be one of"),
-        (("--scenario", "base", "--checkpoint", "x.npz"), "--checkpoint and --resume are for one design"),
-        (("--scenarios", "nowhere.toml"), "there is no file nowhere.toml"),
-    ],
-)
-def test_mistakes(arguments: tuple[str, ...], words: str) -> None:
-    found = blocc("design", "three", *arguments)
-    assert found.exit_code == 2
-    assert words in found.output
 
 
 def test_files_that_are_no_scenarios(tmp_path: Path) -> None:

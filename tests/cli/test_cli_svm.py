@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 from typer.testing import Result as Outcome
 
 pytest.importorskip("sklearn")
 
-from blocc.cli import commands as cli
+from command_line import blocc as call
+from command_line import strict, table
+
 from blocc.cli.svm import part_sizes
 from blocc.result import Result
 from blocc.svm.data.samples import read_samples
@@ -35,26 +33,12 @@ FILES = {
 
 
 def blocc(*arguments: object) -> Outcome:
-    return CliRunner().invoke(cli.build_app(), ["svm", *(str(argument) for argument in arguments)])
-
-
-def strict(text: str) -> Any:
-    """JSON without NaN and infinities, which the standard does not know."""
-
-    def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
+    return call("svm", *arguments)
 
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The same two overlapping clouds as CSV and LIBSVM, three clouds, and one class only."""
+    """The same two overlapping clouds as CSV and LIBSVM, and three clouds."""
     folder = tmp_path_factory.mktemp("samples")
     generator = np.random.default_rng(1)
     code = np.arange(60) % 3
@@ -63,7 +47,6 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     lines = {
         "two.csv": ["kind,width,height", *(f"{a},{x},{y}" for a, (x, y) in zip(two, X, strict=True))],
         "three.csv": ["width;height;class", *(f"{x};{y};{a}" for a, (x, y) in zip(three, X, strict=True))],
-        "one.csv": ["width,class", *(f"{x},same" for x in X[:, 0])],
         "two.libsvm": [f"{'+1' if a == 'spam' else '-1'} 1:{x} 2:{y}" for a, (x, y) in zip(two, X, strict=True)],
     }
     for name, content in lines.items():
@@ -78,13 +61,6 @@ def run(samples: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> t
 
 
 # --- what it writes ------------------------------------------------------------------------------------------------
-def test_writes_every_file(run: tuple[Outcome, Path]) -> None:
-    outcome, target = run
-    assert outcome.exit_code == 0, outcome.output
-    assert {path.name for path in target.iterdir()} == FILES
-    assert {f"written: {target / name}" for name in FILES} <= set(outcome.output.splitlines())
-
-
 def test_files_agree(run: tuple[Outcome, Path]) -> None:
     _, target = run
     summary = strict((target / "summary.json").read_text())
@@ -158,21 +134,6 @@ def test_libsvm_file_gives_the_same_classifier(run: tuple[Outcome, Path], sample
     assert shown["upper_value"] == pytest.approx(before["upper_value"], rel=1e-9)
     assert shown["accuracy"] == before["accuracy"]
     assert {entry["label"] for entry in shown["data"]["classes"]} == {-1, 1}
-
-
-def test_quiet_prints_nothing(samples: dict[str, Path]) -> None:
-    outcome = blocc(samples["two.libsvm"], "--quiet")
-    assert (outcome.exit_code, outcome.output) == (0, "")
-
-
-@pytest.mark.slow
-def test_breast_cancer_offline() -> None:
-    outcome = blocc("breast_cancer", "--train", 60, "--validation", 16, "--json")
-    assert outcome.exit_code == 0, outcome.output
-    shown = strict(outcome.stdout)
-    assert shown["data"]["parts"] == {"train": 60, "validation": 16, "test": 493}
-    assert shown["data"]["features"] == 30
-    assert shown["accuracy"]["test"]["exact"] > 0.85
 
 
 @pytest.mark.slow
@@ -251,91 +212,6 @@ def test_paper_preset_out_of_iterations(samples: dict[str, Path]) -> None:
 
 
 # --- bad input -----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--kernel", "cosine"], "--kernel must be linear, rbf or poly, got 'cosine'"),
-        (["--kernel-gamma", "wide"], "--kernel-gamma must be 'scale', 'auto' or a positive number"),
-        (["--kernel", "rbf", "--kernel-gamma", "-1"], "--kernel-gamma must be positive"),
-        (["--kernel-gamma", "1"], "--kernel-gamma has no effect with --kernel linear"),
-        (["--kernel", "rbf", "--degree", "2"], "--degree has no effect with --kernel rbf; it is for poly"),
-        (["--kernel", "poly", "--degree", "0"], "--degree must be positive"),
-        (["--kernel", "poly", "--coef0", "inf"], "--coef0 must be a finite number"),
-        (["--c-penalty", "max"], "--c-penalty must be sum, squared or norm"),
-        (["--c-weight", "0"], "--c-weight must be positive"),
-        (["--c-weight", "nan"], "--c-weight must be positive"),
-        (["--intercept-weight", "-1"], "--intercept-weight must be nonnegative"),
-        (["--gamma", "big"], "--gamma must be 'auto' or a positive number"),
-        (["--gamma", "-3"], "--gamma must be positive"),
-        (["--tolerance", "0"], "--tolerance must be positive"),
-        (["--start", "middle"], "--start must be auto or uniform"),
-        (["--method", "magic"], "--method must be exact or pgd"),
-        (["--step", "0.1"], "--step has no effect with --method exact"),
-        (["--method", "pgd", "--step", "-1"], "--step must be positive"),
-        (["--method", "pgd", "--max-iterations", "0"], "--max-iterations must be positive"),
-        (["--time-limit", "-1"], "--time-limit must be positive"),
-        (["--preset", "best"], "--preset must be default, paper or svm"),
-        (["--preset", "paper", "--c-weight", "2"], "--c-weight is set by --preset paper"),
-        (["--seed", "-1"], "--seed must be nonnegative"),
-        (["--splits", "0"], "--splits must be positive"),
-        (["--top", "-1"], "--top must be nonnegative"),
-        (["--train", "0"], "--train must lie between 1 and 58 of the 60 samples"),
-        (["--validation", "59"], "--validation must lie between 1 and 58"),
-        (["--train", "40", "--validation", "20"], "leave no test samples; their sum must be below 60"),
-        (["--train", "1"], "choose a larger --train or another --seed"),
-        (["--label", "kind"], "--label is for CSV files"),
-        (["--seed", "many"], "--seed"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_bad_values_are_named(
-    samples: dict[str, Path], options: list[str], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("blocc.cli.svm._fit", lambda *_: pytest.fail("work was started"))
-    outcome = blocc(samples["two.libsvm"], *options)
-    assert outcome.exit_code == 2, outcome.output
-    assert words in " ".join(outcome.stderr.split())
-    assert "Traceback" not in outcome.output
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "words"),
-    [
-        ("one.csv", [], "one class only: every label is 'same'"),
-        ("two.csv", ["--label", "colour"], "colour"),
-        ("two.csv", ["--label", "7"], "--label = '7' is not a column"),
-        ("absent.csv", [], "there is no file"),
-    ],
-    ids=["one class", "no such heading", "no such position", "no such file"],
-)
-def test_bad_data(samples: dict[str, Path], name: str, options: list[str], words: str) -> None:
-    outcome = blocc(samples.get(name, name), *options)
-    assert outcome.exit_code == 2, outcome.output
-    assert words in outcome.stderr
-
-
-def test_label_of_a_built_in_set() -> None:
-    outcome = blocc("breast_cancer", "--label", "y")
-    assert outcome.exit_code == 2
-    assert outcome.stderr.startswith("blocc: --label cannot be chosen")
-
-
-def test_too_few_samples(tmp_path: Path) -> None:
-    (tmp_path / "few.csv").write_text("1,a\n2,b\n")
-    outcome = blocc(tmp_path / "few.csv")
-    assert outcome.exit_code == 2
-    assert "few has 2 samples" in outcome.stderr
-
-
-@pytest.mark.parametrize("below", ["", "deep/er"])
-def test_folder_that_is_a_file(samples: dict[str, Path], tmp_path: Path, below: str) -> None:
-    (tmp_path / "file").write_text("in the way")
-    outcome = blocc(samples["two.libsvm"], "--out", tmp_path / "file" / below)
-    assert outcome.exit_code == 2
-    assert "--out must be a folder" in outcome.stderr
-    assert (tmp_path / "file").read_text() == "in the way"
-
-
 def test_without_scikit_learn(samples: dict[str, Path]) -> None:
     """The other commands go on; this one says what is missing."""
     code = (

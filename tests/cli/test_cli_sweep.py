@@ -8,10 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-from typer.testing import Result as Outcome
+from command_line import blocc
 
-from blocc.cli import commands as cli
 from blocc.studies import sweep_cells
 from blocc.studies.store import Store
 
@@ -27,10 +25,6 @@ gamma = [5.0, 10.0]
 [output]
 columns = ["upper_value", "distance"]
 """
-
-
-def blocc(*arguments: object) -> Outcome:
-    return CliRunner().invoke(cli.build_app(), [str(argument) for argument in arguments])
 
 
 @pytest.fixture
@@ -159,24 +153,6 @@ def test_workers_compute_the_same(tmp_path: Path, study: Path) -> None:
     assert rows(one) == rows(two)
     with Store(two / "study.sqlite", read_only=True) as store:
         assert store.studies()[0].settings["executor"] == "processes"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("sweep", "none.toml"), "there is no file 'none.toml'"),
-        (("sweep", "STUDY", "--executor", "magic"), "--executor must be one of serial, processes, dask"),
-        (("sweep", "STUDY", "--executor", "processes", "--workers", "0"), "workers"),
-        (("sweep", "STUDY", "--out", "STUDY"), "--out must be a folder"),
-        (("report", "none"), "there is no run in 'none'"),
-        (("report", "STUDY"), "study.toml"),
-    ],
-)
-def test_bad_input(study: Path, arguments: tuple[str, ...], message: str) -> None:
-    outcome = blocc(*(str(study) if word == "STUDY" else word for word in arguments))
-    assert outcome.exit_code == 2
-    assert message in outcome.stderr
-    assert "Traceback" not in outcome.output
 
 
 def test_settings_of_a_report(study: Path, tmp_path: Path, cells: list[dict]) -> None:

@@ -72,12 +72,6 @@ def test_forged(folder: Path) -> None:
     assert "FAILS" in output
 
 
-def test_bad_input(folder: Path) -> None:
-    assert run("verify", folder / "none", folder / "study.py")[0] == 2
-    assert run("verify", folder / "kept", folder / "none.py")[0] == 2
-    assert run("verify", folder / "kept")[0] == 2
-
-
 def test_resume(folder: Path) -> None:
     code, output = run("solve", folder / "study.py", "--resume", folder / "run.npz", "--json")
     assert code == 0

@@ -18,7 +18,6 @@ pytest.importorskip("matplotlib")
 from blocc import History, Result, Status
 from blocc._lib.digests import sealed
 from blocc.kit.figure import PlotError, figure_image
-from blocc.kit.storage import StorageError
 from blocc.methods.compare import Comparison, MethodRow, title_of
 from blocc.methods.registry import NAMES
 from blocc.report.comparison import (
@@ -105,12 +104,8 @@ def test_page(comparison: Comparison) -> None:
     assert "<title>a | problem: comparison of methods</title>" in page
     assert '<td data-v="2.0">2 *</td>' in page  # the best value, to be sorted as a number
     assert "needs patience" in page
-    assert 'role="region" aria-label="Every method from the same start"' in page
     assert 'src="data:image/png;base64,' in page
     assert "Ends: blocc" in page  # the words for those who do not see the picture
-    assert "http://" not in page.replace("http://www.w3.org", "")
-    odd = replace(comparison, name="<script>alert(1)</script>")
-    assert "<script>alert(1)" not in comparison_page(odd, figure_image(plot_comparison(odd)))
 
 
 def test_csv(comparison: Comparison, tmp_path: Path) -> None:
@@ -161,12 +156,6 @@ def test_markdown(comparison: Comparison) -> None:
     assert all(len(entry) == len(columns) for entry in cells)
     assert any(line.endswith(": needs patience") for line in lines)
     assert any(line.endswith(": ValueError: broken") for line in lines)
-
-
-def test_folder_that_is_a_file(comparison: Comparison, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match="cannot write the comparison into"):
-        comparison.save(tmp_path / "file")
 
 
 def test_nothing_is_written_without_matplotlib(
@@ -249,19 +238,6 @@ def test_infeasible_values_are_not_drawn(comparison: Comparison) -> None:
     assert np.isnan(ring.get_ydata()).all()
     assert [line.get_label() == ZERO for line in figure.axes[2].lines] == [False, True]
     assert [text.get_text() for text in figure.axes[2].texts][1] == "infeasible"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
-def test_formats(comparison: Comparison, tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / "new" / f"picture.{suffix}"
-    comparison.plot(path)
-    assert path.stat().st_size > 5_000
-
-
-def test_unknown_format(comparison: Comparison, tmp_path: Path) -> None:
-    with pytest.raises(PlotError, match=r"picture\.doc.*use \.png"):
-        comparison.plot(tmp_path / "picture.doc")
 
 
 @pytest.mark.parametrize(

@@ -79,15 +79,6 @@ def test_round_trip(tmp_path: Path, name: str) -> None:
     assert repr(again) == repr(result)
 
 
-def test_dots_in_the_name_are_kept(tmp_path: Path) -> None:
-    assert save_result(make_result(), tmp_path / "v1.2").name == "v1.2.json"
-
-
-def test_methods_of_result(tmp_path: Path) -> None:
-    result = make_result()
-    assert Result.load(result.save(tmp_path / "kept")).gamma == result.gamma
-
-
 def test_empty_history(tmp_path: Path) -> None:
     save_result(make_result(history=History([])), tmp_path / "kept")
     assert len(load_result(tmp_path / "kept").history) == 0
@@ -242,13 +233,6 @@ def test_damaged_content(tmp_path: Path) -> None:
         path.write_text(json.dumps(sealed({**document, "result": {**document["result"], **damage}})))
         with pytest.raises(StorageError, match="is damaged"):
             load_result(path)
-
-
-def test_binary_rubbish(tmp_path: Path) -> None:
-    path = save_result(make_result(), tmp_path / "kept")
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(StorageError, match="not a JSON file"):
-        load_result(path)
 
 
 @pytest.mark.parametrize("path", [5, None])

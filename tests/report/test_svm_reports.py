@@ -16,22 +16,19 @@ import pytest
 pytest.importorskip("sklearn")
 
 from blocc.errors import ProblemError
-from blocc.kit.figure import PlotError
 from blocc.report.svm.svm_figures import plot_accuracy, plot_losses, plot_margins, plot_splits
 from blocc.report.svm.svm_parts import SplitData, answer_row, descents, running_seconds, stages
 from blocc.report.svm.svm_tables import (
-    coefficient_rows,
     fit_summary,
     forgiven_rows,
     history_rows,
     margin_rows,
-    prediction_rows,
     split_row,
     splits_summary,
     write_fit,
 )
 from blocc.report.svm.svm_words import fit_text
-from blocc.result import History, Result
+from blocc.result import History
 from blocc.svm.data.samples import LabelledData, split_indices
 from blocc.svm.estimator import BilevelSVC
 
@@ -162,23 +159,6 @@ def test_most_forgiven(model: BilevelSVC, parts: SplitData) -> None:
     assert forgiven_rows(model, parts, 0) == []
 
 
-def test_margins_of_every_training_sample(model: BilevelSVC, parts: SplitData) -> None:
-    rows = margin_rows(model, parts)
-    assert sorted(row["index"] for row in rows) == sorted(parts.train)
-    assert [row["c"] for row in rows] == sorted(model.margins_, reverse=True)
-    assert {row["forgiven"] for row in rows} == {"yes", "no"}
-    assert all((row["c"] > 1e-9) == (row["forgiven"] == "yes") for row in rows)
-
-
-def test_coefficients_in_both_units(model: BilevelSVC, parts: SplitData) -> None:
-    rows = {row["feature"]: row for row in coefficient_rows(model, parts)}
-    assert list(rows) == ["small", "large", "(intercept)"]
-    own = np.array([rows[name]["weight_original"] for name in rows])
-    decisions = parts.data.X @ own[:2] + own[2]
-    np.testing.assert_allclose(decisions, model.decision_function(parts.features), atol=1e-9)
-    np.testing.assert_allclose([rows[name]["weight"] for name in ("small", "large")], model.coef_[0])
-
-
 def test_history_rows(model: BilevelSVC, parts: SplitData) -> None:
     rows = history_rows(model, parts)
     assert [row["iteration"] for row in rows] == list(range(1, len(rows) + 1))
@@ -198,13 +178,6 @@ def test_history_rows(model: BilevelSVC, parts: SplitData) -> None:
     assert rows[-1]["train_accuracy"] == np.mean(parts.y("train") == "yes")
 
 
-def test_predictions_of_every_sample(model: BilevelSVC, parts: SplitData) -> None:
-    rows = prediction_rows(model, parts)
-    assert [row["index"] for row in rows] == list(range(60))
-    assert all((row["decision"] > 0) == (row["predicted"] == "yes") for row in rows)
-    assert {row["index"] for row in rows if row["part"] == "test"} == set(parts.test.tolist())
-
-
 @pytest.mark.slow
 def test_without_a_test_set(model: BilevelSVC, parts: SplitData, tmp_path: Path) -> None:
     two = SplitData(parts.data, parts.train, parts.validation, np.empty(0, dtype=np.int64))
@@ -215,13 +188,6 @@ def test_without_a_test_set(model: BilevelSVC, parts: SplitData, tmp_path: Path)
         assert {row["test_accuracy"] for row in csv.DictReader(stream)} == {""}
     assert len(plot_accuracy(model, two).axes[0].get_lines()) >= 4  # two curves and two stars
     assert "test" not in fit_text(fit_summary(model, two))
-
-
-def test_saved_result_can_be_read_back(model: BilevelSVC, parts: SplitData, tmp_path: Path) -> None:
-    write_fit(tmp_path, model, parts)
-    back = Result.load(tmp_path / "result.json")
-    np.testing.assert_array_equal(back.x, model.margins_)
-    assert not list(tmp_path.glob(".*"))  # nothing half written is left
 
 
 def test_what_is_not_finite_is_null_in_the_summary(model: BilevelSVC, parts: SplitData) -> None:
@@ -326,8 +292,3 @@ def test_hardly_anyone_is_forgiven(model: BilevelSVC, parts: SplitData, count: i
     assert len(figure.axes) == (3 if count else 1)
     texts = [text.get_text() for axes in figure.axes for text in axes.texts]
     assert ("no sample is forgiven" in texts) == (count == 0)
-
-
-def test_unknown_kind_of_picture(model: BilevelSVC, parts: SplitData, tmp_path: Path) -> None:
-    with pytest.raises(PlotError, match=r"use \.png"):
-        plot_losses(model, parts, tmp_path / "losses.doc")

@@ -11,21 +11,10 @@ from blocc._lib.digests import sealed
 from blocc._lib.files import json_bytes
 from blocc._lib.signals import Shield, listening
 from blocc._lib.tables import csv_bytes
-from blocc.cli.common import Quiet, Seed, check_folder, check_options
+from blocc.cli.common import Seed, check_folder, check_options
 from blocc.cli.compare import parse_methods
 from blocc.cli.ending import INTERRUPTED
-from blocc.cli.studies import (
-    EXECUTOR_HELP,
-    FRESH_HELP,
-    PAGE,
-    SCHEDULER_HELP,
-    SOME_FAILED,
-    STORE,
-    WORKERS_HELP,
-    Computing,
-    print_counts,
-    run_here,
-)
+from blocc.cli.studies import PAGE, SOME_FAILED, STORE, Computing, print_counts, run_here
 from blocc.errors import InputError
 from blocc.kit.storage import write_files
 from blocc.report.study.bench_latex import paper_files
@@ -51,11 +40,8 @@ def bench_command(
     time_limit: Annotated[float, typer.Option(help="Seconds for each method and problem, without compilation.")] = 5.0,
     seed: Seed = 0,
     out: Annotated[Path, typer.Option(help="Folder for the page, the tables and the picture.")] = Path("runs/bench"),
-    executor: Annotated[str, typer.Option(help=EXECUTOR_HELP)] = "serial",
-    workers: Annotated[int | None, typer.Option(help=WORKERS_HELP)] = None,
-    scheduler: Annotated[str | None, typer.Option(help=SCHEDULER_HELP)] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help=FRESH_HELP)] = False,
-    quiet: Quiet = False,
+    *,
+    computing: Computing,
 ) -> None:
     """Run every method on a suite of problems, and draw performance profiles at the exact lower level.
 
@@ -65,7 +51,6 @@ def bench_command(
     """
     check_options({"time_limit": time_limit, "seed": seed, "preset": preset}, {"preset": ("default", "paper")})
     check_folder(out)
-    computing = Computing(executor, workers, scheduler, fresh, quiet)
     study = bench_study(
         _parse_problems(problems, full),
         parse_methods(methods, (ALGORITHM_1,)) or ROWS,
@@ -78,7 +63,7 @@ def bench_command(
         view = StudyView(study, rows_of(study, out / STORE))
         item = bench_item(view)
         written = _write(view, item, out)
-        if not quiet:
+        if not computing.quiet:
             print_item(item)
             print_counts(Report(study.name, [view]))
             for path in written:

@@ -47,7 +47,6 @@ from blocc.executors.choice import make_executor
 from blocc.judge.verification import Verification, readable
 from blocc.judge.verify import verify
 from blocc.kit.claims import CONE_UNCHECKED, RESULT_BOUNDED, RESULT_UNCHECKED, FileVerification, of_file
-from blocc.kit.documents import Document
 from blocc.kit.storage import ChangedError, document_format
 from blocc.multi_result import MultiResult
 from blocc.problem import BilevelProblem
@@ -242,12 +241,8 @@ def verify_command(
             verification = verify(target, found, **given) if is_core else target.verify(found, **given)
             unchecked = RESULT_UNCHECKED if is_core else CONE_UNCHECKED
             verification = of_file(verification, unchecked | RESULT_BOUNDED)
-        elif document_format(result) in ("blocc-road-design", "blocc-demand-estimate"):
-            verification = _verify_roads(result, problem, given)
-        elif document_format(result) == "blocc-power-design":
-            verification = _verify_power(result, problem, given)
         else:
-            verification = verify_design(read_network(problem), read_design_json(result), **given)
+            verification = _verify_answer(result, problem, given)
     except ChangedError as error:
         if as_json:
             print_json({"ok": False, "error": str(error)})
@@ -261,21 +256,22 @@ def verify_command(
     raise typer.Exit(0 if verification.ok else NOT_VERIFIED)
 
 
-def _verify_roads(result: str, network: str, given: dict[str, float]) -> Verification:
-    roads = RoadSource(network).read()
-    from blocc.roads.documents import DESIGN, ESTIMATE  # Numba is needed from here on
+def _verify_answer(result: str, subject: str, given: dict[str, float]) -> Verification:
+    """An application's answer, whose file says which application that is."""
+    kind = document_format(result)
+    if kind == "blocc-power-design":
+        found = CaseSource(subject).read()
+        from blocc.power.documents import DESIGN as POWER_DESIGN
 
-    kind: Document[Any] = ESTIMATE if document_format(result) == ESTIMATE.format else DESIGN
-    return kind.verify(result, roads, **given)
+        if not same_system(found, POWER_DESIGN.load(result).case):  # perhaps its flows are computed in the other way
+            found = CaseSource(subject, branch_model="matpower").read()
+        return POWER_DESIGN.verify(result, found, **given)
+    if kind in ("blocc-road-design", "blocc-demand-estimate"):
+        roads = RoadSource(subject).read()
+        from blocc.roads.documents import DESIGN, ESTIMATE
 
-
-def _verify_power(result: str, case: str, given: dict[str, float]) -> Verification:
-    found = CaseSource(case).read()
-    from blocc.power.documents import DESIGN  # CVXPY is needed from here on
-
-    if not same_system(found, DESIGN.load(result).case):  # perhaps its flows are computed in the other way
-        found = CaseSource(case, branch_model="matpower").read()
-    return DESIGN.verify(result, found, **given)
+        return (ESTIMATE if kind == ESTIMATE.format else DESIGN).verify(result, roads, **given)
+    return verify_design(read_network(subject), read_design_json(result), **given)
 
 
 def toy_command(

@@ -9,9 +9,10 @@ import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 import typer
@@ -24,7 +25,13 @@ from blocc.cli.ending import INTERRUPTED, NOT_WRITTEN, ended_by_signals, exit_co
 from blocc.errors import BloccError, InputError
 from blocc.kit.documents import Document
 from blocc.kit.figure import new_figure
+from blocc.networks.checked_rows import NetworkError
+from blocc.networks.readers.raw import NOT_USED
+from blocc.report.progress import SearchProgress
 from blocc.result import Status
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 BAD_INPUT = 2
 OUT_OF_MEMORY = 10
@@ -159,31 +166,109 @@ def present(
                 print(f"written: {path}")
 
 
-def writing(write: Callable[[], list[Path]]) -> Iterator[Path]:
-    """The files of an answer, written when the first of them is asked for."""
-    yield from write()
-
-
 @dataclass(frozen=True)
-class OutputArguments:
+class Output:
     """Where answers go: the options of every command that computes one."""
 
     out: Annotated[Path | None, typer.Option(help="Folder for the files of the answer.")] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False
     quiet: Quiet = False
 
+    def read(self, source: Source[T]) -> T:
+        """What a command is about, once it is sure that its answer can be written."""
+        check_folder(self.out)
+        return source.read()
+
     def conclude(self, answer: Any, kind: Document[Any]) -> NoReturn:
         """Print and write an answer, and end with the exit code of its status."""
-        out = self.out
-        present(
-            functools.partial(kind.document, answer),
-            repr(answer),
-            answer.success,
-            as_json=self.as_json,
-            quiet=self.quiet,
-            written=() if out is None else writing(lambda: kind.write(answer, out)),
-        )
-        raise typer.Exit(EXIT_CODES[answer.status])
+        document = functools.partial(kind.document, answer)
+        write = functools.partial(kind.write, answer)
+        self.finish(document, repr(answer), answer.success, write, EXIT_CODES[answer.status])
+
+    def finish(
+        self,
+        document: Callable[[], Any],
+        text: str,
+        success: bool,
+        write: Callable[[Path], Iterable[Path]],
+        code: int,
+    ) -> NoReturn:
+        """Print an answer, write its files into the folder where there is one, and end with this exit code.
+
+        They are written when the answer is on the screen.
+        """
+        written = (path for out in [self.out] if out is not None for path in write(out))
+        present(document, text, success, as_json=self.as_json, quiet=self.quiet, written=written)
+        raise typer.Exit(code)
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search: the options of every command whose answer is the best of several descents."""
+
+    starts: Annotated[int | None, typer.Option(help="Descents; the best is kept. Default: few, by the size.")] = None
+    seed: Seed = 0
+    tolerance: Annotated[float | None, typer.Option(help="What decisions around the answer may gain, relative.")] = None
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds, compilation included; the best answer so far is kept.")
+    ] = None
+    checkpoint: Checkpoint = None
+    resume: Resume = None
+
+    def run(
+        self,
+        output: Output,
+        kind: Document[Any],
+        function: Callable[..., Any],
+        *given: Any,
+        starts: int,
+        is_maximised: bool = False,
+        **options: Any,
+    ) -> NoReturn:
+        """Call a search with what was given, show how far it is, and print and write its answer.
+
+        :param starts: how many it tries where nothing else is said
+        """
+        chosen = {name: value for name, value in {**options, **vars(self)}.items() if value is not None}
+        with SearchProgress(self.starts or starts, self.time_limit, is_maximised=is_maximised) as line:
+            answer = function(*given, report=None if output.quiet else line.step, **chosen)
+        output.conclude(answer, kind)
+
+
+class Source(Protocol[T_co]):
+    """What tells which network or case a command is about."""
+
+    def read(self) -> T_co:
+        """The network, or the case."""
+
+
+@contextmanager
+def needing(what: str, extra: str) -> Iterator[None]:
+    """In this block modules of an application are imported, whose packages may be missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(f"{what} ({error}): pip install 'blocc[{extra}]'") from error
+
+
+def positive(**figures: float | None) -> None:
+    """Refuse figures that are no positive numbers."""
+    for name, value in figures.items():
+        if value is not None and not 0.0 < value < np.inf:
+            raise InputError(f"{flag(name)} must be a positive number, got {value!r}")
+
+
+def print_complaints(error: NetworkError, names: Iterable[str]) -> NoReturn:
+    """Everything that is wrong with a network and where: its message shows the first complaints alone."""
+    print(with_flags("\n".join(error.complaints), set(names) - {"network"}))
+    print(f"{error.name}: {len(error.complaints)} wrong", file=sys.stderr)
+    raise typer.Exit(BAD_INPUT) from None
+
+
+def print_assumptions(lines: Iterable[str]) -> None:
+    """What was assumed; what files have and nobody uses is told loudly."""
+    for line in lines:
+        print(f"  {line.replace(NOT_USED, NOT_USED.upper(), 1)}")
 
 
 # --- from functions to commands ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from blocc._lib.compiled import clock_without_compilation
-from blocc.cli.common import Quiet, Seed, check_folder, check_options, present, writing
+from blocc.cli.common import Output, Seed, check_folder, check_options
 from blocc.errors import InputError
 from blocc.methods.compare import Comparison, compare, row_of
 from blocc.methods.registry import NAMES, known_names
@@ -38,9 +38,8 @@ def compare_command(
     time_limit: Annotated[float, typer.Option(help="Seconds for each method, without compilation.")] = 30.0,
     max_iterations: Annotated[int | None, typer.Option(help="Most iterations of each method.")] = None,
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for page, picture and table (.csv, .json, .md).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
-    quiet: Quiet = False,
+    *,
+    output: Output,
 ) -> None:
     """Solve one problem by every published method and compare their answers at the exact lower level.
 
@@ -49,32 +48,25 @@ def compare_command(
     chosen = parse_methods(methods)
     given: dict[str, Any] = {"time_limit": time_limit, "max_iterations": max_iterations, "seed": seed, "preset": preset}
     check_options(given, {"preset": ("default", "paper")})
-    check_folder(out)
+    check_folder(output.out)
     case = find_case(problem, seed)
     start = case.x0 if x0 is None else parse_x0(x0, case.problem)
-    with Console(stderr=True, quiet=quiet).status("comparing") as line:
+    with Console(stderr=True, quiet=output.quiet).status("comparing") as line:
 
         def watch(name: str, state: State) -> None:
             line.update(f"{name} {format_row(state.iteration, state.row)}")
 
         request = StopRequest()
         with interruptible(request):
-            comparison = compare(case.problem, start, methods=chosen, callback=None if quiet else watch, **given)
+            comparison = compare(case.problem, start, methods=chosen, callback=None if output.quiet else watch, **given)
             if case.own is not None and (chosen is None or "blocc" in chosen) and request.reason is None:
                 with clock_without_compilation():
                     result = case.own(time_limit)
                 comparison = comparison.with_first(row_of(case.problem, OWN, OWN_TITLE, result))
             comparison = beside(comparison, case)
     success = any(row.success for row in comparison.entries)
-    present(
-        lambda: describe_comparison(comparison),
-        repr(comparison),
-        success,
-        as_json=as_json,
-        quiet=quiet,
-        written=() if out is None else writing(lambda: comparison.save(out)),
-    )
-    raise typer.Exit(0 if success else NOT_CONVERGED)
+    document = lambda: describe_comparison(comparison)  # noqa: E731
+    output.finish(document, repr(comparison), success, comparison.save, 0 if success else NOT_CONVERGED)
 
 
 def beside(comparison: Comparison, case: Case) -> Comparison:

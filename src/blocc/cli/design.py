@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from blocc.cli.common import (
-    EXIT_CODES,
-    Checkpoint,
-    Quiet,
-    Resume,
-    check_folder,
-    parse_number,
-    parse_numbers,
-    present,
-    writing,
-)
+from blocc.cli.common import Checkpoint, Output, Resume, parse_number, parse_numbers
 from blocc.cli.network import NetworkSource
 from blocc.cli.scenarios import Scenarios, run_scenarios
 from blocc.errors import OptionError
@@ -75,9 +63,7 @@ def design_command(
     arguments: Arguments,
     checkpoint: Checkpoint = None,
     resume: Resume = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the design's files and report.html.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the design as JSON.")] = False,
-    quiet: Quiet = False,
+    output: Output,
     plan: Scenarios,
     source: NetworkSource,
 ) -> None:
@@ -86,8 +72,7 @@ def design_command(
     Ctrl-C or SIGTERM keeps the best design so far. The exit code says how it ended; blocc --help lists them. With
     scenarios, every design has a folder of its own in --out, and the same command goes on after a kill.
     """
-    check_folder(out)
-    network, options = source.read(), arguments.options
+    network, options, quiet = output.read(source), arguments.options, output.quiet
     if not quiet:
         for sentence in network.assumptions:
             if sentence.startswith(NOT_USED):
@@ -98,17 +83,14 @@ def design_command(
     if plan.is_given:
         if checkpoint is not None or resume is not None:
             raise OptionError("--checkpoint and --resume are for one design: scenarios keep themselves in --out")
-        run_scenarios(network, plan, options, out, as_json=as_json, quiet=quiet)
+        run_scenarios(network, plan, options, output)
     starts, expected = DesignOptions.from_names(options).starts or 1, forecast(network, arguments.engine).seconds
     computing = choose_executor(**plan.computing)
     with DesignProgress(starts, arguments.time_limit, expected=expected) as line:
         report = None if quiet else line if computing.name == "serial" else _tell_start
         files: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
         design = design_network(network, report=report, executor=computing, **files, **options)
-    written = () if out is None else writing(lambda: DESIGN.write(design, out))
-    document = partial(DESIGN.document, design)
-    present(document, repr(design), design.success, as_json=as_json, quiet=quiet, written=written)
-    raise typer.Exit(EXIT_CODES[design.status])
+    output.conclude(design, DESIGN)
 
 
 def _tell_start(_: int, row: HistoryRow) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,8 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.cli.common import BAD_INPUT, make_app, print_json, with_flags
-from blocc.networks.readers.raw import NOT_USED
+from blocc.cli.common import make_app, print_assumptions, print_complaints, print_json
 from blocc.transport import BUILT_IN, FillRules, NetworkError, TransportNetwork, read_network, write_network
 from blocc.transport.design.forecast import forecast
 from blocc.transport.network.plausibility import doubts
@@ -106,10 +104,8 @@ def validate_command(source: NetworkSource) -> None:
     """
     try:
         found = source.read()
-    except NetworkError as error:  # the message shows the first complaints, this command all of them
-        print(with_flags("\n".join(error.complaints), set(vars(source)) - {"network"}))
-        print(f"{error.name}: {len(error.complaints)} wrong", file=sys.stderr)
-        raise typer.Exit(BAD_INPUT) from None
+    except NetworkError as error:
+        print_complaints(error, vars(source))
     print(f"ok: {found.name}, {found.n_nodes} nodes, {found.n_links} links, {found.n_markets} markets")
     _print_remarks(found)
 
@@ -129,8 +125,7 @@ def convert_command(
 
 def _print_remarks(network: TransportNetwork) -> None:
     """What was assumed; what the files have and nobody uses, loudly; and whether a design can earn anything."""
-    for line in network.assumptions:
-        print(f"  {line.replace(NOT_USED, NOT_USED.upper(), 1)}")
+    print_assumptions(network.assumptions)
     for line in doubts(network):
         print(f"  WARNING: {line}")
 

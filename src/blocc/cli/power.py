@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
 from blocc._lib.files import unique_keys
-from blocc.cli.common import Checkpoint, OutputArguments, Resume, check_folder, make_app, parse_numbers
+from blocc.cli.common import Output, Search, make_app, needing, parse_numbers, positive, print_assumptions
 from blocc.errors import InputError
-from blocc.report.progress import SearchProgress
 
 if TYPE_CHECKING:
-    from blocc.power import PowerCase, PowerDesign
+    from blocc.power import PowerCase
 
 _ABOUT = """Choose offers, lines to enlarge or charges, when an electricity market answers with its own dispatch.
 
@@ -46,43 +45,16 @@ class CaseSource:
 
     def read(self) -> PowerCase:
         """The case."""
-        try:
-            from blocc.power import read_case  # CVXPY is needed from here on
-        except ImportError as error:
-            raise InputError(f"electricity needs CVXPY ({error}): pip install 'blocc[power]'") from error
-        if not 0.0 < self.demand_factor < float("inf"):
-            raise InputError(f"--demand-factor must be a positive number, got {self.demand_factor!r}")
+        with needing("electricity needs CVXPY", "power"):
+            from blocc.power import read_case
+        positive(demand_factor=self.demand_factor)
         return read_case(self.case, branch_model=self.branch_model).scaled(self.demand_factor)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class PowerSearch:
-    """Options of every search, as they are given here."""
+def _starts(case: PowerCase) -> int:
+    from blocc.power.power_options import PowerOptions
 
-    starts: Annotated[int | None, typer.Option(help="Descents; the best is kept. Default: 2, above 150 buses 1.")] = (
-        None
-    )
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0
-    tolerance: Annotated[
-        float | None, typer.Option(help="What decisions around the answer may gain, relative to 1 + |objective|.")
-    ] = None
-    time_limit: Annotated[
-        float | None, typer.Option(help="Seconds, compilation included; the best answer so far is kept.")
-    ] = None
-    checkpoint: Checkpoint = None
-    resume: Resume = None
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The same, as the functions take it."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-    def progress(self, case: PowerCase, *, is_maximised: bool) -> SearchProgress:
-        """The live line."""
-        from blocc.power.power_options import PowerOptions
-
-        starts = PowerOptions(**self.options).starts_for(case.n_buses)
-        return SearchProgress(starts, self.time_limit, is_maximised=is_maximised)
+    return PowerOptions().starts_for(case.n_buses)
 
 
 # --- commands ------------------------------------------------------------------------------------------------------
@@ -96,23 +68,20 @@ def bid_command(
     price_cap: Annotated[
         float | None, typer.Option(help="The highest price per MWh. Default: ten times the offer cap.")
     ] = None,
-    search: PowerSearch,
-    output: OutputArguments,
+    search: Search,
+    output: Output,
 ) -> None:
     """Choose the offers that earn a producer most, when it is paid the locational price.
 
     Ctrl-C keeps the best answer so far. The exit code says how it ended; blocc --help lists them.
     """
-    check_folder(output.out)
-    case = source.read()
+    case = output.read(source)
     from blocc.power import bid_generators
+    from blocc.power.documents import DESIGN
 
-    numbers = _numbers("generators", generators)
     limits = {"offer_cap": offer_cap, "price_cap": price_cap}
-    with search.progress(case, is_maximised=True) as line:
-        report = None if output.quiet else line.step
-        design = bid_generators(case, numbers, **limits, report=report, **search.options)
-    _conclude(design, output)
+    numbers, how = _numbers("generators", generators), {"starts": _starts(case), "is_maximised": True}
+    search.run(output, DESIGN, bid_generators, case, numbers, **how, **limits)
 
 
 def expand_command(
@@ -128,23 +97,21 @@ def expand_command(
     budget: Annotated[float | None, typer.Option(help="The most that construction may cost, per hour.")] = None,
     goal: Annotated[str, typer.Option(help="payments (consumers' bills and construction), or cost.")] = "payments",
     price_cap: Annotated[float | None, typer.Option(help="The highest price of the market per MWh.")] = None,
-    search: PowerSearch,
-    output: OutputArguments,
+    search: Search,
+    output: Output,
 ) -> None:
     """Choose how much capacity to add to lines.
 
     Ctrl-C keeps the best answer so far. The exit code says how it ended; blocc --help lists them.
     """
-    check_folder(output.out)
-    case = source.read()
+    case = output.read(source)
     from blocc.power import expand_lines
+    from blocc.power.documents import DESIGN
 
     chosen = lines if lines in ("all", "congested") else _numbers("lines", lines)
     figures = {"cost": parse_numbers("cost", cost), "max_addition": parse_numbers("max_addition", max_addition)}
-    options = {**figures, "budget": budget, "goal": goal, "price_cap": price_cap, **search.options}
-    with search.progress(case, is_maximised=False) as line:
-        design = expand_lines(case, chosen, report=None if output.quiet else line.step, **options)
-    _conclude(design, output)
+    options = {**figures, "budget": budget, "goal": goal, "price_cap": price_cap}
+    search.run(output, DESIGN, expand_lines, case, chosen, starts=_starts(case), **options)
 
 
 def tariff_command(
@@ -160,22 +127,20 @@ def tariff_command(
     reference_price: Annotated[
         float | None, typer.Option(help="At which consumers buy what the case says. Default: today's average.")
     ] = None,
-    search: PowerSearch,
-    output: OutputArguments,
+    search: Search,
+    output: Output,
 ) -> None:
     """Choose the charge per MWh, when consumers buy less of what costs more.
 
     Ctrl-C keeps the best answer so far. The exit code says how it ended; blocc --help lists them.
     """
-    check_folder(output.out)
-    case = source.read()
+    case = output.read(source)
     from blocc.power import set_tariff
+    from blocc.power.documents import DESIGN
 
     given = {"max_charge": max_charge, "reference_price": reference_price, "required_revenue": required_revenue}
-    options = {**given, "elasticity": elasticity, "goal": goal, "zones": _zones(zones), **search.options}
-    with search.progress(case, is_maximised=True) as line:
-        design = set_tariff(case, report=None if output.quiet else line.step, **options)
-    _conclude(design, output)
+    options = {**given, "elasticity": elasticity, "goal": goal, "zones": _zones(zones)}
+    search.run(output, DESIGN, set_tariff, case, starts=_starts(case), is_maximised=True, **options)
 
 
 def validate_command(source: CaseSource) -> None:
@@ -191,14 +156,7 @@ def validate_command(source: CaseSource) -> None:
         f"{found.demand.sum():.8g} MW of demand"
     )
     print(f"  the cheapest dispatch (DC) costs {solve_opf(found).cost:.8g} per hour")
-    for line in found.assumptions:
-        print(f"  {line}")
-
-
-def _conclude(design: PowerDesign, output: OutputArguments) -> NoReturn:
-    from blocc.power.documents import DESIGN
-
-    output.conclude(design, DESIGN)
+    print_assumptions(found.assumptions)
 
 
 # --- arguments -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What every command about roads takes: which roads, how to search, where answers go."""
+"""What every command about roads takes: which roads, and in which units."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from blocc.cli.common import Checkpoint, Resume
+from blocc.cli.common import needing, positive
 from blocc.errors import InputError
 from blocc.networks.checked_rows import finite
 
@@ -42,14 +42,10 @@ class RoadSource:
 
     def read(self) -> RoadNetwork:
         """The network."""
-        try:
-            from blocc.roads import read_road_network  # Numba is needed from here on
-        except ImportError as error:
-            raise InputError(f"roads need Numba ({error}): pip install 'blocc[city]'") from error
+        with needing("roads need Numba", "city"):
+            from blocc.roads import read_road_network
         factors = {name: getattr(self, f"{name}_factor") for name in ("demand", "capacity", "time")}
-        for name, factor in factors.items():
-            if not 0.0 < factor < float("inf"):
-                raise InputError(f"--{name}-factor must be a positive number, got {factor!r}")
+        positive(**{f"{name}_factor": factor for name, factor in factors.items()})
         found = read_road_network(
             self.network,
             demand_omx=self.demand_omx,
@@ -69,24 +65,3 @@ class RoadSource:
                 f"--default-bpr must be two numbers, b and power, such as 0.15,4; got {self.default_bpr!r}"
             )
         return parts[0], parts[1]  # type: ignore[return-value]
-
-
-@dataclass(frozen=True)
-class SearchArguments:
-    """Options of every search about roads, as they are given here."""
-
-    starts: Annotated[int | None, typer.Option(help="Starts; the best answer is kept. Default: 3, for tolls 2.")] = None
-    seed: Annotated[int, typer.Option(help="Seed of the starts.")] = 0
-    tolerance: Annotated[
-        float | None, typer.Option(help="What decisions around the answer may gain, relative to the objective.")
-    ] = None
-    time_limit: Annotated[
-        float | None, typer.Option(help="Seconds, compilation included; the best answer so far is kept.")
-    ] = None
-    checkpoint: Checkpoint = None
-    resume: Resume = None
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The same, as the functions take it."""
-        return {name: value for name, value in vars(self).items() if value is not None}

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
 from blocc._lib.files import shown
 from blocc.cli.common import (
-    BAD_INPUT,
-    OutputArguments,
-    check_folder,
+    Output,
+    Search,
+    flag,
     make_app,
     parse_numbers,
-    with_flags,
+    positive,
+    print_assumptions,
+    print_complaints,
 )
-from blocc.cli.road_source import RoadSource, SearchArguments
+from blocc.cli.road_source import RoadSource
 from blocc.errors import InputError
 from blocc.networks.checked_rows import PLACE, NetworkError, finite, identifier
-from blocc.networks.readers.raw import NOT_USED, read_csv
-from blocc.report.progress import ProgressLine, SearchProgress
-
-if TYPE_CHECKING:
-    from blocc.roads import RoadDesign
+from blocc.networks.readers.raw import read_csv
+from blocc.report.progress import ProgressLine
 
 _ABOUT = """Assign drivers to roads, choose links to widen or to toll (with a proven gap), estimate trips from counts.
 
@@ -64,19 +62,17 @@ def assign_command(
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds, compilation included; the flows so far are kept.")
     ] = None,
-    output: OutputArguments,
+    output: Output,
 ) -> None:
     """Find where drivers go: volumes, times and queues of all links.
 
     The exit code says how it ended; blocc --help lists them.
     """
-    check_folder(output.out)
-    network = source.read()
+    network = output.read(source)
     from blocc.roads import assign
     from blocc.roads.documents import ASSIGNMENT
 
-    if limit_factor is not None and not 0.0 < limit_factor < float("inf"):
-        raise InputError(f"--limit-factor must be a positive number, got {limit_factor!r}")
+    positive(limit_factor=limit_factor)
     options = {"relative_gap": relative_gap, "time_limit": time_limit}
     with ProgressLine() as line:
         found = assign(
@@ -102,23 +98,21 @@ def expand_command(
     sizes: Annotated[
         str | None, typer.Option(help="What can be built: a number whose multiples are meant, or a JSON list.")
     ] = None,
-    search: SearchArguments,
-    output: OutputArguments,
+    search: Search,
+    output: Output,
 ) -> None:
     """Choose how much to widen links, so that travel time and construction together are least.
 
     Ctrl-C keeps the best answer so far. The exit code says how it ended; blocc --help lists them.
     """
-    check_folder(output.out)
-    network = source.read()
+    network = output.read(source)
     from blocc.roads import expand_network
+    from blocc.roads.documents import DESIGN
 
     given = {"cost": cost, "exponent": exponent, "max_expansion": max_expansion, "sizes": sizes}
     figures = {name: parse_numbers(name, text) for name, text in given.items()}
-    options = _candidates(candidates, figures, _EXPANSION) | {"budget": budget} | search.options
-    with SearchProgress(search.starts or 3, search.time_limit) as line:
-        design = expand_network(network, report=None if output.quiet else line.step, **options)
-    _conclude(design, output)
+    options = _candidates(candidates, figures, _EXPANSION) | {"budget": budget}
+    search.run(output, DESIGN, expand_network, network, starts=3, **options)
 
 
 def toll_command(
@@ -126,22 +120,20 @@ def toll_command(
     source: RoadSource,
     candidates: Annotated[str | None, typer.Option(help=_CANDIDATES.format("max_toll"))] = None,
     max_toll: Annotated[str | None, typer.Option(help=f"The most to add to a link's own toll: {_EACH}")] = None,
-    search: SearchArguments,
-    output: OutputArguments,
+    search: Search,
+    output: Output,
 ) -> None:
     """Choose tolls on some links, so that drivers, who pay them on top of their time, lose least time in all.
 
     Tolls that the network has stay; what is chosen is added to them, and the tolls shown are the sums.
     Ctrl-C keeps the best answer so far. The exit code says how it ended; blocc --help lists them.
     """
-    check_folder(output.out)
-    network = source.read()
+    network = output.read(source)
     from blocc.roads import second_best_tolls
+    from blocc.roads.documents import DESIGN
 
     options = _candidates(candidates, {"max_toll": parse_numbers("max_toll", max_toll)}, _TOLL)
-    with SearchProgress(search.starts or 2, search.time_limit) as line:
-        design = second_best_tolls(network, report=None if output.quiet else line.step, **(options | search.options))
-    _conclude(design, output)
+    search.run(output, DESIGN, second_best_tolls, network, starts=2, **options)
 
 
 def estimate_command(
@@ -151,24 +143,20 @@ def estimate_command(
     prior_weight: Annotated[float | None, typer.Option(help="Of the trips in the files; small: counts decide.")] = None,
     count_weight: Annotated[float | None, typer.Option(help="Of the counts. Default: 1, like the other.")] = None,
     max_factor: Annotated[float | None, typer.Option(help="Most trips of a pair, relative to the prior ones.")] = None,
-    search: SearchArguments,
-    output: OutputArguments,
+    search: Search,
+    output: Output,
 ) -> None:
     """Estimate the trips of all pairs from counted volumes, near those that the network has.
 
     network.json in --out carries the estimated trips, for the other commands. Ctrl-C keeps the best answer so far. The
     exit code says how it ended; blocc --help lists them.
     """
-    check_folder(output.out)
-    network = source.read()
+    network = output.read(source)
     from blocc.roads import estimate_demand
     from blocc.roads.documents import ESTIMATE
 
     given = {"prior_weight": prior_weight, "count_weight": count_weight, "max_factor": max_factor}
-    options = {name: value for name, value in given.items() if value is not None} | search.options
-    with SearchProgress(search.starts or 2, search.time_limit) as line:
-        found = estimate_demand(network, _counts(counts), report=None if output.quiet else line.step, **options)
-    output.conclude(found, ESTIMATE)
+    search.run(output, ESTIMATE, estimate_demand, network, _counts(counts), starts=2, **given)
 
 
 def validate_command(source: RoadSource) -> None:
@@ -178,22 +166,13 @@ def validate_command(source: RoadSource) -> None:
     """
     try:
         found = source.read()
-    except NetworkError as error:  # the message shows the first complaints, this command all of them
-        print(with_flags("\n".join(error.complaints), set(vars(source)) - {"network"}))
-        print(f"{error.name}: {len(error.complaints)} wrong", file=sys.stderr)
-        raise typer.Exit(BAD_INPUT) from None
+    except NetworkError as error:
+        print_complaints(error, vars(source))
     print(
         f"ok: {found.name}, {found.n_nodes} nodes, {found.n_links} links, {found.n_pairs} pairs, "
         f"{found.demand.sum():.8g} trips"
     )
-    for line in found.assumptions:
-        print(f"  {line.replace(NOT_USED, NOT_USED.upper(), 1)}")
-
-
-def _conclude(design: RoadDesign, output: OutputArguments) -> NoReturn:
-    from blocc.roads.documents import DESIGN
-
-    output.conclude(design, DESIGN)
+    print_assumptions(found.assumptions)
 
 
 # --- candidates ----------------------------------------------------------------------------------------------------
@@ -210,7 +189,7 @@ def _candidates(text: str | None, figures: dict[str, Any], columns: tuple[str, .
         if name not in rows[0] or not any(row[name] for row in rows):
             continue
         if name in given:
-            raise InputError(f"{text} has a column {name}: leave out --{name.replace('_', '-')}")
+            raise InputError(f"{text} has a column {name}: leave out {flag(name)}")
         found[name] = [_number(row, name) for row in rows]
     return given | found
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from blocc._lib.files import read_limited, shown
-from blocc.cli.common import BAD_INPUT, EXIT_CODES, check_folder, print_json
+from blocc.cli.common import BAD_INPUT, EXIT_CODES, Output, print_json
 from blocc.cli.ending import INTERRUPTED
 from blocc.cli.studies import EXECUTOR_HELP, SCHEDULER_HELP, SOME_FAILED, WORKERS_HELP
 from blocc.errors import InputError, OptionError
@@ -104,23 +104,20 @@ class _NamedProgress(DesignProgress):
         return f"{self.name}: {super().words(iteration, row)}"
 
 
-def run_scenarios(
-    network: TransportNetwork, plan: Scenarios, options: dict[str, Any], out: Path | None, *, as_json: bool, quiet: bool
-) -> NoReturn:
+def run_scenarios(network: TransportNetwork, plan: Scenarios, options: dict[str, Any], output: Output) -> NoReturn:
     """Design all scenarios, print them side by side, and end with the exit code of the worst of them."""
-    check_folder(out)
     progress = _Progress(options.get("starts") or 5, options.get("time_limit"))
-    told = {} if quiet else {"on_progress": progress.tell, "report": progress.report}
+    told = {} if output.quiet else {"on_progress": progress.tell, "report": progress.report}
     try:
-        result = design_scenarios(network, plan.read(), out=out, **plan.computing, **told, **options)
+        result = design_scenarios(network, plan.read(), out=output.out, **plan.computing, **told, **options)
     except OptionError as error:  # of a scenario, whose changes have the names of Python's options
         print(f"blocc: {error}", file=sys.stderr)
         raise typer.Exit(BAD_INPUT) from None
     finally:
         progress.close()
-    if as_json:
+    if output.as_json:
         print_json(result.rows())
-    elif not quiet:
+    elif not output.quiet:
         rows = [{name: row.get(name) for name in _COLUMNS} for row in result.rows()]
         print_table(rows, network.name, "interrupted" if result.interrupted else "")
         for path in result.written:

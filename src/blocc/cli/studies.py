@@ -37,18 +37,17 @@ EXECUTOR_HELP = "serial, processes (on this machine) or dask (on a cluster)."
 WORKERS_HELP = "How many processes. Default: one for each core."
 SCHEDULER_HELP = "Address of a running Dask scheduler, tcp://HOST:PORT, or tls:// with certificates."
 ANYWHERE_HELP = "Follow paths of the study out of its folder and out of the working folder, too."
-FRESH_HELP = "Forget what was computed before."
 
 
 @dataclass(frozen=True)
 class Computing:
-    """How cells are to be computed, as the commands take it."""
+    """How cells are to be computed: the options of every command that runs a study."""
 
-    executor: str
-    workers: int | None
-    scheduler: str | None
-    fresh: bool
-    quiet: bool
+    executor: Annotated[str, typer.Option(help=EXECUTOR_HELP)] = "serial"
+    workers: Annotated[int | None, typer.Option(help=WORKERS_HELP)] = None
+    scheduler: Annotated[str | None, typer.Option(help=SCHEDULER_HELP)] = None
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what was computed before.")] = False
+    quiet: Quiet = False
 
     def __post_init__(self) -> None:
         if self.executor not in NAMES:
@@ -64,19 +63,15 @@ class Computing:
 def sweep_command(
     study: Annotated[Path, typer.Argument(help="A TOML file that describes the study.", metavar="STUDY.toml")],
     out: Annotated[Path | None, typer.Option(help="Folder for the rows and the report. Default: runs/NAME.")] = None,
-    executor: Annotated[str, typer.Option(help=EXECUTOR_HELP)] = "serial",
-    workers: Annotated[int | None, typer.Option(help=WORKERS_HELP)] = None,
-    scheduler: Annotated[str | None, typer.Option(help=SCHEDULER_HELP)] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help=FRESH_HELP)] = False,
     anywhere: Annotated[bool, typer.Option("--anywhere", help=ANYWHERE_HELP)] = False,
-    quiet: Quiet = False,
+    *,
+    computing: Computing,
 ) -> None:
     """Run a study over a grid of options and seeds, and write its tables, pictures and page.
 
     It may be stopped at any time: the same command goes on where it stopped. Exit code 0: every cell is done;
     3: some cells failed; 130 or 143: stopped by a signal; 2: bad input.
     """
-    computing = Computing(executor, workers, scheduler, fresh, quiet)
     plan = read_sweep(study, anywhere=anywhere)
     folder = out or plan.folder or Path("runs") / plan.study.name
     check_folder(folder)
@@ -89,7 +84,7 @@ def sweep_command(
         view = next(found for found in report.studies if found.study.name == name)
         written = write_files(folder, study_files(view))
         written.append(write_page(report, folder / PAGE))
-        if not quiet:
+        if not computing.quiet:
             if view.done:
                 print_table(
                     summary_rows(view)[:_MOST_LINES], name, "means over the seeds" if len(view.study.seeds) > 1 else ""

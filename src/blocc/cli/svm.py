@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import typer
 
-from blocc.cli.common import EXIT_CODES, Quiet, check_folder, check_options, flag, parse_number, present, writing
+from blocc.cli.common import EXIT_CODES, Output, check_folder, check_options, flag, parse_number
 from blocc.errors import InputError
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.report.progress import ProgressLine
@@ -112,37 +112,31 @@ class ModelOptions:
         return {name: value for name, value in {**vars(self), **parsed}.items() if value is not None}
 
 
-@dataclass(frozen=True)
-class OutputOptions:
-    """What is written and printed."""
-
-    top: Annotated[int, typer.Option(help="How many of the most forgiven samples to show.")] = 10
-    out: Annotated[Path | None, typer.Option(help="Folder for tables, pictures and the result.")] = None
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False
-    quiet: Quiet = False
-
-
-def svm_command(samples: SampleOptions, model: ModelOptions, output: OutputOptions) -> None:
+def svm_command(
+    samples: SampleOptions,
+    model: ModelOptions,
+    top: Annotated[int, typer.Option(help="How many of the most forgiven samples to show.")] = 10,
+    *,
+    output: Output,
+) -> None:
     """Train a support vector machine that chooses which training samples to forgive.
 
     Ctrl-C keeps the best classifier so far. More than two classes are told apart one against the rest. The exit code
     says how it ended (of several fits: the worst); blocc --help lists them.
     """
     arguments = model.arguments
-    check_options({**arguments, "seed": samples.seed, "splits": samples.splits, "top": output.top}, _CHOICES)
+    check_options({**arguments, "seed": samples.seed, "splits": samples.splits, "top": top}, _CHOICES)
     check_settings(arguments)
     check_folder(output.out)
-    fits = _fit_splits(samples, arguments, output)
+    fits = _fit_splits(samples, arguments, output, top)
     statuses = [Status(fitted.summary["status"]) for fitted in fits]
     rows = [split_row(fitted.summary, fitted.summary["seed"]) for fitted in fits] if samples.splits > 1 else []
     fitted, parts, document = fits[0]
     if rows:
         document["splits"] = splits_summary(rows)
-    out = output.out
-    written = () if out is None else writing(lambda: write_fit(out, fitted, parts, document, rows))
     text, success = splits_text(document) if rows else fit_text(document), {*statuses} == {Status.CONVERGED}
-    present(lambda: document, text, success, as_json=output.as_json, quiet=output.quiet, written=written)
-    raise typer.Exit(max(EXIT_CODES[status] for status in statuses))
+    write = lambda out: write_fit(out, fitted, parts, document, rows)  # noqa: E731
+    output.finish(lambda: document, text, success, write, max(EXIT_CODES[status] for status in statuses))
 
 
 # --- what was given, checked before any work ------------------------------------------------------------------------
@@ -222,7 +216,7 @@ class _Fitted(NamedTuple):
     summary: dict[str, Any]
 
 
-def _fit_splits(samples: SampleOptions, arguments: dict[str, Any], output: OutputOptions) -> list[_Fitted]:
+def _fit_splits(samples: SampleOptions, arguments: dict[str, Any], output: Output, top: int) -> list[_Fitted]:
     """A fit for each split; a signal ends them."""
     parts = samples.parts()
     fits: list[_Fitted] = []
@@ -230,7 +224,7 @@ def _fit_splits(samples: SampleOptions, arguments: dict[str, Any], output: Outpu
     with ProgressLine() as line, interruptible(request):
         report = None if output.quiet or not sys.stderr.isatty() else line
         for seed, part in zip(samples.seeds, parts, strict=True):
-            fitted = _fit(part, {**arguments, "random_state": seed}, report, output.top)
+            fitted = _fit(part, {**arguments, "random_state": seed}, report, top)
             fitted.summary["seed"] = seed
             fits.append(fitted)
             if request.reason is not None:
