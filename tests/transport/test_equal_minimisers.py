@@ -7,7 +7,7 @@ import pytest
 
 from blocc._lib.precision import double_precision
 from blocc.transport import design_network, read_network
-from blocc.transport.design.equal_minimisers import is_preferred, lies_in_a_valley
+from blocc.transport.design.incumbent import is_preferred, lies_in_a_valley
 from blocc.transport.design.model import DesignModel
 from blocc.transport.design.options import DesignOptions
 

@@ -12,7 +12,7 @@ import pytest
 from blocc.errors import OptionError
 from blocc.result import Status
 from blocc.transport import DesignModel, design_network, read_network
-from blocc.transport.design.engine_choice import chosen_engine
+from blocc.transport.design.forecast import chosen_engine
 from blocc.transport.network.generators import city_network, grid_network
 from blocc.transport.network.network import TransportNetwork
 from transport_compiled import load, lower_level, of_markets, six_nodes

@@ -18,8 +18,14 @@ from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import AssignmentPoint, LowerLevel
 from blocc.transport.travellers.bushes import flow_by_origin
 from blocc.transport.travellers.path_loading import Market
-from blocc.transport.travellers.price_newton import PriceNewton, PricePoint, PriceTask, smoothed_time
-from blocc.transport.travellers.price_newton import PricePath, price_path
+from blocc.transport.travellers.price_newton import (
+    PriceNewton,
+    PricePath,
+    PricePoint,
+    PriceTask,
+    price_path,
+    smoothed_time,
+)
 
 #: Capacities below this multiple of a market's mean demand are none.
 _CLOSED = 1e-10
