@@ -13,6 +13,7 @@ import outside_curved
 import outside_edges
 import outside_followers
 import outside_hostile
+import outside_incumbents
 import outside_kinks
 import outside_leader
 import outside_pricing
@@ -40,6 +41,7 @@ MODULES = (
     outside_responses,
     outside_curved,
     outside_hostile,
+    outside_incumbents,
 )
 
 

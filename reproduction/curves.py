@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.report.figure import BLUE, GREEN, ORANGE, RED
+from blocc.kit.figure import BLUE, GREEN, ORANGE, RED
 from blocc.studies.study import Row
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blocc.report.figure import figure_image
+from blocc.kit.figure import figure_image
 from blocc.report.study.study_views import Findings, ItemView, StudyView
 from blocc.studies.engine import rows_of
 from blocc.studies.store import Store
@@ -21,7 +21,7 @@ QUICK = "Reduced size (--quick): fewer runs and smaller grids than the paper's. 
 
 RowsByStudy = Mapping[str, Sequence[Row]]
 #: Packages that an item may lack, by the name they are imported by; an item that lacks one is skipped.
-OPTIONAL_PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
+OPTIONAL_PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn", "numba": "numba"}
 
 
 @dataclass(frozen=True)

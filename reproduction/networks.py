@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocc.report.figure import BLUE, GREY, INK, new_figure, style_axes
+from blocc.kit.figure import BLUE, GREY, INK, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study, select
 from blocc.transport.design.design_network import design_network

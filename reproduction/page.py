@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from blocc._lib.files import write_atomically
-from blocc.report.format import markdown_text
+from blocc.kit.text import markdown_text
 from blocc.report.study.study_tables import VERDICTS, markdown_rows
 from blocc.report.study.study_views import Findings, Observation
 from reproduction.data_sets import CLONE

@@ -17,9 +17,8 @@ from reproduction.published_lv_hba import reported_utility, run_published_lv_hba
 from reproduction.published_scheme import (
     COUNTED_CAPACITY,
     RULES,
-    RunState,
+    Run,
     counted_utility,
-    is_large,
     run_published,
 )
 
@@ -34,22 +33,14 @@ def shared_model(network: str) -> DesignModel:
     return DesignModel(read_network(network))
 
 
-def run_cells(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """All cells in one batch; each has ``gamma``, ``eta``, ``seed``, and ``steps`` by eta, as JSON names it.
-
-    ``network`` is that of three nodes where a cell names none. On a large one the cells run one after the other. A cell
-    with ``with_curves`` true also returns its way, for pictures.
-    """
-    name = cells[0].get("network", "three")
-    model = shared_model(name)
-    network = model.network
-    if is_large(network) and len(cells) > 1:
-        return [row for cell in cells for row in run_cells([cell])]
-    steps = max(int(cell["steps"][f"{cell['eta']:g}"]) for cell in cells)
-    starts = np.stack([network.random_starts(1, cell["seed"])[0] for cell in cells])
-    gammas, etas = (np.array([cell[name] for cell in cells], dtype=np.float64) for name in ("gamma", "eta"))
-    seen, seconds, _ = run_published(network, starts, gammas, etas, steps, rules=RULES[name])
-    return [_row(model, cell, index, seen, seconds, steps, len(cells)) for index, cell in enumerate(cells)]
+def run_cell(
+    gamma: float, eta: float, seed: int, steps: Mapping[str, int], network: str = "three", with_curves: bool = False
+) -> Row:
+    """The published scheme from one start, with its way if wanted; ``steps`` by eta, as JSON names it."""
+    model, made = shared_model(network), int(steps[f"{eta:g}"])
+    start = model.network.random_starts(1, seed)[0]
+    seen = run_published(model.network, start, gamma, eta, made, rules=RULES[network])
+    return _row(model, gamma, seen, made, with_curves)
 
 
 def run_lv_hba_cells(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -82,20 +73,12 @@ def run_lv_hba_cells(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
     return rows
 
 
-def _row(
-    model: DesignModel,
-    cell: Mapping[str, Any],
-    index: int,
-    seen: Sequence[RunState],
-    seconds: Sequence[float],
-    steps: int,
-    runs: int,
-) -> Row:
+def _row(model: DesignModel, gamma: float, seen: Sequence[Run], steps: int, with_curves: bool) -> Row:
     network = model.network
-    capacity = np.stack([state.capacity[index] for state in seen])
-    share = np.stack([state.sides.share[index] for state in seen])
-    flow = np.stack([state.sides.flow[index] for state in seen])
-    step = np.array([int(state.step[index]) for state in seen])
+    capacity = np.stack([run.capacity for run in seen])
+    share = np.stack([[side.share for side in run.sides] for run in seen])
+    flow = np.stack([[side.flow for side in run.sides] for run in seen])
+    step = np.array([run.step for run in seen])
     utility, penalised = (
         np.array([counted_utility(network, *pair) for pair in zip(capacity, share[:, side], strict=True)])
         for side in (0, 1)
@@ -104,7 +87,7 @@ def _row(
     distance = np.linalg.norm(share[:, 1] - share[:, 0], axis=1)
     moving = np.flatnonzero(np.abs(utility - utility[-1]) > SETTLED)
     rest = int(moving[-1]) + 1 if len(moving) else 0
-    exact = model.capacities(capacity[-1], float(cell["gamma"]))
+    exact = model.capacities(capacity[-1], gamma)
     row = {
         "utility": float(utility[-1]),
         "utility_best": float(utility.max()),
@@ -115,10 +98,10 @@ def _row(
         "ended": _ending(capacity[-1], utility, int(step[-1]), steps),
         "iterations": int(step[-1]),
         "iterations_to_rest": int(step[min(rest, len(step) - 1)]),
-        "inner_iterations": int(seen[-1].inner[index]),
-        "seconds": seconds[-1] / runs,
+        "inner_iterations": seen[-1].inner,
+        "seconds": seen[-1].seconds,
     }
-    if cell.get("with_curves"):
+    if with_curves:
         row["curves"] = {
             "iteration": step.tolist(),
             "upper_value": (-utility).tolist(),
@@ -126,7 +109,7 @@ def _row(
             "lower_gap": (lower[1] - lower[0]).tolist(),
             "distance": distance.tolist(),
         }
-        row["curve_seconds"] = [moment / runs for moment in seconds]
+        row["curve_seconds"] = [run.seconds for run in seen]
     return row
 
 

@@ -7,25 +7,17 @@ The rules and numbers below were read off the authors' programs for three nodes,
 are kept as they are there, though they are slips where demands are not 1: the price of a link enters the slope of a
 flow without the demand, and the penalised loop descends the revenue without it. Cells of their tables that are no link
 carry no flow and fall out of the cost early; they are left out here.
-
-Many runs advance together. In one tick every run makes one inner iteration of its own current loop (the follower's or
-the penalised one) and moves x when that loop is over, so that no run waits for another. A large network advances
-alone, each loop in full.
 """
 
 from __future__ import annotations
 
 import time
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
-from blocc._lib.compiled import compile_ahead
-from blocc._lib.precision import double_precision
+from blocc._lib.arrays import Float, NDArray
+from blocc.networks.kernels import kernel
 from blocc.transport.network.network import TransportNetwork
 
 PRIMAL_STEP, DUAL_STEP = 1e-2, 0.4  #: of the follower's loop; both are divided by gamma in the penalised loop
@@ -34,9 +26,10 @@ NO_PRICE = 1.0  #: eta becomes the long step where every price of the follower's
 #: What the authors' figures leave out: capacities and shares so small count as none.
 COUNTED_CAPACITY, COUNTED_SHARE = 1e-2, 2e-2
 #: Most inner iterations of a run, for each of its steps of x, and for the first ones, which begin with nothing.
-TICKS_PER_STEP, FIRST_TICKS = 20, 40_000
-#: A network with more flows than this advances one run at a time.
-LARGE = 10_000
+PER_STEP, AT_FIRST = 20, 40_000
+#: Where the follower's loop and the penalised one end: the mean change of a share, the change of a flow (its mean; the
+#: mean over markets of the largest), and what a market's flows may miss of its share at the origin.
+ENDS = ((2e-2, 1e-2, 0.2), (3e-2, 0.1, 0.3))
 
 
 class Rules(NamedTuple):
@@ -56,39 +49,41 @@ RULES = {
     "seville": Rules(1e-2, 0.3, (10, 10), 1.6e-4, 1_100_000),
 }
 
-Number = Float[Array, ""]
-Count = Int[Array, ""]
-Switch = Bool[Array, ""]
-
 
 class Side(NamedTuple):
-    """An inner loop: the follower's or the penalised one; or several of them, stacked."""
+    """An inner loop: the follower's or the penalised one."""
 
-    share: Float[AnyArray, "*stack markets"]
-    flow: Float[AnyArray, "*stack links markets"]
-    price: Float[AnyArray, "*stack links"]  #: multipliers of the capacities
-    potential: Float[AnyArray, "*stack nodes markets"]  #: multipliers of the conservation rows, all of them
+    share: Float[NDArray, "markets"]
+    flow: Float[NDArray, "links markets"]
+    price: Float[NDArray, "links"]  #: multipliers of the capacities
+    potential: Float[NDArray, "nodes markets"]  #: multipliers of the conservation rows, all of them
+    load: Float[NDArray, "links"]  #: passengers by link
+    balance: Float[NDArray, "nodes markets"]  #: flow that leaves every node less what arrives there
+
+    def copy(self) -> Side:
+        """The same in other memory."""
+        return Side(*(part.copy() for part in self))
 
 
-class RunState(NamedTuple):
-    """One run, or several of them, stacked."""
+class Run(NamedTuple):
+    """A run after some steps of x."""
 
-    capacity: Float[AnyArray, "*runs links"]
-    sides: Side  #: both loops, stacked: 0 the follower's, 1 the penalised one
-    calm: Bool[AnyArray, "*runs"]  #: whether no price was felt at the last step of x
-    phase: Int[AnyArray, "*runs"]  #: which loop is going on
-    step: Int[AnyArray, "*runs"]  #: steps of x so far
-    inner: Int[AnyArray, "*runs"]  #: inner iterations so far
+    capacity: Float[NDArray, "links"]
+    sides: tuple[Side, Side]  #: the follower's loop and the penalised one
+    step: int  #: steps of x so far
+    inner: int  #: inner iterations so far
+    seconds: float  #: since it began
 
 
 class Tables(NamedTuple):
-    """The network as the compiled loop wants it."""
+    """The network as the loops want it."""
 
-    tail: tuple[int, ...]
-    head: tuple[int, ...]
-    n_nodes: int
-    ends: Float[NDArray, "nodes markets"]  #: -1 at the origin, +1 at the destination
-    leaving: Float[NDArray, "links markets"]  #: 1 where a link begins at a market's own origin
+    tail: NDArray
+    head: NDArray
+    origin: NDArray
+    destination: NDArray
+    leaving: NDArray  #: links by the node that they leave
+    first: NDArray  #: where each node's begin
     time: Float[NDArray, "links"]
     cost: Float[NDArray, "links"]
     demand: Float[NDArray, "markets"]
@@ -98,204 +93,178 @@ class Tables(NamedTuple):
 
 def tables_of(network: TransportNetwork) -> Tables:
     """The arrays of a network."""
-    nodes = np.eye(network.n_nodes)
+    leaving = np.argsort(network.tail, kind="stable")
+    first = np.searchsorted(network.tail[leaving], np.arange(network.n_nodes + 1))
+    ends = (network.tail, network.head, network.origin, network.destination, leaving, first)
+    rows = (network.time, network.cost, network.demand, network.alternative_time, network.revenue)
     return Tables(
-        tuple(network.tail.tolist()),
-        tuple(network.head.tolist()),
-        network.n_nodes,
-        (nodes[network.destination] - nodes[network.origin]).T,
-        (network.tail[:, None] == network.origin[None, :]).astype(np.float64),
-        network.time,
-        network.cost,
-        network.demand,
-        network.alternative_time,
-        network.revenue,
+        *(np.ascontiguousarray(part, dtype=np.int64) for part in ends),
+        *(np.ascontiguousarray(part, dtype=np.float64) for part in rows),
     )
 
 
-def _balance(net: Tables, side: Side) -> Float[Array, "nodes markets"]:
-    """What leaves every node and does not arrive there, market by market."""
-    rows = [jnp.zeros_like(side.share)] * net.n_nodes
-    for link, (tail, head) in enumerate(zip(net.tail, net.head, strict=True)):
-        rows[tail] = rows[tail] + side.flow[link]
-        rows[head] = rows[head] - side.flow[link]
-    return jnp.stack(rows) + net.ends * side.share
+# Loops over markets are short functions of rows: so few arrays each that the compiler proves them apart.
+@kernel
+def _next_flow(
+    new: NDArray,
+    flow: NDArray,
+    tail: NDArray,
+    head: NDArray,
+    demand: NDArray,
+    primal: float,
+    time_: float,
+    price: float,
+) -> None:
+    for k in range(len(flow)):
+        value = flow[k] - primal * (times * demand[k] + price + tail[k] - head[k])
+        new[k] = min(max(value, 0.0), 1.0)
 
 
-def _inner_iteration(
-    net: Tables, rules: Rules, side: Side, capacity: Float[AnyArray, "links"], gamma: Number, penalised: Switch
-) -> tuple[Side, Switch]:
-    """One step of the multipliers, one of y; and whether the loop's stopping rule is met."""
-    weight = jnp.where(penalised, gamma, 1.0)
-    revenue = jnp.where(penalised, net.revenue, 0.0)
-    primal, dual = PRIMAL_STEP / weight, DUAL_STEP / weight
-    price = jnp.maximum(side.price + dual * (side.flow @ net.demand - capacity), 0.0)
-    potential = side.potential + dual * _balance(net, side)
-    slope = weight * net.demand * (jnp.log(side.share / (1.0 - side.share)) - net.alternative) - revenue
-    slope = slope + jnp.sum(net.ends * potential, axis=0)
-    share = jnp.clip(side.share - primal * slope, LEAST_SHARE, 1.0 - LEAST_SHARE)
-    climb = jnp.stack([potential[tail] - potential[head] for tail, head in zip(net.tail, net.head, strict=True)])
-    cost = weight * net.time[:, None] * net.demand + price[:, None] + climb
-    flow = jnp.clip(side.flow - primal * cost, 0.0, 1.0)
-    done = _is_over(net, rules, side, share, flow, capacity, penalised)
-    return Side(share, flow, price, potential), done
+@kernel
+def _note_change(flow: NDArray, new: NDArray, total: NDArray, most: NDArray) -> None:
+    for k in range(len(flow)):
+        change = abs(new[k] - flow[k])
+        total[k] += change
+        most[k] = max(most[k], change)
+        flow[k] = new[k]
 
 
-def _is_over(
-    net: Tables,
-    rules: Rules,
-    before: Side,
-    share: Float[Array, "markets"],
-    flow: Float[Array, "links markets"],
-    capacity: Float[AnyArray, "links"],
-    penalised: Switch,
-) -> Switch:
-    """The published stopping rules. Their means run over nodes x nodes tables, diagonals included."""
-    cells = float(net.n_nodes**2)
-    # Changes are measured in units of the primal step with the weight of g taken out, which is PRIMAL_STEP in both.
-    moved = jnp.sum(jnp.abs(share - before.share)) / cells / PRIMAL_STEP
-    change = jnp.abs(flow - before.flow)
-    drift_mean = jnp.sum(change) / cells**2 / PRIMAL_STEP
-    drift_worst = jnp.sum(jnp.max(change, axis=0)) / cells / PRIMAL_STEP
-    over = jnp.sum(flow @ net.demand >= capacity + rules.slack)
-    missing = jnp.max(jnp.abs(jnp.sum(flow * net.leaving, axis=0) - share))  # of each market, at its own origin
-    follower = (moved <= 2e-2) & (drift_mean <= 1e-2) & (over <= rules.over[0]) & (missing <= 0.2)
-    loose = (moved <= 3e-2) & (drift_worst <= 0.1) & (over <= rules.over[1]) & (missing <= 0.3)
-    return jnp.where(penalised, loose, follower)
+@kernel
+def _note_balance(flow: NDArray, leaves: NDArray, arrives: NDArray) -> None:
+    for k in range(len(flow)):
+        leaves[k] += flow[k]
+        arrives[k] -= flow[k]
 
 
-def _moved(net: Tables, rules: Rules, gamma: Number, eta: Number, state: RunState, sides: Side) -> Array:
-    """The capacities after a step of x."""
-    length = jnp.where(state.calm & (state.step > 0), rules.long_step, eta)
-    gradient = net.cost + gamma * sides.price[0] - sides.price[1]
-    return jnp.maximum(state.capacity - length * gradient, LEAST_CAPACITY)
+@kernel
+def inner_iteration(
+    net: Tables, side: Side, capacity: NDArray, weight: float, penalised: bool, rule: tuple[float, int], work: NDArray
+) -> bool:
+    """One step of the multipliers, one of y, in place; and whether the loop's stopping rule is met.
 
-
-def _tick(net: Tables, rules: Rules, gamma: Number, eta: Number, limit: Count, state: RunState) -> RunState:
-    penalised = state.phase == 1
-    side = jax.tree.map(lambda leaf: jnp.where(penalised, leaf[1], leaf[0]), state.sides)
-    after, over = _inner_iteration(net, rules, side, state.capacity, gamma, penalised)
-    running = state.step < limit
-    chosen = (jnp.arange(2) == state.phase) & running
-    sides = jax.tree.map(
-        lambda old, new: jnp.where(chosen.reshape((2,) + (1,) * new.ndim), new, old), state.sides, after
-    )
-    stepping = over & penalised & running
-    capacity = jnp.where(stepping, _moved(net, rules, gamma, eta, state, sides), state.capacity)
-    calm = jnp.where(stepping, jnp.max(sides.price[0]) < NO_PRICE, state.calm)
-    phase = jnp.where(over & running, 1 - state.phase, state.phase)
-    return RunState(capacity, sides, calm, phase, state.step + stepping, state.inner + running)
-
-
-def _chunk(
-    net: Tables,
-    rules: Rules,
-    states: RunState,
-    gamma: Float[Array, "runs"],
-    eta: Float[Array, "runs"],
-    limit: Count,
-    ticks: Count,
-) -> RunState:
-    one = jax.vmap(partial(_tick, net, rules), in_axes=(0, 0, None, 0))
-    return jax.lax.fori_loop(0, ticks, lambda _, now: one(gamma, eta, limit, now), states)
-
-
-def _chunk_alone(
-    net: Tables, rules: Rules, states: RunState, gamma: Float[Array, "one"], eta: Float[Array, "one"], limit: Count
-) -> RunState:
-    """Steps of x of a single run up to ``limit``, or to the most inner iterations for so many.
-
-    Each inner loop ends by its rule, or at a limit of iterations.
+    :param rule: the slack of a link, and how many links may be over it
+    :param work: rows over the markets
     """
+    share, flow, price, potential, load, balance = side
+    links, markets = flow.shape
+    nodes = len(potential)
+    primal, dual = PRIMAL_STEP / weight, DUAL_STEP / weight
+    total, most, new = work[0], work[1], work[2]
+    for k in range(markets):
+        balance[net.origin[k], k] -= share[k]
+        balance[net.destination[k], k] += share[k]
+    potential += dual * balance
+    for link in range(links):
+        price[link] = max(price[link] + dual * (load[link] - capacity[link]), 0.0)
+    moved = 0.0
+    for k in range(markets):
+        slope = weight * net.demand[k] * (np.log(share[k] / (1.0 - share[k])) - net.alternative[k])
+        slope += potential[net.destination[k], k] - potential[net.origin[k], k]
+        if penalised:
+            slope -= net.revenue[k]
+        value = min(max(share[k] - primal * slope, LEAST_SHARE), 1.0 - LEAST_SHARE)
+        moved += abs(value - share[k])
+        share[k] = value
+    balance[:], total[:], most[:] = 0.0, 0.0, 0.0
+    for link in range(links):
+        tail, head = net.tail[link], net.head[link]
+        time_ = weight * net.time[link]
+        _next_flow(new, flow[link], potential[tail], potential[head], net.demand, primal, time_, price[link])
+        _note_change(flow[link], new, total, most)
+        _note_balance(new, balance[tail], balance[head])
+    np.dot(flow, net.demand, load)
+    # The published stopping rules. Their means run over nodes x nodes tables, diagonals included, and changes are
+    # measured in units of the primal step with the weight of g taken out, which is PRIMAL_STEP in both loops.
+    cells = float(nodes * nodes)
+    drift = most.sum() if penalised else total.sum() / cells
+    end = ENDS[1] if penalised else ENDS[0]
+    if not (moved / cells / PRIMAL_STEP <= end[0] and drift / cells / PRIMAL_STEP <= end[1]):
+        return False
+    over = 0
+    for link in range(links):
+        over += load[link] >= capacity[link] + rule[0]
+    if over > rule[1]:
+        return False
+    for k in range(markets):
+        missing, at = share[k], net.origin[k]
+        for place in range(net.first[at], net.first[at + 1]):
+            missing -= flow[net.leaving[place], k]
+        if not abs(missing) <= end[2]:
+            return False
+    return True
 
-    def loop(state: RunState, index: int) -> RunState:
-        side = jax.tree.map(lambda leaf: leaf[index], state.sides)
-        side, made, _ = jax.lax.while_loop(
-            lambda now: ~now[2] & (now[1] < FIRST_TICKS),
-            lambda now: _counted(
-                _inner_iteration(net, rules, now[0], state.capacity, gamma[0], jnp.asarray(index == 1)), now[1]
-            ),
-            (side, jnp.asarray(0), jnp.asarray(False)),
-        )
-        sides = jax.tree.map(lambda leaf, new: leaf.at[index].set(new), state.sides, side)
-        return state._replace(sides=sides, inner=state.inner + made)
 
-    def step(state: RunState) -> RunState:
-        state = loop(loop(state, 0), 1)
-        capacity = _moved(net, rules, gamma[0], eta[0], state, state.sides)
-        calm = jnp.max(state.sides.price[0]) < NO_PRICE
-        return state._replace(capacity=capacity, calm=calm, step=state.step + 1)
+@kernel
+def advance(
+    net: Tables,
+    rules: Rules,
+    sides: tuple[Side, Side],
+    capacity: NDArray,
+    work: NDArray,
+    state: tuple[int, int, bool],
+    numbers: tuple[float, float],
+    limits: tuple[int, int],
+) -> tuple[int, int, bool]:
+    """A run, in place, up to ``limits[0]`` steps of x or ``limits[1]`` inner iterations: how many it has made.
 
-    alone = jax.tree.map(lambda leaf: leaf[0], states)
-    most = TICKS_PER_STEP * limit + FIRST_TICKS
-    ended = jax.lax.while_loop(lambda state: (state.step < limit) & (state.inner < most), step, alone)
-    return jax.tree.map(lambda leaf: leaf[None], ended)
-
-
-def _counted(found: tuple[Side, Switch], made: Count) -> tuple[Side, Count, Switch]:
-    return found[0], made + 1, found[1]
-
-
-def cold_states(network: TransportNetwork, starts: Float[NDArray, "runs links"]) -> RunState:
-    """Runs that have not begun: shares at their least, no flow, no prices."""
-    count, k, a, s = len(starts), network.n_markets, network.n_links, network.n_nodes
-    sides = Side(
-        jnp.full((count, 2, k), LEAST_SHARE),
-        jnp.zeros((count, 2, a, k)),
-        jnp.zeros((count, 2, a)),
-        jnp.zeros((count, 2, s, k)),
-    )
-    zero = jnp.zeros(count, dtype=int)
-    return RunState(jnp.asarray(starts), sides, jnp.zeros(count, dtype=bool), zero, zero, zero)
+    :param state: steps and inner iterations so far, and whether no price was felt at the last step of x
+    :param numbers: gamma and eta
+    """
+    step, inner, calm = state
+    gamma, eta = numbers
+    while step < limits[0]:
+        for index in range(2):
+            over = False
+            while not over:
+                if inner >= limits[1]:
+                    return step, inner, calm
+                weight = gamma if index == 1 else 1.0
+                rule = (rules.slack, rules.over[index])
+                over = inner_iteration(net, sides[index], capacity, weight, index == 1, rule, work)
+                inner += 1
+        length = rules.long_step if calm and step > 0 else eta
+        for link in range(len(capacity)):
+            gradient = net.cost[link] + gamma * sides[0].price[link] - sides[1].price[link]
+            capacity[link] = max(capacity[link] - length * gradient, LEAST_CAPACITY)
+        calm = bool(np.max(sides[0].price) < NO_PRICE)
+        step += 1
+    return step, inner, calm
 
 
-def is_large(network: TransportNetwork) -> bool:
-    """Whether runs on this network advance one at a time."""
-    return network.n_links * network.n_markets > LARGE
+def cold_side(network: TransportNetwork) -> Side:
+    """Shares at their least, no flow, no prices."""
+    links, markets, nodes = network.n_links, network.n_markets, network.n_nodes
+    zeros = [np.zeros(shape) for shape in ((links, markets), links, (nodes, markets), links, (nodes, markets))]
+    return Side(np.full(markets, LEAST_SHARE), *zeros)
 
 
 def run_published(
     network: TransportNetwork,
-    starts: Float[NDArray, "runs links"],
-    gammas: Float[NDArray, "runs"],
-    etas: Float[NDArray, "runs"],
+    start: Float[NDArray, "links"],
+    gamma: float,
+    eta: float,
     steps: int,
     samples: int = 100,
     rules: Rules = RULES["three"],
-) -> tuple[list[RunState], list[float], float]:
-    """Run all rows of ``starts``, each with its own gamma and eta, for ``steps`` steps of x.
+) -> list[Run]:
+    """The run at about ``samples`` equally spaced steps of x, the last of them at ``steps``.
 
-    Returns the states at about ``samples`` equally spaced moments, the last one at the end, the seconds until each of
-    them, and the seconds to compile. A run whose inner loops do not end is cut off (:data:`TICKS_PER_STEP`).
+    One whose inner loops do not end is cut off (:data:`PER_STEP`), and is then seen only as far as it went.
     """
-    with double_precision():
-        states = cold_states(network, np.asarray(starts, dtype=np.float64))
-        net = tables_of(network)
-        numbers = (jnp.asarray(gammas, jnp.float64), jnp.asarray(etas, jnp.float64))
-        advance_alone = is_large(network) and len(starts) == 1
-        if advance_alone:
-            advance, compiled = compile_ahead(partial(_chunk_alone, net, rules), states, *numbers, jnp.asarray(0))
-            limits = np.unique(np.linspace(0, steps, samples + 1).astype(int)[1:])
-            moments: list[Any] = [(*numbers, jnp.asarray(limit)) for limit in limits]
-        else:
-            ticks = max(1, -(-2 * steps // samples))  # a step of x takes two ticks and rarely more
-            every = (*numbers, jnp.asarray(steps), jnp.asarray(ticks))
-            advance, compiled = compile_ahead(partial(_chunk, net, rules), states, *every)
-            moments = [every] * -(-(TICKS_PER_STEP * steps + FIRST_TICKS) // ticks)
-        began = time.perf_counter()
-        seen: list[RunState] = []
-        seconds: list[float] = []
-        for place, arguments in enumerate(moments):
-            states = advance(states, *arguments)
-            done = bool((states.step >= steps).all())
-            if advance_alone:
-                done |= int(states.step[0]) < int(arguments[-1])  # its inner loops no longer end
-            if place < samples or done or place == len(moments) - 1:
-                seen.append(jax.device_get(states))
-                seconds.append(time.perf_counter() - began)
-            if done:
-                break
-        return seen, seconds, compiled
+    net, capacity = tables_of(network), np.array(start, dtype=np.float64)
+    sides = (cold_side(network), cold_side(network))
+    work = np.zeros((3, network.n_markets))
+    state, numbers, most = (0, 0, False), (float(gamma), float(eta)), PER_STEP * steps + AT_FIRST
+    advance(net, rules, sides, capacity, work, state, numbers, (0, 0))  # compiles
+    began = time.perf_counter()
+    seen = []
+    for limit in np.unique(np.linspace(0, steps, samples + 1).astype(int)[1:]).tolist():
+        state = advance(net, rules, sides, capacity, work, state, numbers, (limit, most))
+        copies = (sides[0].copy(), sides[1].copy())
+        seen.append(Run(capacity.copy(), copies, state[0], state[1], time.perf_counter() - began))
+        if state[0] < limit:
+            break
+    return seen
 
 
 def counted_utility(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocc.report.figure import BLUE, GREEN, ORANGE, RED, new_figure, style_axes
+from blocc.kit.figure import BLUE, GREEN, ORANGE, RED, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study, select
 from reproduction.item import Item, RowsByStudy

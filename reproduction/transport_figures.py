@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from blocc.report.figure import new_figure, style_axes
+from blocc.kit.figure import new_figure, style_axes
 from blocc.studies.study import Row, select
 from reproduction.curves import COLOURS, band, curve
 from reproduction.item import RowsByStudy

@@ -48,11 +48,11 @@ def modules() -> set[str]:
 
 
 def data_files() -> set[str]:
-    assets = (path.name for path in (ROOT / "src" / "blocc" / "report" / "assets").iterdir())
+    assets = (path.name for path in (ROOT / "src" / "blocc" / "kit" / "assets").iterdir())
     networks = [f"blocc/transport/network/data/{name}.json" for name in NETWORKS] + [
         "blocc/roads/data/sioux_falls.json"
     ]
-    return {"blocc/py.typed", *(f"blocc/report/assets/{name}" for name in assets), *networks}
+    return {"blocc/py.typed", *(f"blocc/kit/assets/{name}" for name in assets), *networks}
 
 
 def examples() -> set[str]:

@@ -10,9 +10,7 @@ import pytest
 
 from blocc import BilevelProblem, Box, MultiResult, Options, Reals, Simplex, Status, solve, solve_many
 from blocc.errors import OptionError
-from blocc.outer.monitor import StopRequest
 from blocc.problems.toy import local_minimisers, toy_problem
-from blocc.run.starts import Starts
 from blocc.solve_many import _random_start
 from clocks import counted
 
@@ -64,14 +62,16 @@ def test_ends_without_an_answer_are_no_places(many: MultiResult) -> None:
     assert "ends in 0 places; 2 without an answer" in repr(nowhere)
 
 
-def test_a_batch_ends_where_single_starts_do() -> None:
+def test_every_start_gets_what_solve_gives_it() -> None:
     starts = np.linspace(0.05, 2.95, 36)
     many = solve_many(toy_problem(), starts, Options(seed=1))
     assert all(result.success for result in many.results)
     minimisers = local_minimisers()
     assert max(float(np.min(np.abs(x - minimisers))) for x in np.ravel(many.x)) < 1e-4
-    assert {len(basin) > 0 for basin in many.basins} == {True}
-    assert len(many.basins) <= len(minimisers)
+    for index in (0, 17, 35):
+        alone = solve(toy_problem(), starts[index], Options(seed=1))
+        np.testing.assert_array_equal(alone.x, many[index].x)
+        assert alone.counts == many[index].counts
 
 
 def test_the_time_limit_is_for_all_starts_together(road: BilevelProblem) -> None:
@@ -92,17 +92,6 @@ def test_the_time_limit_is_for_all_starts_together(road: BilevelProblem) -> None
 def test_what_cannot_be_done_is_refused_before_any_work(road: BilevelProblem, options: dict, words: str) -> None:
     with pytest.raises(OptionError, match=words):
         solve_many(road, **options)
-
-
-def test_starts_of_a_large_follower_do_not_wait_for_each_other() -> None:
-    problem = BilevelProblem(
-        upper=lambda x, y: -x * jnp.sum(y),
-        lower=lambda x, y: jnp.sum((x - 1.0) * y + 0.01 * y**2),
-        x_set=Box(0.0, 10.0),
-        y_set=Box(np.zeros(20), 1.0),
-    )
-    found = Starts(problem, Options(), StopRequest()).together(np.linspace(0.0, 9.0, 40)[:, None])
-    assert found == [None] * 40
 
 
 def test_random_starts_come_from_several_scales_where_nothing_bounds_them() -> None:

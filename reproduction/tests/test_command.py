@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import blocc
 from blocc.cli import commands as cli
-from blocc.report.figure import new_figure
+from blocc.kit.figure import new_figure
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study
 from reproduction import command, data_sets, item, items

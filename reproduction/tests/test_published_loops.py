@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -247,37 +246,33 @@ def network_in_numpy(network: TransportNetwork, start: Array, gamma: float, eta:
 )
 def test_the_loops_of_the_networks(name: str, steps: int, gamma: float) -> None:
     network, rules = read_network(name), published_scheme.RULES[name]
-    starts = network.random_starts(2, seed=1)
-    gammas, etas = np.full(2, gamma), np.full(2, 1.6e-4)
-    seen, _, _ = published_scheme.run_published(network, starts, gammas, etas, steps=steps, samples=2, rules=rules)
-    capacity, share, inner = network_in_numpy(network, starts[1], gamma, 1.6e-4, steps, rules)
-    assert int(seen[-1].step[1]) == steps
-    assert int(seen[-1].inner[1]) == inner
-    np.testing.assert_allclose(seen[-1].capacity[1], capacity, rtol=1e-10)
-    np.testing.assert_allclose(seen[-1].sides.share[1, 0], share, rtol=1e-9)
+    start = network.random_starts(1, seed=1)[0]
+    seen = published_scheme.run_published(network, start, gamma, 1.6e-4, steps, samples=2, rules=rules)
+    capacity, share, inner = network_in_numpy(network, start, gamma, 1.6e-4, steps, rules)
+    assert (seen[-1].step, seen[-1].inner) == (steps, inner)
+    np.testing.assert_allclose(seen[-1].capacity, capacity, rtol=1e-10)
+    np.testing.assert_allclose(seen[-1].sides[0].share, share, rtol=1e-9)
 
 
-def test_a_large_network_advances_alone_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_seen_on_its_way_and_changes_nothing_it_was_given() -> None:
     network = read_network("three")
-    starts, gammas, etas = network.random_starts(1, seed=3), np.array([3.0]), np.array([1.6e-4])
-    together, _, _ = published_scheme.run_published(network, starts, gammas, etas, steps=60, samples=3)
-    monkeypatch.setattr(published_scheme, "LARGE", 1)
-    alone, _, _ = published_scheme.run_published(network, starts, gammas, etas, steps=60, samples=3)
-    assert [int(state.step[0]) for state in alone] == [20, 40, 60]
-    assert int(alone[-1].inner[0]) == int(together[-1].inner[0])
-    np.testing.assert_allclose(alone[-1].capacity, together[-1].capacity, rtol=1e-12)
+    start = network.random_starts(1, seed=3)[0]
+    before = start.copy()
+    seen = published_scheme.run_published(network, start, 3.0, 1.6e-4, 60, samples=3)
+    assert [run.step for run in seen] == [20, 40, 60]
+    np.testing.assert_array_equal(start, before)
+    short = published_scheme.run_published(network, start, 3.0, 1.6e-4, 20, samples=1)
+    np.testing.assert_array_equal(short[-1].capacity, seen[0].capacity)  # later steps did not touch what was seen
 
 
 def test_a_run_whose_inner_loops_no_longer_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From one published start on Seville each inner loop goes on for ever; the run must not."""
+    """With no slack left every link counts as over its capacity, so that no inner loop ends."""
+    monkeypatch.setattr(published_scheme, "AT_FIRST", 50)
     network = read_network("three")
-    monkeypatch.setattr(published_scheme, "LARGE", 1)
-    monkeypatch.setattr(published_scheme, "FIRST_TICKS", 50)
-    monkeypatch.setattr(published_scheme, "_is_over", lambda *_: jnp.asarray(False))
-    starts, gammas, etas = network.random_starts(1, 0), np.array([3.0]), np.array([1.6e-4])
-    seen, _, _ = published_scheme.run_published(network, starts, gammas, etas, steps=1_000, samples=10)
+    never = published_scheme.RULES["three"]._replace(slack=-np.inf)
+    seen = published_scheme.run_published(network, network.random_starts(1, 0)[0], 3.0, 1.6e-4, 1_000, 10, never)
     assert len(seen) == 1
-    assert 0 < int(seen[0].step[0]) < 100
+    assert (seen[0].step, seen[0].inner) == (0, published_scheme.PER_STEP * 1_000 + 50)
 
 
 # --- LV-HBA on three nodes -------------------------------------------------------------------------------------------

@@ -9,10 +9,8 @@ import pytest
 from paper_rows import Rows, observation, quick_rows, with_a_failure
 
 from blocc.studies.study import select
-from blocc.transport.network.files import read_network
 from reproduction import seville, three_sensitivity, transport
 from reproduction.published_runs import AT_REST, NOTHING_BUILT, STILL_MOVING
-from reproduction.published_scheme import run_published
 from reproduction.transport_runs import run_algorithm_one
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper.tex"
@@ -74,18 +72,6 @@ def test_the_printed_networks_are_the_papers() -> None:
         figures = [float(cell.strip(" $\\").replace(" ", "")) for cell in re.split("&", line)[1:]]
         for index, network in enumerate(transport.NETWORKS):
             assert transport.PUBLISHED[network, gamma] == (figures[2 * index + 1], figures[2 * index])
-
-
-def test_a_run_does_not_depend_on_its_neighbours() -> None:
-    network = read_network("three")
-    starts = network.random_starts(3, seed=1)
-    gammas, etas = np.array([2.0, 4.0, 10.0]), np.full(3, 1.6e-4)
-    together, _, _ = run_published(network, starts, gammas, etas, steps=400, samples=4)
-    for index in range(3):
-        chosen = slice(index, index + 1)
-        alone, _, _ = run_published(network, starts[chosen], gammas[chosen], etas[chosen], steps=400, samples=4)
-        np.testing.assert_allclose(alone[-1].capacity[0], together[-1].capacity[index], rtol=1e-9)
-        assert alone[-1].step[0] == 400
 
 
 @pytest.mark.slow

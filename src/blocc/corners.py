@@ -187,11 +187,16 @@ def _tainted(program: ClosedJaxpr, given: list[bool], choices: list[bool] | None
 
 
 def leader_sides(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:
-    """What is zero on the kinks of the leader's functions, in the order in which they come. Traceable.
+    """What is zero on the kinks of the leader's functions. Traceable."""
+    return jnp.concatenate([all_sides(flat, name, x, y) for name in ("upper", "upper_inequality")])
+
+
+def all_sides(flat: FlatProblem, name: str, x: AnyArray, y: AnyArray) -> Array:
+    """What is zero on the kinks of one of the functions, in the order in which they come. Traceable.
 
     Of the largest or smallest entries of arrays, the differences to all entries: zero where they tie.
     """
-    found: list[AnyArray] = []
+    found: list[AnyArray] = [jnp.zeros(0)]
 
     def record(name: str, entries: AnyArray) -> None:
         if name == "sort":
@@ -200,11 +205,9 @@ def leader_sides(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:
             found.append(entries - _picked(name, entries)[..., None])
 
     # In a FlatProblem the largest entry is picked by its place: see :func:`steady`.
-
-    for function in (flat.upper, flat.upper_inequality):
-        program = jax.make_jaxpr(function)(x, y)
-        evaluate(program, [x, y], lambda kink: found.append(kink.side), places=record)
-    return jnp.concatenate([side.ravel() for side in found]) if found else jnp.zeros(0)
+    program = jax.make_jaxpr(getattr(flat, name))(x, y)
+    evaluate(program, [x, y], lambda kink: found.append(kink.side), places=record)
+    return jnp.concatenate([side.ravel() for side in found])
 
 
 def has_follower_sides(flat: FlatProblem) -> bool:

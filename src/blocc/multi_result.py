@@ -96,7 +96,7 @@ class MultiResult(Shown):
     def counts(self) -> dict[str, int]:
         """What was done for all starts together.
 
-        ``merged`` starts of a compiled loop ended where an earlier one had, and share its verdict. ``unanswered`` ones
+        ``merged`` starts of Algorithm 1 ended where an earlier one had, and share its verdict. ``unanswered`` ones
         ended where the follower has no response, or none that is exact.
         """
         names = ("evaluations", "merged")

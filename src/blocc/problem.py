@@ -18,10 +18,10 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, PyTree
 from blocc._lib.checks import as_data, check_taken
-from blocc._lib.functions import CALLBACKS, DOUBTFUL, changing, check_differentiable, check_repeatable
+from blocc._lib.functions import CALLBACKS, DOUBTFUL, changing, check_callbacks, check_differentiable
 from blocc._lib.notebook import Shown
 from blocc._lib.operations import joined
-from blocc._lib.tracing import Shared, Traced, digest_of_arrays, trace
+from blocc._lib.tracing import KeptNumbersError, Shared, Traced, digest_of_arrays, trace
 from blocc.corners import EXTREMES, ROOTS, steady
 from blocc.errors import ForkError, ProblemError
 from blocc.flat_problem import FlatProblem
@@ -162,7 +162,7 @@ class BilevelProblem(_Hidden, Shown):
                 function = self.lower if name == "lower_terms" else getattr(self, name)
                 check_differentiable(name, function, self._arguments)
                 if found.operations & CALLBACKS:
-                    check_repeatable(name, function, self._arguments)
+                    check_callbacks(name, function, self._arguments)
 
     @property
     def _arguments(self) -> tuple[PyTree, ...]:
@@ -182,6 +182,8 @@ class BilevelProblem(_Hidden, Shown):
             function = getattr(self, name) if norms is None else norms.at
             traced = trace(function, *((x, y) if self.data is None else (x, y, self.data)))
             output = traced.output
+        except (KeptNumbersError, jax.errors.UnexpectedTracerError) as error:
+            raise changing(name, "it keeps what an earlier call of it made") from error
         except jax.errors.JAXTypeError as error:
             raise ProblemError(
                 f"{name}(x, y) cannot be traced by JAX; write it with jax.numpy and without Python branches on the "

@@ -53,12 +53,12 @@ def solve_many(
 ) -> MultiResult:
     """Solve from many starts at once: those in ``x0s``, or ``starts`` random points of X drawn with ``seed``.
 
-    Up to 31 starts, each gets what :func:`solve` would give it; compiled code is shared. More starts first descend in
-    one compiled loop. Returns every result, the best one and where they ended (``basins``). Random starts come
-    from several scales along directions in which X has no end. ``time_limit`` is for all starts together; the other
+    Each gets what :func:`solve` would give it; compiled code is shared, and Algorithm 1 runs from all of them in one
+    loop. Returns every result, the best one and where they ended (``basins``). Random starts come from several scales
+    along directions in which X has no end. ``time_limit`` is for all starts together; the other
     arguments, and the options by name, are those of :func:`solve`.
 
-    ``executor`` says who computes the starts that do not run in the compiled loop: ``"processes"`` (as many as there
+    ``executor`` says who computes the starts: ``"processes"`` (as many as there
     are cores), ``"dask"``, an executor of :mod:`blocc.executors`, or a Dask client or cluster. The results are the
     same; a start whose worker dies is computed again. ``callback`` and checkpoints are for starts in this process.
     """

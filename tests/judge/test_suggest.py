@@ -164,6 +164,10 @@ def parts(**changes: Any) -> BilevelProblem:
         ({"inequality": lambda x, y: y - 0.3, "y_set": Box(-1.0, 0.3)}, r"LICQ.*inequality\[0\] are.*bounds of y_set"),
         ({"upper_inequality": lambda x, y: y - 0.3}, "upper_inequality: state what depends on x alone in x_set"),
         ({"upper": lambda x, y: y - x**4, "x_set": Reals()}, "unbounded below"),
+        ({"upper": lambda x, y: jnp.abs(x - 0.3) + y**2}, "that of upper jumps at a kink"),
+        ({"upper": lambda x, y: jnp.max(jnp.stack([y, 2.0 * x])) + y**2}, "that of upper jumps at a kink"),
+        ({"lower": lambda x, y: (y - x) ** 2 + jnp.maximum(y - 0.1, 0.0)}, "that of lower jumps at a kink"),
+        ({"inequality": lambda x, y: jnp.stack([jnp.abs(y) - 0.7])}, "that of inequality jumps at a kink"),
         ({"upper": lambda x, y: x + y, "x_set": Reals()}, "unbounded below"),
     ],
 )
@@ -172,6 +176,14 @@ def test_problems_outside_the_theorems_are_refused_with_the_reason(
 ) -> None:
     with pytest.raises(ProblemError, match=words):
         tell(parts(**changes), 0.2, epsilon=0.1)
+
+
+def test_a_squared_hinge_is_smooth_enough() -> None:
+    """Its derivative is continuous: the theorems take it, with its curvature on either side."""
+    hinge = parts(upper=lambda x, y: jnp.maximum(y - 0.3, 0.0) ** 2 + (x - 1.0) ** 2)
+    assert suggest(hinge, 0.2, epsilon=0.1).constants.curvature == pytest.approx(2.0)
+    never = parts(upper=lambda x, y: jnp.abs(y + 50.0) + (x - 1.0) ** 2 + y**2)
+    assert suggest(never, 0.2, epsilon=0.1).constants.curvature == pytest.approx(2.0)
 
 
 def test_rows_in_other_units_are_not_called_dependent() -> None:

@@ -121,9 +121,9 @@ def test_files_for_a_paper(view: StudyView) -> None:
     assert "seconds" not in tex
     assert tex.count(r"\nextgroupplot") == 2
     assert tex.count(r"\addplot") == 6
-    assert r"coordinates {(1,0) (1,0.5) (1,1)};" in tex  # blocc
-    assert r"coordinates {(1,0) (4.5,0.5)};" in tex  # gam to 1e-4
-    assert r"coordinates {(1,0) (10,0.5)};" in tex  # mine
+    assert r"coordinates {(1,0) (1,0.5) (1,1) (11,1)};" in tex  # blocc
+    assert r"coordinates {(1,0) (4.5,0.5) (11,0.5)};" in tex  # gam to 1e-4
+    assert r"coordinates {(1,0) (10,0.5) (11,0.5)};" in tex  # mine
     assert len({line.split("{HTML}")[1] for line in tex.splitlines() if line.startswith(r"\definecolor")}) == 3
     assert_is_latex(tex)
     assert_is_latex(files["methods.tex"].decode())

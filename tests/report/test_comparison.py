@@ -28,7 +28,7 @@ from blocc.report.comparison import (
     write_comparison,
 )
 from blocc.report.comparison_page import comparison_page
-from blocc.report.figure import PlotError, figure_image
+from blocc.kit.figure import PlotError, figure_image
 from blocc.result import Certificate, HistoryRow
 
 ZERO = "_exactly zero"  # the label of their marks

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from blocc.errors import BloccError
-from blocc.report.page import environment
+from blocc.kit.page import environment
 from blocc.report.transport.design_charts import convergence_figure, demand_figure, map_figure
 from blocc.report.transport.design_geometry import UTILISATION_SCALE, link_offsets, link_widths
 from blocc.report.transport.design_page import report_page, write_report

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from blocc.report.figure import RED
+from blocc.kit.figure import RED
 from blocc.report.transport.design_pdf import report_pages, report_pdf
 from blocc.transport.design.design_result import Design
 from transport_designs import fake_design, large_network, one_market, small_network

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from blocc.report.format import (
+from blocc.kit.text import (
     Spread,
     aligned,
     decimals,

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("sklearn")
 
 from blocc.errors import ProblemError
-from blocc.report.figure import PlotError
+from blocc.kit.figure import PlotError
 from blocc.report.svm.svm_figures import plot_accuracy, plot_losses, plot_margins, plot_splits
 from blocc.report.svm.svm_parts import SplitData, answer_row, descents, running_seconds, stages
 from blocc.report.svm.svm_tables import (

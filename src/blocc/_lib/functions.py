@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from blocc.errors import ProblemError
 
 #: Operations whose value is not in the program, or that JAX may not be able to differentiate.
 CALLBACKS = frozenset({"pure_callback", "io_callback"})
-DOUBTFUL = CALLBACKS | {"while"}
+DOUBTFUL = CALLBACKS | {"while", "custom_vjp_call"}
 
 
 def changing(name: str, what: str) -> ProblemError:
@@ -28,7 +29,10 @@ def changing(name: str, what: str) -> ProblemError:
 
 
 def check_differentiable(name: str, function: Callable[..., Any], arguments: tuple[PyTree, ...]) -> None:
-    """Refuse a program that reverse-mode differentiation cannot go through. It is traced and not run."""
+    """Refuse a program that has no first or no second derivatives. It is traced and not run.
+
+    First ones are taken backwards, and those of them forwards, many at once.
+    """
 
     def scalar(x: PyTree, y: PyTree, *data: PyTree) -> Any:
         leaves = [jnp.asarray(leaf, float) for leaf in jax.tree.leaves(function(x, y, *data))]
@@ -36,21 +40,37 @@ def check_differentiable(name: str, function: Callable[..., Any], arguments: tup
 
     try:
         with double_precision():
-            jax.eval_shape(jax.grad(scalar, argnums=(0, 1)), *arguments)
+            jax.eval_shape(jax.jacfwd(jax.grad(scalar, argnums=(0, 1)), argnums=(0, 1)), *arguments)
     except Exception as error:
         if "while_loop" in str(error) or "fori_loop" in str(error):
             cure = (
                 "it has a lax.while_loop (or a lax.fori_loop whose bounds are not fixed), through which JAX has no "
                 "gradients: write lax.fori_loop with bounds that are Python numbers, lax.scan, or a derivative of your "
-                "own with jax.custom_vjp"
+                "own with jax.custom_jvp"
+            )
+        elif "custom_vjp" in str(error) or "callback" in str(error):
+            cure = (
+                "it is differentiated twice, and a rule of jax.custom_vjp serves once: give a derivative of your own "
+                "with jax.custom_jvp, and jax.pure_callback vmap_method='sequential'"
             )
         else:
             cure = f"JAX says: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
         raise ProblemError(f"{name}(x, y) cannot be differentiated: {cure}") from error
 
 
-def check_repeatable(name: str, function: Callable[..., Any], arguments: tuple[PyTree, ...]) -> None:
-    """Refuse a function with callbacks that returns two values at one point; one that fails there is left alone."""
+def check_callbacks(name: str, function: Callable[..., Any], arguments: tuple[PyTree, ...]) -> None:
+    """Refuse a function whose callbacks cannot return doubles, or return two values at one point.
+
+    XLA may call Python from a thread of its own, which knows the settings of the whole program alone. A function that
+    fails here is left alone.
+    """
+    with ThreadPoolExecutor(1) as other:
+        if not other.submit(lambda: jax.config.jax_enable_x64).result():
+            raise ProblemError(
+                f"{name}(x, y) calls Python back, and JAX rounds what that returns to single precision unless 64 bits "
+                "are enabled for the whole program: call jax.config.update('jax_enable_x64', True) first, or write it "
+                "with jax.numpy"
+            )
     try:
         with double_precision():
             first, second = ([np.asarray(leaf) for leaf in jax.tree.leaves(function(*arguments))] for _ in range(2))

@@ -32,6 +32,10 @@ _IDLE = {"name", "ctx_mesh"}
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
 
+class KeptNumbersError(Exception):
+    """A function keeps what JAX put in the place of numbers in an earlier call: a key of ``jax.random``, a counter."""
+
+
 class Traced(NamedTuple):
     """A function that was traced."""
 
@@ -64,7 +68,9 @@ def trace(function: Callable[..., Any], *arguments: PyTree) -> Traced:
     with double_precision():
         anew = lambda *given: function(*given)  # noqa: E731 - JAX has never seen this one
         program, output = jax.make_jaxpr(anew, return_shape=True)(*arguments)
-    if any(isinstance(constant, jax.core.Tracer) for constant in program.consts):
+    if holds_tracers(program.consts):
+        if not is_traced():
+            raise KeptNumbersError
         raise ProblemError(
             "it uses numbers from its surroundings that JAX is tracing (jax.grad, jax.jit or jax.vmap): make them data "
             "of the problem, and give the traced ones to blocc.solve_differentiable(problem, data)"

@@ -23,7 +23,7 @@ from blocc._lib.signals import Shield, listening
 from blocc.cli.ending import INTERRUPTED, NOT_WRITTEN, ended_by_signals, exit_code
 from blocc.errors import BloccError, InputError
 from blocc.kit.documents import Document
-from blocc.report.figure import new_figure
+from blocc.kit.figure import new_figure
 from blocc.result import Status
 
 BAD_INPUT = 2

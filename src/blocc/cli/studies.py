@@ -17,7 +17,7 @@ from blocc.cli.ending import INTERRUPTED
 from blocc.errors import InputError
 from blocc.executors.choice import NAMES, make_executor
 from blocc.kit.storage import write_files
-from blocc.report.format import value_text
+from blocc.kit.text import value_text
 from blocc.report.study.study_page import state_of, write_page
 from blocc.report.study.study_progress import StudyProgress, clock
 from blocc.report.study.study_tables import print_table, study_files

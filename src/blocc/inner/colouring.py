@@ -19,7 +19,7 @@ from blocc._lib.arrays import Array, Float, Int, NDArray
 from blocc.inner.dependencies import TooDense
 
 #: Sweeps that are computed at a time.
-_TOGETHER = 16
+TOGETHER = 16
 
 
 def columns_coloured(pattern: sp.csr_array) -> Int[NDArray, " columns"]:
@@ -57,7 +57,7 @@ class Coloured:
         lengths = np.diff(pattern.indptr)
         order = np.argsort(-lengths, kind="stable")
         # With the k longest rows apart, the longest of the others is a lower bound on the number of colours.
-        sweeps = np.arange(lengths.size) + lengths[order] if lengths.size else np.zeros(1, dtype=int)
+        sweeps = np.arange(lengths.size + 1) + np.append(lengths[order], 0)
         long_rows = np.sort(order[: int(np.argmin(sweeps))])
         is_long = np.zeros(lengths.size, dtype=bool)
         is_long[long_rows] = True
@@ -91,7 +91,7 @@ class Coloured:
             pushed = lax.map(
                 lambda colour: push((colours == colour).astype(point.dtype)),
                 jnp.arange(self.sweeps - self.long_rows.size, dtype=colours.dtype),
-                batch_size=_TOGETHER,
+                batch_size=TOGETHER,
             )
             parts.append(pushed[colours[columns], rows])
         if self.long_rows.size:
@@ -99,7 +99,7 @@ class Coloured:
             which, columns = constants(self.long_rows, self.columns[n_short:])
             place = constants(np.searchsorted(self.long_rows, self.rows[n_short:]))[0]
             unit = lambda row: jnp.zeros(self.shape[0], point.dtype).at[row].set(1.0)  # noqa: E731
-            pulled = lax.map(lambda row: pull(unit(row))[0], which, batch_size=_TOGETHER)
+            pulled = lax.map(lambda row: pull(unit(row))[0], which, batch_size=TOGETHER)
             parts.append(pulled[place, columns])
         return jnp.concatenate(parts) if parts else jnp.zeros(0, point.dtype)
 

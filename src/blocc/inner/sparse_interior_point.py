@@ -88,10 +88,22 @@ def is_possible(flat: FlatProblem) -> bool:
 
 def is_sparse(flat: FlatProblem) -> bool:
     """Whether the sparse method can be used and is worth it: few sweeps, and factors with few entries."""
-    pattern = sparse_pattern(flat) if find_spec("qdldl") is not None else None
+    return find_spec("qdldl") is not None and _is_cheap(sparse_pattern(flat))
+
+
+def _is_cheap(pattern: SparseKKT | None) -> bool:
     return (
         pattern is not None and pattern.sweeps <= _SPARSE_SWEEPS and pattern.fill <= _SPARSE_FILL * sum(pattern.sizes)
     )
+
+
+def cheap_pattern(flat: FlatProblem) -> SparseKKT | None:
+    """The pattern of the follower's KKT matrix where it is cheap, of its own Lagrangian where f fills it."""
+    for pattern in (sparse_pattern, _own_pattern):
+        found: SparseKKT | None = flat.once(pattern)
+        if _is_cheap(found):
+            return found
+    return None
 
 
 def is_thin(flat: FlatProblem) -> bool:
@@ -105,7 +117,11 @@ def sparse_pattern(flat: FlatProblem) -> SparseKKT | None:
     return flat.once(_sparse_pattern)
 
 
-def _sparse_pattern(flat: FlatProblem) -> SparseKKT | None:
+def _own_pattern(flat: FlatProblem) -> SparseKKT | None:
+    return _sparse_pattern(flat, leader=False)
+
+
+def _sparse_pattern(flat: FlatProblem, leader: bool = True) -> SparseKKT | None:
     n_c, n_e = flat.follower_rows
     size = flat.n_y + n_c + n_e
     limit = max(_MOST, _MOST_FOR_EACH * size)
@@ -120,7 +136,7 @@ def _sparse_pattern(flat: FlatProblem) -> SparseKKT | None:
             return jnp.concatenate([here.equality(x, y), here.y_set.equality_flat(y)])
 
         def lagrangian(y: Array) -> Array:
-            total = leader_value(here, x, y, weights(here)) + here.lower(x, y)
+            total = here.lower(x, y) + (leader_value(here, x, y, weights(here)) if leader else 0.0)
             return total + (jnp.dot(inequality, rows(y)) if n_c else 0.0)
 
         found.extend(jacobian_pattern(of, flat.n_y, limit) for of in (jax.grad(lagrangian), rows, equalities))

@@ -88,5 +88,5 @@ def slope_without_matrices(
         np.asarray(found.x_equality_jacobian),
     )
     weighed = weigh(flat, x, gradients[0], sizes, rows)
-    ways = ways_of(x, weighed, sizes, rows, None)
+    ways = ways_of(x, weighed, sizes, rows, None).found
     return Hypergradient(gradients[0], sizes, constraint, weighed.left, ways, np.abs(constraint) @ sizes)

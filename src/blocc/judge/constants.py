@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray
+from blocc._lib.rounding import HALF_DIGITS
+from blocc.corners import FUNCTIONS, all_sides
 from blocc.errors import ProblemError
 from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import choose_oracles
@@ -33,6 +35,7 @@ LARGEST = 2_000  #: variables below: Hessians in y are dense
 ACCURATE = 1e-11  #: tolerance of answers that others are compared with
 _TOUCHING = 1e-8  #: slack below which a constraint is named among those that hold y
 _NAMED = 6  #: dependent rows that a message lists
+MANTISSA = 52  #: halvings of a segment after which its ends are neighbouring numbers
 _APART = 1e-4  #: how far apart gradients are compared, relative to x
 
 
@@ -122,14 +125,14 @@ class Measurement:
             if cause := name_nonfinite(self.flat, self.start, self.middle):
                 raise ProblemError(f"x0 must be a point at which all functions are smooth, but there {cause}")
             raise ProblemError("x0 must be a point at which the follower has an answer; none was found there")
-        return [start, *(point for x in self.around if (point := self.at(x, gamma)) is not None)]
+        return self._without_kinks([start, *(point for x in self.around if (point := self.at(x, gamma)) is not None)])
 
     def points(self, gamma: float) -> list[Point]:
         """The same, and the way down from x0 at this gamma."""
         found = self.around_start(gamma)
         way = self.descend(found[0], gamma)
         chosen = np.unique(np.linspace(0, len(way) - 1, ON_THE_WAY).astype(int))
-        return [*found, *(way[place] for place in chosen if place > 0)]
+        return self._without_kinks([*found, *(way[place] for place in chosen if place > 0)])
 
     def descend(self, start: Point, gamma: float) -> list[Point]:
         """Projected gradient steps on F_gamma whose length is doubled, and halved where they do not pay."""
@@ -151,6 +154,29 @@ class Measurement:
             way.append(tried)
             step *= 2.0
         return way
+
+    def _without_kinks(self, points: list[Point]) -> list[Point]:
+        """The same points, where no derivative jumps between the first of them and others; refused otherwise.
+
+        Next to a kink all curvatures are finite, and the l_f,1 and l_g,1 of the theorems are not. Where the argument of
+        an ``abs`` or the like changes its sign, the derivative is compared on both sides: that of a squared hinge is
+        continuous, and counts as smooth.
+        """
+        places = [(point.x, y) for point in points for y in self._beside(point.answer(False)[0], 0.0)]
+        generator = np.random.default_rng(self.seed)
+        for name in FUNCTIONS:
+            sides = self.flat.program(all_sides, name)
+            signs = [np.sign(sides(*place)) for place in places]
+            for place, sign in zip(places, signs, strict=True):
+                if len(changed := np.flatnonzero(sign != signs[0])):
+                    entry = generator.choice(changed)
+                    if bool(self.flat.program(_jumps, name)(*places[0], *place, entry)):
+                        raise ProblemError(
+                            f"the theorems need gradients that are Lipschitz continuous, and that of {name} jumps at a "
+                            "kink (abs, maximum, minimum, where, or the largest entry of an array) near x0: replace "
+                            "the kink by a smooth function; solve() takes kinks and needs no such numbers"
+                        )
+        return points
 
     @property
     def is_affine(self) -> bool:
@@ -299,6 +325,25 @@ def _local(flat: FlatProblem, x: AnyArray, y: AnyArray, mu: AnyArray, most: AnyA
         jacobian=norm(jax.jacrev(lambda z: rows(flat, x, z))(y)),
         cross=norm(jnp.concatenate(sideways, axis=1)),
     )
+
+
+def _jumps(
+    flat: FlatProblem, name: str, x: AnyArray, y: AnyArray, other_x: AnyArray, other_y: AnyArray, entry: Array
+) -> Array:
+    """Whether the derivative along a segment jumps where the side of a kink changes its sign, found by bisection."""
+    at = lambda t: (x + t * (other_x - x), y + t * (other_y - y))  # noqa: E731
+    sign = lambda t: jnp.sign(all_sides(flat, name, *at(t))[entry])  # noqa: E731
+    begins = sign(jnp.asarray(0.0))
+
+    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        middle = 0.5 * (ends[0] + ends[1])
+        before = sign(middle) == begins
+        return jnp.where(before, middle, ends[0]), jnp.where(before, ends[1], middle)
+
+    ends = jax.lax.fori_loop(0, MANTISSA, halve, (jnp.asarray(0.0), jnp.asarray(1.0)))
+    slope = lambda t: jax.jvp(lambda t: getattr(flat, name)(*at(t)), (t,), (jnp.ones(()),))[1]  # noqa: E731
+    low, high = slope(ends[0]), slope(ends[1])
+    return jnp.max(jnp.abs(high - low)) > HALF_DIGITS * jnp.max(jnp.abs(high) + jnp.abs(low))
 
 
 def _bend(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:

@@ -47,8 +47,6 @@ from blocc.lagrangian import Multipliers, figures, zero_multipliers
 from blocc.local.derivatives import LARGEST
 from blocc.problem import BilevelProblem
 
-#: Rounding of a number.
-_EPS = float(np.finfo(float).eps)
 _STEPS = 30  #: Newton steps at most; where they converge they are fewer than ten
 #: Variables up to which all probes are made.
 _ALL_PROBES = 500
@@ -182,7 +180,9 @@ class Judge(Walks):
         here = judge.value(x, y, judged)
         # Without a regular piece a row of the follower holds to that ratio of its terms in all variables, and so x.
         blur = 2.0 * FEASIBLE * (self.flat.n_x + self.flat.n_y) if slope is None else 0.0
-        plan = Probing(sizes, judge._floor(here, judged, slope), self.tolerance, allowed, blur)
+        plan = Probing(
+            sizes, judge.floor(here, judged, None if slope is None else slope.error), self.tolerance, allowed, blur
+        )
         if slope is not None and judged is not None and slope.moved > self.tolerance:
             lower_optimal = False  # small residuals of an ill-conditioned follower are no small distance
         unsure = undetermined(self.flat, judged, self.tolerance) if lower_optimal and judged is not None else ""
@@ -203,18 +203,6 @@ class Judge(Walks):
             undetermined=unsure,
         )
         return found, judge, plan
-
-    def _floor(self, here: Value, judged: LowerKKT | None, slope: Hypergradient | None) -> float:
-        """What rounding of x and y, and the accuracy of y, may feign in f: first-order terms of both."""
-        rounding = 4.0 * _EPS * abs(here.upper)
-        if judged is None:  # a response of the same x by the same solver, from where it is now
-            again = self.answer(here.x)
-            return rounding + (0.0 if again is None else 2.0 * abs(self.value(here.x, again).upper - here.upper))
-        gradient = np.abs(judged.local.upper_gradient)
-        rounding += 4.0 * _EPS * float(gradient @ np.abs(np.concatenate([here.x, here.y])))
-        # Without a regular piece y is known as well as the residuals of its conditions say.
-        unsure = judged.worst * float(gradient[self.flat.n_x :] @ judged.sizes.y) if slope is None else slope.error
-        return rounding + 2.0 * unsure
 
     def _first_order(
         self, here: Value, slope: Hypergradient | None, plan: Probing, probes: bool

@@ -29,6 +29,8 @@ _CURE = "use a smooth function in its place, such as the logistic, cross-entropy
 #: Of one array: the arguments that it depends on, and those of them whose derivative can be other than zero.
 _Marks = tuple[frozenset[str], frozenset[str]]
 _NONE: _Marks = (frozenset(), frozenset())
+#: Of the question whether something is not a number: what stands for that is no value (``heaviside`` has it).
+_NO_NUMBER: _Marks = (frozenset({"nan"}), frozenset())
 
 
 def jumps_of(flat: FlatProblem, name: str = "upper") -> tuple[str, ...]:
@@ -87,6 +89,10 @@ def _propagate(program: Any, given: list[_Marks]) -> list[_Marks]:
         elif name == "cond":
             ways = [_propagate(branch, marks[1:]) for branch in equation.params["branches"]]
             found = [_joined([(marks[0][0], frozenset()), *each]) for each in zip(*ways, strict=True)]
+        elif name == "ne" and equation.invars[0] is equation.invars[1]:
+            found = [_NO_NUMBER]
+        elif name == "select_n" and marks[0] == _NO_NUMBER:
+            found = [marks[1]]
         else:  # loops and functions with rules of their own are taken to pass derivatives on
             reached, smooth = _joined(marks)
             found = [(reached, frozenset() if name in _FLAT else smooth)] * len(equation.outvars)

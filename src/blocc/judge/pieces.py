@@ -59,16 +59,6 @@ class Pieces(NamedTuple):
     complete: bool
 
 
-class Relaxed(NamedTuple):
-    """First order of the follower's conditions with complementarity dropped for the biactive rows, in (x, their mu)."""
-
-    gradient: np.ndarray  #: of f
-    rows: np.ndarray  #: values of inequalities
-    jacobian: np.ndarray
-    equality_jacobian: np.ndarray
-    sizes: np.ndarray  #: of the multipliers: such that y moves by no more than its sizes
-
-
 def pieces_at(flat: FlatProblem, r: LowerKKT) -> Pieces:
     """The pieces of phi at a judged answer."""
     sure, biactive = active_rows(r)
@@ -130,41 +120,6 @@ def _bases(flat: FlatProblem, r: LowerKKT) -> Pieces:
     return Pieces(tuple(found), touched, complete and bool(found))
 
 
-def relaxed(flat: FlatProblem, r: LowerKKT, piece: Piece, biactive: np.ndarray) -> Relaxed | None:
-    """The relaxed program around the piece that holds no biactive row; None if its system is singular.
-
-    If multipliers of the right signs explain the gradient here (strong stationarity), every piece is stationary,
-    however many there are (Scheel and Scholtes, Mathematical Programs with Complementarity Constraints, 2000).
-    """
-    n_x, n_y = flat.n_x, flat.n_y
-    at = r._replace(y=piece.y)
-    system = kkt_system(flat, at, r.local, piece.held)
-    normals = r.rows.jacobian[biactive]
-    right = np.concatenate([system.unit[:, None] * normals.T, np.zeros((len(system.matrix) - n_y, len(biactive)))])
-    try:
-        change = -system.unit[:, None] * np.linalg.solve(system.matrix, right)[:n_y]
-    except np.linalg.LinAlgError:
-        return None
-    with np.errstate(divide="ignore"):
-        sizes = np.min(r.sizes.y[:, None] / np.abs(change), axis=0, initial=np.inf)
-    if not (np.isfinite(change).all() and np.isfinite(sizes).all()):
-        return None
-    leader = r.local.upper_inequality_jacobian[:, n_x:] @ change
-    start = piece.leader.stop
-    free = np.flatnonzero(piece.open)  # the biactive rows, none of which is held
-    own = np.concatenate([np.zeros((piece.leader.start, len(biactive))), leader, normals @ change])
-    rows = np.concatenate([piece.jacobian[:start], piece.jacobian[free]])
-    signs = np.concatenate([np.zeros((len(biactive), n_x)), -np.eye(len(biactive))], axis=1)
-    equalities = piece.equality_jacobian
-    return Relaxed(
-        np.concatenate([piece.gradient, r.local.upper_gradient[n_x:] @ change]),
-        np.concatenate([piece.rows[:start], np.zeros(2 * len(biactive))]),
-        np.concatenate([np.concatenate([rows, own], axis=1), signs]),
-        np.concatenate([equalities, np.zeros((len(equalities), len(biactive)))], axis=1),
-        sizes,
-    )
-
-
 def smooth_piece(flat: FlatProblem, r: LowerKKT) -> Piece | None:
     """The one piece at an answer without biactive rows; None at any other, or if it is not regular."""
     sure, biactive = active_rows(r)
@@ -180,14 +135,24 @@ def active_rows(r: LowerKKT) -> tuple[np.ndarray, np.ndarray]:
 
 
 def piece_at(
-    flat: FlatProblem, r: LowerKKT, x: np.ndarray, y: np.ndarray, held: np.ndarray, biactive: np.ndarray
+    flat: FlatProblem,
+    r: LowerKKT,
+    x: np.ndarray,
+    y: np.ndarray,
+    held: np.ndarray,
+    biactive: np.ndarray,
+    prices: np.ndarray | None = None,
 ) -> Piece | None:
     """The piece with the rows ``held`` at an x near the judged one, by Newton's method from ``y``.
 
-    None if its system is singular there, or Newton's method does not converge.
+    With ``prices``, multipliers of the biactive rows, the relaxed program instead: nothing holds those rows, and the
+    prices are further variables beside x. None if its system is singular there, or Newton's method does not converge.
     """
     n_x, n_y, general = flat.n_x, flat.n_y, r.rows.n_general
-    mu, nu = np.zeros(general), r.nu
+    given = np.zeros(len(r.rows.value))
+    if prices is not None:
+        given[biactive] = prices
+    mu, nu = given[:general].copy(), r.nu
     among = held < general
     mu[held[among]] = r.mu[held[among]]
     last, at_base = np.inf, np.array_equal(x, r.x)
@@ -201,7 +166,8 @@ def piece_at(
             values = np.linalg.svd(system.matrix, compute_uv=False)
             if len(values) and not values[-1] * _CONDITION > values[0]:
                 return None
-        right = np.concatenate([system.unit * found.lower_gradient[n_x:], system.row_unit * system.value])
+        slope = found.lower_gradient[n_x:] + given @ at.rows.jacobian
+        right = np.concatenate([system.unit * slope, system.row_unit * system.value])
         try:
             solved = -np.linalg.solve(system.matrix, right)
         except np.linalg.LinAlgError:
@@ -212,9 +178,9 @@ def piece_at(
         size = float(np.max(np.abs(change) / r.sizes.y, initial=0.0))
         if size <= _ROUNDING or last <= size <= STRICT:  # a small step before a large one has left the piece
             error = float(abs(found.upper_gradient[n_x:] @ change))
-            return _piece(flat, at, system, held, multipliers, biactive, error)
+            return _piece(flat, at, system, held, multipliers, biactive, prices, error)
         y, last = y + change, size
-        mu = np.zeros(general)
+        mu = given[:general].copy()
         mu[held[among]] = multipliers[: len(held)][among]
         nu = multipliers[len(held) :]
     return None
@@ -227,19 +193,27 @@ def _piece(
     held: np.ndarray,
     multipliers: np.ndarray,
     biactive: np.ndarray,
+    prices: np.ndarray | None,
     error: float,
 ) -> Piece:
     """Derivatives of a piece at a point of it."""
     n_x, n_y, found, every = flat.n_x, flat.n_y, r.local, r.rows
     bend = (found.lower_hessian + found.constraint_hessian)[n_x:, :n_x]
     right = np.concatenate([system.unit[:, None] * bend, system.row_unit[:, None] * system.jacobian_x])
+    priced = np.zeros(0) if prices is None else prices
+    if len(priced):
+        more = np.zeros((len(right), len(priced)))
+        more[:n_y] = system.unit[:, None] * every.jacobian[biactive].T
+        right = np.concatenate([right, more], axis=1)
     solved = -np.linalg.solve(system.matrix, right)
     change = system.unit[:, None] * solved[:n_y]
-    both = np.concatenate([np.eye(n_x), change])
+    n = n_x + len(priced)
+    both = np.concatenate([np.eye(n_x, n), change])
     free = np.setdiff1d(np.arange(len(every.value)), held)
     total = np.concatenate([every.jacobian_x, every.jacobian], axis=1) @ both
     leader = found.upper_inequality_jacobian @ both
     start = len(found.x_inequality)
+    every_price = np.ones(len(priced), bool)
     return Piece(
         held=held,
         biactive=biactive,
@@ -250,16 +224,21 @@ def _piece(
         gradient=both.T @ found.upper_gradient,
         sensitivity=change,
         error=error,
-        rows=np.concatenate([found.x_inequality, found.upper_inequality, every.value[free], -multipliers[: len(held)]]),
+        rows=np.concatenate(
+            [found.x_inequality, found.upper_inequality, every.value[free], -multipliers[: len(held)], -priced]
+        ),
         jacobian=np.concatenate(
             [
-                found.x_inequality_jacobian[:, :n_x],
+                found.x_inequality_jacobian[:, :n_x] @ np.eye(n_x, n),
                 leader,
                 total[free],
                 -(system.row_unit[:, None] * solved[n_y:])[: len(held)],
+                -np.eye(len(priced), n, n_x),
             ]
         ),
-        equality_jacobian=found.x_equality_jacobian[:, :n_x],
-        open=np.concatenate([np.zeros(start + len(leader), bool), np.isin(free, biactive), np.isin(held, biactive)]),
+        equality_jacobian=found.x_equality_jacobian[:, :n_x] @ np.eye(n_x, n),
+        open=np.concatenate(
+            [np.zeros(start + len(leader), bool), np.isin(free, biactive), np.isin(held, biactive), every_price]
+        ),
         leader=slice(start, start + len(leader)),
     )

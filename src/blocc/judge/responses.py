@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from blocc._lib.rounding import EPS
 from blocc.flat_problem import FlatProblem
+from blocc.judge.distance import undetermined
 from blocc.judge.lower_level import LowerKKT, polish, preferred, reply
 from blocc.judge.pieces import smooth_piece
 from blocc.judge.probe import Value
@@ -30,6 +33,13 @@ def below_tolerance(tolerance: float) -> float:
 
 def _unwatched() -> None:
     """Nobody waits."""
+
+
+class Standing(NamedTuple):
+    """What a point is worth, exactly."""
+
+    value: Value
+    floor: float  #: what rounding and the accuracy of y may feign in f
 
 
 @dataclass(frozen=True)
@@ -148,8 +158,8 @@ class Responses:
             return None
         return self.value(x, judged.y, judged), piece.gradient, piece.jacobian[piece.leader]
 
-    def standing(self, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None = None) -> Value | None:
-        """The exact value at x, by Newton steps from y; None if y does not lead to a response, or G is violated.
+    def standing(self, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None = None) -> Standing | None:
+        """The exact value at x, by Newton steps from y; None if y is not shown to be a response, or G is violated.
 
         What f gains by a violation of G that is small enough is taken back, to first order: multipliers of 1e8 make
         such points look better than any that are admissible.
@@ -161,16 +171,37 @@ class Responses:
             return None
         piece = None if judged is None else smooth_piece(self.flat, judged)
         judge = self
+        if piece is not None and judged is not None:  # of points that cost a nearly flat follower the same, the least
+            judged = reply(self.flat, x, piece.y, judged.sizes)
+        if judged is not None and undetermined(self.flat, judged, self.tolerance):
+            return None
         if piece is not None and judged is not None:
             judge = replace(self, row_units=np.abs(piece.jacobian[piece.leader]) @ judged.sizes.x)
         found = judge.value(x, y if judged is None else judged.y, judged)
         if not (found.violation <= below_tolerance(self.tolerance) and np.isfinite(found.upper)):
             return None
+        floor = self.floor(found, judged, None if piece is None else piece.error)
         if piece is None or judged is None or found.violation == 0.0:
-            return found
+            return Standing(found, floor)
         rows = LeaderRows(piece.rows, piece.jacobian, piece.equality_jacobian)
         priced = row_multipliers(weigh(self.flat, x, piece.gradient, judged.sizes.x, rows), rows)[piece.leader]
-        return found._replace(upper=found.upper + float(priced @ np.maximum(piece.rows[piece.leader], 0.0)))
+        gained = float(priced @ np.maximum(piece.rows[piece.leader], 0.0))
+        return Standing(found._replace(upper=found.upper + gained), floor)
+
+    def floor(self, here: Value, judged: LowerKKT | None, error: float | None) -> float:
+        """What rounding of x and y, and the accuracy of y, may feign in f: first-order terms of both.
+
+        ``error`` is what a Newton step to the response changes f by, on a regular piece.
+        """
+        rounding = 4.0 * EPS * abs(here.upper)
+        if judged is None:  # a response of the same x by the same solver, from where it is now
+            again = self.answer(here.x)
+            return rounding + (0.0 if again is None else 2.0 * abs(self.value(here.x, again).upper - here.upper))
+        gradient = np.abs(judged.local.upper_gradient)
+        rounding += 4.0 * EPS * float(gradient @ np.abs(np.concatenate([here.x, here.y])))
+        # Without a regular piece y is known as well as the residuals of its conditions say.
+        unsure = judged.worst * float(gradient[self.flat.n_x :] @ judged.sizes.y) if error is None else error
+        return rounding + 2.0 * unsure
 
     def underflows(self, here: Value, gradient: np.ndarray) -> bool:
         """Whether phi has no slope at x only because numbers cannot be as small as it is: exp(-x) has no minimum.

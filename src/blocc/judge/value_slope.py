@@ -11,15 +11,26 @@ values of phi (:mod:`blocc.judge.examine`), never by the sizes of terms, which m
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
 from blocc.judge.creases import along_creases
-from blocc.judge.lower_level import LowerKKT
-from blocc.judge.pieces import Piece, Relaxed, piece_at, pieces_at, relaxed
-from blocc.judge.ways import LeaderRows, Way, Weighed, row_multipliers, way_along, ways_of, weigh
+from blocc.judge.lower_level import TOUCHED, LowerKKT
+from blocc.judge.pieces import Piece, active_rows, piece_at, pieces_at
+from blocc.judge.ways import (
+    LeaderRows,
+    Way,
+    Weighed,
+    critical_cone,
+    row_multipliers,
+    way_along,
+    ways_of,
+    weigh,
+    with_firm_rows,
+)
+from blocc.local.complementarity import steepest
 from blocc.local.scales import reach, resolved
 
 _CORNER = 1e-4  #: share of a size below which a natural one is asked where it comes from: the step of secants
@@ -40,7 +51,7 @@ class Hypergradient(NamedTuple):
     moved: float = 0.0  #: how far the response lies from the y that was judged, in sizes of y
     error: float = 0.0  #: accuracy of the value of f, as far as that of y decides
     whole: bool = True  #: whether these are all pieces: only then is phi stationary where no way leads down
-    one_piece: bool = False  #: whether curvature is known on one of many pieces alone
+    decided: bool = True  #: whether second derivatives tell that x is a minimum where no way leads down
 
 
 def slope_at(flat: FlatProblem, r: LowerKKT, tolerance: float, watch: Callable[[], None]) -> Hypergradient | None:
@@ -52,13 +63,9 @@ def slope_at(flat: FlatProblem, r: LowerKKT, tolerance: float, watch: Callable[[
     ``watch`` is called before everything that takes time, and may raise.
     """
     pieces = pieces_at(flat, r)
-    slopes: list[Hypergradient]
-    if not pieces.complete:
-        first = next((piece for piece in pieces.found if not np.isin(piece.held, pieces.biactive).any()), None)
-        program = None if first is None else relaxed(flat, r, first, pieces.biactive)
-        if first is not None and program is not None:
-            slope = _slope(flat, r, first, tolerance, watch)
-            return slope._replace(**_strongly(flat, r, slope, program), one_piece=True)
+    joint = None if pieces.complete else _joint_slope(flat, r, tolerance, watch)
+    if joint is not None:
+        return joint
     slopes = [_slope(flat, r, piece, tolerance, watch) for piece in pieces.found]
     if not slopes:
         return None
@@ -70,6 +77,7 @@ def slope_at(flat: FlatProblem, r: LowerKKT, tolerance: float, watch: Callable[[
         ways=tuple(way for slope in slopes for way in slope.ways),
         across=(*worst.across, *beyond),
         whole=pieces.complete,
+        decided=all(slope.decided for slope in slopes),
     )
 
 
@@ -95,6 +103,7 @@ def _slope(
     # A rounded corner is as narrow as it was made: the functions without it say what is small.
     sizes = resolved(lagrangian, r.x, wide) if flat.easier is None else wide
     weighed = weigh(flat, r.x, piece.gradient, sizes, rows, always=piece.open)
+    weighed = with_firm_rows(weighed, r.x, sizes, rows, lagrangian, tolerance)
     with np.errstate(divide="ignore"):
         moving = np.min(r.sizes.y[:, None] / np.abs(piece.sensitivity), axis=0, initial=np.inf)
     natural = np.maximum(np.minimum(r.sizes.x, moving), 1e-6 * np.abs(r.x))
@@ -138,13 +147,14 @@ def _slope(
         left=weighed.left,
         ways=tuple(
             narrowed(way.within(units))
-            for way in (*bent, *(way._replace(hold=held(way)) if len(firm) else way for way in ways))
+            for way in (*bent, *(way._replace(hold=held(way)) if len(firm) else way for way in ways.found))
         ),
         worth=float(priced[piece.leader] @ np.maximum(piece.rows[piece.leader], 0.0)),
         moved=float(np.max(np.abs(piece.y - r.y) / r.sizes.y, initial=0.0)),
         row_units=np.abs(leader) @ natural,
         across=_across(piece, units, tolerance),
         error=piece.error,
+        decided=ways.decided,
     )
 
 
@@ -169,22 +179,90 @@ def _cornered(
     return found
 
 
-def _strongly(flat: FlatProblem, r: LowerKKT, slope: Hypergradient, program: Relaxed) -> dict[str, Any]:
-    """What multipliers of the relaxed program leave of its gradient, and the way down that this is."""
-    sizes = np.concatenate([slope.sizes, program.sizes])
+def _joint_slope(flat: FlatProblem, r: LowerKKT, tolerance: float, watch: Callable[[], None]) -> Hypergradient | None:
+    """All pieces at once: the one that holds no biactive row, and one on which phi falls, if there is any.
+
+    With the multipliers of the biactive rows as variables beside x, phi is a smooth function under rows that exclude
+    one another in pairs. Multipliers of the right signs for all of them (strong stationarity) prove every piece
+    stationary (Scheel and Scholtes, Mathematical Programs with Complementarity Constraints, 2000), and the Hessian of
+    one Lagrangian on one cone decides about their curvatures. None if that program is singular.
+    """
+    sure, biactive = active_rows(r)
+    sure, prices = sure.astype(int), np.zeros(len(biactive))
+    first = piece_at(flat, r, r.x, r.y, sure, biactive)
+    program = None if first is None else piece_at(flat, r, r.x, r.y, sure, biactive, prices)
+    if first is None or program is None:
+        return None
+    slope, n_x = _slope(flat, r, first, tolerance, watch), flat.n_x
+    with np.errstate(divide="ignore"):
+        reach = np.min(r.sizes.y[:, None] / np.abs(program.sensitivity[:, n_x:]), axis=0, initial=np.inf)
+    if not np.isfinite(reach).all():
+        return None
+    sizes, base = np.concatenate([slope.sizes, reach]), np.concatenate([r.x, prices])
     rows = LeaderRows(program.rows, program.jacobian, program.equality_jacobian)
-    weighed = weigh(flat, r.x, program.gradient, sizes, rows)
-    n_x = flat.n_x
-    left = weighed.left * sizes
-    fall = float(np.linalg.norm(left))
-    if fall == 0.0:
-        return {"left": weighed.left[:n_x], "ways": tuple(way for way in slope.ways if way.curvature < 0.0)}
-    # A fall in the multipliers alone happens only as x moves: the way is then where the rows give way together.
-    moving = -left[:n_x] if np.any(left[:n_x]) else -(program.jacobian[:, :n_x].sum(axis=0)) * slope.sizes
-    if not np.any(moving):
-        return {"left": weighed.left[:n_x], "ways": ()}
-    own = LeaderRows(program.rows[:0], program.jacobian[:0, :n_x], program.equality_jacobian[:0, :n_x])
-    return {"left": weighed.left[:n_x], "ways": (*slope.ways, way_along(moving, fall, np.nan, slope.sizes, own))}
+    weighed = weigh(flat, r.x, program.gradient, sizes, rows, always=program.open)
+
+    def lagrangian(z: np.ndarray) -> np.ndarray | None:
+        watch()
+        guess = program.y + program.sensitivity @ (z - base)
+        near = piece_at(flat, r, z[:n_x], guess, sure, biactive, z[n_x:])
+        return None if near is None else near.gradient + _turning(near, weighed)
+
+    weighed = with_firm_rows(weighed, base, sizes, rows, lagrangian, tolerance)
+    # The slack of each biactive row, and its multiplier: rows of the program of which one is always zero.
+    free = np.setdiff1d(np.arange(len(r.rows.value)), sure)
+    slack = program.leader.stop + np.searchsorted(free, biactive)
+    price = np.arange(len(program.rows) - len(biactive), len(program.rows))
+    cone = critical_cone(weighed, sizes, lagrangian, base, list(zip(slack, price, strict=True)))
+    falls = [cone.down, _falling(flat, r.x, program, weighed, sizes, slack)]
+    left, more = weighed.left[:n_x], []
+    fall = float(np.linalg.norm(left * slope.sizes))
+    if fall:  # which no piece may show: multipliers need not be unique
+        more.append(way_along(-left * slope.sizes / fall, fall, np.nan, slope.sizes, _without_rows(n_x)))
+    for way in (one for one in falls if one is not None):
+        ahead = np.abs(program.jacobian * sizes) @ np.ones(len(sizes))
+        given = way[n_x:] > -(program.jacobian[slack] * sizes) @ way / np.maximum(ahead[slack], 1e-300)
+        piece = piece_at(flat, r, r.x, r.y, np.union1d(sure, biactive[given]).astype(int), biactive)
+        more += [] if piece is None else list(_slope(flat, r, piece, tolerance, watch).ways)
+    return slope._replace(left=left, ways=(*slope.ways, *more), decided=cone.decided)
+
+
+def _without_rows(n: int) -> LeaderRows:
+    return LeaderRows(np.zeros(0), np.zeros((0, n)), np.zeros((0, n)))
+
+
+def _falling(
+    flat: FlatProblem, x: np.ndarray, program: Piece, weighed: Weighed, sizes: np.ndarray, slack: np.ndarray
+) -> np.ndarray | None:
+    """Where f falls fastest to first order over all pieces, in sizes; None where it does not, or none can tell."""
+    n_x, count = flat.n_x, len(sizes) - flat.n_x
+    gradient = program.gradient * sizes
+    unit = float(np.max(np.abs(gradient), initial=0.0))
+    if unit == 0.0:
+        return None
+
+    def scaled(rows: np.ndarray) -> np.ndarray:
+        lengths = np.maximum(np.sum(np.abs(rows * sizes), axis=1), 1e-300)
+        return np.asarray(rows * sizes / lengths[:, None])
+
+    low, high = -np.ones(len(sizes)), np.ones(len(sizes))
+    least, most = flat.x_set.bounds_flat()
+    low[:n_x][x - least <= TOUCHED * sizes[:n_x]] = 0.0
+    high[:n_x][most - x <= TOUCHED * sizes[:n_x]] = 0.0
+    others = weighed.active.copy()
+    others[slack] = False
+    others[len(others) - count :] = False
+    second = np.eye(count, len(sizes), n_x)
+    found = steepest(
+        gradient / unit,
+        scaled(program.equality_jacobian),
+        scaled(program.jacobian[others]),
+        scaled(program.jacobian[slack]),
+        second,
+        low,
+        high,
+    )
+    return None if found is None or not found.fall > 0.0 else found.direction
 
 
 def _across(piece: Piece, sizes: np.ndarray, tolerance: float) -> tuple[np.ndarray, ...]:

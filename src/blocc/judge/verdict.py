@@ -49,15 +49,19 @@ class Verdict(NamedTuple):
     def holds(self) -> bool:
         """Whether nothing speaks against the answer."""
         stationary = self.first_order is not False and self.probed.better is None and not self.unbounded
-        objected = self.inconclusive or self.challenge.objection
+        objected = self.inconclusive or self.challenge.objection or self._open
         return bool(self.lower_optimal and self.admissible and stationary and not objected)
+
+    @property
+    def _open(self) -> bool:
+        """Whether many kinks meet at x, and their curvatures could not be told."""
+        slope = self.slope or self.partly
+        return slope is not None and not slope.decided
 
     @property
     def undecided(self) -> str:
         """Along how many directions second derivatives do not tell whether x is a minimum, in words."""
         slope = self.slope or self.partly
-        if slope is not None and slope.one_piece:
-            return "Many pieces of f(x, y(x)) meet at x: that their curvatures make it a minimum rests on values alone."
         null = [way.direction / slope.sizes for way in slope.ways if way.null] if slope is not None else []
         count = int(np.linalg.matrix_rank(np.array(null))) - len(self.probed.flat) if null else 0
         if count <= 0:
@@ -83,6 +87,8 @@ class Verdict(NamedTuple):
             return f"f(x, y(x)) is lower by {self.probed.gain:.3g} right next to x"
         if self.first_order is False and self.slope is not None:
             return f"the derivative of f(x, y(x)) is {np.max(np.abs(self.slope.left)):.1e}"
+        if self._open:
+            return "many pieces of f(x, y(x)) meet at x, and whether their curvatures make it a minimum is not decided"
         if self.inconclusive:
             return "values of f(x, y(x)) around x, which alone can tell, could not be found accurately"
         return self.challenge.objection

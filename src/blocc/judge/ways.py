@@ -6,13 +6,14 @@ Hessian on the tangent space of the rows with positive multipliers, say where ph
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from blocc.flat_problem import FlatProblem
 from blocc.judge.lower_level import TOUCHED
+from blocc.local.copositivity import Curved, curved_down
 from blocc.local.derivatives import LARGEST
 from blocc.local.fit import lengths_of, nonnegative_fit
 
@@ -22,8 +23,13 @@ STEP = float(np.finfo(float).eps) ** 0.25
 #: Dimensions of a tangent space up to which its whole Hessian is computed; beyond it, the smallest eigenvalue alone.
 _WHOLE = 256
 _NULL = STEP  #: share of the largest curvature below which second derivatives decide nothing: the accuracy of a secant
+_RANK = 1e-9  #: singular values below this share of the largest are zero
 _SECANT = 0.1  #: distance, in sizes of x, of the secant that tells what curvature there is where the Hessian is zero
 _BENT = 6  #: steps back to where phi is stationary across a null space; each multiplies the distance by the slope's
+
+
+#: A gradient as a function of x; None where there is none.
+Gradient = Callable[[np.ndarray], np.ndarray | None]
 
 
 class Way(NamedTuple):
@@ -62,6 +68,13 @@ class Way(NamedTuple):
         return (self.curvature < 0.0 and -0.5 * self.curvature > floor) or falls
 
 
+class Ways(NamedTuple):
+    """All of them."""
+
+    found: tuple[Way, ...]
+    decided: bool = True  #: whether x is a minimum of the quadratic model if there is none
+
+
 class LeaderRows(NamedTuple):
     """The leader's constraints at one x beyond the bounds of X: rows of X and of G(x, y(x)); derivatives in x."""
 
@@ -78,6 +91,7 @@ class Weighed(NamedTuple):
     multipliers: np.ndarray
     slack: np.ndarray  #: of the normals' rows, at most the tolerance of a touch
     active: np.ndarray  #: which of the rows given are among them
+    firm: np.ndarray  #: which of the normals every critical direction keeps: multipliers that are positive, equalities
 
 
 def weigh(
@@ -98,7 +112,7 @@ def weigh(
     others = np.concatenate([rows.jacobian[active], rows.equality_jacobian, -rows.equality_jacobian])
     if not len(others) and flat.n_x > LARGEST:
         left = np.where((at_low & (gradient > 0.0)) | (at_high & (gradient < 0.0)), 0.0, gradient)
-        return Weighed(left, others, np.zeros(0), np.zeros(0), active)
+        return Weighed(left, others, np.zeros(0), np.zeros(0), active, np.zeros(0, bool))
     identity = np.eye(flat.n_x, len(sizes))
     normals = np.concatenate([-identity[at_low], identity[at_high], others])
     if len(others):
@@ -109,56 +123,79 @@ def weigh(
         multipliers = np.maximum(-normals @ gradient, 0.0)
     count = 2 * len(rows.equality_jacobian)
     slack = np.concatenate([(x - low)[at_low], (high - x)[at_high], -rows.value[active], np.zeros(count)])
-    return Weighed(gradient + normals.T @ multipliers, normals, multipliers, slack, active)
+    firm = (multipliers > 0.0) | (np.arange(len(multipliers)) >= len(multipliers) - count)
+    return Weighed(gradient + normals.T @ multipliers, normals, multipliers, slack, active, firm)
+
+
+def with_firm_rows(
+    weighed: Weighed, x: np.ndarray, sizes: np.ndarray, rows: LeaderRows, lagrangian: Gradient, tolerance: float
+) -> Weighed:
+    """The same without multipliers that x within the tolerance may feign.
+
+    Where x moves by a share of its sizes the gradient changes by that share of the curvature across a row: a multiplier
+    below that may as well be zero, and what leaving the row costs is for second derivatives to say.
+    """
+    count = len(weighed.multipliers) - 2 * len(rows.equality_jacobian)
+    normals = weighed.normals[:count] * sizes
+    lengths = lengths_of(normals) if count else np.zeros(0)
+    prices, firm = weighed.multipliers[:count] * lengths, weighed.firm.copy()
+    here = lagrangian(x) if (prices > 0.0).any() else None
+    if here is None:
+        return weighed
+
+    def bend(across: np.ndarray) -> float:
+        there = lagrangian(x + STEP * sizes * across)
+        return 0.0 if there is None else float(np.linalg.norm(sizes * (there - here))) / STEP
+
+    across = np.random.default_rng(0).standard_normal(len(sizes))
+    most = tolerance * bend(across / float(np.max(np.abs(across))))
+    for row in np.flatnonzero((prices > 0.0) & (prices <= most)):
+        firm[row] = prices[row] > tolerance * bend(normals[row] / lengths[row])
+    return weighed._replace(firm=firm)
 
 
 def row_multipliers(weighed: Weighed, rows: LeaderRows) -> np.ndarray:
-    """The multiplier of each of the rows that were weighed; zero of those that are not active."""
+    """The multiplier of each of the rows that were weighed; zero of those that are not active, or not firm."""
     found, count = np.zeros(len(rows.value)), int(weighed.active.sum())
     start = len(weighed.multipliers) - count - 2 * len(rows.equality_jacobian)
-    found[weighed.active] = weighed.multipliers[start : start + count]
+    found[weighed.active] = np.where(weighed.firm, weighed.multipliers, 0.0)[start : start + count]
     return found
 
 
-def ways_of(
-    x: np.ndarray,
-    weighed: Weighed,
-    sizes: np.ndarray,
-    rows: LeaderRows,
-    lagrangian: Callable[[np.ndarray], np.ndarray | None] | None,
-) -> tuple[Way, ...]:
-    """Directions in which a quadratic model falls on the tangent space of the rows with positive multipliers.
+def ways_of(x: np.ndarray, weighed: Weighed, sizes: np.ndarray, rows: LeaderRows, lagrangian: Gradient | None) -> Ways:
+    """Directions in which a quadratic model falls: on the tangent space of the firm rows, and on the critical cone.
 
     ``lagrangian`` is the gradient of f(x, y(x)) plus multipliers times normals, as a function of x; None if other
     points are too expensive.
     """
     if lagrangian is None:
         fall = float(np.linalg.norm(sizes * weighed.left))
-        return (way_along(-sizes * weighed.left / fall, fall, np.nan, sizes, rows),) if fall else ()
+        return Ways((way_along(-sizes * weighed.left / fall, fall, np.nan, sizes, rows),) if fall else ())
     basis = _tangent_space(weighed, sizes)
     dimension = basis.shape[1]
     snap = _snap(weighed, sizes, rows)
     if dimension == 0:
-        return snap
-    reduced = basis.T @ (sizes * weighed.left)
+        return Ways(snap)
+    reduced, free = basis.T @ (sizes * weighed.left), weighed.normals[~weighed.firm] * sizes @ basis
 
     def product(direction: np.ndarray) -> np.ndarray:
-        step = sizes * (basis @ direction)
-        length = STEP / float(np.max(np.abs(step) / sizes))
-        ends = [lagrangian(x + sign * length * step) for sign in (1.0, -1.0)]
-        if ends[0] is None or ends[1] is None:
-            return np.full(dimension, np.nan)
-        return np.asarray(basis.T @ (sizes * (ends[0] - ends[1])) / (2.0 * length))
+        return _product(lagrangian, x, sizes, basis, direction)
 
     if dimension <= _WHOLE:
         hessian = np.array([product(row) for row in np.eye(dimension)])
         if not np.isfinite(hessian).all():
-            return (*snap, *_down(reduced, basis, sizes, rows))
-        values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
+            return Ways((*snap, *_down(reduced, basis, sizes, rows)), decided=False)
+        hessian = 0.5 * (hessian + hessian.T)
+        values, vectors = np.linalg.eigh(hessian)
+        cone = curved_down(hessian, free, _NULL)
         found = [
             way_along(basis @ vector, -float(vector @ reduced), value, sizes, rows)
             for value, vector in zip(values, vectors.T, strict=True)
+            if not (len(free) and value < 0.0)
         ]
+        if cone.down is not None and len(free):
+            bent = float(cone.down @ hessian @ cone.down)
+            found.append(way_along(basis @ cone.down, -float(cone.down @ reduced), bent, sizes, rows, turned=False))
         null = _null_ways(x, basis, values, vectors, sizes, rows, lagrangian)
         curved = np.maximum(np.abs(values), np.finfo(float).eps * float(np.max(np.abs(values))) + 1e-300)
         newton = -(vectors * np.clip(vectors.T @ reduced / curved, -1.0, 1.0)) @ np.ones(dimension)
@@ -166,10 +203,48 @@ def ways_of(
             whole = way_along(basis @ newton, -float(newton @ reduced), float(newton @ hessian @ newton), sizes, rows)
             length = float(np.max(np.abs(basis @ newton)))
             found.insert(0, whole._replace(lengths=tuple(one for one in (length, *whole.lengths) if one <= 1.0)))
-        return (*snap, *found, *_down(reduced, basis, sizes, rows, lambda direction: hessian @ direction), *null)
+        down = _down(reduced, basis, sizes, rows, lambda direction: hessian @ direction)
+        return Ways((*snap, *found, *down, *null), cone.decided)
     smallest = _smallest(product, dimension)
-    bent = () if smallest is None else (way_along(basis @ smallest[1], 0.0, smallest[0], sizes, rows),)
-    return (*snap, *bent, *_down(reduced, basis, sizes, rows, product))
+    least = () if smallest is None else (way_along(basis @ smallest[1], 0.0, smallest[0], sizes, rows),)
+    decided = smallest is not None and (smallest[0] >= 0.0 or not len(free))
+    return Ways((*snap, *least, *_down(reduced, basis, sizes, rows, product)), decided)
+
+
+def critical_cone(
+    weighed: Weighed, sizes: np.ndarray, lagrangian: Gradient, x: np.ndarray, pairs: Sequence[tuple[int, int]]
+) -> Curved:
+    """Where phi bends down on the critical cone, in sizes; of each of the ``pairs`` of rows at least one stays zero."""
+    basis = _tangent_space(weighed, sizes)
+    if not basis.shape[1]:
+        return Curved()
+    if basis.shape[1] > _WHOLE:
+        return Curved(decided=False)
+    hessian = np.array([_product(lagrangian, x, sizes, basis, row) for row in np.eye(basis.shape[1])])
+    if not np.isfinite(hessian).all():
+        return Curved(decided=False)
+    loose = np.flatnonzero(~weighed.firm)
+    # Where each of the rows that were weighed is among those that are loose.
+    first = len(weighed.firm) - int(weighed.active.sum())
+    place = np.full(len(weighed.active), -1)
+    place[weighed.active] = first + np.arange(int(weighed.active.sum()))
+    among = {row: index for index, row in enumerate(loose)}
+    both = [(among.get(place[one]), among.get(place[other])) for one, other in pairs]
+    exclusive = [(one, other) for one, other in both if one is not None and other is not None]
+    found = curved_down(0.5 * (hessian + hessian.T), weighed.normals[loose] * sizes @ basis, _NULL, exclusive)
+    return found if found.down is None else found._replace(down=basis @ found.down)
+
+
+def _product(
+    lagrangian: Gradient, x: np.ndarray, sizes: np.ndarray, basis: np.ndarray, direction: np.ndarray
+) -> np.ndarray:
+    """The Hessian of the Lagrangian times a direction of the basis, in it, by a central difference of gradients."""
+    step = sizes * (basis @ direction)
+    length = STEP / float(np.max(np.abs(step) / sizes))
+    ends = [lagrangian(x + sign * length * step) for sign in (1.0, -1.0)]
+    if ends[0] is None or ends[1] is None:
+        return np.full(basis.shape[1], np.nan)
+    return np.asarray(basis.T @ (sizes * (ends[0] - ends[1])) / (2.0 * length))
 
 
 def _null_ways(
@@ -228,14 +303,14 @@ def _snap(weighed: Weighed, sizes: np.ndarray, rows: LeaderRows) -> tuple[Way, .
 
 
 def _tangent_space(weighed: Weighed, sizes: np.ndarray) -> np.ndarray:
-    """An orthonormal basis, in sizes of x, of the directions that keep every row with a positive multiplier."""
-    held = weighed.normals[weighed.multipliers > 0.0] * sizes
+    """An orthonormal basis, in sizes of x, of the directions that keep every firm row."""
+    held = weighed.normals[weighed.firm] * sizes
     if not len(held):
         return np.eye(sizes.size)
     lengths = lengths_of(held)
     held = held[lengths > 0.0] / lengths[lengths > 0.0, None]
     _, values, right = np.linalg.svd(held)
-    rank = int((values > 1e-9 * np.max(values, initial=0.0)).sum())
+    rank = int((values > _RANK * np.max(values, initial=0.0)).sum())
     return np.asarray(right[rank:].T)
 
 
@@ -255,18 +330,20 @@ def _down(
     return (way_along(basis @ unit, fall, bend, sizes, rows),)
 
 
-def way_along(direction: np.ndarray, slope: float, curvature: float, sizes: np.ndarray, rows: LeaderRows) -> Way:
-    """A way along ``direction`` (in sizes of x), turned so that it falls, in units of its largest entry."""
+def way_along(
+    direction: np.ndarray, slope: float, curvature: float, sizes: np.ndarray, rows: LeaderRows, turned: bool = True
+) -> Way:
+    """A way along ``direction`` (in sizes of x), ``turned`` so that it falls, in units of its largest entry."""
     largest = float(np.max(np.abs(direction)))
-    turned = direction / largest * (1.0 if slope >= 0.0 else -1.0)
-    along = rows.jacobian @ (sizes * turned)
+    ahead = direction / largest * (-1.0 if turned and slope < 0.0 else 1.0)
+    along = rows.jacobian @ (sizes * ahead)
     with np.errstate(divide="ignore", invalid="ignore"):
         ends = np.where((along > 0.0) & (rows.value < 0.0), -rows.value / along, np.inf)
     nearest = float(np.min(ends, initial=np.inf))
-    fall, bend = abs(slope) / largest, curvature / largest**2
+    fall, bend = (abs(slope) if turned else max(slope, 0.0)) / largest, curvature / largest**2
     lengths = [fall / bend] if bend > 0.0 else []
     lengths = [length for length in lengths if np.isfinite(length) and length > 0.0]
-    return Way(sizes * turned, fall, bend, (*lengths, *([nearest] if 0.0 < nearest <= 1.0 else [])))
+    return Way(sizes * ahead, fall, bend, (*lengths, *([nearest] if 0.0 < nearest <= 1.0 else [])))
 
 
 def _smallest(product: Callable[[np.ndarray], np.ndarray], dimension: int) -> tuple[float, np.ndarray] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 
@@ -46,3 +46,13 @@ def assumed_lines(assumptions: Iterable[str]) -> list[str]:
     """What was assumed, as lines below a heading."""
     lines = [f"    {sentence}" for sentence in assumptions]
     return ["  assumed", *lines] if lines else []
+
+
+def verdict(checks: Sequence[CertificateRow]) -> str:
+    """How many checks pass, and which do not."""
+    failed = [check.name for check in checks if check.passed is False]
+    missing = [check.name for check in checks if check.verdict == "not measured"]
+    lines = [f"{sum(check.passed is True for check in checks)} checks pass."]
+    lines += [f"FAILED: {', '.join(failed)}."] if failed else []
+    lines += [f"Not measured, since the run was stopped: {', '.join(missing)}."] if missing else []
+    return " ".join(lines)

@@ -7,13 +7,14 @@ at its end. It is meant for small and medium problems, of up to ``LARGEST`` vari
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import Array
+from blocc._lib.arrays import AnyArray, Array
 from blocc._lib.operations import joined
 from blocc.flat_problem import FlatProblem
 
@@ -52,10 +53,35 @@ class Local(NamedTuple):
         """Whether every number is finite."""
         return bool(np.isfinite(np.concatenate([np.ravel(part) for part in self])).all())
 
+    @property
+    def bent(self) -> bool:
+        """Whether multipliers enter the second derivatives."""
+        return bool(self.constraint_hessian.any())
+
 
 def size_of(flat: FlatProblem) -> int:
     """Variables and constraints together."""
     return flat.n_x + flat.n_y + flat.n_inequality + flat.n_equality + flat.n_upper_inequality
+
+
+def inequalities(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:
+    """The general rows of the follower: gc, and those of Y that are no bounds."""
+    return joined(flat.inequality(x, y), flat.y_set.inequality_flat(y))
+
+
+def equalities(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:
+    """h, and the equations of Y."""
+    return joined(flat.equality(x, y), flat.y_set.equality_flat(y))
+
+
+def priced(flat: FlatProblem, x: AnyArray, y: AnyArray, mu: AnyArray, nu: AnyArray) -> Array:
+    """``mu @ inequalities + nu @ equalities``."""
+    total = jnp.zeros(())
+    if mu.size:
+        total = total + jnp.dot(mu, inequalities(flat, x, y))
+    if nu.size:
+        total = total + jnp.dot(nu, equalities(flat, x, y))
+    return total
 
 
 def _local(flat: FlatProblem, x: Array, y: Array, mu: Array, nu: Array) -> Local:
@@ -64,19 +90,7 @@ def _local(flat: FlatProblem, x: Array, y: Array, mu: Array, nu: Array) -> Local
     def joint(function: Callable[[Array, Array], Array]) -> Callable[[Array], Array]:
         return lambda z: function(z[:n_x], z[n_x:])
 
-    def inequality(a: Array, b: Array) -> Array:
-        return joined(flat.inequality(a, b), flat.y_set.inequality_flat(b))
-
-    def equality(a: Array, b: Array) -> Array:
-        return joined(flat.equality(a, b), flat.y_set.equality_flat(b))
-
-    def priced(a: Array, b: Array) -> Array:
-        total = jnp.zeros(())
-        if mu.size:
-            total = total + jnp.dot(mu, inequality(a, b))
-        if nu.size:
-            total = total + jnp.dot(nu, equality(a, b))
-        return total
+    inequality, equality = partial(inequalities, flat), partial(equalities, flat)
 
     # Each function is traced, and compiled, once for all of its derivatives.
     found: list[Any] = []
@@ -92,7 +106,11 @@ def _local(flat: FlatProblem, x: Array, y: Array, mu: Array, nu: Array) -> Local
     for function, count in rows:
         is_none = count == 0 or (count < 0 and flat.x_set.is_box)
         found += _row_and_jacobian(joint(function), both) if not is_none else [jnp.zeros(0), jnp.zeros((0, both.size))]
-    bend = jax.hessian(joint(priced))(both) if mu.size + nu.size else jnp.zeros((both.size, both.size))
+    bend = (
+        jax.hessian(joint(lambda a, b: priced(flat, a, b, mu, nu)))(both)
+        if mu.size + nu.size
+        else jnp.zeros((both.size, both.size))
+    )
     return Local._make([*found, bend])
 
 

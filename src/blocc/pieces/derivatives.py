@@ -10,7 +10,8 @@ import numpy as np
 
 from blocc._lib.arrays import Array, Float, Int, NDArray
 from blocc.flat_problem import FlatProblem
-from blocc.local.derivatives import local
+from blocc.inner.colouring import TOGETHER
+from blocc.local.derivatives import priced as rows_priced
 from blocc.pieces.piece import Followers, Piece
 
 
@@ -48,12 +49,13 @@ def model_of(followers: Followers, piece: Piece) -> Model:
     """First derivatives of a piece, by one more solution of its system."""
     flat, found, rows = followers.flat, piece.found, piece.rows
     n_x, n_y, held = flat.n_x, flat.n_y, piece.held
-    cross = (found.lower_hessian + found.constraint_hessian)[n_x:, :n_x]
-    right = np.concatenate([cross, rows.jacobian[held, :n_x], found.equality_jacobian[:, :n_x]])
+    own = np.eye(n_x + n_y, n_x)
+    right = np.concatenate([piece.of.cross(found), rows.jacobian[held] @ own, found.equality_jacobian @ own])
     solved = -piece.solve(right)
     response, prices = solved[:n_y], solved[n_y:]
     free = np.setdiff1d(np.arange(len(piece.mu)), held)
-    along = lambda jacobian: jacobian[:, :n_x] + jacobian[:, n_x:] @ response  # noqa: E731
+    both = np.concatenate([np.eye(n_x), response])
+    along = lambda jacobian: jacobian @ both  # noqa: E731
     leader, size = along(found.upper_inequality_jacobian), followers.sizes.x
     x_rows = found.x_inequality_jacobian[:, :n_x]
     parts = [
@@ -125,50 +127,33 @@ def other_side(followers: Followers, model: Model, multipliers: np.ndarray) -> F
 
 
 def bend(followers: Followers, model: Model, multipliers: np.ndarray) -> Float[NDArray, "n_x n_x"]:
-    """The Hessian in x of the Lagrangian: f on the piece and the priced rows.
-
-    Third derivatives of the follower's Lagrangian enter along the adjoint alone: they are differences of its Hessian.
-    """
+    """The Hessian in x of the Lagrangian: f on the piece and the priced rows."""
     flat, piece = followers.flat, model.piece
-    n_x, general, found = flat.n_x, flat.follower_rows[0], piece.found
-    p = priced(followers, model, multipliers)
-    total = found.upper_hessian.copy()
-    weights = np.zeros(len(piece.mu))
+    (general, _), p = flat.follower_rows, priced(followers, model, multipliers)
+    coupled = piece.held < general  # bounds have no second derivatives
+    weights, moves = np.zeros(len(piece.mu)), np.zeros((general, flat.n_x))
     weights[model.free], weights[piece.held] = p.free, p.held
-    if weights[:general].any() or p.equality.any():
-        total += local(flat, piece.x, piece.y, weights[:general], p.equality).constraint_hessian
-    if p.leader.any() or p.x_rows.any():
-        total += np.asarray(flat.program(_leader_bend)(piece.x, piece.y, p.leader, p.x_rows))
-    both = np.concatenate([np.eye(n_x), model.response])
-    cross = np.zeros((n_x, n_x))
-    length = float(np.max(np.abs(p.adjoint) / followers.sizes.y, initial=0.0))
-    if length > 0.0:
-        step = followers.settings.difference / length
-        ends = [
-            local(flat, piece.x, piece.y + sign * step * p.adjoint, piece.mu[:general], piece.nu)
-            for sign in (1.0, -1.0)
-        ]
-        if all(end.finite for end in ends):
-            third = [end.lower_hessian + end.constraint_hessian for end in ends]
-            total += (third[0] - third[1]) / (2.0 * step)
-            coupled = piece.held[piece.held < general]
-            rows = [np.concatenate([end.inequality_jacobian[coupled], end.equality_jacobian]) for end in ends]
-            turned = (rows[0] - rows[1]) / (2.0 * step)
-            which = np.concatenate([piece.held < general, np.ones(len(found.equality), bool)])
-            cross = (turned @ both).T @ model.prices[which]
-    hessian = both.T @ total @ both + cross + cross.T
-    return np.asarray(0.5 * (hessian + hessian.T))
+    moves[piece.held[coupled]] = model.prices[: len(coupled)][coupled]
+    along = np.concatenate([np.eye(flat.n_x), model.response, moves, model.prices[len(coupled) :]])
+    given = Priced(p.adjoint, weights[:general], p.equality, np.zeros(0), p.leader, p.x_rows)
+    found = flat.program(_bend)(piece.x, piece.y, piece.mu[:general], piece.nu, given, along)
+    return np.asarray(0.5 * (found + found.T))
 
 
-def _leader_bend(flat: FlatProblem, x: Array, y: Array, leader: Array, x_rows: Array) -> Array:
-    n_x = x.size
+def _bend(flat: FlatProblem, x: Array, y: Array, mu: Array, nu: Array, p: Priced, along: Array) -> Array:
+    """Second derivatives along the moves of x, y and the multipliers of what these are a stationary point of.
+
+    That is f, the priced rows and, along the adjoint, the follower's own conditions.
+    """
+    cuts = tuple(np.cumsum([x.size, y.size, mu.size]))
 
     def value(z: Array) -> Array:
-        total = jnp.zeros(())
-        if leader.size:
-            total = total + leader @ flat.upper_inequality(z[:n_x], z[n_x:])
-        if x_rows.size:
-            total = total + x_rows @ flat.x_set.inequality_flat(z[:n_x])
-        return total
+        a, b, m, n = jnp.split(z, cuts)
+        _, pull = jax.jvp(lambda v: flat.lower(a, v) + rows_priced(flat, a, v, m, n), (b,), (p.adjoint,))
+        total = flat.upper(a, b) + pull + rows_priced(flat, a, b, p.held, p.equality)
+        if p.leader.size:
+            total = total + p.leader @ flat.upper_inequality(a, b)
+        return total + p.x_rows @ flat.x_set.inequality_flat(a) if p.x_rows.size else total
 
-    return jax.hessian(value)(jnp.concatenate([x, y]))
+    _, push = jax.linearize(jax.grad(value), jnp.concatenate([x, y, mu, nu]))
+    return jax.lax.map(push, along.T, batch_size=TOGETHER) @ along

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.local.derivatives import local
 from blocc.pieces.derivatives import Model, model_of, other_side
 from blocc.pieces.piece import Followers, Guess, Piece
 from blocc.pieces.selection import identified
@@ -94,7 +93,7 @@ class Finish:
 
     def _asked(self, x: np.ndarray, y: np.ndarray, piece: Piece | None) -> Asked | None:
         own = piece is not None and piece.of is self.followers
-        found = piece.found if piece is not None and own else local(self.followers.flat, x, y)
+        found = piece.found if piece is not None and own else self.followers.derivatives(x, y)
         upper, rows = float(found.upper), found.upper_inequality
         if not (np.isfinite(upper) and np.isfinite(rows).all()):
             return None

@@ -12,6 +12,7 @@ the rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,12 +20,16 @@ import numpy as np
 import scipy
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.rounding import TINY
 from blocc.flat_problem import FlatProblem
 from blocc.local.derivatives import Local, local, size_of
 from blocc.local.fit import lengths_of
 from blocc.local.follower import Rows, fitted_multipliers, rows_of, slopes_of
 from blocc.local.scales import Sizes, sizes_at
 from blocc.pieces.settings import SETTINGS, Settings
+
+#: Solutions of a piece's KKT system for one right-hand side or several.
+Solve = Callable[[np.ndarray], np.ndarray]
 
 
 class Guess(NamedTuple):
@@ -46,15 +51,8 @@ class Piece(NamedTuple):
     found: Local
     rows: Rows
     steep: float  #: scale of the slopes of g, times the sizes of y
-    matrix: Float[NDArray, "m m"]  #: the KKT matrix in balanced variables
-    unit: Float[NDArray, "m"]  #: of the system's variables
-    factor: tuple[NDArray, NDArray]
+    solve: Solve  #: the KKT system for one or more right-hand sides; it is symmetric
     of: Followers
-
-    def solve(self, right: np.ndarray) -> np.ndarray:
-        """Solve the KKT system for a right-hand side in the user's units; it is symmetric."""
-        unit = self.unit if right.ndim == 1 else self.unit[:, None]
-        return np.asarray(unit * scipy.linalg.lu_solve(self.factor, unit * right, check_finite=False))
 
     @property
     def response(self) -> Float[NDArray, "n_y"]:
@@ -73,7 +71,7 @@ class Piece(NamedTuple):
     @property
     def price_size(self) -> Float[NDArray, "rows"]:
         """The multiplier of each row that moves g as much as g moves by itself."""
-        return self.steep / np.maximum(self.rows.size, 1e-300)
+        return self.steep / np.maximum(self.rows.size, TINY)
 
 
 @dataclass(frozen=True)
@@ -86,11 +84,25 @@ class Followers:
 
     @classmethod
     def of(cls, flat: FlatProblem, x: np.ndarray, y: np.ndarray, settings: Settings = SETTINGS) -> Followers | None:
-        """None if a follower has no pieces that could be found with dense matrices."""
-        if size_of(flat) > settings.largest or flat.prox is not None or flat.easier is not None:
+        """Pieces by dense matrices, for large followers by sparse ones or none; None if there are none."""
+        if flat.prox is not None or flat.easier is not None:
             return None
+        if size_of(flat) > settings.largest:
+            from blocc.pieces.large import LargeFollowers  # SciPy's sparse matrices are loaded by those who need them
+
+            return LargeFollowers.around(flat, x, y, settings)
         found = local(flat, x, y)
         return cls(flat, sizes_at(flat, found, x, y), settings) if found.finite else None
+
+    def derivatives(
+        self, x: np.ndarray, y: np.ndarray, mu: np.ndarray | None = None, nu: np.ndarray | None = None
+    ) -> Local:
+        """All functions at one point, with multipliers of the general rows."""
+        return local(self.flat, x, y, mu, nu)
+
+    def cross(self, found: Local) -> Float[NDArray, "n_y n_x"]:
+        """The derivative of dL/dy in x."""
+        return np.asarray((found.lower_hessian + found.constraint_hessian)[self.flat.n_x :, : self.flat.n_x])
 
     def rows(self, found: Local, y: np.ndarray) -> Rows:
         """All inequalities of the follower."""
@@ -118,7 +130,7 @@ class Followers:
             moved = float(np.max(np.abs(prices - mu) / at.price_size, initial=0.0))
             mu, nu = prices, fresh
             settled = size <= self.settings.rounding or (size >= last and last <= np.sqrt(self.settings.rounding))
-            if settled and (moved <= np.sqrt(self.settings.rounding) or not at.found.constraint_hessian.any()):
+            if settled and (moved <= np.sqrt(self.settings.rounding) or not at.found.bent):
                 return at._replace(mu=mu, nu=nu)
             if step >= 3 and size > last:
                 return None
@@ -129,7 +141,7 @@ class Followers:
         """The KKT matrix of the rows ``held`` in balanced variables, factorised; None if it is singular."""
         n_x, n_y = self.flat.n_x, self.flat.n_y
         general = self.flat.follower_rows[0]
-        found = local(self.flat, x, y, mu[:general], nu)
+        found = self.derivatives(x, y, mu[:general], nu)
         if not found.finite:
             return None
         rows, slope = self.rows(found, y), self.slopes(found)
@@ -149,8 +161,13 @@ class Followers:
         norm = float(np.max(np.abs(matrix).sum(axis=0), initial=0.0))
         if factor[2] != 0 or not scipy.linalg.lapack.dgecon(factor[0], norm)[0] > self.settings.regular:
             return None
-        steep = float(np.max(slope, initial=1e-300))
-        return Piece(x, y, held, mu, nu, found, rows, steep, matrix, units, factor[:2], self)
+        steep = float(np.max(slope, initial=TINY))
+
+        def solve(right: np.ndarray) -> np.ndarray:
+            unit = units if right.ndim == 1 else units[:, None]
+            return np.asarray(unit * scipy.linalg.lu_solve(factor[:2], unit * right, check_finite=False))
+
+        return Piece(x, y, held, mu, nu, found, rows, steep, solve, self)
 
     def response(self, piece: Piece) -> Float[NDArray, "n_y"]:
         """The follower's own variables among those of a piece."""
@@ -161,7 +178,7 @@ class Followers:
         """By how much each row says that a piece is not the truth: its violation, or the wrong sign of its price."""
         held = np.zeros(len(piece.mu), bool)
         held[piece.held] = True
-        return np.where(held, -piece.mu / piece.price_size, piece.rows.value / np.maximum(piece.rows.size, 1e-300))
+        return np.where(held, -piece.mu / piece.price_size, piece.rows.value / np.maximum(piece.rows.size, TINY))
 
     def respond(self, x: np.ndarray, y: np.ndarray, held: np.ndarray, mu: np.ndarray, nu: np.ndarray) -> Piece | None:
         """The piece that is the truth at x, by a primal-dual active set method from a guess; None if it fails."""
@@ -211,11 +228,11 @@ class Followers:
 
     def guessed(self, x: np.ndarray, y: np.ndarray, inequality: np.ndarray, equality: np.ndarray) -> Guess | None:
         """The active set that an earlier answer tells: coupled rows by their multipliers, those of Y by their slack."""
-        found, coupled = local(self.flat, x, y), self.flat.n_inequality
+        found, coupled = self.derivatives(x, y), self.flat.n_inequality
         if not found.finite:
             return None
-        rows, steep = self.rows(found, y), float(np.max(self.slopes(found), initial=1e-300))
-        held = rows.value >= -self.settings.touched * np.maximum(rows.size, 1e-300)
+        rows, steep = self.rows(found, y), float(np.max(self.slopes(found), initial=TINY))
+        held = rows.value >= -self.settings.touched * np.maximum(rows.size, TINY)
         held[:coupled] = inequality * rows.size[:coupled] / steep > self.settings.touched
         mu, nu = np.zeros(len(held)), np.zeros(len(found.equality))
         mu[:coupled], nu[: len(equality)] = np.where(held[:coupled], inequality, 0.0), equality
@@ -223,11 +240,11 @@ class Followers:
 
     def identified(self, x: np.ndarray, y: np.ndarray) -> Piece | None:
         """The piece at an answer of an oracle: the rows it touches, with a multiplier where that can be told."""
-        found = local(self.flat, x, y)
+        found = self.derivatives(x, y)
         if not found.finite:
             return None
         rows, slope = self.rows(found, y), self.slopes(found)
-        touched = np.flatnonzero(rows.value >= -self.settings.touched * np.maximum(rows.size, 1e-300))
+        touched = np.flatnonzero(rows.value >= -self.settings.touched * np.maximum(rows.size, TINY))
         mu, nu = fitted_multipliers(self.flat, found, rows, touched, self.sizes.y / slope)
         priced = np.flatnonzero(mu > 0.0)
         choices = [priced] if len(priced) == len(touched) else [priced, touched]

@@ -21,9 +21,8 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array
 from blocc._lib.compiled import Store
-from blocc._lib.operations import joined
 from blocc.flat_problem import FlatProblem
-from blocc.local.derivatives import Local, local, size_of
+from blocc.local.derivatives import Local, equalities, inequalities, local, size_of
 from blocc.local.scales import Sizes, sizes_at
 from blocc.local.selection import Selected, face_at, null_space, select
 from blocc.pieces.piece import Followers, Piece
@@ -68,7 +67,7 @@ class Selections(Followers):
 def identified(followers: Followers, x: np.ndarray, y: np.ndarray) -> Piece | None:
     """The piece at a response of the follower's: of its own, or of the selection where it has many responses."""
     piece = followers.identified(x, y)
-    if piece is not None:
+    if piece is not None or size_of(followers.flat) > followers.settings.largest:
         return piece
     face = face_at(followers.flat, x, y, followers.sizes)
     return None if face is None else _selected(followers, select(followers.flat, face))
@@ -131,11 +130,7 @@ def _problem(flat: FlatProblem, data: Any, store: Store) -> FlatProblem:
     count = general + len(below) + len(above)
 
     def rows(x: AnyArray, y: AnyArray) -> Array:
-        own = joined(flat.inequality(x, y), flat.y_set.inequality_flat(y))
-        return jnp.concatenate([own, low[below] - y[below], y[above] - high[above]])
-
-    def equal(x: AnyArray, y: AnyArray) -> Array:
-        return joined(flat.equality(x, y), flat.y_set.equality_flat(y))
+        return jnp.concatenate([inequalities(flat, x, y), low[below] - y[below], y[above] - high[above]])
 
     def split(z: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
         return z[:n_y], z[n_y : n_y + count], z[n_y + count :]
@@ -145,14 +140,14 @@ def _problem(flat: FlatProblem, data: Any, store: Store) -> FlatProblem:
         if count:
             total = total + mu @ rows(x, y)
         if n_equal:
-            total = total + nu @ equal(x, y)
+            total = total + nu @ equalities(flat, x, y)
         return total
 
     def equality(x: AnyArray, z: AnyArray) -> Array:
         y, mu, nu = split(z)
         slope = jax.grad(lagrangian)(y, x, mu, nu)
         first = jnp.asarray(equations) @ slope + jnp.asarray(stay) @ (y - jnp.asarray(begin))
-        return jnp.concatenate([first, inside * rows(x, y) + (1.0 - inside) * mu, equal(x, y)])
+        return jnp.concatenate([first, inside * rows(x, y) + (1.0 - inside) * mu, equalities(flat, x, y)])
 
     def inequality(x: AnyArray, z: AnyArray) -> Array:
         y, mu, _ = split(z)

@@ -6,6 +6,7 @@ import numpy as np
 
 from blocc._lib.arrays import Int, NDArray
 from blocc.local.complementarity import steepest
+from blocc.local.derivatives import Local
 from blocc.pieces.derivatives import Model
 from blocc.pieces.piece import Followers
 
@@ -19,6 +20,8 @@ def falling_piece(followers: Followers, model: Model, biactive: Int[NDArray, "ro
     """
     piece, flat, sizes = model.piece, followers.flat, followers.sizes
     found, rows, n_x, n_y = piece.found, piece.rows, flat.n_x, flat.n_y
+    if not isinstance(found, Local):  # a program in all variables and multipliers is for dense followers
+        return None
     sure = np.setdiff1d(piece.held, biactive)
     priced = np.concatenate([sure, biactive]).astype(int)
     price = piece.steep / np.maximum(sizes.y.min(initial=1.0), 1e-300)

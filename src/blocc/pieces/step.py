@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocc._lib.arrays import Float, NDArray
+from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.local.fit import lengths_of
 from blocc.local.quadratic import Program, Solution, solve
 from blocc.pieces.derivatives import Model, bend
@@ -39,6 +39,7 @@ class Step:
     price: float
     hessian: Float[NDArray, "n_x n_x"]  #: of the Lagrangian, not convexified, in sizes of x
     program: Program
+    near: Bool[NDArray, "rows"]  #: those of the model's rows that the step could meet
     solution: Solution
 
     @property
@@ -52,7 +53,7 @@ class Step:
 
     def corrected(self, model: Model, value: np.ndarray) -> Step | None:
         """The step with the rows as they were found at its end (a second-order correction)."""
-        limits = self.program.rows @ self.step - value
+        limits = self.program.rows @ self.step - value[self.near]
         again = solve(self.program._replace(limits=np.minimum(limits, self.program.limits)))
         return replace(self, step=again.step, solution=again) if again.solved else None
 
@@ -77,17 +78,21 @@ def step_of(
     low, high = followers.flat.x_set.bounds_flat()
     elastic = np.zeros(len(model.value))
     elastic[model.n_own : model.n_own + model.n_leader] = 1.0
+    least = np.maximum(-radius, np.minimum((low - model.piece.x) / size, 0.0))
+    most = np.minimum(radius, np.maximum((high - model.piece.x) / size, 0.0))
+    near = (elastic > 0.0) | (model.value + np.maximum(rows, 0.0) @ most + np.minimum(rows, 0.0) @ least >= 0.0)
+    rows, elastic = rows[near], elastic[near]
     equalities = model.equality_jacobian * size
     program = Program(
         gradient / unit,
         convex,
         rows,
-        -model.value,
+        -model.value[near],
         elastic,
         equalities,
         -model.equality,
-        np.maximum(-radius, np.minimum((low - model.piece.x) / size, 0.0)),
-        np.minimum(radius, np.maximum((high - model.piece.x) / size, 0.0)),
+        least,
+        most,
         price / unit,
     )
     for _ in range(_RISES):
@@ -106,13 +111,14 @@ def step_of(
     price = max(price, needed)
     t = solution.step
     decrease = -unit * float(program.gradient @ t + 0.5 * t @ convex @ t) + price * (violation - solution.violation)
-    every = solution.rows * unit
+    every = np.zeros(len(near))
+    every[near] = solution.rows * unit
     count = len(model.piece.mu)
     free, held = np.zeros(count), np.zeros(count)
     free[model.free] = every[: len(model.free)]
     held[model.piece.held] = every[len(model.free) : model.n_own]
     found = Multipliers(free, held, every[model.n_own :])
-    return Step(t, decrease, found, price, hessian, program, solution)
+    return Step(t, decrease, found, price, hessian, program, near, solution)
 
 
 def convexified(hessian: np.ndarray, active: np.ndarray) -> Float[NDArray, "n n"]:

@@ -159,9 +159,11 @@ def _arrays(design: PowerDesign) -> bytes:
 
 
 def _files(design: PowerDesign, tables: Tables) -> dict[str, bytes]:
-    from blocc.report.figure import figure_image
-    from blocc.report.power.power_figures import plot_design  # that room stands on this one
-    from blocc.report.power.power_page import report_page
+    from blocc.kit.figure import figure_image
+    from blocc.report.power_report import (
+        plot_design,  # that room stands on this one
+        report_page,
+    )
 
     page, picture = report_page(design).encode(errors="replace"), figure_image(plot_design(design))
     return {"design.npz": _arrays(design), "report.html": page, "design.png": picture}

@@ -110,7 +110,7 @@ class PowerDesign(Shown):
 
         Written when ``path`` is given (.png, .pdf, .svg).
         """
-        from blocc.report.power.power_figures import plot_design  # that room stands on this one
+        from blocc.report.power_report import plot_design  # that room stands on this one
 
         return plot_design(self, path)
 

@@ -15,11 +15,7 @@ from blocc._lib.arrays import Float, NDArray
 from blocc._lib.digests import sealed
 from blocc._lib.files import json_bytes, plain
 from blocc._lib.tables import csv_bytes
-from blocc.kit.storage import write_files
-from blocc.methods.compare import CLOCK, Comparison, MethodRow, cells, legend_of
-from blocc.methods.registry import NAMES
-from blocc.report.comparison_page import comparison_page
-from blocc.report.figure import (
+from blocc.kit.figure import (
     INK,
     MUTED,
     add_heading,
@@ -32,7 +28,11 @@ from blocc.report.figure import (
     positive,
     style_axes,
 )
-from blocc.report.format import markdown_table, markdown_text, number, shortened
+from blocc.kit.storage import write_files
+from blocc.kit.text import markdown_table, markdown_text, number, shortened
+from blocc.methods.compare import CLOCK, Comparison, MethodRow, cells, legend_of
+from blocc.methods.registry import NAMES
+from blocc.report.comparison_page import comparison_page
 from blocc.run.conclude import versions
 
 if TYPE_CHECKING:

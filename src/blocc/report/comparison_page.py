@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from blocc.methods.compare import Comparison, MethodRow, cells, legend_of
-from blocc.report.format import number
-from blocc.report.page import Cell, PageTable, embedded_picture, render
+from blocc.kit.page import (
+    Cell,
+    KeyFigure,
+    Page,
+    PageTable,
+    Section,
+    embedded_picture,
+    facts_sections,
+    table,
+)
+from blocc.kit.page import picture as picture_block
+from blocc.kit.text import number
+from blocc.methods.compare import Comparison, cells, legend_of
 from blocc.run.conclude import versions
 
 _WORDS = 2  #: columns of words in the printed table: the method and how it ended
@@ -13,19 +23,35 @@ _WORDS = 2  #: columns of words in the printed table: the method and how it ende
 def comparison_page(comparison: Comparison, picture: bytes) -> str:
     """The page as text; ``picture`` is that of the comparison, as a PNG file."""
     ended = sum(row.success for row in comparison.entries)
-    return render(
-        "comparison.html.j2",
-        comparison=comparison,
-        colour="good" if ended else "warn",
-        state=_state(comparison, ended),
-        figures=_key_figures(comparison, ended),
-        table=_table(comparison),
-        authors=_authors(comparison),
-        picture=embedded_picture("png", picture),
-        words=_alternative(comparison),
-        legend="; ".join(legend_of(comparison)),
-        versions=versions(),
+    title = "Every method from the same start"
+    note = (
+        "A star marks the best values; a value in parentheses is not that of a feasible answer. f is evaluated at the "
+        "follower’s exact answer; gap, violation and distance are those of the method’s own y. "
+        f"{'; '.join(legend_of(comparison))}."
     )
+    ways = "f and the distance of the method’s own y against time, and where each method ended."
+    said = "Who published each, and what it said at its end."
+    return Page(
+        title=f"{comparison.name}: comparison of methods",
+        heading=comparison.name,
+        kicker="Comparison of methods",
+        state=_state(comparison, ended),
+        colour="good" if ended else "warn",
+        figures=_key_figures(comparison, ended),
+        sections=[
+            Section("methods", title, note, [table(_table(comparison), title)], is_long=True),
+            Section(
+                "picture",
+                "The way of each method",
+                ways,
+                [picture_block(embedded_picture("png", picture), _alternative(comparison))],
+            ),
+            Section("authors", "The methods", said, [table(_authors(comparison), "The methods")], is_long=True),
+            *facts_sections(comparison.settings, versions()),
+        ],
+        footer="All figures are also in comparison.csv and comparison.json.",
+        is_dense=True,
+    ).html()
 
 
 def _state(comparison: Comparison, ended: int) -> str:
@@ -33,7 +59,7 @@ def _state(comparison: Comparison, ended: int) -> str:
     return f"{told}, interrupted" if comparison.interrupted else told
 
 
-def _key_figures(comparison: Comparison, ended: int) -> list[tuple[str, str, str]]:
+def _key_figures(comparison: Comparison, ended: int) -> list[KeyFigure]:
     """Each with its title, its value and a detail."""
     best, tried = comparison.best, sum(row.applies for row in comparison.entries)
     quickest = min((row for row in comparison.entries if row.success), key=lambda row: row.run_seconds, default=None)
@@ -69,12 +95,11 @@ def _key(text: str) -> str:
 
 
 def _authors(comparison: Comparison) -> PageTable:
-    rows = [[Cell(row.method), Cell(row.title), Cell(_told(row), style="long")] for row in comparison.entries]
+    rows = [
+        [Cell(row.method), Cell(row.title), Cell(row.why_not or row.message, style="long")]
+        for row in comparison.entries
+    ]
     return PageTable("authors-table", [("Method", False), ("Published", False), ("It said", False)], rows)
-
-
-def _told(row: MethodRow) -> str:
-    return row.why_not or row.message
 
 
 def _alternative(comparison: Comparison) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
-from blocc.report.figure import MUTED
-from blocc.report.format import number
+from blocc.kit.figure import MUTED
+from blocc.kit.text import number
 from blocc.report.transport.design_charts import bar_title, colour_scale, line_trace, merged, plotly_numbers, styles
 from blocc.report.transport.design_geometry import Frame, scale_colour
 

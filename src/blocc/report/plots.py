@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocc.multi_result import MultiResult
-from blocc.problems.toy import LOWER, UPPER, ToyRun, true_value, upper_value
-from blocc.report.figure import (
+from blocc.kit.figure import (
     BLUE,
     GREEN,
     GREY,
@@ -22,6 +20,8 @@ from blocc.report.figure import (
     positive,
     style_axes,
 )
+from blocc.multi_result import MultiResult
+from blocc.problems.toy import LOWER, UPPER, ToyRun, true_value, upper_value
 from blocc.result import Result
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Self, TextIO
 from blocc._lib.log import logger
 from blocc._lib.notebook import live_stream
 from blocc.kit.records import Step
-from blocc.report.format import duration
+from blocc.kit.text import duration
 from blocc.result import HistoryRow
 
 

@@ -101,7 +101,7 @@ class DemandEstimate(Shown):
 
         Needs ``blocc[plot]``. Written when ``path`` is given (.png, .pdf, .svg).
         """
-        from blocc.report.roads.estimate_figures import plot_estimate  # that room stands on this one
+        from blocc.report.estimate_report import plot_estimate  # that room stands on this one
 
         return plot_estimate(self, path)
 

@@ -199,26 +199,27 @@ def _files(answer: Answer, tables: Tables, stem: str) -> dict[str, bytes]:
 
 
 def _design_files(design: RoadDesign, tables: Tables) -> dict[str, bytes]:
-    from blocc.report.figure import figure_image
-    from blocc.report.roads.road_figures import plot_design  # that room stands on this one
-    from blocc.report.roads.road_page import report_page
+    from blocc.kit.figure import figure_image
+    from blocc.report.road_report import (
+        plot_design,  # that room stands on this one
+        report_page,
+    )
 
     files = _files(design, tables, "design") | {"report.html": report_page(design).encode(errors="replace")}
     return files | {"design.png": figure_image(plot_design(design))}
 
 
 def _estimate_files(estimate: DemandEstimate, tables: Tables) -> dict[str, bytes]:
-    from blocc.report.figure import figure_image
-    from blocc.report.roads.estimate_figures import plot_estimate
-    from blocc.report.roads.estimate_page import report_page
+    from blocc.kit.figure import figure_image
+    from blocc.report.estimate_report import plot_estimate, report_page
 
     files = _files(estimate, tables, "estimate") | {"report.html": report_page(estimate).encode(errors="replace")}
     return files | {"estimate.png": figure_image(plot_estimate(estimate))}
 
 
 def _assignment_files(assignment: RoadAssignment, tables: Tables) -> dict[str, bytes]:
-    from blocc.report.figure import figure_image
-    from blocc.report.roads.road_figures import plot_assignment
+    from blocc.kit.figure import figure_image
+    from blocc.report.road_report import plot_assignment
 
     picture = {"assignment.png": figure_image(plot_assignment(assignment))}
     return _files(assignment, tables, "assignment") | picture

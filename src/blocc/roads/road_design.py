@@ -89,7 +89,7 @@ class RoadDesign(Shown):
 
         Written when ``path`` is given (.png, .pdf, .svg).
         """
-        from blocc.report.roads.road_figures import plot_design  # that room stands on this one
+        from blocc.report.road_report import plot_design  # that room stands on this one
 
         return plot_design(self, path)
 

@@ -31,7 +31,7 @@ from blocc.result import History, HistoryRow, Result, Status
 from blocc.resume.recording import Recording
 from blocc.run import conclude, precompile
 from blocc.run.finishing import Finishing, Known
-from blocc.run.incumbent import SEEN, Seen, incumbent
+from blocc.run.incumbent import SEEN, UNPROVEN, Seen, at, incumbent, shown, standing
 from blocc.run.phase import ENDED, OPEN, Phase
 from blocc.run.single import Callback, Report, Run, reason_of
 
@@ -102,11 +102,11 @@ class Driver:
 
     def incumbent(self, end: Phase, seen: Sequence[Seen] | None = None) -> Phase | None:
         """The best of the points seen (by default: by any run), as a phase that ended there; None if none is better."""
-        if not self.automatic:
-            return None
-        if seen is None:
-            seen = [Seen(run, scaling, low) for run, scaling in self.runs for low in run.monitor.lows]
-        return incumbent(self.problem, self.options, seen, end)
+        return incumbent(self.problem, self.options, self._seen() if seen is None else seen, end)
+
+    def _seen(self) -> list[Seen]:
+        """The points that were the best so far of any run, the start first."""
+        return [Seen(run, scaling, low) for run, scaling in self.runs for low in run.monitor.lows]
 
     def _gained(self, new: Phase, old: Phase) -> bool:
         assert new.verdict is not None
@@ -291,13 +291,26 @@ class Driver:
         """The result of the best phase, with the verdict's status and the figures of all phases."""
         result, v = phase.result, phase.verdict
         status, message = (result.status, result.message) if v is None else self._status(phase, v)
-        if (seen := self.incumbent(phase, others)) is not None:  # whatever the status, nothing better is thrown away
+        others = self._seen() if others is None else others
+        # With a gamma given by hand its minimiser of F_gamma is what was asked for, or the last step of Algorithm 1.
+        asked = status in (Status.CONVERGED, Status.PENALTY_OPEN) or self.options.outer == "pgd"
+        seen = self.incumbent(phase, others) if self.automatic or not asked else None
+        if seen is not None:  # whatever the status, nothing better is thrown away
             met = seen.evaluation.violation <= seen.run.tolerances.leader_tolerance
             if status in (Status.CONVERGED, Status.STALLED) or (status is Status.INFEASIBLE and met):  # said of the end
                 status, message = Status.STALLED, SEEN
-            return self._measured(replace(seen, result=replace(seen.result, status=status, message=message)))
+        proven = v is not None and v.lower_optimal
+        if status is Status.STALLED and seen is None and not proven and self.automatic and v is not None:
+            exact = standing(self.problem, self.options, phase)
+            seen, message = (None, message) if exact is None else (shown(self.problem, phase, exact), result.message)
+        value = seen.result.upper_value if seen is not None else v.value.upper if v is not None and proven else np.inf
+        if status is Status.STALLED and (start := self._unproven_start(others, value)) is not None:
+            return start
+        if seen is not None:
+            seen = replace(seen, result=replace(seen.result, status=status, message=message))
+            return self._with(seen, self._measured(seen, polishing=False))
         if v is None and status in ENDED and bool(phase.evaluation.usable):
-            return self._measured(phase)
+            return self._with(phase, self._measured(phase))
         if v is not None:
             judged = conclude.with_verdict(self.problem, result, v, 0.0 if v.slope is not None else DISTANCES[-1])
             result = replace(judged, status=status)
@@ -306,14 +319,26 @@ class Driver:
         result = replace(result, message=conclude.with_stop(message, phase.end, self.options))
         return replace(result, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
 
-    def _measured(self, phase: Phase) -> Result:
-        """The result of a phase that was stopped, with a certificate in the user's units; nothing more is computed."""
-        v = Judge.of(self.problem, lambda x: None, self.options.tolerance).examine(
+    def _unproven_start(self, seen: Sequence[Seen], value: float) -> Result | None:
+        """The result at the start, if its y is not shown to be the response, and f there seems less than ``value``."""
+        start = at(seen[0], Status.STALLED, UNPROVEN) if self.automatic and seen else None
+        if start is None or standing(self.problem, self.options, start) is not None:
+            return None
+        v = self._measured(start)
+        return self._with(start, v) if not v.lower_optimal and v.value.upper < value else None
+
+    def _measured(self, phase: Phase, polishing: bool = True) -> Verdict:
+        """The verdict on a phase whose end is not probed: figures in the user's units, and no work beyond them."""
+        return Judge.of(self.problem, lambda x: None, self.options.tolerance).examine(
             self.problem.x_set.ravel(phase.result.x),
             self.problem.y_set.ravel(phase.result.y),
             multipliers=conclude.joined_multipliers(phase.result),
             probes=False,
+            polishing=polishing,
         )
+
+    def _with(self, phase: Phase, v: Verdict) -> Result:
+        """The result of a phase, with the certificate of a verdict."""
         result = conclude.with_verdict(self.problem, phase.result, v, phase.result.certificate.radius)
         return replace(result, history=History(self.rows), counts=self._counts(), seconds=self._seconds())
 

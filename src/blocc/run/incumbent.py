@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from blocc.judge.examine import Judge
-from blocc.judge.probe import Value
+from blocc.judge.responses import Standing
 from blocc.options import Options
 from blocc.outer.tolerances import Endpoint
 from blocc.penalty import Evaluation
 from blocc.problem import BilevelProblem
 from blocc.reformulate.units import Scaling
-from blocc.result import Result, Status
+from blocc.result import Status
 from blocc.run import conclude
 from blocc.run.phase import Phase
 from blocc.run.single import Run
 
+UNPROVEN = (
+    "No answer of the follower was found that its conditions prove: this is the start, and its value is that of a y "
+    "that may be false."
+)
 SEEN = "The descent ended at a worse point than this one, which it had seen on the way."
 
 
@@ -39,40 +45,60 @@ def incumbent(problem: BilevelProblem, options: Options, candidates: Sequence[Se
     """The best of the points seen, as a phase that ended there; None if ``end`` is no worse. The start is the first.
 
     What a run believes of a point is checked by the judge: it may have been content with less accuracy, and a point
-    that seemed the best may be worse than those before it. So they are asked in the order of what they promise, and
-    those that promise nothing better are left out: by more than any promise was found to be wrong. The start is always
-    asked. A success may be worse by the tolerance it was judged with.
+    that seemed the best may be worse than those before it. Only points whose y is shown to be the response count, and
+    two values are equal that differ by less than rounding and the accuracy of y may feign. Points are asked in the
+    order of what they promise, and those that promise nothing better are left out: by more than any promise was found
+    to be wrong. The start is always asked. A success may be worse by the tolerance it was judged with.
     """
-    here = _standing(problem, options, end.result) if bool(end.evaluation.usable) else None
-    least = np.inf if here is None else here.upper - _allowance(problem, options, end, here)
-    wrong = 0.0 if here is None else abs(here.upper - end.result.upper_value)
+    here = _end(problem, options, end) if bool(end.evaluation.usable) else None
+    least = np.inf if here is None else here.value.upper - max(here.floor, _allowance(problem, options, end))
+    wrong = 0.0 if here is None else abs(here.value.upper - end.result.upper_value)
     found: Phase | None = None
     limited = end.result.status is Status.ITERATION_LIMIT  # which no further phase removes
     status = end.result.status if limited else Status.STALLED
     for seen in [*candidates[:1], *sorted(candidates[1:], key=lambda one: one.claimed)]:
         if seen is not candidates[0] and seen.claimed - wrong >= least:
             break
-        run, scaling, evaluation = seen
-        reached = Endpoint(evaluation, np.inf, 0.0)
-        result = run.conclude_at(reached, status, SEEN)
-        result = result if scaling is None else scaling.restore(result)
-        value = _standing(problem, options, result)
-        if value is None:
+        reached = at(seen, status, SEEN)
+        exact = standing(problem, options, reached)
+        if exact is None:
             continue
-        wrong = max(wrong, abs(value.upper - seen.claimed))
-        if value.upper < least:
-            found, least = Phase(run, scaling, result, reached), value.upper
+        wrong = max(wrong, abs(exact.value.upper - seen.claimed))
+        if exact.value.upper + exact.floor < least:
+            found, least = shown(problem, reached, exact), exact.value.upper
     return found
 
 
-def _standing(problem: BilevelProblem, options: Options, result: Result) -> Value | None:
-    judge = Judge.of(problem, lambda x: None, options.tolerance)
+def at(seen: Seen, status: Status, message: str) -> Phase:
+    """A phase that ended at a point that a run has seen."""
+    run, scaling, evaluation = seen
+    reached = Endpoint(evaluation, np.inf, 0.0)
+    result = run.conclude_at(reached, status, message)
+    return Phase(run, scaling, result if scaling is None else scaling.restore(result), reached)
+
+
+def shown(problem: BilevelProblem, phase: Phase, exact: Standing) -> Phase:
+    """The phase with the response that was shown to be one."""
+    y = jax.tree.map(np.asarray, problem.y_set.unravel(exact.value.y))
+    return replace(phase, result=replace(phase.result, y=y, upper_value=exact.value.upper))
+
+
+def standing(problem: BilevelProblem, options: Options, phase: Phase) -> Standing | None:
+    """What the end of a phase is worth, exactly; None if its y is not shown to be the response, or G is violated."""
+    judge, result = Judge.of(problem, lambda x: None, options.tolerance), phase.result
     x, y = problem.x_set.ravel(result.x), problem.y_set.ravel(result.y)
     return judge.standing(x, y, conclude.joined_multipliers(result))
 
 
-def _allowance(problem: BilevelProblem, options: Options, end: Phase, value: Value) -> float:
-    """By how much the end may be worse: rounding, and if it is a success a share of what the judge saw f vary by."""
-    success = end.verdict is not None and end.success(problem)
-    judged = options.tolerance * end.verdict.unit if success and end.verdict is not None else 0.0
-    return max(judged, 4.0 * float(np.finfo(float).eps) * abs(value.upper))
+def _end(problem: BilevelProblem, options: Options, end: Phase) -> Standing | None:
+    """The same of the end: a success is what its verdict says."""
+    found, v = standing(problem, options, end), end.verdict
+    if found is not None or v is None or not end.success(problem):
+        return found
+    judge = Judge.of(problem, lambda x: None, options.tolerance)
+    return Standing(v.value, judge.floor(v.value, v.reply, None if v.slope is None else v.slope.error))
+
+
+def _allowance(problem: BilevelProblem, options: Options, end: Phase) -> float:
+    """By how much a success may be worse: a share of what the judge saw f vary by."""
+    return options.tolerance * end.verdict.unit if end.verdict is not None and end.success(problem) else 0.0

@@ -112,6 +112,10 @@ class Run:
         if self.options.outer == "pgd":
             return self.published(first.x[None], leader)[0][0], leader
         if np.isinf(first.gamma):
+            end = None if self.finishing is None else self._on_pieces(self.finishing, first, leader, penalty=False)
+            if end is not None and end.stationarity == 0.0:
+                return end, leader
+            self.finished = False
             found = continuation.minimise_exactly(self.evaluator, first, leader, self.tolerances)
             if found is not None:
                 return found
@@ -125,10 +129,12 @@ class Run:
         closed = continuation.direct_gamma(self.evaluator, first, leader, self.tolerances) if self.stays else None
         return continuation.minimise(self.evaluator, closed or first, leader, self.tolerances, fixed_gamma=False)
 
-    def _on_pieces(self, finishing: Finishing, first: Evaluation, leader: UpperMultipliers) -> Endpoint | None:
+    def _on_pieces(
+        self, finishing: Finishing, first: Evaluation, leader: UpperMultipliers, penalty: bool = True
+    ) -> Endpoint | None:
         """The end of a descent of f(x, y(x)) itself; None if it has no regular pieces there."""
         finishing.tolerances = self.tolerances
-        found = finishing.descend(first, leader)
+        found = finishing.descend(first, leader, penalty)
         return None if found is None else self._reached(finishing, found, leader)
 
     def _without_penalty(self, first: Evaluation, leader: UpperMultipliers) -> Endpoint | None:

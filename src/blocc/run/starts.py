@@ -31,9 +31,10 @@ from blocc.problem import BilevelProblem
 from blocc.result import Certificate, History, Result, Status
 from blocc.resume.recording import Recording
 from blocc.run import conclude
+from blocc.run.batch import published_together
 from blocc.run.driver import Driver
 from blocc.run.single import Callback, Report
-from blocc.run.variants import solve_single, solve_together
+from blocc.run.variants import solve_single
 
 _STOPPED = {
     StopReason.TIME_LIMIT: Status.TIME_LIMIT,
@@ -59,9 +60,10 @@ class Starts:
         self.callback, self.report = callback, report
 
     def together(self, points: Float[NDArray, "starts n_x"]) -> list[Result | None]:
-        """The starts in one compiled loop, as far as that applies and serves."""
+        """Starts of Algorithm 1 in one compiled loop; every other start is left open."""
         try:
-            return solve_together(self.problem, self.options, self._driver, points)
+            if self.options.outer == "pgd":
+                return [*published_together(self._driver(self.problem), points)]
         except Stop as stop:
             self.request.reason = stop.reason
         except KeyboardInterrupt:

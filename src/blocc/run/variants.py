@@ -21,14 +21,10 @@ from blocc.problem import BilevelProblem
 from blocc.reformulate.reformulation import reformulations
 from blocc.reformulate.relaxation import AMOUNTS, agreed, relaxed
 from blocc.result import Result, Status
-from blocc.run.batch import batches, many
 from blocc.run.driver import Driver
 from blocc.run.phase import ENDED
 
 MakeDriver = Callable[[BilevelProblem], Driver]
-
-#: Starts from which on one loop for all of them repays its compilation.
-_WORTH_A_BATCH = 32
 
 
 def solve_single(problem: BilevelProblem, options: Options, driver: MakeDriver, start: Float[NDArray, "n_x"]) -> Result:
@@ -61,23 +57,6 @@ def _better(one: Result, other: Result, tolerance: float) -> bool:
     """Whether a result without success is worth more than another by more than a share of its value."""
     less = one.upper_value < other.upper_value - tolerance * abs(other.upper_value)
     return one.certificate.exact and (less or not (other.certificate.exact or other.success))
-
-
-def solve_together(
-    problem: BilevelProblem, options: Options, driver: MakeDriver, starts: Float[NDArray, "starts n_x"]
-) -> list[Result | None]:
-    """Many starts in one compiled loop where there are many and it applies; None for those that it leaves open."""
-    automatic = isinstance(options.gamma, str) and options.outer != "pgd"
-    none: list[Result | None] = [None] * len(starts)
-    if automatic and len(starts) < _WORTH_A_BATCH:
-        return none
-    form = next(reformulations(problem, options))
-    together = driver(form.problem)
-    if not batches(together):
-        return none
-    found, unsettled = many(together, starts)
-    results = [form.invert(result) for result in found]
-    return [None if automatic and index in unsettled else result for index, result in enumerate(results)]
 
 
 def _lacks_slater_point(problem: BilevelProblem, options: Options, plain: Result) -> bool:

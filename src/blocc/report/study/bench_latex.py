@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from blocc.kit.figure import add_legend, figure_image, new_figure
 from blocc.report.comparison import method_style
-from blocc.report.figure import add_legend, figure_image, new_figure
 from blocc.report.study.benchmark import ACCURACIES, COSTS, costs, draw_profile, method_table, profile
 from blocc.report.study.study_views import StudyView
 
@@ -42,20 +42,24 @@ def plot_derivatives(view: StudyView) -> Figure:
 
 def pgfplots(view: StudyView) -> str:
     r"""The same as a ``groupplot`` of pgfplots, to be taken in by ``\input``."""
+    panels = [profile(costs(view, accuracy, _PLACE, _LEAST)) for accuracy in ACCURACIES]
+    last = 1.1 * max(float(np.max(ratios, initial=1.0, where=np.isfinite(ratios))) for ratios in panels)
     lines = [
-        "% needs \\usepackage{pgfplots} and \\usepgfplotslibrary{groupplots}",
+        "% needs \\usepackage{pgfplots}, \\usepgfplotslibrary{groupplots} and \\pgfplotsset{compat=1.18}",
         *_colours(view.study.grid["method"]),
         "\\begin{tikzpicture}",
-        f"\\begin{{groupplot}}[group style={{group size={len(ACCURACIES)} by 1}}, width=0.48\\textwidth,",
-        "  xmode=log, xmin=1, ymin=0, ymax=1,",
-        f"  xlabel={{times the fewest {_NAME}}}, legend style={{font=\\footnotesize}}, legend pos=south east]",
+        f"\\begin{{groupplot}}[group style={{group size={len(ACCURACIES)} by 1, y descriptions at=edge left,",
+        "  horizontal sep=0.08\\textwidth}, width=0.48\\textwidth, height=0.4\\textwidth,",
+        f"  xmode=log, xmin=1, xmax={last:.5g}, ymin=0, ymax=1.02,",
+        f"  xlabel={{times the fewest {_NAME}}}, xlabel style={{align=center, text width=0.4\\textwidth}},",
+        "  legend style={font=\\footnotesize, at={(1.05,-0.45)}, anchor=north}, legend columns=4]",
     ]
-    for panel, accuracy in enumerate(ACCURACIES):
+    for panel, (accuracy, ratios) in enumerate(zip(ACCURACIES, panels, strict=True)):
         lines.append(f"\\nextgroupplot[title={{to $10^{{{round(math.log10(accuracy))}}}$}}]")
-        ratios = profile(costs(view, accuracy, _PLACE, _LEAST))
         for column, method in enumerate(view.study.grid["method"]):
             reached = np.sort(ratios[:, column][np.isfinite(ratios[:, column])])
             points = [(1.0, 0.0), *((ratio, (k + 1) / len(ratios)) for k, ratio in enumerate(reached))]
+            points.append((last, points[-1][1]))  # what is reached stays reached
             placed = " ".join(f"({across:.5g},{share:.5g})" for across, share in points)
             lines.append(f"\\addplot[const plot, thick, color={_colour(column)}] coordinates {{{placed}}};")
             if panel == 0:

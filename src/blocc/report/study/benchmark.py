@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc.kit.figure import add_heading, add_legend, add_note, figure_image, new_figure, style_axes
 from blocc.methods.compare import CLOCK
 from blocc.report.comparison import method_style
-from blocc.report.figure import add_heading, add_legend, add_note, figure_image, new_figure, style_axes
 from blocc.report.study.study_views import Findings, ItemView, StudyView, Table, is_number
 from blocc.studies.study import Row
 

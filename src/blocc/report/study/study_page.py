@@ -12,9 +12,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blocc.report.figure import add_legend, add_note, figure_image, line_style, new_figure, style_axes
-from blocc.report.format import Spread, duration, is_numeric, number, number_of, shortened, sort_key, value_text
-from blocc.report.page import Cell, PageTable, embedded_picture, flat_facts, render, write_html
+from blocc.kit.figure import add_legend, add_note, figure_image, line_style, new_figure, style_axes
+from blocc.kit.page import (
+    Block,
+    Cell,
+    KeyFigure,
+    Page,
+    PageTable,
+    Section,
+    embedded_picture,
+    facts,
+    flat_facts,
+    folded,
+    picture,
+    table,
+    words,
+)
+from blocc.kit.text import Spread, duration, is_numeric, number, number_of, shortened, sort_key, value_text
 from blocc.report.study.study_tables import VERDICTS, failure
 from blocc.report.study.study_views import (
     Group,
@@ -168,25 +182,33 @@ _LONG = 80  #: characters of a text that needs a wide column
 
 def write_page(report: Report, path: str | Path) -> Path:
     """Write the page (one HTML file) and return its path; needs ``blocc[plot]``."""
-    return write_html(study_page(report), path)
+    return _page(report).write(path)
 
 
 def study_page(report: Report) -> str:
-    """The page as text; where there is one study alone, the head says its name and state."""
+    """The page as text."""
+    return _page(report).html()
+
+
+def _page(report: Report) -> Page:
+    """Items, then studies; where there is one study alone, the head says its name and state."""
     colour, state = state_of(report)
-    return render(
-        "study.html.j2",
-        report=report,
-        colour=colour,
+    is_alone = len(report.studies) == 1 and not report.items
+    items = [_item_section(view, f"item-{place}") for place, view in enumerate(report.items)]
+    studies = [_study_section(view, f"study-{place}", is_alone) for place, view in enumerate(report.studies)]
+    about = [Section("facts", "Machine and versions", blocks=[facts(flat_facts(report.facts))], is_long=True)]
+    named = [*((one, one.title) for one in items), *zip(studies, (v.study.name for v in report.studies), strict=True)]
+    return Page(
+        title=f"{report.title}: study",
+        heading=report.title,
+        kicker="Study",
         state=state,
+        colour=colour,
         figures=_figures(report),
-        items=[_item(view, f"item-{place}") for place, view in enumerate(report.items)],
-        studies=[_study(view, f"study-{place}") for place, view in enumerate(report.studies)],
-        alone=len(report.studies) == 1 and not report.items,
-        verdicts=VERDICTS,
-        most_errors=_MOST_ERRORS,
-        facts=flat_facts(report.facts),
-        written=time.strftime("%Y-%m-%d at %H:%M"),
+        sections=[*items, *studies, *(about if report.facts else [])],
+        footer=f"Written on {time.strftime('%Y-%m-%d at %H:%M')}. All rows are also in the CSV files beside this page.",
+        contents=[(f"{section.name}-section", title) for section, title in named] if len(named) > 1 else (),
+        is_dense=True,
     )
 
 
@@ -199,7 +221,7 @@ def state_of(report: Report | StudyView) -> tuple[str, str]:
     return ("bad", "some cells failed") if report.failed else ("good", "complete")
 
 
-def _figures(report: Report) -> list[tuple[str, str, str]]:
+def _figures(report: Report) -> list[KeyFigure]:
     seconds = sum(seconds_of(row) for view in report.studies for row in view.done)
     observed = [seen.holds for item in report.items if item.findings for seen in item.findings.observations]
     studies = "1 study" if len(report.studies) == 1 else f"{len(report.studies)} studies"
@@ -213,36 +235,61 @@ def _figures(report: Report) -> list[tuple[str, str, str]]:
     return figures + ([("Computing", duration(seconds), "of all cells together")] if seconds else [])
 
 
-def _item(view: ItemView, name: str) -> dict[str, Any]:
-    tables = view.findings.tables if view.findings else ()
-    return {
-        "view": view,
-        "pictures": {title: embedded_picture("png", image) for title, image in view.pictures.items()},
-        "tables": [_table(table.rows, f"{name}-table-{k}") for k, table in enumerate(tables)],
-    }
+def _item_section(view: ItemView, name: str) -> Section:
+    findings, blocks = view.findings, []
+    if findings is None:
+        skipped = words(f"Skipped: {view.skipped}")
+        return Section(name, view.title, blocks=[skipped], is_long=True, badge="skipped")
+    colours = {True: "good", False: "bad", None: "warn"}
+    seen = [
+        (
+            colours[one.holds],
+            VERDICTS[one.holds],
+            one.statement + (f" [{one.source}]" if one.source else ""),
+            one.measured,
+        )
+        for one in findings.observations
+    ]
+    blocks += [Block("observations", {"statements": seen})] if seen else []
+    images = {title: embedded_picture("png", image) for title, image in view.pictures.items()}
+    blocks += [picture(image, f"{view.title}: {title}") for title, image in images.items()]
+    blocks += [words(view.trouble)] if view.trouble else []
+    for k, one in enumerate(findings.tables):
+        blocks += [words(one.title, "h3"), table(_table(one.rows, f"{name}-table-{k}"), one.title)]
+        blocks += [words(note) for note in one.notes]
+    return Section(name, view.title, view.notice, blocks, is_long=True)
 
 
-def _study(view: StudyView, name: str) -> dict[str, Any]:
+def _study_section(view: StudyView, name: str, is_alone: bool) -> Section:
     colour, state = state_of(view)
     figure, study, failed = draw_study(view), view.study, [failure(view, row) for row in view.failed]
+    parts = [
+        (kind, f"{100 * len(rows) / view.total:.4g}" if rows else "")
+        for kind, rows in (("done", view.done), ("failed", view.failed))
+    ]
+    counts = f"{view.total:,} cells: {len(view.done):,} done, {len(view.failed):,} failed, {view.missing:,} missing."
+    blocks = [Block("bar", {"words": counts, "parts": parts})]
+    if figure is not None:
+        spread = "Mean over the seeds; bars show the standard deviation." if len(study.seeds) > 1 else ""
+        image = embedded_picture("svg+xml", figure_image(figure, "svg"))
+        blocks.append(picture(image, picture_words(view), spread))
+    if view.done and len(study.seeds) > 1 and study.grid:
+        means = _table(summary_rows(view), f"{name}-means")
+        blocks += [words("Means over the seeds", "h3"), table(means, f"Means over the seeds: {study.name}")]
+    if view.done:
+        rows = _table(view.done, f"{name}-rows", [*view.parameters, *view.columns])
+        shown = table(rows, f"All rows: {study.name}", filter="Filter rows")
+        blocks.append(folded(f"All {len(view.done):,} rows", [shown], is_open=is_alone))
+    if failed:
+        short = [{**row, "error": str(row["error"] or "").partition("\n")[0]} for row in failed]
+        texts = [row.get("error") or "" for row in view.failed[:_MOST_ERRORS]]
+        blocks += [words("Failed cells", "h3"), table(_table(short, f"{name}-failed"), f"Failed cells: {study.name}")]
+        blocks.append(folded("Errors in full", [Block("errors", {"texts": texts})]))
     grid = {key: ", ".join(map(value_text, values)) for key, values in study.grid.items()}
-    short = [{**row, "error": str(row["error"] or "").partition("\n")[0]} for row in failed]
-    averaged = view.done and len(study.seeds) > 1 and study.grid
-    return {
-        "view": view,
-        "colour": colour,
-        "state": state,
-        "parts": [
-            (kind, f"{100 * len(rows) / view.total:.4g}" if rows else "")
-            for kind, rows in (("done", view.done), ("failed", view.failed))
-        ],
-        "picture": None if figure is None else embedded_picture("svg+xml", figure_image(figure, "svg")),
-        "words": picture_words(view),
-        "means": _table(summary_rows(view), f"{name}-means") if averaged else None,
-        "rows": _table(view.done, f"{name}-rows", [*view.parameters, *view.columns]),
-        "failed": _table(short, f"{name}-failed"),
-        "settings": {"function": study.function, "seeds": _seeds(study.seeds), **grid, **flat_facts(study.fixed)},
-    }
+    settings = {"function": study.function, "seeds": _seeds(study.seeds), **grid, **flat_facts(study.fixed)}
+    blocks.append(folded("Settings of this study", [facts(settings)]))
+    title, badge = ("Results", "") if is_alone else (study.name, state)
+    return Section(name, title, blocks=blocks, is_long=True, badge=badge, colour=colour)
 
 
 def _seeds(seeds: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from blocc._lib.digests import digest_list
 from blocc._lib.tables import csv_bytes
-from blocc.report.format import Spread, is_numeric, markdown_table, markdown_text, value_text
+from blocc.kit.text import Spread, is_numeric, markdown_table, markdown_text, value_text
 from blocc.report.study.study_views import (
     ERROR,
     STATUS,

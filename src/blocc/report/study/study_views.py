@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from blocc.report.format import Spread
+from blocc.kit.text import Spread
 from blocc.studies.engine import rows_of
 from blocc.studies.locking import exclusive
 from blocc.studies.store import Store, StoredStudy

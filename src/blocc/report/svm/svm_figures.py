@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
-from blocc.report.figure import (
+from blocc.kit.figure import (
     BLUE,
     GREEN,
     GREY,
@@ -24,7 +24,7 @@ from blocc.report.figure import (
     new_figure,
     style_axes,
 )
-from blocc.report.format import number, percent, shortened
+from blocc.kit.text import number, percent, shortened
 from blocc.report.svm.svm_parts import (
     FORGIVEN,
     PARTS,

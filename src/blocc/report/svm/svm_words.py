@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from blocc.report.format import number, percent, shortened
+from blocc.kit.text import number, percent, shortened
 from blocc.report.svm.svm_parts import PARTS
 from blocc.result import Certificate
 

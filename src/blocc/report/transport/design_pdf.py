@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from blocc._lib.version import __version__
-from blocc.report.figure import FAINT, GREEN, INK, MUTED, RED, new_figure
-from blocc.report.format import number, shortened, value_text, visible
-from blocc.report.page import PageTable
-from blocc.report.transport.design_figures import draw_convergence, draw_demand, draw_map, title_figure
-from blocc.report.transport.design_parts import (
+from blocc.kit.checks import verdict
+from blocc.kit.figure import FAINT, GREEN, INK, MUTED, RED, new_figure
+from blocc.kit.page import PageTable
+from blocc.kit.text import number, shortened, value_text, visible
+from blocc.report.transport.design_charts import draw_convergence, draw_demand, draw_map, title_figure
+from blocc.report.transport.design_page import (
     MEANINGS,
+    about,
     key_figures,
     largest_flows,
     largest_prices,
     links_table,
     markets_table,
-    verdict,
 )
 from blocc.transport.design.checks import certificate_checks, withheld
 from blocc.transport.design.design_result import Design
@@ -67,12 +68,9 @@ def report_pages(design: Design) -> list[Figure]:
 
 def _first_page(design: Design) -> Figure:
     """Name, status and verdict in words, and the key figures."""
-    network, page = design.network, new_figure(_WIDTH, _HEIGHT)
-    about = (
-        f"Network design: {network.n_nodes:,} nodes, {network.n_links:,} candidate links, {network.n_markets:,} markets"
-    )
-    _text(page, _LEFT, 7.6, about, size=10, color=MUTED)
-    _text(page, _LEFT, 7.15, shortened(network.name, 60), size=24, weight="bold")
+    page = new_figure(_WIDTH, _HEIGHT)
+    _text(page, _LEFT, 7.6, about(design), size=10, color=MUTED)
+    _text(page, _LEFT, 7.15, shortened(design.network.name, 60), size=24, weight="bold")
     _text(page, _LEFT, 6.75, design.status.value, size=13, weight="bold", color=GREEN if design.success else RED)
     checks = certificate_checks(design)
     failed = any(check.passed is False for check in checks)

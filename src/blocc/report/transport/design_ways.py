@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from blocc._lib.files import plain
-from blocc.report.format import shortened
-from blocc.report.transport.design_series import clear_prices
+from blocc.kit.text import shortened
+from blocc.report.transport.design_charts import clear_prices
 from blocc.transport.design.checks import withheld
 from blocc.transport.design.design_result import Design
 from blocc.transport.design.documents import shown_answer

@@ -18,8 +18,8 @@ from blocc._lib.files import json_bytes
 from blocc._lib.tables import csv_bytes
 from blocc.executors.choice import choose_executor
 from blocc.kit.storage import StorageError, read_document, write_files
+from blocc.kit.text import duration
 from blocc.outer.monitor import StopReason, StopRequest, interruptible
-from blocc.report.format import duration
 from blocc.result import Status
 from blocc.transport.design.design_result import Design
 from blocc.transport.design.documents import DESIGN, read_design_json

@@ -151,7 +151,7 @@ class Design(Shown):
 
         Needs ``blocc[plot]``. Written when ``path`` is given (.png, .pdf, .svg).
         """
-        from blocc.report.transport.design_figures import plot_map  # that room stands on this one
+        from blocc.report.transport.design_charts import plot_map  # that room stands on this one
 
         return plot_map(self, path)
 

@@ -225,7 +225,7 @@ def design_layers(design: Design, links: Rows | None = None) -> Layers:
 
 
 def _files(design: Design, tables: Tables) -> dict[str, bytes]:
-    from blocc.report.transport.design_figures import picture_files  # that room stands on this one
+    from blocc.report.transport.design_charts import picture_files  # that room stands on this one
     from blocc.report.transport.design_page import report_page
     from blocc.report.transport.design_pdf import report_pdf
 

@@ -1,7 +1,7 @@
 // The map of differences: fills the traces of links with more and with less capacity for the two scenarios chosen.
 (function () {
   'use strict';
-  var holder = document.getElementById('difference');
+  var holder = document.querySelector('[data-figure="difference-data"]');
   var data = JSON.parse(document.getElementById('capacities-data').textContent);
   var from = document.getElementById('difference-from'), to = document.getElementById('difference-to');
   var count = data.widths.length, traces = 2 * count;
@@ -12,7 +12,7 @@
     var largest = Math.max.apply(null, changes.map(Math.abs));
     var top = Math.max(Math.max.apply(null, before), Math.max.apply(null, after));
     var x = [], y = [], numbers = [], more = 0, less = 0;
-    for (var k = 0; k < traces; k++) { x.push([]); y.push([]); numbers.push(1 + k); }
+    for (var k = 0; k < traces; k++) { x.push([]); y.push([]); numbers.push(2 + k); }
     var texts = changes.map(function (change, link) {
       var differs = Math.abs(change) > data.least * top;
       if (differs) {
@@ -26,7 +26,7 @@
         (differs ? ' (' + sign + figure(Math.abs(change)) + ')' : ' (the same)');
     });
     Plotly.restyle(holder, {x: x, y: y}, numbers);
-    Plotly.restyle(holder, {text: [texts]}, [traces + 1]);
+    Plotly.restyle(holder, {text: [texts]}, [traces + 2]);
     document.getElementById('difference-words').textContent =
       more + ' links have more capacity, ' + less + ' have less.';
   }

@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
-from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.arrays import Float, NDArray
 from blocc.power.case import PowerCase
-from blocc.report.transport.design_geometry import Frame, frame_network
 
 _ROUNDS = 150
 #: What every page and picture says about the places of buses.
 SAID = "The file has no coordinates: buses are placed so that distances on paper follow the number of lines between."
-
-
-@dataclass(frozen=True, eq=False)
-class Diagram:
-    """A network with places on paper."""
-
-    coordinates: Float[NDArray, " buses 2"]
-    tail: Int[NDArray, " lines"]
-    head: Int[NDArray, " lines"]
-    labels: list[str]
-    geographic: bool = False
-
-    def framed(self, width: float, height: float) -> Frame:
-        """The part of the plane that is shown."""
-        network: Any = self  # a frame asks for places alone
-        return frame_network(network, width, height)
-
-
-def diagram(case: PowerCase) -> Diagram:
-    """The one-line diagram of a case."""
-    labels = [str(number) for number in case.bus_number.tolist()]
-    return Diagram(places(case), case.line_from, case.line_to, labels)
 
 
 def places(case: PowerCase) -> Float[NDArray, " buses 2"]:

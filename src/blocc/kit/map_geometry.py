@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from blocc._lib.arrays import Bool, Float, NDArray
-from blocc.networks.model import Network
-from blocc.report.figure import BLUE, FAINT, ORANGE
-from blocc.report.format import shortened
-from blocc.transport.design.design_result import Design
+from blocc._lib.arrays import Bool, Float, Int, NDArray
+from blocc.kit.text import shortened
 
 #: Where a label may stand, seen from its node, best place first.
 PLACES = ("right", "left", "above", "below", "above right", "below right", "above left", "below left")
@@ -35,10 +33,12 @@ class Frame:
         return float(height / width)
 
 
-def frame_network(network: Network, width: float = 1100.0, height: float = 620.0) -> Frame:
+def frame_places(
+    coordinates: Float[NDArray, "nodes 2"], is_geographic: bool = False, width: float = 1060.0, height: float = 640.0
+) -> Frame:
     """Project the nodes (longitudes shrink with the cosine of the latitude) and choose what the map shows."""
-    points = np.array(network.coordinates, dtype=float)
-    if network.geographic:
+    points = np.array(coordinates, dtype=float)
+    if is_geographic:
         middle = 0.5 * (points[:, 1].min() + points[:, 1].max())
         points[:, 0] *= max(float(np.cos(np.radians(middle))), 0.05)
     low, high = points.min(axis=0), points.max(axis=0)
@@ -69,34 +69,16 @@ def link_curve(frame: Frame, tail: int, head: int, offset: float, count: int = 2
     return start + t * along + min(offset * frame.pixel, 0.2 * length) * push * aside
 
 
-def draws_candidate(design: Design, link: int) -> bool:
-    """Whether an unbuilt link gets a line of its own: where neither direction is built, one line stands for both."""
-    reverse = int(design.network.reverse[link])
-    return reverse < 0 or bool(design.built[reverse]) or link < reverse
-
-
-def candidate_curves(design: Design, frame: Frame) -> list[Float[NDArray, "points 2"]]:
-    """The lines of the links that are not built; clear of the other direction where that one is built."""
-    network = design.network
-    curves = []
-    for link in np.flatnonzero(~design.built).tolist():
-        reverse = int(network.reverse[link])
-        if draws_candidate(design, link):
-            offset = 4.0 if reverse >= 0 and design.built[reverse] else 0.0
-            curves.append(link_curve(frame, int(network.tail[link]), int(network.head[link]), offset))
-    return curves
-
-
 def curve_count(frame: Frame, tail: int, head: int, spacing: float) -> int:
     """How many points make a curve with one every ``spacing`` pixels (at most 60, so that pages stay small)."""
     length = float(np.hypot(*(frame.points[head] - frame.points[tail]))) / frame.pixel
     return int(np.clip(np.ceil(length / spacing), 2, 60))
 
 
-def map_labels(network: Network) -> list[str]:
+def map_labels(names: Sequence[str], identifiers: Sequence[object]) -> list[str]:
     """What is written at the nodes: their names, or on a dense map their ids where only these are short."""
-    names = [shortened(label) for label in network.labels]
-    ids = [str(identifier) for identifier in network.nodes]
+    names = [shortened(name) for name in names]
+    ids = [str(identifier) for identifier in identifiers]
     return ids if len(names) > DENSE and not labels_inside(names) and labels_inside(ids) else names
 
 
@@ -110,14 +92,6 @@ def node_size(labels: list[str]) -> float:
 def labels_inside(labels: list[str]) -> bool:
     """Whether all labels are short enough to stand inside their nodes, as on a metro map."""
     return all(len(label) <= 3 for label in labels)
-
-
-def link_points(design: Design, frame: Frame, spacing: float = 8.0) -> Float[NDArray, "points 2"]:
-    """Points along every link that is drawn, for labels to keep clear of."""
-    network = design.network
-    drawn = [a for a in range(network.n_links) if design.built[a] or draws_candidate(design, a)]
-    ends = [(int(network.tail[a]), int(network.head[a])) for a in drawn]
-    return np.concatenate([link_curve(frame, *pair, 4.0, curve_count(frame, *pair, spacing)) for pair in ends])
 
 
 def place_labels(
@@ -175,32 +149,7 @@ def _inside(
     return np.asarray(((points > low) & (points < high)).all(axis=1))
 
 
-#: Perceptually uniform (a stretch of "magma", reversed): an empty link is pale, a full one dark, also in grey print.
-UTILISATION_SCALE = (
-    *("#fea973", "#fb835f", "#ef5d5e", "#d5446d", "#b3367a"),
-    *("#912b81", "#721f81", "#51127c", "#2d1161"),
-)
-#: The same with its pale end, for heat maps.
-DEMAND_SCALE = ("#fdf3d3", "#fec488", "#fd9668", "#f4695c", "#db476a", "#b5367a", "#8e2a81", "#681c81", "#400f74")
-EXACT, PENALISED = BLUE, ORANGE  #: at the travellers' own answer yg, and at the penalised one yF
-
-UNKNOWN = FAINT  #: a built link of which nobody knows how much is used
-
 THINNEST, WIDEST = 1.5, 10.0  # of a link, in pixels
-
-
-def utilisation_colour(utilisation: float) -> str:
-    """Colour of a link that is used to this part of its capacity (beyond 0 and 1: as there); grey where it is NaN."""
-    return scale_colour(np.nan_to_num(utilisation, nan=np.nan, posinf=0.0, neginf=0.0), UTILISATION_SCALE)
-
-
-def scale_colour(part: float, scale: tuple[str, ...]) -> str:
-    """The colour at this part of a scale (beyond 0 and 1: as there); grey where it is NaN."""
-    if np.isnan(part):
-        return UNKNOWN
-    channels = np.array([[int(colour[k : k + 2], 16) for k in (1, 3, 5)] for colour in scale])
-    mixed = [np.interp(part * (len(channels) - 1), np.arange(len(channels)), channel) for channel in channels.T]
-    return "#" + "".join(f"{round(float(share)):02x}" for share in mixed)
 
 
 def link_widths(capacity: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
@@ -216,11 +165,13 @@ def link_widths(capacity: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
     return np.where(built, np.maximum(widest * np.where(built, capacity, 0.0) / largest, THINNEST), 0.0)
 
 
-def link_offsets(network: Network, widths: Float[NDArray, "links"]) -> Float[NDArray, "links"]:
+def link_offsets(
+    tail: Int[NDArray, "links"], head: Int[NDArray, "links"], widths: Float[NDArray, "links"]
+) -> Float[NDArray, "links"]:
     """How many pixels each link runs to the right of the straight line; parallel links run beside each other."""
     used: dict[tuple[int, int], float] = {}
     offsets = np.zeros(len(widths))
-    for a, ends in enumerate(zip(network.tail.tolist(), network.head.tolist(), strict=True)):
+    for a, ends in enumerate(zip(tail.tolist(), head.tolist(), strict=True)):
         inner = used.get(ends, GAP)
         offsets[a], used[ends] = inner + widths[a] / 2, inner + max(widths[a], 2.0) + 2.0 * GAP
     return offsets

@@ -1,1 +1,0 @@
-"""Answers about power systems as pictures and pages; ``power_layout`` places the buses."""
