@@ -4,8 +4,10 @@
 
 Three problems. *toll*: tolls on four arcs of a little network, three groups of travellers who take their cheapest ways
 (a linear program), 16 starts. *pricing*: two prices, four customers who buy what is worth most to
-them, 8 and 30 starts. *toy*: the toy of the paper with gamma on automatic, 40 starts. Each line gives CPU seconds, how many starts converged, how many ended at revenue 0,
-and the best value. Two starts are solved before the clock runs, and leave their compiled code to both. With
+them, 8 and 30 starts.
+*toy*: the toy of the paper with gamma on automatic, 40 starts. Each line gives CPU seconds, how many starts converged,
+how many ended at revenue 0, and the best value. Two starts are solved before the clock runs, and leave their compiled
+code to both. With
 ``--workers N``, ``solve_many`` runs once more on N worker processes: each of them compiles for itself. With
 ``--limits``, instead of all that: what ``solve_many`` from 200 starts takes of the clock under each time limit.
 """

@@ -9,6 +9,7 @@ import numpy as np
 
 import outside_blocks
 import outside_cancelling
+import outside_cones
 import outside_curved
 import outside_edges
 import outside_followers
@@ -42,6 +43,7 @@ MODULES = (
     outside_curved,
     outside_hostile,
     outside_incumbents,
+    outside_cones,
 )
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from blocc._lib.precision import double_precision
 from blocc.inner.interior_point import InteriorPoint
 from blocc.judge.curvature import feasible_samples
-from blocc.penalty import cold_pair, evaluate, no_upper_multipliers
 from blocc.kit.figure import BLUE, ORANGE, new_figure, style_axes
+from blocc.penalty import cold_pair, evaluate, no_upper_multipliers
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.studies.study import Row, Study, select
 from reproduction.families import KINDS, draw

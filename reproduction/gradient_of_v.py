@@ -18,9 +18,9 @@ from blocc._lib.arrays import Array, Float
 from blocc._lib.compiled import compile_ahead
 from blocc._lib.precision import double_precision
 from blocc.inner.interior_point import InteriorPoint
+from blocc.kit.figure import BLUE, GREY, ORANGE, RED, new_figure, style_axes
 from blocc.lagrangian import gradient_x, weights, zero_multipliers
 from blocc.problem import BilevelProblem
-from blocc.kit.figure import BLUE, GREY, ORANGE, RED, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.sets import Box, Reals
 from blocc.studies.study import Row, Study

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocc.problems.toy import local_minimisers, true_value, upper_value
 from blocc.kit.figure import BLUE, GREEN, GREY, ORANGE, RED, new_figure, style_axes
+from blocc.problems.toy import local_minimisers, true_value, upper_value
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import Status
 from blocc.solve_many import solve_many

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc.kit.figure import BLUE, GREY, RED, new_figure, style_axes
 from blocc.problem import BilevelProblem
 from blocc.problems.toy import LOWER, UPPER, local_minimisers, toy_problem, true_value, upper_value
-from blocc.kit.figure import BLUE, GREY, RED, new_figure, style_axes
 from blocc.report.study.study_views import Findings, Observation, Table
 from blocc.result import Status
 from blocc.solve_many import solve_many

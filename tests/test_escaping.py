@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blocc.report.transport.design_figures import picture_files
 
 from blocc.kit.gis import geojson
 from blocc.methods.compare import Comparison, MethodRow
@@ -18,7 +19,6 @@ from blocc.report.comparison import comparison_markdown
 from blocc.report.study.study_page import study_page
 from blocc.report.study.study_tables import markdown_findings, markdown_rows, study_files
 from blocc.report.study.study_views import Findings, ItemView, Observation, Report, StudyView, Table
-from blocc.report.transport.design_figures import picture_files
 from blocc.report.transport.design_page import report_page
 from blocc.report.transport.design_pdf import report_pdf
 from blocc.studies.study import Study

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import outside_blocks
 import outside_cancelling
+import outside_cones
 import outside_curved
 import outside_hostile
 import outside_responses
@@ -29,6 +30,7 @@ OURS = [
         for m in (
             outside_blocks,
             outside_cancelling,
+            outside_cones,
             outside_curved,
             outside_hostile,
             outside_responses,

@@ -17,6 +17,7 @@ pytest.importorskip("matplotlib")
 
 from blocc import History, Result, Status
 from blocc._lib.digests import sealed
+from blocc.kit.figure import PlotError, figure_image
 from blocc.kit.storage import StorageError
 from blocc.methods.compare import Comparison, MethodRow, title_of
 from blocc.methods.registry import NAMES
@@ -28,7 +29,6 @@ from blocc.report.comparison import (
     write_comparison,
 )
 from blocc.report.comparison_page import comparison_page
-from blocc.kit.figure import PlotError, figure_image
 from blocc.result import Certificate, HistoryRow
 
 ZERO = "_exactly zero"  # the label of their marks

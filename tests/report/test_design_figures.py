@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from blocc.errors import BloccError
 from blocc.report.transport.design_figures import plot_convergence, plot_demand, plot_map
 from blocc.report.transport.design_geometry import (
     UTILISATION_SCALE,
@@ -22,6 +20,8 @@ from blocc.report.transport.design_geometry import (
     utilisation_colour,
 )
 from blocc.report.transport.design_series import MOST_NODES, convergence, demand_matrices
+
+from blocc.errors import BloccError
 from transport_designs import fake_design, geographic_network, large_network, one_market, small_network
 
 

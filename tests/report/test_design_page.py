@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from blocc.report.transport.design_geometry import UTILISATION_SCALE, link_offsets, link_widths
+from blocc.report.transport.design_series import colourings
 
 from blocc.errors import BloccError
 from blocc.kit.page import environment
 from blocc.report.transport.design_charts import convergence_figure, demand_figure, map_figure
-from blocc.report.transport.design_geometry import UTILISATION_SCALE, link_offsets, link_widths
 from blocc.report.transport.design_page import report_page, write_report
-from blocc.report.transport.design_series import colourings
 from blocc.report.transport.design_ways import flows_data
 from blocc.result import Status
 from blocc.transport.design.design_result import Design

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from blocc.kit.figure import PlotError
 from blocc.lagrangian import Multipliers
 from blocc.multi_result import MultiResult
 from blocc.problems import toy
-from blocc.kit.figure import PlotError
 from blocc.report.plots import plot_result, plot_starts, plot_toy_surface
 from blocc.result import Certificate, History, HistoryRow, Result, Status
 

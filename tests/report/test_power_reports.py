@@ -15,10 +15,11 @@ from power_reference import THREE, written
 pytest.importorskip("cvxpy", reason="CVXPY is not installed")
 pytest.importorskip("matpowercaseframes", reason="matpowercaseframes is not installed")
 
-from blocc.kit.storage import ChangedError, StorageError
-from blocc.power import PowerDesign, bid_generators, expand_lines, read_case
 from blocc.report.power.power_layout import places
 from blocc.report.power.power_page import report_page
+
+from blocc.kit.storage import ChangedError, StorageError
+from blocc.power import PowerDesign, bid_generators, expand_lines, read_case
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from blocc.report.transport.scenario_charts import WIDTHS, budget_figure, difference_data, difference_figure
+
 from blocc.report.transport.scenario_page import scenario_page
 from blocc.transport import Scenario, ScenarioDesign, ScenarioDesigns
 from blocc.transport.design.documents import DESIGN

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from blocc.errors import BloccError
-from blocc.kit.storage import write_files
 from blocc.kit.figure import figure_image, new_figure
+from blocc.kit.storage import write_files
 from blocc.report.study.study_page import draw_study, main_parameter, study_page, write_page
 from blocc.report.study.study_tables import (
     item_files,

@@ -6,12 +6,13 @@ and a derivative of phi may say nothing or anything. So the way is bent: the gra
 space of the creases and of the piece's rows with positive multipliers, and a point beside x is brought back onto them
 by Newton's method. Differences of projected gradients on the manifold are its Riemannian Hessian (Absil, Mahony and
 Sepulchre, Optimization Algorithms on Matrix Manifolds, 2008, 5.3), whatever side of a kink rounding puts a point on.
-One crease after the other is left, too, while the others are kept.
+One crease after the other is left, too, while the others are kept: the edges on which they meet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations, islice
 from typing import Any, NamedTuple
 
 import jax
@@ -145,7 +146,9 @@ def _held_at(
 def _ways_along(
     at: Callable[[np.ndarray], _Point | None], x: np.ndarray, sizes: np.ndarray, firm: np.ndarray, fixed: np.ndarray
 ) -> list[_Along]:
-    """Ways down on the manifold of all rows, and of all but one of the creases.
+    """Ways down on the manifold of all rows, and along the edges on which all but one of the creases meet.
+
+    Where creases are dependent (more of them than directions that they fix) each independent choice is an edge.
 
     :param at: phi on one piece, at points near x
     :param firm: which of the rows are rows of the piece, that are always kept
@@ -156,9 +159,15 @@ def _ways_along(
         return []
     every = np.ones(len(here.rows), bool)
     found = _on(at, here, x, sizes, every, fixed)
-    for crease in np.flatnonzero(~firm)[:_WHOLE]:
-        others = every.copy()
-        others[crease] = False
+    creases = np.flatnonzero(~firm)
+    base = _null_space(np.concatenate([here.jacobian[firm] * sizes, fixed]))
+    rank = base.shape[1] - _null_space(here.jacobian[creases] * sizes @ base).shape[1]
+    for kept in islice(combinations(creases, rank - 1), _WHOLE) if rank else ():
+        others = firm.copy()
+        others[list(kept)] = True
+        edge = _null_space(np.concatenate([here.jacobian[others] * sizes, fixed]))
+        left = np.setdiff1d(creases, kept)
+        crease = left[int(np.argmax(np.linalg.norm(here.jacobian[left] * sizes @ edge, axis=1)))]
         found += _off(at, here, x, sizes, int(crease), others, fixed)
     return found
 

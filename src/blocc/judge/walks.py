@@ -71,29 +71,27 @@ class Walks(Responses):
         return None
 
     def uncurved(self, here: Value, ways: Sequence[Way], plan: Probing) -> Probed:
-        """Probes where second derivatives do not decide: along null spaces, bent, and where curved pieces meet.
+        """Probes where second derivatives do not decide: along null spaces, bent.
 
-        Whether a quartic form, or a quadratic one on a cone, is nonnegative is NP-hard to tell (Murty and Kabadi,
-        Mathematical Programming 39, 1987): descents on the sphere from a few directions find what they find.
+        Whether a quartic form is nonnegative is NP-hard to tell (Murty and Kabadi, Mathematical Programming 39, 1987):
+        descents on the sphere from a few directions find what they find.
         """
         null = [way for way in ways if way.null]
-        bent = [way for way in ways if way.curvature < 0.0 and way.matters(plan.tolerance, plan.floor)]
         plan, seen = plan._replace(distances=DISTANCES), [NOTHING]
         for way in null[:ALL_COORDINATES]:
             seen.append(probe(self.reduced_objective, self.onto(way), here, [way.direction], plan))
             if seen[-1].better is not None:
                 break
-        for group, span in ((null, [way.direction for way in null]), (bent, list(np.diag(plan.sizes)))):
-            columns = np.array(span).T
-            for way in group[:_STARTS] if len(span) > 1 else ():
-                project = self.onto(way) if way.null else self.project
-                first = np.linalg.lstsq(columns / plan.sizes[:, None], way.direction / plan.sizes, rcond=None)[0]
-                for sign in (1.0, -1.0):
-                    if any(one.better is not None for one in seen):
-                        return merged([one._replace(flat=()) for one in seen])
-                    turned = columns @ self._turned(here, sign * first, columns, project, plan.floor)
-                    turned /= float(np.max(np.abs(turned) / plan.sizes))
-                    seen.append(probe(self.reduced_objective, project, here, [turned], plan, both=False))
+        columns = np.array([way.direction for way in null]).T
+        for index, way in enumerate(null[:_STARTS] if len(null) > 1 else ()):
+            for sign in (1.0, -1.0):
+                if any(one.better is not None for one in seen):
+                    break
+                turned = columns @ self._turned(
+                    here, sign * np.eye(len(null))[index], columns, self.onto(way), plan.floor
+                )
+                turned /= float(np.max(np.abs(turned) / plan.sizes))
+                seen.append(probe(self.reduced_objective, self.onto(way), here, [turned], plan, both=False))
         return merged([one._replace(flat=()) for one in seen])
 
     def _turned(
