@@ -10,14 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 from scipy.special import expit
 
-from blocc.transport.network.files import read_network
 from blocc.transport.travellers import assignment as interior_point
-from blocc.transport.travellers.graph import graph_of
-from transport_compiled import TOLERANCE, at_nodes, call, cold, lower_level, of_markets, six_nodes
+from transport_compiled import TOLERANCE, at_nodes, lower_level, of_markets, six_nodes
 from transport_reference import InaccurateReference, random_network, three_nodes
 from transport_reference import solve_lower_level as solve_reference
 
@@ -162,18 +158,6 @@ def test_longer_alternative_times(part):
             compare_with_reference(network, capacity, solution, alternative)
 
 
-@pytest.mark.slow
-def test_seville():
-    network = read_network("seville")
-    for seed in range(2):
-        capacity = network.random_starts(1, seed)[0]
-        if seed:
-            capacity = np.where(np.random.default_rng(seed).uniform(size=network.n_links) < 0.3, 0.0, capacity)
-        solution = lower_level(network, capacity)
-        check_solution(network, capacity, solution)
-        compare_with_reference(network, capacity, solution)
-
-
 def test_origins_without_all_destinations():
     network = random_network(4, zero_demand=True)
     capacity = network.random_starts(1)[0]
@@ -197,53 +181,8 @@ def test_market_that_nobody_can_serve():
     assert (solution.point.price[capacity == 0] == 0.0).all()
 
 
-def test_everything_closed():
-    network = three_nodes()
-    solution = lower_level(network, np.zeros(network.n_links))
-    assert float(solution.error) <= TOLERANCE
-    everyone_stays = float(network.demand @ (network.alternative_time - 1.0))
-    assert float(solution.value) == pytest.approx(everyone_stays, abs=1e-12)
-    assert float(solution.bound) == pytest.approx(everyone_stays, abs=1e-12)
-    assert (solution.point.share == 0.0).all()
-    assert (solution.point.flow == 0.0).all()
-
-
 # --- consistency -----------------------------------------------------------------------------------------------------
-def test_shares_are_the_logit_of_cheapest_paths():
-    network, capacity = one_case(11, "scarce")
-    solution = lower_level(network, capacity)
-    costs = csr_array((network.time + solution.point.price, (network.tail, network.head)), shape=(6, 6))
-    cheapest = dijkstra(costs)[network.origin, network.destination]
-    np.testing.assert_allclose(
-        of_markets(network, solution.point.share), expit(network.alternative_time - cheapest), atol=1e-8
-    )
-    np.testing.assert_allclose(of_markets(network, solution.point.potential), cheapest, atol=1e-7)
-
-
-@pytest.mark.parametrize("kind", ["scarce", "mixed", "closed"])
-def test_prices_are_minus_the_derivative_of_the_value(kind):
-    network, capacity = one_case(5, kind)
-    price = lower_level(network, capacity).point.price
-    assert price.max() > 0.1
-    for link in np.flatnonzero(capacity > 0):
-        step = np.where(np.arange(network.n_links) == link, 1e-4 * capacity[link], 0.0)
-        ahead, behind = (float(lower_level(network, capacity + s).value) for s in (step, -step))
-        assert (behind - ahead) / (2.0 * step[link]) == pytest.approx(price[link], rel=1e-4, abs=1e-5)
-
-
 # --- warm starts -----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("seed", range(4))
-def test_warm_start_needs_fewer_iterations(seed):
-    network, capacity = one_case(seed, "scarce")
-    nearby = capacity * np.random.default_rng(seed).uniform(0.98, 1.02, network.n_links)
-    fresh = lower_level(network, nearby)
-    warm = lower_level(network, nearby, warm=lower_level(network, capacity).point)
-    assert warm.iterations < fresh.iterations
-    check_solution(network, nearby, warm)
-    np.testing.assert_allclose(warm.point.share, fresh.point.share, atol=1e-7)
-    np.testing.assert_allclose(warm.point.price, fresh.point.price, atol=1e-6)
-
-
 def nonsense(kind, point):
     if kind == "not a number":
         return jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), point)._replace(price=np.ones_like(point.price))
@@ -270,22 +209,3 @@ def test_warm_start_from_another_set_of_open_links():
 
 
 # --- batches ---------------------------------------------------------------------------------------------------------
-def many(graph, capacities, warm):
-    def one(capacity):
-        return interior_point.solve_lower_level(graph, capacity, graph.alternative, warm, TOLERANCE)
-
-    return jax.vmap(one)(capacities)
-
-
-@pytest.mark.slow
-def test_batch_equals_one_by_one():
-    network = six_nodes(8)
-    capacities = np.stack([one_case(8, kind)[1] for kind in ("scarce", "ample", "mixed", "closed", "unserved")])
-    graph = graph_of(network)
-    batch = call(many, graph, capacities, cold(graph))
-    for row, capacity in enumerate(capacities):
-        alone = lower_level(network, capacity)
-        np.testing.assert_allclose(batch.point.share[row], alone.point.share, atol=1e-9)
-        np.testing.assert_allclose(batch.point.price[row], alone.point.price, atol=1e-7)
-        assert float(batch.value[row]) == pytest.approx(float(alone.value), rel=1e-10)
-        assert int(batch.iterations[row]) == pytest.approx(int(alone.iterations), abs=1)

@@ -165,9 +165,9 @@ def test_ties_hold_only_where_both_directions_exist() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"limit": -1.0}, "max_capacity must not be negative"),
-        ({"limit": np.nan}, "max_capacity must not be negative or NaN"),
-        ({"limit": [1.0, 2.0]}, r"max_capacity must be .* 6 links, got \(2,\)"),
+        ({"limit": -1.0}, "max_capacity must be a number .* >= 0"),
+        ({"limit": np.nan}, "max_capacity must be a number"),
+        ({"limit": [1.0, 2.0]}, "max_capacity must be .* 6 links"),
         ({"limit": "much"}, "max_capacity must be a number"),
         ({"limit": np.ones((2, 6))}, "max_capacity must be a number"),
         ({"minimum": 1e15}, "min_capacity is beyond 1e\\+12"),

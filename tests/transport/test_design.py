@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from blocc.errors import OptionError
 from blocc.presets import PUBLISHED
-from blocc.result import History, Status
+from blocc.result import Status
 from blocc.transport.design import design_network as design_module
 from blocc.transport.design.certificate import MOST_MEASURED
 from blocc.transport.design.design_network import design_network
@@ -25,7 +25,6 @@ from blocc.transport.design.model import DesignModel
 from blocc.transport.network.files import read_network
 from blocc.transport.network.generators import city_network
 from blocc.transport.network.network import TransportNetwork
-from blocc.transport.travellers.flows import market_flows
 from blocc.transport.travellers.graph import graph_of
 from clocks import counted
 from transport_compiled import call, cold, many_answers
@@ -185,24 +184,6 @@ def test_price_of_a_closed_link_is_what_the_reference_saves(nine_design: Design)
         assert price[link] == pytest.approx((before - ahead) / unit, rel=1e-3, abs=1e-3)
 
 
-def test_flows_of_markets_add_up(nine_design: Design, nine_model: DesignModel) -> None:
-    network, follower = nine_design.network, nine_design.follower
-    point = nine_model.capacities(nine_design.capacity, nine_design.gamma).follower.point
-    flows = market_flows(network, point.flow, follower.share)
-    for apart in (flows, follower.market_flow):
-        np.testing.assert_allclose(network.demand @ apart.toarray(), follower.flow, atol=1e-6)
-    assert (follower.flow <= nine_design.capacity + 1e-8).all()
-
-
-@pytest.mark.parametrize("gamma", [2.0, 30.0, 300.0])
-def test_gradient_of_the_penalty_function(nine_model: DesignModel, gamma: float) -> None:
-    x = nine_model.network.random_starts(1, seed=1)[0]
-    gradient = np.asarray(nine_model.capacities(x, gamma).gradient)
-    for way in np.random.default_rng(0).normal(size=(4, len(x))):
-        ahead, behind = (float(nine_model.capacities(x + step * way, gamma).value) for step in (1e-4, -1e-4))
-        assert (ahead - behind) / 2e-4 == pytest.approx(gradient @ way, rel=1e-6, abs=1e-6)
-
-
 def test_no_small_change_earns_more(nine_design: Design, nine_model: DesignModel) -> None:
     """Each built link a little larger or smaller, by the exact utility."""
     best = nine_design.utility
@@ -297,14 +278,6 @@ def test_what_if_follows_gamma(nine_design: Design) -> None:
     assert gammas[-1] == nine_design.gamma
     assert rows[-1].distance < 1e-2 * rows[0].distance
     assert np.isfinite([tuple(row) for row in rows]).all()
-
-
-def test_history_is_finite(nine_design: Design) -> None:
-    history = nine_design.history
-    assert len(history.gamma) > 10
-    for name in History.columns:
-        assert np.isfinite(getattr(history, name)).all(), name
-    assert (np.diff(history.time) >= 0).all()
 
 
 def test_callback_stops_with_the_best_so_far(nine: Designer) -> None:

@@ -7,20 +7,12 @@ import pytest
 
 from blocc._lib.precision import double_precision
 from blocc.transport import design_network, read_network
-from blocc.transport.design.equal_minimisers import is_preferred, lies_in_a_valley
+from blocc.transport.design.incumbent import lies_in_a_valley
 from blocc.transport.design.model import DesignModel
 from blocc.transport.design.options import DesignOptions
 
 #: Another end of Algorithm 1 on three nodes at gamma = 2, where F_2 has a valley of minimisers.
 ANOTHER = np.array([1.54657, 0.0, 1.54657, 1.0, 0.0, 1.0])
-
-
-def test_the_value_counts_first_and_the_utility_among_equals() -> None:
-    assert is_preferred(-2.0, 0.0, -1.0, 5.0)
-    assert not is_preferred(-1.0, 5.0, -2.0, 0.0)
-    assert is_preferred(-1.0, 5.0, -1.0 - 1e-8, 4.0)
-    assert not is_preferred(-1.0 - 1e-8, 4.0, -1.0, 5.0)
-    assert is_preferred(3.0, -1.0, np.inf, -np.inf)
 
 
 def test_three_nodes_at_a_small_gamma() -> None:

@@ -9,7 +9,6 @@ import pytest
 from blocc._lib import memory
 from blocc.errors import OptionError
 from blocc.transport import design_network, read_network
-from blocc.transport.design import engine_choice
 from blocc.transport.design import forecast as module
 from blocc.transport.design.forecast import check_memory, forecast
 from blocc.transport.network.generators import city_network, grid_network
@@ -29,20 +28,20 @@ def test_paths_take_less_where_networks_are_large() -> None:
 def test_an_accelerator_is_used_where_it_is_the_quicker_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches take 3 ms however small a network is; two threads take 0.2 ms for 25 nodes and 3.5 ms for 100."""
     pytest.importorskip("numba")
-    monkeypatch.setattr(engine_choice, "thread_count", lambda: 16)
+    monkeypatch.setattr(module, "thread_count", lambda: 16)
     sizes = {"small": grid_network(5, 5), "middle": grid_network(8, 8), "large": grid_network(10, 10)}
     for is_there in (False, True):
-        monkeypatch.setattr(engine_choice, "is_on_accelerator", lambda is_there=is_there: is_there)
-        chosen = {name: engine_choice.chosen_engine(network) for name, network in sizes.items()}
+        monkeypatch.setattr(module, "is_on_accelerator", lambda is_there=is_there: is_there)
+        chosen = {name: module.chosen_engine(network) for name, network in sizes.items()}
         assert chosen == {"small": "dense", "middle": "paths", "large": "mixed" if is_there else "paths"}
-        assert {engine_choice.chosen_engine(network, "mixed") for network in sizes.values()} == {"mixed"}  # asked for
+        assert {module.chosen_engine(network, "mixed") for network in sizes.values()} == {"mixed"}  # asked for
         if is_there:
             for network in sizes.values():
                 quickest = min(("paths", "mixed"), key=lambda engine: forecast(network, engine).seconds)
-                assert engine_choice.chosen_engine(network) in ("dense", quickest)
+                assert module.chosen_engine(network) in ("dense", quickest)
     # Evaluations as they were measured, in seconds.
-    assert engine_choice.seconds_on_paths(sizes["small"]) < 5e-4
-    assert 2e-3 < engine_choice.seconds_on_paths(sizes["large"]) < 4e-3
+    assert module.seconds_on_paths(sizes["small"]) < 5e-4
+    assert 2e-3 < module.seconds_on_paths(sizes["large"]) < 4e-3
 
 
 def test_what_does_not_fit_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,10 +72,6 @@ def test_full_size_is_the_papers_less_one_dependent_row_for_each_market(network)
     assert flat.n_inequality + flat.n_equality == network.sizes.constraints - network.n_markets
 
 
-def test_the_published_size_of_three_nodes():
-    assert three_nodes().sizes[:2] == (48, 24)
-
-
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 def test_aggregated_size(network):
     flat = aggregated_problem(network).flat

@@ -61,7 +61,7 @@ def test_seeds_decide() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rows": 0}, "rows must be a whole number at least 1"),
+        ({"rows": 0}, "rows must be a whole number of at least 1"),
         ({"rows": 1, "columns": 1}, "at least 2 nodes"),
         ({"rows": 2.5}, "rows must be a whole number"),
         ({"diagonals": 5}, "diagonals must be a whole number from 0 to 4"),

@@ -2,48 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from blocc._lib.precision import double_precision
-from blocc.outer.monitor import Monitor, State
+from blocc.outer.monitor import State
 from blocc.transport import CapacitySet, DesignModel, DesignOptions, TransportNetwork, design_network, verify_design
-from blocc.transport.design.incumbent import Incumbent
 from transport_reference import random_network, three_nodes
-
-
-def trimmed(model: DesignModel, capacity: np.ndarray) -> Incumbent:
-    incumbent = Incumbent(model, CapacitySet(model.network), 1e4, Monitor(lambda x: x))
-    with double_precision():
-        incumbent.keep(capacity)
-        incumbent.trim()
-    return incumbent
-
-
-@pytest.mark.slow
-def test_dust_is_taken_away() -> None:
-    model = DesignModel(three_nodes())
-    good = np.array([0.88, 0.0, 0.88, 0.0, 0.0, 0.0])
-    found = trimmed(model, good + np.array([0.0, 0.0, 0.0, 2e-5, 0.0, 3e-6]))
-    assert np.flatnonzero(found.state.best).tolist() == [0, 2]
-    assert found.state.score == pytest.approx(float(model.capacities(good, 1e4).utility), abs=1e-5)
-    assert found.answer().error < 1e-7
-
-
-@pytest.mark.slow
-def test_a_small_link_that_earns_much_stays() -> None:
-    network = three_nodes()
-    of_market = (network.origin == 1) & (network.destination == 2)
-    network = replace(
-        network,
-        demand=np.where(of_market, 1e-3, network.demand),
-        revenue=np.where(of_market, 500.0, network.revenue),
-    )
-    small = np.array([0.88, 0.0, 0.88, 7e-4, 0.0, 0.0])
-    np.testing.assert_array_equal(trimmed(DesignModel(network), small).state.best > 0.0, small > 0.0)
 
 
 @pytest.mark.parametrize(

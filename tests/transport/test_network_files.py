@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from blocc.errors import BloccError, OptionError
 from blocc.networks.model import OPTIONAL_LINK_COLUMNS, Units
 from blocc.networks.readers import raw as text
-from blocc.transport.network import files
 from blocc.transport.network.files import BUILT_IN, read_network, write_network
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.network.readers.rules import FillRules
@@ -75,12 +74,6 @@ def test_built_in_rows() -> None:
         "revenue": 3.529555,
         "alternative_time": 3.249639,
     }
-
-
-def test_built_in_files_have_one_row_on_each_line() -> None:
-    path = Path(files.__file__).parent / "data" / "three.json"
-    assert path.read_text(encoding="utf-8").count('\n  {"') == 3 + 6 + 6
-    assert sorted(file.stem for file in path.parent.glob("*.json")) == sorted(BUILT_IN)
 
 
 # --- which network is meant ----------------------------------------------------------------------------------------

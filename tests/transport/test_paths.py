@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blocc.errors import OptionError
 from blocc.result import Status
 from blocc.transport import DesignModel, design_network, read_network
-from blocc.transport.design.engine_choice import chosen_engine
-from blocc.transport.network.generators import city_network, grid_network
+from blocc.transport.network.generators import city_network
 from blocc.transport.network.network import TransportNetwork
 from transport_compiled import load, lower_level, of_markets, six_nodes
 from transport_reference import InaccurateReference, random_network, three_nodes
@@ -21,8 +19,7 @@ from transport_reference import solve_lower_level as solve_reference
 
 pytest.importorskip("numba")
 
-from blocc.networks.columns import Columns, cheapest_columns
-from blocc.networks.kernels import cuts
+from blocc.networks.columns import cheapest_columns
 from blocc.networks.shortest_paths import shortest_trees, streets_of, unknown_orders
 from blocc.transport.travellers.bush_response import response
 from blocc.transport.travellers.bushes import flow_by_origin, grow_bushes, load_bushes
@@ -74,45 +71,6 @@ def test_columns_are_paths(town: TransportNetwork) -> None:
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------
-def random_columns(seed: int, markets: int = 7, links: int = 12) -> tuple[Columns, np.ndarray]:
-    """Random sets of links, and which path has which as a matrix."""
-    random = np.random.default_rng(seed)
-    market = np.sort(random.integers(0, markets, 20))
-    taken = random.uniform(size=(20, links)) < 0.4
-    taken[:, 0] |= ~taken.any(axis=1)
-    first = np.concatenate(([0], np.cumsum(taken.sum(axis=1))))
-    return Columns(market, first, np.nonzero(taken)[1].astype(np.int32), markets, links), taken.astype(float)
-
-
-def test_sums_over_columns() -> None:
-    columns, taken = random_columns(0)
-    random = np.random.default_rng(1)
-    values, flow = random.uniform(size=12), random.uniform(size=20)
-    np.testing.assert_allclose(columns.costs(values), taken @ values)
-    np.testing.assert_allclose(columns.loads(flow), flow @ taken)
-    for market in range(7):
-        own = flow[columns.market == market]
-        assert columns.totals(flow)[market] == pytest.approx(own.sum())
-        assert columns.least(flow)[market] == own.min(initial=np.inf)
-
-
-def test_joined_columns_keep_their_markets() -> None:
-    (columns, taken), (others, other_taken) = random_columns(0), random_columns(1)
-    together, order = columns.joined(others)
-    assert (np.diff(together.market) >= 0).all()
-    values = np.random.default_rng(2).uniform(size=12)
-    np.testing.assert_allclose(together.costs(values), (np.concatenate((taken, other_taken)) @ values)[order])
-    some = together.take(np.arange(0, 40, 3))
-    np.testing.assert_allclose(some.costs(values), together.costs(values)[::3])
-
-
-def test_cuts_cover_everything() -> None:
-    assert cuts(5, 32).tolist() == [0, 1, 2, 3, 4, 5]
-    bounds = cuts(np.array([5.0, 0.0, 1.0, 1.0, 3.0]), 2)
-    assert (bounds[0], bounds[-1]) == (0, 5)
-    assert (np.diff(bounds) >= 0).all()
-
-
 # --- without capacities ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("temperature", [0.2, 0.03, 1e-3])
 @pytest.mark.parametrize("closed", [[], [2]])
@@ -266,14 +224,6 @@ def test_a_town_is_answered_and_judged(town: TransportNetwork) -> None:
 
 
 # --- designs ---------------------------------------------------------------------------------------------------------
-def test_engines_are_chosen_by_size() -> None:
-    assert chosen_engine(three_nodes()) == "dense"
-    assert chosen_engine(grid_network(10, 10)) == "paths"
-    assert chosen_engine(three_nodes(), "paths") == "paths"
-    with pytest.raises(OptionError, match="engine must be one of auto, dense, paths, mixed, got 'gpu'"):
-        DesignModel(three_nodes(), "gpu")
-
-
 def test_a_search_and_its_answers_by_two_engines() -> None:
     """What an accelerator does: prices by the engine on links, answers by the one on paths."""
     network = six_nodes(2)
@@ -285,14 +235,6 @@ def test_a_search_and_its_answers_by_two_engines() -> None:
     of_capacities = [model.capacities(capacity, 7.0) for model in (mixed, paths)]
     np.testing.assert_array_equal(of_capacities[0].gradient, of_capacities[1].gradient)
     assert mixed.near(prices, 7.0) is not None
-
-
-def test_prices_are_the_same_by_both_engines() -> None:
-    network = six_nodes(2)
-    prices, is_open = np.random.default_rng(0).uniform(0.0, 1.0, network.n_links), np.arange(network.n_links) % 7 != 3
-    dense, paths = (DesignModel(network, engine).prices(prices, 7.0, is_open, 0.05, network.cost) for engine in ENGINES)
-    assert float(paths.value) == pytest.approx(float(dense.value), rel=1e-9)
-    np.testing.assert_allclose(paths.gradient, dense.gradient, rtol=1e-7, atol=1e-8)
 
 
 ENGINES = ("dense", "paths")

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 from scipy.special import expit
 
 from blocc.transport.design.prices import FINEST, GAMMAS, descend, temperature_of
 from blocc.transport.network.network import TransportNetwork
-from blocc.transport.travellers import graph
 from transport_compiled import evaluate, load, lower_level, of_markets, price_problem, six_nodes
 from transport_reference import three_nodes
 
@@ -98,28 +94,6 @@ def test_assigned_flows_conserve_and_shares_are_the_logit(seed, temperature, clo
     assert float(found.value) == pytest.approx(float(network.demand @ (network.alternative_time - 1.0) - gain.sum()))
 
 
-@pytest.mark.parametrize("temperature", [0.1, 0.01])
-def test_assigned_flow_is_the_gradient_of_the_value(temperature):
-    network = six_nodes(6)
-    costs = network.time + random_prices(network, 6)
-    expected = slope(lambda c: float(load(network, c, temperature).value), costs, 1e-3 * temperature)
-    np.testing.assert_allclose(load(network, costs, temperature).flow, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_cold_travellers_take_the_cheapest_paths():
-    network = six_nodes(9)
-    costs = network.time + random_prices(network, 9)
-    found = load(network, costs, 1e-8)
-    cheapest = dijkstra(csr_array((costs, (network.tail, network.head)), shape=(6, 6)))
-    np.testing.assert_allclose(found.potential, cheapest, atol=1e-7)
-    slack = costs - (cheapest[:, network.head] - cheapest[:, network.tail])
-    assert (found.flow[(slack > 1e-5).all(axis=0)] == 0.0).all()
-    share = expit(network.alternative_time - cheapest[network.origin, network.destination])
-    assert float(found.flow @ costs) == pytest.approx(
-        float(network.demand * share @ cheapest[network.origin, network.destination])
-    )
-
-
 # --- weak duality ----------------------------------------------------------------------------------------------------
 COLD = 1e-6
 
@@ -192,16 +166,6 @@ def test_descent_ends_where_both_sides_meet(gamma):
     assert penalty(network, descent.capacity, gamma)[0] >= descent.value - smoothing(network, gamma, FINEST[-1])
 
 
-def test_descent_leaves_closed_links_alone():
-    network = three_nodes()
-    is_open = np.array([True, False, True, True, False, True])
-    start = np.full(network.n_links, 0.5)
-    descent = descend(price_problem(network, 10.0, 0.05), start, is_open)
-    assert (descent.prices[~is_open] == 0.5).all()
-    assert (descent.capacity[~is_open] == 0.0).all()
-    assert descent.capacity[is_open].max() > 0.1
-
-
 # --- free links ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("temperature", [0.1, 1e-2, 1e-4, 1e-6])
 @pytest.mark.parametrize("every", [False, True])
@@ -246,11 +210,3 @@ def test_two_nodes_with_one_market():
     assert float(found.value) == pytest.approx(4.0 * 5.0 * (0.5 - gains) - 10.0)
 
 
-@pytest.mark.parametrize("at_once", [1, 16])
-def test_sweeps_end_alike_however_often_one_looks(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
-    """On an accelerator the host looks only after some sweeps."""
-    monkeypatch.setattr(graph, "is_on_accelerator", lambda: at_once > 1)
-    start = np.where(np.arange(40) == 3, 0.0, 1e30)
-    found = graph.sweep(lambda values: jnp.minimum(values, jnp.roll(values, 1) + 1.0), start)
-    np.testing.assert_array_equal(found, (np.arange(40) - 3) % 40)
-    assert int(graph.sweep(lambda count: count + 1, jnp.asarray(0), most=32)) == 32

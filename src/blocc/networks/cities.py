@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra, minimum_spanning_tree
 
 from blocc._lib.arrays import Bool, Float, Int, NDArray
-from blocc.errors import OptionError
+from blocc.kit.arguments import check_whole
 from blocc.networks.model import Network, NodeId
 
 Pair = tuple[int, int]
@@ -137,11 +136,3 @@ def shortest_times(n_nodes: int, links: list[tuple[int, int, float]]) -> Float[N
     """Time of the shortest path between all nodes."""
     tail, head, time = zip(*links, strict=True)
     return np.asarray(dijkstra(csr_array((time, (tail, head)), shape=(n_nodes, n_nodes))))
-
-
-def check_whole(name: str, value: Any, least: int, most: int | None = None) -> None:
-    """Raise where an option is not a whole number within its bounds."""
-    ok = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not ok or value < least or (most is not None and value > most):
-        bound = f"at least {least}" if most is None else f"from {least} to {most}"
-        raise OptionError(f"{name} must be a whole number {bound}, got {value!r}")

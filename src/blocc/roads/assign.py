@@ -11,6 +11,7 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.notebook import Shown
 from blocc.errors import OptionError
+from blocc.kit.arguments import check_positive, one_each
 from blocc.kit.checks import assumed_lines, check_lines
 from blocc.outer.monitor import StopReason, StopRequest, interruptible
 from blocc.result import Status
@@ -114,11 +115,10 @@ def assign(
     check_network(network)
     if principle not in PRINCIPLES:
         raise OptionError(f"principle must be {' or '.join(map(repr, PRINCIPLES))}, got {principle!r}")
-    for name, value in (("relative_gap", relative_gap), ("time_limit", time_limit)):
-        if value is not None and not (isinstance(value, (int, float, np.number)) and 0 < value < np.inf):
-            raise OptionError(f"{name} must be a positive number, got {value!r}")
-    tolls = network.toll if toll is None else per_link(network, "toll", toll)
-    room = network.capacity if capacity is None else per_link(network, "capacity", capacity)
+    check_positive("relative_gap", relative_gap)
+    check_positive("time_limit", time_limit, optional=True)
+    tolls = network.toll if toll is None else one_each("toll", toll, network.n_links, "links")
+    room = network.capacity if capacity is None else one_each("capacity", capacity, network.n_links, "links")
     if ((room <= 0.0) & (network.b > 0.0)).any():
         raise OptionError("capacity must be positive on every link whose time grows with the volume")
     if warm is not None and warm.network is not network:
@@ -141,7 +141,7 @@ def assign(
         if limit is None:
             found = assign_paths(network.streets, network.pairs, costs, gap=relative_gap, warm=paths, stop=stop)
         else:
-            most = _limits(network, limit)
+            most = one_each("limit", limit, network.n_links, "links", above_zero=True, finite=False)
             queued = assign_capacitated(
                 network.streets, network.pairs, costs, most, gap=relative_gap, warm=paths, stop=stop
             )
@@ -158,16 +158,6 @@ def assign(
         seconds=request.elapsed(),
         wanted_gap=float(relative_gap),
     )
-
-
-def _limits(network: RoadNetwork, limit: Any) -> Float[NDArray, "links"]:
-    try:
-        most = np.broadcast_to(np.asarray(limit, dtype=float), (network.n_links,)).astype(float)
-    except (TypeError, ValueError):
-        most = np.full(1, np.nan)
-    if np.isnan(most).any() or (most <= 0.0).any():
-        raise OptionError(f"limit must be a number or one for each of the {network.n_links} links, positive")
-    return most
 
 
 def _judged(
@@ -242,15 +232,3 @@ def check_network(network: Any) -> None:
     """Refuse what is no road network."""
     if not isinstance(network, RoadNetwork):
         raise OptionError(f"network must be a RoadNetwork (see read_road_network), got {type(network).__name__}")
-
-
-def per_link(network: RoadNetwork, name: str, value: Any) -> Float[NDArray, "links"]:
-    """One nonnegative number for each link, given as such or as one for all."""
-    try:
-        array = np.asarray(value, dtype=float)
-        spread = np.broadcast_to(array, (network.n_links,)).astype(float)
-    except (TypeError, ValueError):
-        spread = np.full(1, np.nan)
-    if not np.isfinite(spread).all() or (spread < 0.0).any():
-        raise OptionError(f"{name} must be a number or one for each of the {network.n_links} links, finite and >= 0")
-    return spread

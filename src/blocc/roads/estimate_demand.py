@@ -14,6 +14,7 @@ from blocc._lib.files import plain, shown
 from blocc._lib.signals import Shield, listening
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
+from blocc.kit.arguments import one_each, options_from
 from blocc.networks.checked_rows import LARGEST, finite, identifier
 from blocc.outer.monitor import stoppable
 from blocc.roads.assign import RoadAssignment, assign, check_network, road_assignment
@@ -54,10 +55,10 @@ def estimate_demand(
     """
     began = clock()
     check_network(network)
-    told = RoadOptions.from_names({"starts": 2} | options)
+    told = options_from(RoadOptions, {"starts": 2} | options)
     counted, count = counts_of(network, counts)
-    of_prior = weights_of("prior_weight", prior_weight, network.n_pairs)
-    of_counts = weights_of("count_weight", count_weight, len(count))
+    of_prior = one_each("prior_weight", prior_weight, network.n_pairs, "pairs", above_zero=True)
+    of_counts = one_each("count_weight", count_weight, len(count), "counts", above_zero=True)
     if (finite(max_factor) or 0.0) <= 1.0:
         raise OptionError(f"max_factor must be a number above 1, got {shown(max_factor)}")
     question = estimation(network, counted, count, of_prior, of_counts, float(max_factor))
@@ -144,14 +145,3 @@ def counts_of(network: RoadNetwork, given: Any) -> tuple[Int[NDArray, "counts"],
     if len(set(links)) < len(links):
         raise OptionError("counts must name no link twice")
     return np.array(links, dtype=np.int64), np.array(volumes)
-
-
-def weights_of(name: str, value: Any, count: int) -> Float[NDArray, "n"]:
-    """One positive number for each, given as such or as one for all."""
-    try:
-        spread = np.broadcast_to(np.asarray(value, dtype=float), (count,)).astype(float)
-    except (TypeError, ValueError):
-        spread = np.full(1, np.nan)
-    if not np.isfinite(spread).all() or (spread <= 0.0).any():
-        raise OptionError(f"{name} must be a number or {count} of them, finite and above 0, got {shown(value)}")
-    return spread

@@ -12,6 +12,7 @@ from blocc._lib.files import plain
 from blocc._lib.signals import Shield, listening
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
+from blocc.kit.arguments import check_positive, one_each, options_from
 from blocc.outer.monitor import stoppable
 from blocc.roads.assign import RoadAssignment, assign, check_network, road_assignment
 from blocc.roads.descents import Budget
@@ -19,7 +20,7 @@ from blocc.roads.expansion import Expansion, affordable
 from blocc.roads.network import RoadNetwork
 from blocc.roads.question import Question
 from blocc.roads.road_design import RoadDesign
-from blocc.roads.road_options import RoadOptions, check_positive, chosen_links, per_candidate, searched
+from blocc.roads.road_options import RoadOptions, chosen_links, searched
 from blocc.roads.rounding import size_lists, size_table
 from blocc.roads.search import Search, judged
 from blocc.roads.tolls import Tolling
@@ -58,7 +59,7 @@ def expand_network(
     """
     began = clock()
     check_network(network)
-    told = RoadOptions.from_names(options)
+    told = options_from(RoadOptions, options)
     chosen, figures = expansion_figures(network, candidates, cost, exponent)
     check_positive("budget", budget, optional=True, or_zero=True)
     lists = None if sizes is None else size_lists(sizes, _names(network, chosen))
@@ -116,9 +117,9 @@ def second_best_tolls(
     """
     began = clock()
     check_network(network)
-    told = RoadOptions.from_names({"starts": 2} | options)
+    told = options_from(RoadOptions, {"starts": 2} | options)
     chosen = np.arange(network.n_links) if candidates is None else chosen_links(network, candidates)
-    most = None if max_toll is None else per_candidate("max_toll", max_toll, len(chosen))
+    most = None if max_toll is None else one_each("max_toll", max_toll, len(chosen), "candidates")
     with single_blas_thread():
         with listening(Shield()):
             before, optimum = assign(network), assign(network, principle="system optimum")
@@ -197,7 +198,8 @@ def expansion_figures(
     """The links that may be widened, and what that costs."""
     chosen = np.flatnonzero(network.b > 0.0) if candidates is None else chosen_links(network, candidates)
     figures = {
-        name: per_candidate(name, value, len(chosen)) for name, value in (("cost", cost), ("exponent", exponent))
+        name: one_each(name, value, len(chosen), "candidates")
+        for name, value in (("cost", cost), ("exponent", exponent))
     }
     if (figures["exponent"] < 1.0).any():
         raise OptionError("exponent must be at least 1: construction that gets cheaper with size has no proven bound")
@@ -236,7 +238,7 @@ def _most(
 ) -> Float[NDArray, "n"]:
     """The most that each candidate may get: given, or so much that it would cost all the time there is to save."""
     if given is not None:
-        return per_candidate("max_expansion", given, len(chosen))
+        return one_each("max_expansion", given, len(chosen), "candidates")
     if (figures["cost"] <= 0.0).any():
         link = network.link_ids[int(chosen[np.argmax(figures["cost"] <= 0.0)])]
         raise OptionError(f"link {link!r} costs nothing: give max_expansion, or nothing would limit it")

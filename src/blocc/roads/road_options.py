@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc.errors import OptionError
+from blocc.kit.arguments import check_positive, check_whole
 from blocc.kit.records import Step
 from blocc.resume.file import open_recording
 from blocc.resume.recording import Recording
@@ -37,21 +38,10 @@ class RoadOptions:
     checkpoint_seconds: float = 5.0  #: between two times that it is written, at least
 
     def __post_init__(self) -> None:
-        for name, least in (("starts", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-                raise OptionError(f"{name} must be an integer of at least {least}, got {value!r}")
+        check_whole("starts", self.starts, 1)
+        check_whole("seed", self.seed, 0)
         check_positive("tolerance", self.tolerance)
         check_positive("time_limit", self.time_limit, optional=True)
-
-    @classmethod
-    def from_names(cls, given: Mapping[str, Any]) -> RoadOptions:
-        """Options out of what was given by name."""
-        known = [option.name for option in fields(cls)]
-        unknown = [name for name in given if name not in known]
-        if unknown:
-            raise OptionError(f"there is no option {unknown[0]!r}; options are {', '.join(known)}")
-        return cls(**given)
 
     def recording(self, question: Question, budget: Budget | None) -> Recording:
         """What the run is kept in; every mistake with the files is found out before any work."""
@@ -97,13 +87,6 @@ def searched(
     return found, recording.remark()
 
 
-def check_positive(name: str, value: Any, *, optional: bool = False, or_zero: bool = False) -> None:
-    """Refuse what is no positive finite number."""
-    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if not (value is None and optional) and not (is_number and (0 < value < np.inf or (or_zero and value == 0))):
-        raise OptionError(f"{name} must be a positive number{' or 0' if or_zero else ''}, got {value!r}")
-
-
 def chosen_links(network: RoadNetwork, given: Any) -> Int[NDArray, "n"]:
     """Positions of the links that may change."""
     try:
@@ -121,14 +104,3 @@ def chosen_links(network: RoadNetwork, given: Any) -> Int[NDArray, "n"]:
     if not len(chosen) or len(set(chosen.tolist())) < len(chosen):
         raise OptionError("candidates must name at least one link, and none twice")
     return chosen
-
-
-def per_candidate(name: str, value: Any, count: int) -> Float[NDArray, "n"]:
-    """One nonnegative number for each candidate, given as such or as one for all."""
-    try:
-        spread = np.broadcast_to(np.asarray(value, dtype=float), (count,)).astype(float)
-    except (TypeError, ValueError):
-        spread = np.full(1, np.nan)
-    if not np.isfinite(spread).all() or (spread < 0.0).any():
-        raise OptionError(f"{name} must be a number or one for each of the {count} candidates, finite and >= 0")
-    return spread

@@ -22,6 +22,7 @@ from blocc._lib.arrays import AnyArray, Array, Float, NDArray
 from blocc._lib.callbacks import call_back
 from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, WarmStart, finish
+from blocc.kit.arguments import check_positive
 from blocc.lagrangian import Multipliers, Weights
 from blocc.networks.paths import all_but, may_take
 from blocc.networks.shortest_paths import shortest_trees
@@ -32,7 +33,6 @@ from blocc.roads.expand_network import expansion_figures, expansion_limits
 from blocc.roads.expansion import Expansion
 from blocc.roads.link_costs import power_costs
 from blocc.roads.network import RoadNetwork
-from blocc.roads.road_options import check_positive
 from blocc.sets import Box
 
 #: Relative gap of the assignments: far below every tolerance, because it takes a few iterations more at most.

@@ -12,13 +12,13 @@ import numpy as np
 
 from blocc.errors import OptionError
 from blocc.judge.verification import Verification
+from blocc.kit.arguments import check_positive, one_each
 from blocc.roads.assign import check_network
 from blocc.roads.demand_estimate import DemandEstimate
-from blocc.roads.estimate_demand import counts_of, weights_of
+from blocc.roads.estimate_demand import counts_of
 from blocc.roads.estimation import LEAST_COUNT, LEAST_FACTOR, estimation
 from blocc.roads.leader import Leader
 from blocc.roads.network import RoadNetwork
-from blocc.roads.road_options import check_positive
 from blocc.roads.verify_drivers import SAME, RoadClaims
 
 #: What trips around the answer may gain, relative to 1 + |objective|, whatever the estimate was made with.
@@ -67,8 +67,10 @@ class _Verifier(RoadClaims):
         try:
             names = [network.link_ids[link] for link in estimate.counted.tolist()]
             counted, count = counts_of(network, dict(zip(names, estimate.count.tolist(), strict=True)))
-            self.of_prior = weights_of("prior_weight", settings["prior_weight"], network.n_pairs)
-            self.of_counts = weights_of("count_weight", settings["count_weight"], len(count))
+            self.of_prior = one_each(
+                "prior_weight", settings["prior_weight"], network.n_pairs, "pairs", above_zero=True
+            )
+            self.of_counts = one_each("count_weight", settings["count_weight"], len(count), "counts", above_zero=True)
             most = float(settings["max_factor"])
         except (KeyError, IndexError, TypeError, ValueError, OptionError) as error:
             self.add("limits", "possible", str(error), False)

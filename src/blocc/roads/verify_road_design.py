@@ -12,6 +12,7 @@ from blocc._lib.arrays import Float, NDArray
 from blocc._lib.files import shown
 from blocc.errors import OptionError
 from blocc.judge.verification import Verification
+from blocc.kit.arguments import check_positive, one_each
 from blocc.roads.assign import assign, check_network
 from blocc.roads.descents import Budget, highest, largest_price
 from blocc.roads.expansion import Expansion, affordable
@@ -19,7 +20,7 @@ from blocc.roads.leader import Leader
 from blocc.roads.network import RoadNetwork
 from blocc.roads.question import Question
 from blocc.roads.road_design import KINDS, RoadDesign
-from blocc.roads.road_options import check_positive, chosen_links, per_candidate
+from blocc.roads.road_options import chosen_links
 from blocc.roads.rounding import gain_of_neighbours, size_table, sizes_of_link
 from blocc.roads.tolls import Tolling
 from blocc.roads.verify_drivers import GAP, SAME, RoadClaims, cheapest_of, prices_of
@@ -72,9 +73,9 @@ class _Verifier(RoadClaims):
             is_toll = design.kind == "tolls"
             if design.kind not in KINDS:
                 raise OptionError(f"kind must be {' or '.join(map(repr, KINDS))}, got {shown(design.kind)}")
-            self.upper = per_candidate("most", settings["max_toll" if is_toll else "max_expansion"], count)
+            self.upper = one_each("most", settings["max_toll" if is_toll else "max_expansion"], count, "candidates")
             self.cost, self.exponent = (
-                np.ones(count) if is_toll else per_candidate(name, settings[name], count)
+                np.ones(count) if is_toll else one_each(name, settings[name], count, "candidates")
                 for name in ("cost", "exponent")
             )
             budget, sizes = settings.get("budget"), settings.get("sizes")

@@ -11,6 +11,7 @@ from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
 from blocc.errors import OptionError
+from blocc.kit.arguments import one_each
 from blocc.networks.checked_rows import LARGEST
 from blocc.sets import ConvexSet
 from blocc.transport.network.network import TransportNetwork
@@ -260,16 +261,7 @@ def _column(name: str) -> str:
 def _bounds(name: str, value: Any, usual: float, count: int) -> Float[NDArray, "links"]:
     if value is None:
         return np.full(count, usual)
-    try:
-        values = np.broadcast_to(np.asarray(value, dtype=np.float64), (count,)).copy()
-    except (TypeError, ValueError):
-        raise OptionError(
-            f"{name} must be a number or one number for each of the {count} links, got {np.shape(value)}"
-        ) from None
-    if np.isnan(values).any() or (values < 0).any():
-        raise OptionError(f"{name} must not be negative or NaN")
-    if name != "max_capacity" and np.isinf(values).any():
-        raise OptionError(f"{name} must be finite")
+    values = one_each(name, value, count, "links", finite=name != "max_capacity")
     if name != "max_capacity" and (values > LARGEST).any():
         raise OptionError(f"{name} is beyond {LARGEST:g}; choose a larger unit")
     return values

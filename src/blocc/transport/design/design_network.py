@@ -33,10 +33,9 @@ from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.certificate import assignment, certify, measured_prices, remaining_gain
 from blocc.transport.design.design_result import Design, Start
 from blocc.transport.design.forecast import check_memory
-from blocc.transport.design.kept_search import is_begun, keep_search, restore_search
 from blocc.transport.design.model import CapacityPenalty, DesignModel
 from blocc.transport.design.options import DesignOptions
-from blocc.transport.design.search import Search
+from blocc.transport.design.search import Search, is_begun, keep_search, restore_search
 from blocc.transport.design.start_runs import FollowedStart, StartRuns
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.formulation import structured_problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,13 +12,54 @@ from scipy.sparse import csr_array
 
 from blocc._lib.arrays import Bool, Float, NDArray
 from blocc._lib.notebook import Shown
+from blocc.kit.checks import check_lines
 from blocc.result import Certificate, History, Status
-from blocc.transport.design.design_text import design_text
-from blocc.transport.design.indicators import Indicators, indicators
+from blocc.transport.design.checks import certificate_checks, withheld
 from blocc.transport.network.network import TransportNetwork
+from blocc.transport.network.plausibility import doubts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+class Indicators(NamedTuple):
+    """Sums over all markets, in one period of demand."""
+
+    passengers: float  #: who travel on the new network
+    passenger_time_saved: float  #: their time on the existing network less that on the new one, in units of time
+    passenger_hours_saved: float  #: the same in hours; NaN where the unit of time is not known
+    consumer_surplus: float  #: what the new network is worth to all travellers, in units of time
+    revenue_cost_ratio: float  #: revenue over construction cost; NaN where nothing was paid for
+
+
+def indicators(design: Design) -> Indicators:
+    """The figures of a design, at the travellers' own answer."""
+    network, follower = design.network, design.follower
+    saved = float(np.sum(time_saved(design)))
+    cost = follower.construction_cost
+    return Indicators(
+        passengers=float(network.demand @ follower.share),
+        passenger_time_saved=saved,
+        passenger_hours_saved=saved * network.units.hours,
+        consumer_surplus=float(np.sum(consumer_surplus(design))),
+        revenue_cost_ratio=follower.revenue / cost if cost > 0 else np.nan,
+    )
+
+
+def time_saved(design: Design) -> Float[NDArray, "markets"]:
+    """What the passengers of each market save together; some choose the new network although it is slower."""
+    network, follower = design.network, design.follower
+    saved = network.demand * follower.share * (network.alternative_time - follower.travel_time)
+    return np.where(np.isfinite(follower.travel_time), saved, 0.0)
+
+
+def consumer_surplus(design: Design) -> Float[NDArray, "markets"]:
+    """The logit's measure of what a market gains by having the choice: demand times ln(1 + exp(alternative - cost)).
+
+    The cost is that of the cheapest path with prices: what a full link costs its passengers in waiting counts.
+    """
+    network = design.network
+    return network.demand * np.logaddexp(0.0, network.alternative_time - design.follower.path_cost)
 
 
 class Assignment(NamedTuple):
@@ -115,3 +157,47 @@ class Design(Shown):
 
     def __repr__(self) -> str:
         return design_text(self)
+
+
+def design_text(design: Design) -> str:
+    """Status, money, passengers, the certificate with its verdicts, and what was assumed."""
+    network, count = design.network, len(design.starts)
+    missing = withheld(design)
+    lines = [
+        f"{network.name}: {design.status.value}",
+        f"  {design.message}",
+        *([f"  NOT CERTIFIED: {missing}"] if missing else []),
+        f"  utility      {design.utility:.6f}   (revenue {design.follower.revenue:.6f}, "
+        f"construction {design.follower.construction_cost:.6f}; at yF: {design.penalised.utility:.6f})",
+        f"  links built  {int(design.built.sum())} of {network.n_links}, capacity {design.capacity.sum():.6g} in all",
+        *([] if missing else _travellers(design)),
+        f"  gamma        {design.gamma:g}",
+        "  certificate",
+        *check_lines(certificate_checks(design)),
+        f"  {count} {'start' if count == 1 else 'starts'}, {sum(s.evaluations for s in design.starts)} evaluations, "
+        f"{design.seconds.get('run', 0.0):.3g} s (and {design.seconds.get('compile', 0.0):.3g} s to compile)",
+    ]
+    for heading, sentences in (("why nothing is built", _reasons(design)), ("assumed", network.assumptions)):
+        if sentences:
+            lines += [f"  {heading}", *(f"    {sentence}" for sentence in sentences)]
+    return "\n".join(lines)
+
+
+def _travellers(design: Design) -> list[str]:
+    total, found = float(design.network.demand.sum()), indicators(design)
+    share = found.passengers / total if total else 0.0
+    saved = f"{found.passenger_time_saved:.6g} (disutility)"
+    if math.isfinite(found.passenger_hours_saved):
+        saved = f"{found.passenger_hours_saved:.6g} passenger-hours"
+    ratio = (
+        f"{found.revenue_cost_ratio:.4g}" if math.isfinite(found.revenue_cost_ratio) else "none, nothing was paid for"
+    )
+    return [
+        f"  demand       {found.passengers:.6g} of {total:.6g} travel on the new network ({share:.1%})",
+        f"  time saved   {saved}; consumer surplus {found.consumer_surplus:.6g} (disutility)",
+        f"  revenue/cost {ratio}",
+    ]
+
+
+def _reasons(design: Design) -> list[str]:
+    return [] if design.built.any() else doubts(design.network)

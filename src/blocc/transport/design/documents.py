@@ -20,8 +20,7 @@ from blocc.kit.gis import Layers
 from blocc.kit.records import column, number, picked
 from blocc.result import Certificate, History, Status
 from blocc.transport.design.checks import certificate_checks, withheld
-from blocc.transport.design.design_result import Assignment, Design
-from blocc.transport.design.indicators import consumer_surplus, indicators, time_saved
+from blocc.transport.design.design_result import Assignment, Design, consumer_surplus, indicators, time_saved
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.network.plausibility import doubts
 from blocc.transport.network.readers import native

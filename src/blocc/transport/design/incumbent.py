@@ -14,10 +14,43 @@ from blocc.result import HistoryRow
 from blocc.transport.design.all_or_nothing import MULTIPLES, WORTHLESS, Met, SharpFlows, incomes
 from blocc.transport.design.capacity_descent import evaluate, worth_of_money
 from blocc.transport.design.capacity_set import CapacitySet
-from blocc.transport.design.equal_minimisers import is_preferred
 from blocc.transport.design.model import CapacityPenalty, DesignModel, never
 from blocc.transport.design.prices import PricePenalty
 from blocc.transport.design.search_state import SearchState
+
+#: Values of F_gamma this close, relative to 1 + |F_gamma|, are equal: descents end within it of each other.
+EQUAL = 1e-7
+#: A smaller curvature, relative to the largest, is none: so exact are differences of gradients over this part of x.
+_FLAT, _APART = 1e-3, 1e-4
+
+
+def is_preferred(value: float, utility: float, least: float, best: float) -> bool:
+    """Whether F_gamma = ``value`` with this utility is to be chosen before ``least`` with the utility ``best``."""
+    equal = EQUAL * (1.0 + abs(least)) if np.isfinite(least) else 0.0
+    return value < least - equal or (value <= least + equal and utility > best)
+
+
+def lies_in_a_valley(
+    model: DesignModel,
+    limits: CapacitySet,
+    capacity: Float[NDArray, "links"],
+    gamma: float,
+    stop: Callable[[], bool],
+) -> bool:
+    """Whether F_gamma has a direction without curvature among the built links, so that minimisers may be many."""
+    built = np.flatnonzero(capacity > limits.least)
+    if not len(built):
+        return False
+    here = evaluate(model, limits, capacity, gamma, None, stop)
+    rows = []
+    for link in built:
+        beside = capacity.copy()
+        beside[link] += (away := _APART * capacity[link])
+        found = evaluate(model, limits, beside, gamma, here.warm, stop)
+        rows.append((np.asarray(found.gradient) - np.asarray(here.gradient))[built] / away)
+    curvature = np.linalg.eigvalsh(0.5 * (np.array(rows) + np.array(rows).T))
+    return bool(curvature[0] <= _FLAT * curvature[-1])
+
 
 #: Capacities that differ by less than this part of the utility in what they cost are not judged once more: the second
 #: number on networks of more links than the third, where that takes seconds.

@@ -26,7 +26,7 @@ from blocc._lib.precision import double_precision
 from blocc._lib.threads import thread_count
 from blocc.errors import OptionError
 from blocc.lagrangian import Multipliers, Residuals, residuals, weights
-from blocc.transport.design.engine_choice import chosen_engine, is_large
+from blocc.transport.design.forecast import chosen_engine, is_large
 from blocc.transport.design.prices import PricePenalty, evaluate_prices
 from blocc.transport.network.network import TransportNetwork
 from blocc.transport.travellers.assignment import AssignmentPoint, LowerLevel, cold, solve_lower_level

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from blocc.errors import OptionError
+from blocc.kit.arguments import check_positive, check_whole, options_from
 from blocc.presets import PUBLISHED, Published, check_preset
 from blocc.transport.design.capacity_set import CapacitySet
-from blocc.transport.design.engine_choice import ENGINES
+from blocc.transport.design.forecast import ENGINES
 from blocc.transport.network.network import TransportNetwork
 
 #: gamma where the user leaves it open: the penalty then hides about 1e-4 of the utility, of fares up to this mean.
@@ -53,23 +54,20 @@ class DesignOptions:
         check_preset(self.preset, PRESETS)
         _check("engine", self.engine in ENGINES, f"one of {', '.join(ENGINES)}", self.engine)
         _check("method", self.method in METHODS, f"one of {', '.join(METHODS)}", self.method)
-        _check("gamma", self.gamma == "auto" or _is_positive(self.gamma), "'auto' or a positive number", self.gamma)
-        counts = {"starts": self.starts, "max_iterations": self.max_iterations}
-        for name, count in counts.items():
-            _check(name, count is None or _is_whole(count, 1), "an integer of at least 1", count)
-        _check("seed", _is_whole(self.seed, 0), "a whole number", self.seed)
-        between = _is_positive(self.tolerance) and self.tolerance < 1
-        _check("tolerance", between, "a number between 0 and 1", self.tolerance)
-        in_time = self.time_limit is None or _is_positive(self.time_limit)
-        _check("time_limit", in_time, "a positive number of seconds", self.time_limit)
+        if self.gamma != "auto":
+            check_positive("gamma", self.gamma)
+        for name, count in (("starts", self.starts), ("max_iterations", self.max_iterations)):
+            if count is not None:
+                check_whole(name, count, 1)
+        check_whole("seed", self.seed, 0)
+        check_positive("tolerance", self.tolerance)
+        _check("tolerance", self.tolerance < 1, "a number between 0 and 1", self.tolerance)
+        check_positive("time_limit", self.time_limit, optional=True)
 
     @classmethod
     def from_names(cls, given: Mapping[str, Any]) -> DesignOptions:
         """Options out of what was given by name, with what a preset implies filled in."""
-        known = [field.name for field in fields(cls)]
-        if unknown := sorted(set(given) - set(known)):
-            raise OptionError(f"unknown option {unknown[0]!r}; the options are {', '.join(known)}")
-        options = cls(**given)
+        options = options_from(cls, given)
         published = PRESETS[options.preset]
         if published is not None:
             gamma = published.gamma if options.gamma == "auto" else options.gamma
@@ -129,13 +127,3 @@ class DesignOptions:
 def _check(name: str, is_right: bool, expected: str, value: Any) -> None:
     if not is_right:
         raise OptionError(f"{name} must be {expected}, got {value!r}")
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
-
-
-def _is_positive(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        return False
-    return bool(np.isfinite(value) and value > 0)

@@ -11,7 +11,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc.result import Status
-from blocc.transport.design.indicators import Indicators
+from blocc.transport.design.design_result import Indicators
 from blocc.transport.design.scenario import Scenario
 from blocc.transport.network.network import TransportNetwork
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import partial
+from typing import Any
 
+import jax
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
 from blocc.outer.monitor import Monitor
+from blocc.resume.recorded import RecordedMonitor
 from blocc.transport.design.capacity_descent import LEVELS, descend_built
 from blocc.transport.design.capacity_set import SQUEEZED, CapacitySet
 from blocc.transport.design.design_result import WhatIf
-from blocc.transport.design.equal_minimisers import lies_in_a_valley
-from blocc.transport.design.incumbent import Incumbent
+from blocc.transport.design.incumbent import Incumbent, lies_in_a_valley
 from blocc.transport.design.limited_prices import LimitedPrices
 from blocc.transport.design.model import DesignModel
 from blocc.transport.design.prices import (
@@ -35,23 +37,22 @@ from blocc.transport.design.prices import (
 from blocc.transport.design.search_state import SearchState
 
 #: gammas of the homotopy whose designs are solved exactly, for the table of what another gamma would have given.
-WHAT_IF = (2.0, 4.5, 10.0, 100.0, 1e3)
+WHAT_IF = (2.0, 4.0, 8.0, 128.0, 1024.0)
 #: On more links than these each of those solutions takes seconds: there is no such table.
 LARGEST_NOTED = 150
-#: Links are closed and reopened at these gammas of the homotopy: early, while moves are large, and once more later.
-POLISHED_AT = (10.0, 100.0)
+#: Links are closed and reopened at this gamma of the homotopy: early, while moves are large. A second time later gains
+#: nothing on random networks.
+POLISHED_AT = 8.0
 #: Where more than a budget limits the capacities, many multipliers must be found for each vector of prices. The
 #: homotopy in prices then ends here, and the descent in the capacities takes over.
-HANDED_OVER_AT = 10.0
-#: Where the descent follows a design while limits are drawn in, prices change by so many units of time at first.
-FIRST_STEP = 0.03
-#: Budgets between two powers of this part of the unlimited cost also try the lower one of them, but not on more links.
-RUNG, LARGEST_REPEATED = 0.7, 150
+HANDED_OVER_AT = 8.0
+#: Repeating the homotopy with less money in between is for networks of up to so many links.
+LARGEST_REPEATED = 150
 #: A design without limits has its money drawn in to these parts of its cost, and back, where it is built differently.
 SQUEEZED_TO = (0.93, SQUEEZED)
-#: Most steps of one descent in the prices; of those on a large network, and between its first polishing and the last
+#: Most steps of one descent in the prices; of those on a large network, and there between the polishing and the last
 #: gamma, where little changes and the next stage goes on anyway.
-MOST_STEPS, FEWER_STEPS = 400, (100, 40)
+MOST_STEPS, FEWER_STEPS = 100, 40
 #: Closing one link after the other ends after so many.
 MOST_CLOSED = 8
 
@@ -68,9 +69,9 @@ class Search(Incumbent):
         super().__init__(model, limits, gamma, monitor, fixed=fixed)
         self.wider = limits.without_ceilings()
         self.released = copy(self.wider)  #: without limits once more, after they were drawn in for a while
-        # Ten descents before a polishing gives up suit a metro; on large networks every descent is costly.
+        # Three descents before a polishing gives up find what ten do; on large networks every descent is costly.
         links = model.network.n_links
-        self.max_failures, self.max_moves = (10, 100) if links <= 150 else (3, 4) if links <= 1000 else (1, 1)
+        self.max_failures, self.max_moves = (3, 100) if links <= 150 else (3, 4) if links <= 1000 else (1, 1)
 
     # --- stages -----------------------------------------------------------------------------------------------------
     def begin(self, prices: Float[NDArray, "links"]) -> None:
@@ -103,9 +104,7 @@ class Search(Incumbent):
             stages += [begin, *self._within(first)]
         if not self.limits.is_simple:
             return [*stages, *[self._close] * MOST_CLOSED]
-        if self.model.network.n_links > LARGEST_REPEATED:
-            return stages
-        return [*stages, partial(self._draw_in, lower=True), *self._homotopy(None, self._early(self.gamma), self.gamma)]
+        return stages
 
     def _within(self, first: float) -> list[Stage]:
         """From one gamma to a design within the limits."""
@@ -115,8 +114,8 @@ class Search(Incumbent):
         fits = [partial(self._fit, level) for level in levels]
         return [*self._gammas(self.limits, first, min(self.gamma, HANDED_OVER_AT)), *fits]
 
-    def _homotopy(self, within: CapacitySet | None, first: float, last: float) -> list[Stage]:
-        """From one gamma to another, and on to a design; None stands for the next lower budget."""
+    def _homotopy(self, within: CapacitySet, first: float, last: float) -> list[Stage]:
+        """From one gamma to another, and on to a design."""
         stages = self._gammas(within, first, last)
         if self.fixed:
             return [*stages, self._settle_at_gamma]
@@ -124,35 +123,30 @@ class Search(Incumbent):
         finer = [value * unit for value in FINEST if value * unit < temperature_of(self.gamma, unit)]
         return [*stages, *(partial(self._sharpen, temperature, within) for temperature in finer), self._keep_flow]
 
-    def _gammas(self, within: CapacitySet | None, first: float, last: float) -> list[Stage]:
+    def _gammas(self, within: CapacitySet, first: float, last: float) -> list[Stage]:
         gammas = [gamma for gamma in GAMMAS if first <= gamma < last] + [last]
         is_final = within is self.limits or (self.limits.is_orthant and within is self.wider)
         noted = [*WHAT_IF, last] if is_final and self.model.network.n_links <= LARGEST_NOTED else []
-        stages: list[Stage] = []
-        # What was squeezed is polished once: the shape of the network is there already.
-        early = POLISHED_AT[1] if within is self.released else self._early(last)
-        for gamma in gammas:
-            stages.append(partial(self._follow, gamma, within, noted=gamma in noted, early=early))
-        return stages
+        return [partial(self._follow, gamma, within, noted=gamma in noted, early=self._early(last)) for gamma in gammas]
 
     def _early(self, last: float) -> float:
         """The gamma at which links are closed and reopened first, and at which limits are drawn in."""
-        return max((gamma for gamma in (*GAMMAS, last) if gamma <= min(POLISHED_AT[0], last)), default=last)
+        return max((gamma for gamma in (*GAMMAS, last) if gamma <= min(POLISHED_AT, last)), default=last)
 
-    def _follow(self, gamma: float, given: CapacitySet | None, *, noted: bool, early: float) -> None:
+    def _follow(self, gamma: float, within: CapacitySet, *, noted: bool, early: float) -> None:
         """One gamma of the homotopy: descend, perhaps polish, and perhaps note what its design is worth."""
-        began, within = self.monitor.elapsed(), given or self._lower_budget()
+        began = self.monitor.elapsed()
         temperature = temperature_of(gamma, self.model.time_unit)
         descent = self._descend(gamma, temperature, within)
-        is_brief = within is self.released or not within.is_simple
-        if gamma in (early, POLISHED_AT[1]):
+        # What was squeezed has the shape of its network already.
+        if gamma == early and within is not self.released:
             descent, self.state.is_open = polish(
                 self._price_problem(gamma, temperature, within),
                 descent,
                 self.state.is_open,
                 within.limit > within.least,
                 threshold=self.model.threshold,
-                max_failures=min(self.max_failures, 4) if is_brief else self.max_failures,
+                max_failures=self.max_failures,
                 max_moves=self.max_moves,
             )
             self._reach(descent)
@@ -182,20 +176,18 @@ class Search(Incumbent):
             self.state.multipliers = limited.multipliers
             return found
 
-        step = FIRST_STEP * self.model.time_unit if self.state.is_followed else np.inf
+        is_large = self.model.network.n_links > LARGE
+        most = FEWER_STEPS if is_large and POLISHED_AT < gamma < self.gamma else MOST_STEPS
         observe = partial(self.observe_prices, gamma)
-        most = MOST_STEPS
-        if self.model.network.n_links > LARGE:
-            most = FEWER_STEPS[POLISHED_AT[0] < gamma < self.gamma]
-        return PriceProblem(evaluate_limited, self.model.ceiling, within.group, forced, observe, step, most)
+        return PriceProblem(evaluate_limited, self.model.ceiling, within.group, forced, observe, most)
 
     def _descend(self, gamma: float, temperature: float, within: CapacitySet) -> Descent:
         descent = descend(self._price_problem(gamma, temperature, within), self.state.prices, self.state.is_open)
         self._reach(descent)
         return descent
 
-    def _sharpen(self, temperature: float, within: CapacitySet | None) -> None:
-        self._descend(self.gamma, temperature, within or self._lower_budget())
+    def _sharpen(self, temperature: float, within: CapacitySet) -> None:
+        self._descend(self.gamma, temperature, within)
 
     def _reach(self, descent: Descent) -> None:
         self.state.prices, self.state.flow, self.state.penalised_flow, _ = descent
@@ -254,12 +246,11 @@ class Search(Incumbent):
         if is_last:
             self.keep(found.capacity)
 
-    def _draw_in(self, *, lower: bool = False) -> None:
+    def _draw_in(self) -> None:
         """Follow the penalty function at a small gamma from the design without limits to one within them."""
         state, gamma = self.state, self._early(self.gamma)
-        wide, within = np.maximum(state.widest, self.limits.least), self._lower_budget() if lower else self.limits
-        state.prices, state.is_open, state.is_followed = state.early_prices, state.early_open, True
-        for step in within.contracted(wide):
+        state.prices, state.is_open = state.early_prices, state.early_open
+        for step in self.limits.contracted(np.maximum(state.widest, self.limits.least)):
             self._descend(gamma, temperature_of(gamma, self.model.time_unit), step)
 
     def _squeeze(self) -> bool:
@@ -271,31 +262,18 @@ class Search(Incumbent):
         spent = float(self.limits.cost @ np.where(state.flow > self.model.threshold, state.flow, 0.0))
         if spent <= 0.0:
             return True
-        state.prices, state.is_open, state.is_followed = state.early_prices, state.early_open, True
+        state.prices, state.is_open = state.early_prices, state.early_open
         for part in SQUEEZED_TO:
             tight = copy(self.wider)
             tight.allowance = part * spent
             self._descend(gamma, temperature_of(gamma, self.model.time_unit), tight)
         return False
 
-    def _lower_budget(self) -> CapacitySet:
-        """The largest budget below this one among 0.7, 0.7^2, ... of what the design without limits costs.
-
-        Its design is one for every budget up to the next of these, so that more money hardly ever earns less.
-        """
-        lower = copy(self.limits)
-        needed = float(lower.cost @ lower.least)
-        budget = RUNG * max(float(lower.cost @ np.maximum(self.state.widest, lower.least)) - needed, 1e-9)
-        while budget > self.limits.spendable > 0.0:
-            budget *= RUNG
-        lower.allowance = needed + budget
-        return lower
-
     def _return(self) -> None:
         """Begin once more at the first prices, now within the limits."""
         first = SearchState.initial(self.limits)
         self.state.prices, self.state.is_open = self.state.first_prices, first.is_open
-        self.state.multipliers, self.state.is_followed = first.multipliers, False
+        self.state.multipliers = first.multipliers
 
     def _close(self) -> bool:
         """Take the group of links down to its least that raises the exact utility most; True where none does."""
@@ -313,3 +291,51 @@ class Search(Incumbent):
         self.state.flow = np.where(self.limits.group == max(found)[1], least, capacity)
         self._fit(self.gamma)
         return False
+
+
+#: Rows of the table that shows what other gammas would have given: those of the homotopy, and the last one.
+_MOST_ROWS = len(WHAT_IF) + 1
+
+
+def keep_search(search: Search, index: int) -> None:
+    """Keep where start number ``index`` stands now, if the run is kept at all."""
+    if _is_kept(search):
+        search.monitor.keep(f"start {index + 1}", _to_tree(search))
+
+
+def restore_search(search: Search, index: int) -> bool:
+    """Let a search go on where an earlier run left it; False where that run did not come so far."""
+    if not _is_kept(search):
+        return False
+    own = _to_tree(search)
+    found = search.monitor.begin(f"start {index + 1}", own)
+    if found is own:
+        return False
+    search.state = _from_tree(found)
+    return True
+
+
+def is_begun(monitor: Monitor, index: int) -> bool:
+    """Whether an earlier run has come to start number ``index``."""
+    return isinstance(monitor, RecordedMonitor) and f"start {index + 1}" in monitor.recording.recorded.kept
+
+
+def _is_kept(search: Search) -> bool:
+    return isinstance(search.monitor, RecordedMonitor) and search.monitor.recording.active
+
+
+def _to_tree(search: Search) -> dict[str, Any]:
+    """The state in arrays whose shapes depend on the network alone."""
+    state, nowhere = search.state, np.zeros(search.model.network.n_links)
+    table = np.full((_MOST_ROWS, len(WhatIf._fields)), np.nan)
+    table[: len(state.what_if)] = np.reshape(state.what_if, (-1, table.shape[1]))
+    solution = search.model.capacities(nowhere, search.gamma) if state.solution is None else state.solution
+    return vars(state) | {"what_if": table, "solution": solution, "is_solved": state.solution is not None}
+
+
+def _from_tree(tree: dict[str, Any]) -> SearchState:
+    solution, table = tree["solution"], np.asarray(tree["what_if"]).tolist()
+    rest = {name: value for name, value in tree.items() if name not in ("solution", "what_if", "is_solved")}
+    plain = jax.tree.map(lambda leaf: np.asarray(leaf) if np.ndim(leaf) else leaf.item(), rest)
+    rows = [WhatIf(*row)._replace(links_built=int(row[4])) for row in table if np.isfinite(row[0])]
+    return SearchState(**plain, what_if=rows, solution=solution if tree["is_solved"] else None)

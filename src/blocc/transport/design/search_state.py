@@ -34,7 +34,6 @@ class SearchState:
     solution: CapacityPenalty | None = None  #: both answers at the best capacities, as they were judged
     provisional_utility: float = -np.inf
     looked_at: tuple[float, float] = (0.0, -np.inf)  #: gamma, and the largest utility promised, when that was last done
-    is_followed: bool = False  #: whether prices change by small steps, from the design without limits
     evaluations: int = 0
     stage: int = 0  #: stages done
     what_if: list[WhatIf] = field(default_factory=list)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from blocc.errors import OptionError
-from blocc.networks.cities import check_whole, city_of, diagonals_of, neighbours, shortest_times
+from blocc.kit.arguments import check_whole
+from blocc.networks.cities import city_of, diagonals_of, neighbours, shortest_times
 from blocc.transport.network.network import LINK_COLUMNS, MARKET_COLUMNS, TransportNetwork
 
 #: Ratios of the Seville network: mean time of a link, cost over time, mean demand of a market, and the line through its

@@ -30,8 +30,11 @@ from blocc.transport.travellers.path_loading import Market, load_paths
 
 @dataclass(frozen=True)
 class NewtonSettings:
-    """Numbers of the search. ``benchmarks/transport_prices.py`` takes each of them times and by three: what costs more
-    than a tenth then, or leaves an answer unsolved, says so here; of the others any will do."""
+    """Numbers of the search.
+
+    ``benchmarks/transport_ablation.py`` takes each of them times and by three. What costs more than a tenth then, or
+    leaves an answer unsolved, says so here; of the others any will do.
+    """
 
     first_temperature: float = 0.01  #: in units of a link's time
     ascent: int = 10  #: evaluations of an ascent there, to begin with
