@@ -71,32 +71,6 @@ def test_a_signal_while_files_are_written_costs_neither_answer_nor_files(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-<<<<<<< HEAD
-def test_files_agree(folder: tuple[Result, Path]) -> None:
-    _, target = folder
-    document = read_design_json(target / "design.json")
-    assert document["summary"]["utility"] == pytest.approx(1.76159, abs=1e-4)
-    with open(target / "links.csv", newline="") as stream:
-        links = list(csv.DictReader(stream))
-    with open(target / "markets.csv", newline="") as stream:
-        markets = list(csv.DictReader(stream))
-    assert len(links) == len(markets) == 6
-    assert [float(row["capacity"]) for row in links] == pytest.approx([row["capacity"] for row in document["links"]])
-    kinds = [part["properties"]["kind"] for part in strict((target / "design.geojson").read_text())["features"]]
-    assert (kinds.count("node"), kinds.count("link")) == (3, 6)
-    strict((target / "design.json").read_text())
-
-
-@pytest.mark.slow
-@needs_browser
-def test_report_opens_in_a_browser(folder: tuple[Result, Path], tmp_path: Path) -> None:
-    found = visit((folder[1] / "report.html").read_text(encoding="utf-8"), tmp_path)
-    assert found.console == []
-    assert found.requests == []
-
-
-=======
->>>>>>> page
 @pytest.mark.parametrize("name", ["study.json", "study"], ids=["json", "gmns"])
 def test_network_from_a_file(tmp_path: Path, quick: list[Design], name: str) -> None:
     source = write_network(read_network("three"), tmp_path / name)

@@ -108,14 +108,4 @@ def test_no_global_state() -> None:
         "plot_result(make_result(3)); assert 'matplotlib.figure' in sys.modules;"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
-<<<<<<< HEAD
     subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], check=True)
-
-
-def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(PlotError, match=r"pip install 'blocc\[plot\]'"):
-        plot_result(make_result(3))
-=======
-    subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], check=True, timeout=60)
->>>>>>> page

@@ -316,16 +316,6 @@ def test_browser_draws_in_light_ink_on_dark_pages(tmp_path: Path) -> None:
     assert (shades[1] > 120).sum() > 500  # the curve and its axes
 
 
-<<<<<<< HEAD
-@pytest.mark.slow
-@needs_browser
-def test_browser_test_notices_a_broken_script(tmp_path: Path) -> None:
-    text = study_page(make_report()).replace("'use strict';", "undefined_name();")
-    assert any("undefined_name" in line for line in visit(text, tmp_path).console)
-
-
-=======
->>>>>>> page
 def test_tables_for_latex() -> None:
     wide = {f"column {k}": f"{k}.5 ± 0.1" for k in range(12)}
     table = Table("100% of a_b & c", [{"name": "x^2", **wide}, {"name": "y<1", **wide}], ["a note: $5"])

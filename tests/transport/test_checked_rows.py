@@ -43,5 +43,3 @@ def test_identifiers(value: Any, expected: Any) -> None:
 )
 def test_finite_numbers(value: Any, expected: float | None) -> None:
     assert finite(value) == expected
-
-

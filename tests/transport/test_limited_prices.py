@@ -73,5 +73,3 @@ def test_no_member_is_better_than_the_prices_say(model: DesignModel, limits: Cap
     found, _ = evaluated(model, limits, prices)
     slack = GAMMA * TEMPERATURE * float(network.demand.sum()) * 2.0
     assert float(found.value) <= penalty_by_reference(network, limits, capacity) + slack
-
-

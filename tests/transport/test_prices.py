@@ -208,5 +208,3 @@ def test_two_nodes_with_one_market():
     assert float(found.gradient[0]) == pytest.approx(4.0 * (penalised - follower))
     gains = np.logaddexp(0.0, 2.5 - 1.375) - np.logaddexp(0.0, 2.0 - 1.25)
     assert float(found.value) == pytest.approx(4.0 * 5.0 * (0.5 - gains) - 10.0)
-
-
