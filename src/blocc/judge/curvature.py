@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import Array
+from blocc._lib.rounding import EXACT
 from blocc.flat_problem import FlatProblem
 
 _DENSE = 300
@@ -68,9 +69,9 @@ def feasible_samples(flat: FlatProblem, x: np.ndarray, y: np.ndarray, count: int
         )
         mixed = y + generator.uniform() * tangent(target - y)
         candidate = flat.y_set.project_flat(jnp.asarray(mixed))
-        violated = jnp.max(flat.inequality(at, candidate), initial=0.0) > 1e-9 * size
+        violated = jnp.max(flat.inequality(at, candidate), initial=0.0) > EXACT * size
         if flat.n_equality:
-            violated |= jnp.max(jnp.abs(flat.equality(at, candidate))) > 1e-9 * size
+            violated |= jnp.max(jnp.abs(flat.equality(at, candidate))) > EXACT * size
         if not violated:
             points.append(np.asarray(candidate))
     return points

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.rounding import PLACED
 from blocc.flat_problem import FlatProblem
 from blocc.judge.convexity import jensen
 from blocc.judge.curvature import curvature_of, feasible_samples
@@ -107,7 +108,7 @@ class Claim(NamedTuple):
         samples = feasible_samples(self.flat, self.x, self.y, 8, 0)
         for share in (0.0, 1.0):
             ends = np.array([self._curvature(share, gamma)(point) for point in samples])
-            if not np.isfinite(ends).all() or ends[:, 0].min() < -1e-7 * (1.0 + np.abs(ends).max()):
+            if not np.isfinite(ends).all() or ends[:, 0].min() < -PLACED * (1.0 + np.abs(ends).max()):
                 return ""
         return "(x, y) holds, and nothing bends downwards around it"
 
