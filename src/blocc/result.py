@@ -39,6 +39,7 @@ class Status(Enum):
     """How a run ended. Only ``CONVERGED`` is a success; every other value says what stood in the way."""
 
     CONVERGED = "converged"
+    STATIONARY = "stationary"  #: both levels, to first order: the follower is not convex, and y need not be its answer
     STALLED = "stalled"  #: no further progress before the tolerances were met
     PENALTY_OPEN = "penalty open"  #: x is stationary for F_gamma at the gamma given, which still hides a difference
     ITERATION_LIMIT = "iteration limit"

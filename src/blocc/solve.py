@@ -125,6 +125,8 @@ def solve(
         if options is not None:
             raise OptionError("options is for method 'blocc'; give the numbers of another method by name")
         return _by_other_method(problem, begin_at(problem, x0, start), method, preset, numbers, callback, report, files)
+    if numbers.pop("batches", None) is not None:
+        raise OptionError("method 'blocc' takes all data in every step; batches is for method='stochastic'")
     settings = make_options(preset, numbers, options)
     check_leader(problem, settings)
     problem = reformulated_for(problem, settings.inner)
@@ -162,7 +164,8 @@ def _by_other_method(
 
     run = prepare(problem, method, preset, numbers, callback, report)
     if files.wanted:
-        described = {"method": name_of(method), **vars(run.options), **run.method.given, **run.method.counts}
+        numbers = {**run.method.given, **run.method.counts, **run.method.described}
+        described = {"method": name_of(method), **vars(run.options), **numbers}
         run = run.continuing(files.recording(problem, described, start))
     with (
         double_precision(),
