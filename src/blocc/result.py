@@ -12,6 +12,7 @@ import numpy as np
 
 from blocc._lib.arrays import PyTree
 from blocc._lib.notebook import Shown, card, curve
+from blocc.errors import BloccError
 from blocc.lagrangian import InnerPairs, Multipliers
 
 if TYPE_CHECKING:
@@ -111,6 +112,14 @@ class History:
         """The iterations one by one."""
         for values in zip(*(getattr(self, name) for name in self.columns), strict=True):
             yield HistoryRow(*values)
+
+    def to_pandas(self) -> Any:
+        """The iterations as a ``DataFrame``, one column for each name; it needs pandas."""
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise BloccError("history.to_pandas() needs pandas: pip install pandas") from error
+        return DataFrame({name: getattr(self, name) for name in self.columns})
 
     def __repr__(self) -> str:
         return f"History({len(self)} iterations: {', '.join(self.columns)})"

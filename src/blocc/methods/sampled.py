@@ -89,9 +89,7 @@ class Sampled(Iteration):
         return self.plan is not None and bool(self.plan.lists)
 
     @abstractmethod
-    def step(
-        self, flat: FlatProblem, numbers: Numbers, state: State, k: Counter, key: Array | None = None
-    ) -> State:
+    def step(self, flat: FlatProblem, numbers: Numbers, state: State, k: Counter, key: Array | None = None) -> State:
         """The state after step k (counted from 0) on its batch."""
 
     def advance(self, flat: FlatProblem, numbers: Numbers, state: State, first: Counter, count: Counter) -> State:
