@@ -22,7 +22,7 @@ from blocc._lib.functions import CALLBACKS, DOUBTFUL, changing, check_callbacks,
 from blocc._lib.notebook import Shown
 from blocc._lib.operations import joined
 from blocc._lib.tracing import KeptNumbersError, Shared, Traced, digest_of_arrays, trace
-from blocc._lib.warning import warn_caller
+from blocc._lib.warning import warn_maker
 from blocc.corners import EXTREMES, ROOTS, steady
 from blocc.errors import ForkError, ProblemError
 from blocc.flat_problem import FlatProblem
@@ -118,7 +118,7 @@ class BilevelProblem(_Hidden, Shown):
         object.__setattr__(self, "shared", Shared(self._trace_all()))
         self._check_functions(self.shared.traced)
         if few := self.single_precision:
-            warn_caller(f"{self.name}: {few}", UserWarning)
+            warn_maker(f"{self.name}: {few}", UserWarning, __name__)
 
     @property
     def single_precision(self) -> str:

@@ -62,9 +62,8 @@ class Sampled(Iteration):
     @property
     def own_fields(self) -> tuple[tuple[str, Any], ...]:
         """Neither the data nor the start of y: programs do not depend on them."""
-        return tuple((name, value) for name, value in super().own_fields if name not in ("batches", "y0")) + (
-            ("batches", self.plan),
-        )
+        rest = ((name, value) for name, value in super().own_fields if name not in ("batches", "y0"))
+        return (*rest, ("batches", self.plan))
 
     @property
     def described(self) -> dict[str, Any]:
@@ -167,8 +166,8 @@ class Sampled(Iteration):
                 raise ProblemError(f"{name}(x, y, batch) fails on a batch of the data: {error}") from error
             if found != rows:
                 raise ProblemError(
-                    f"{name}(x, y, batch) returns {found} rows on a batch and {rows} on all data: constraints cannot be "
-                    "drawn; let each be a mean over the samples"
+                    f"{name}(x, y, batch) returns {found} rows on a batch and {rows} on all data: constraints cannot "
+                    "be drawn; let each be a mean over the samples"
                 )
         try:
             values = flat.program(_values, plan)(np.asarray(self.traced["seed"]), x, y)

@@ -1,7 +1,7 @@
 """F_gamma by sampled gradients: one loop, first-order, with multipliers of the follower's constraints.
 
-F_gamma(x) is the difference of two inner values: min over y in Y of f + gamma g + <mu, gc> + <nu, h>, and gamma times the
-same with g alone. Each step moves everything once, on one batch of the data. With the multipliers m of the first
+F_gamma(x) is the difference of two inner values: min over y in Y of f + gamma g + <mu, gc> + <nu, h>, and gamma times
+the same with g alone. Each step moves everything once, on one batch of the data. With the multipliers m of the first
 Lagrangian divided by gamma, so that both are of one size, and c = (gc, h):
 
     z <- P_Y(z - eta_k (d_y g(x, z) + m_z c'(x, z)))                               the follower, yg
@@ -9,14 +9,13 @@ Lagrangian divided by gamma, so that both are of one size, and c = (gc, h):
     m <- [m + beta_k (2 c(x, new) - c(x, old))], clipped at 0 for inequalities, for (z, m_z) and (y, m_y)
     x <- P_X(x - alpha_k (d_x f(x, y) + gamma_k (d_x (g + m_y c)(x, y) - d_x (g + m_z c)(x, z))))
 
-all derivatives at the old points. Both Lagrangians see the same batch, so that gamma multiplies a difference whose noise
-shrinks with y - z. Without constraints this is F2SA (Kwon, Kwon, Wright, Nowak, ICML 2023) in the simultaneous order of
-SOBA (Dagreou, Ablin, Vaiter, Moreau, NeurIPS 2022); the steps of (y, m) are those of Condat (2013) and Vu (2013), who
-show that 1 / eta - beta |c'|^2 >= L / 2 is enough. gamma grows with the epochs e = 1, 2, ... by the exponent 1/3 of F2SA
-without noise, because the noise that gamma multiplies is that of a difference. Where batches are drawn, alpha, eta and
-beta fall linearly to zero over the run, the schedule that is best for the last point (Zamani and Glineur 2023; Defazio
-et al. 2023); with all data in every step they stay.
-F2CSA (Kornowski et al., 2024) is the same idea for linear constraints, with an inner loop.
+all derivatives at the old points. Both Lagrangians see the same batch, so that gamma multiplies a difference, whose
+noise shrinks with y - z. Without constraints this is F2SA (Kwon, Kwon, Wright, Nowak, ICML 2023) in the simultaneous
+order of SOBA (Dagreou, Ablin, Vaiter, Moreau, NeurIPS 2022); the steps of (y, m) are those of Condat (2013) and Vu
+(2013), who show that 1 / eta - beta |c'|^2 >= L / 2 is enough. gamma grows with the epochs e = 1, 2, ... by the exponent
+1/3 of F2SA without noise, for the reason just given. Where batches are drawn, alpha, eta and beta fall linearly to zero
+over the run, the schedule that is best for the last point (Zamani and Glineur 2023; Defazio et al. 2023); with all data
+in every step they stay. F2CSA (Kornowski et al., 2024) is the same idea for linear constraints, with an inner loop.
 """
 
 from __future__ import annotations
