@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,6 +112,14 @@ def test_bad_batches_are_named(change: dict[str, Any], words: str) -> None:
 
 
 # --- the steps -------------------------------------------------------------------------------------------------------
+def _ridge_slope(d: Any, v: np.ndarray) -> np.ndarray:
+    return d["A"].T @ (d["A"] @ v - d["t"]) / len(d["t"]) + 0.1 * v
+
+
+def _rows(x: np.ndarray, v: np.ndarray) -> np.ndarray:
+    return np.array([v.sum() - x[0], v[0] - v[1] - x[1]])
+
+
 def _numpy_steps(count: int, size: int | None, seed: int = 0) -> list[dict[str, np.ndarray]]:
     """The scheme of the module's head in plain NumPy, for ``coupled``."""
     x, y = np.array([0.3, -0.2]), np.array([0.5, -0.5, 0.25])
@@ -126,8 +135,8 @@ def _numpy_steps(count: int, size: int | None, seed: int = 0) -> list[dict[str, 
         d = {name: np.asarray(part) for name, part in batches.plan.take(DATA, orders, k % period).items()}
         gamma = LENGTHS["gamma"] * (1.0 + k // period) ** LENGTHS["growth"]
         f_y = d["B"].T @ (d["B"] @ y - d["s"]) / len(d["s"])
-        g_at = lambda v, d=d: d["A"].T @ (d["A"] @ v - d["t"]) / len(d["t"]) + 0.1 * v
-        c_at = lambda v, x=x: np.array([v.sum() - x[0], v[0] - v[1] - x[1]])
+        g_at = partial(_ridge_slope, d)
+        c_at = partial(_rows, x)
         new_y = np.clip(y - eta * (f_y / gamma + g_at(y) + J_y.T @ m_y), -2, 2)
         new_z = np.clip(z - eta * (g_at(z) + J_y.T @ m_z), -2, 2)
         slope = 0.1 * x + gamma * J_x.T @ (m_y - m_z)
@@ -190,12 +199,9 @@ def test_the_step_of_x_follows_the_slope_of_the_penalty_function(coupled: Bileve
 
 def test_an_optimiser_of_optax_takes_the_place_of_the_length(plain: BilevelProblem) -> None:
     adam = optax.adam(0.05)
-    method = Stochastic(
-        {name: LENGTHS[name] for name in ("eta", "beta", "gamma", "growth", "horizon")} | {"alpha": 1.0}
-    )
     with pytest.raises(OptionError, match="either alpha or the optimiser of 'x'"):
-        Stochastic(method.given, optimisers={"x": adam})
-    run = lambda **own: solve(plain, np.zeros(D), method="stochastic", max_iterations=30, gamma=4.0, **own)  # noqa: E731
+        Stochastic(LENGTHS, optimisers={"x": adam})
+    run = lambda **own: solve(plain, 0.5 * np.ones(D), method="stochastic", max_iterations=30, gamma=4.0, **own)  # noqa: E731
     by_object, by_number = run(optimisers={"x": adam}), run(optimisers={"x": 0.05})
     np.testing.assert_array_equal(by_object.x, by_number.x)
     assert not np.array_equal(run().x, by_number.x)

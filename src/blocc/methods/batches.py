@@ -8,7 +8,6 @@ The order depends on the seed and on the number of the epoch alone, so that a ru
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import Any
 
 import jax
@@ -89,7 +88,7 @@ class Batches:
     def __post_init__(self) -> None:
         for name, least in (("size", 1), ("seed", 0)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value < 2**32:
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value < 2**32:
                 raise OptionError(f"Batches: {name} must be a whole number, at least {least}, got {value!r}")
         whole = (self.whole,) if isinstance(self.whole, str) else tuple(self.whole)
         known = set(self.data) if isinstance(self.data, dict) else set()
@@ -120,7 +119,7 @@ class Batches:
                 "Batches(data, ...) of the same data"
             )
         mine, own = (jax.tree.flatten(tree) for tree in (self.data, data))
-        same = mine[1] == own[1] and all(
+        same = mine[1] == own[1] and all(  # type: ignore[operator]
             np.shape(a) == np.shape(b) and np.array_equal(np.asarray(a), np.asarray(b), equal_nan=False)
             for a, b in zip(mine[0], own[0], strict=True)
         )

@@ -145,11 +145,8 @@ def prepare(
     shared = {name: value for name, value in common.items() if name in {one.name for one in fields(Options)}}
     Options(**shared)  # the same checks as for blocc's own options
     kind = kind_of(method)
-    numbers = (
-        *kind.names,
-        *kind.default_counts,
-        *_own_names(kind),
-    )  # some are called as options of blocc's own method are: gamma
+    # Some are called as options of blocc's own method are: gamma.
+    numbers = (*kind.names, *kind.default_counts, *_own_names(kind))
     foreign = [one.name for one in fields(Options) if one.name in options and one.name not in (*_COMMON, *numbers)]
     own = {name: value for name, value in options.items() if name not in (*common, *foreign)}
     chosen = make_method(method, preset, **own)

@@ -152,7 +152,7 @@ class Sampled(Iteration):
         """Judged in double precision, at a member of X."""
         return super().conclude(run, (run.flat.project_x(end[0]), end[1]), stop)
 
-    def _check_functions(self, run: MethodRun, x: VectorX, y: VectorY) -> None:
+    def _check_functions(self, run: MethodRun, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> None:
         """Whether rows are as many on a batch as on all data, and objectives means over the samples."""
         flat, plan = run.flat, self.plan
         assert plan is not None

@@ -12,10 +12,10 @@ Lagrangian divided by gamma, so that both are of one size, and c = (gc, h):
 all derivatives at the old points. Both Lagrangians see the same batch, so that gamma multiplies a difference, whose
 noise shrinks with y - z. Without constraints this is F2SA (Kwon, Kwon, Wright, Nowak, ICML 2023) in the simultaneous
 order of SOBA (Dagreou, Ablin, Vaiter, Moreau, NeurIPS 2022); the steps of (y, m) are those of Condat (2013) and Vu
-(2013), who show that 1 / eta - beta |c'|^2 >= L / 2 is enough. gamma grows with the epochs e = 1, 2, ... by the exponent
-1/3 of F2SA without noise, for the reason just given. Where batches are drawn, alpha, eta and beta fall linearly to zero
-over the run, the schedule that is best for the last point (Zamani and Glineur 2023; Defazio et al. 2023); with all data
-in every step they stay. F2CSA (Kornowski et al., 2024) is the same idea for linear constraints, with an inner loop.
+(2013), who show that 1 / eta - beta |c'|^2 >= L / 2 is enough. gamma grows with the epochs e = 1, 2, ... by the
+exponent 1/3 of F2SA without noise, for the reason just given. Where batches are drawn, alpha, eta and beta fall linearly
+to zero over the run, the schedule that is best for the last point (Zamani and Glineur 2023; Defazio et al. 2023); with
+all data in every step they stay. F2CSA (Kornowski et al., 2024) is the same idea for linear constraints, with an inner loop.
 """
 
 from __future__ import annotations
@@ -342,17 +342,16 @@ def _size(flat: FlatProblem, plan: Any, seed: Array, x: VectorX, y: VectorY) -> 
             rows, pull = jax.vjp(lambda b: constraints(over, x, b), y)
             push = lambda v: jax.jvp(lambda b: constraints(over, x, b), (y,), (pull(v)[0],))[1]  # noqa: E731
             coupling = jnp.sqrt(powers(push, rows.size))
-        found = Size(
-            lower=largest,
-            lower_least=largest - powers(lambda v: largest * v - curve(v), flat.n_y),
-            upper=powers(lambda v: jax.jvp(upper, (both,), (v,))[1], both.size),
-            coupling=coupling,
-            coupling_y=coupling,
-            mixed=jnp.sqrt(powers(mixed, flat.n_y)),
-            gradient=jnp.linalg.norm(upper(both)),
-            x=1.0 + jnp.linalg.norm(x),
+        return (
+            largest,
+            largest - powers(lambda v: largest * v - curve(v), flat.n_y),
+            powers(lambda v: jax.jvp(upper, (both,), (v,))[1], both.size),
+            coupling,
+            coupling,
+            jnp.sqrt(powers(mixed, flat.n_y)),
+            jnp.linalg.norm(upper(both)),
+            1.0 + jnp.linalg.norm(x),
         )
-        return tuple(vars(found).values())
 
     found = over_batches(flat, plan, seed, one)
     return tuple(jnp.min(part) if index == 1 else jnp.max(part) for index, part in enumerate(found))

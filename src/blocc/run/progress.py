@@ -46,7 +46,7 @@ def with_remark(result: Result, recording: Recording) -> Result:
 
 
 def make_report(progress: bool | Report | None, verbose: bool = False) -> Report | None:
-    """What shows the progress of a run: a table, a live line (terminal, notebook), a function of the user's, the log."""
+    """What shows the progress of a run: a table, a live line (terminal, notebook), the user's function, the log."""
     if not isinstance(verbose, bool):
         raise OptionError(f"verbose must be True or False, got {verbose!r}")
     if verbose and progress is not None and progress is not False:
