@@ -13,9 +13,10 @@ all derivatives at the old points. Both Lagrangians see the same batch, so that 
 noise shrinks with y - z. Without constraints this is F2SA (Kwon, Kwon, Wright, Nowak, ICML 2023) in the simultaneous
 order of SOBA (Dagreou, Ablin, Vaiter, Moreau, NeurIPS 2022); the steps of (y, m) are those of Condat (2013) and Vu
 (2013), who show that 1 / eta - beta |c'|^2 >= L / 2 is enough. gamma grows with the epochs e = 1, 2, ... by the
-exponent 1/3 of F2SA without noise, for the reason just given. Where batches are drawn, alpha, eta and beta fall linearly
-to zero over the run, the schedule that is best for the last point (Zamani and Glineur 2023; Defazio et al. 2023); with
-all data in every step they stay. F2CSA (Kornowski et al., 2024) is the same idea for linear constraints, with an inner loop.
+exponent 1/3 of F2SA without noise, for the reason just given. Where batches are drawn, alpha, eta and beta fall
+linearly to zero over the run, the schedule that is best for the last point (Zamani and Glineur 2023; Defazio et al.
+2023); with all data in every step they stay. F2CSA (Kornowski et al., 2024) is the same idea for linear constraints,
+with an inner loop.
 """
 
 from __future__ import annotations
