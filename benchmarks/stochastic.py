@@ -5,9 +5,9 @@
 Three problems of 1,000 samples at each level in batches of 50: least squares at both levels, logistic regression with a
 penalty for each feature, and least squares with five linear constraints that couple the levels. The error is the
 distance to the x of ``solve(problem)``, and for logistic regression, which is flat in x, what f(x, y(x)) is above its
-value there; both relative to the start. A call is a gradient of one sample's f or g, or a product with one of its second
-derivatives. ``stochastic`` takes its automatic numbers. The others are written below from their papers, with the papers'
-exponents, and each of them gets the best of twelve pairs of lengths for each problem and seed.
+value there; both relative to the start. A call is a gradient of one sample's f or g, or a product with one of its
+second derivatives. ``stochastic`` takes its automatic numbers. The others are written below from their papers, with the
+papers' exponents, and each of them gets the best of twelve pairs of lengths for each problem and seed.
 """
 
 from __future__ import annotations
