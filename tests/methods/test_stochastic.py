@@ -13,7 +13,7 @@ import numpy as np
 import optax
 import pytest
 
-from blocc import Batches, BilevelProblem, Box, OptionError, ProblemError, Product, Reals, Status, solve, verify
+from blocc import Batches, BilevelProblem, Box, OptionError, ProblemError, Product, Reals, Result, Status, solve, verify
 from blocc.methods import Sampled, steps_of
 from blocc.methods.stochastic import Stochastic
 
@@ -255,7 +255,7 @@ def test_coupled_rows_and_single_precision(coupled: BilevelProblem) -> None:
         assert result.certificate.exact
 
 
-def test_a_network_is_said_to_be_stationary_and_no_more() -> None:
+def test_a_network_is_said_to_be_stationary_and_no_more(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     inputs = generator.standard_normal((80, 2))
     data = {"X": inputs, "t": np.sin(inputs[:, 0]), "V": inputs[::2], "v": np.sin(inputs[::2, 0])}
@@ -277,6 +277,10 @@ def test_a_network_is_said_to_be_stationary_and_no_more() -> None:
     ended = solve(problem, -3.0, max_iterations=20_000, **options)
     assert ended.status is Status.STATIONARY, ended.message
     assert not ended.success
+    assert not verify(problem, ended).ok
+    again = Result.load(ended.save(tmp_path / "network"))
+    assert again.status is Status.STATIONARY
+    np.testing.assert_array_equal(again.y["in"], ended.y["in"])
     assert "lower(x, y) is not convex in y" in ended.message
     assert set(ended.y) == {"in", "out"}
     assert ended.upper_value < 0.1
