@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -253,6 +254,11 @@ def test_coupled_rows_and_single_precision(coupled: BilevelProblem) -> None:
         result = solve(coupled, precision=precision, **numbers)
         assert result.upper_value <= exact.upper_value + 2e-3, precision
         assert result.certificate.exact
+    narrow = steps_of(coupled, Stochastic(LENGTHS, precision="single"), np.zeros(2), np.ones(D), 5)[-1]
+    wide = steps_of(coupled, Stochastic(LENGTHS), np.zeros(2), np.ones(D), 5)[-1]
+    for one, other in zip(narrow[:5], wide[:5], strict=True):
+        assert (one.dtype, other.dtype) == (np.float32, np.float64)
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_a_network_is_said_to_be_stationary_and_no_more(tmp_path: Path) -> None:
@@ -277,7 +283,10 @@ def test_a_network_is_said_to_be_stationary_and_no_more(tmp_path: Path) -> None:
     ended = solve(problem, -3.0, max_iterations=20_000, **options)
     assert ended.status is Status.STATIONARY, ended.message
     assert not ended.success
-    assert not verify(problem, ended).ok
+    checked = verify(problem, ended)
+    assert checked.ok, checked
+    assert not checked.claims_success
+    assert not verify(problem, replace(ended, upper_value=0.9 * ended.upper_value)).ok
     again = Result.load(ended.save(tmp_path / "network"))
     assert again.status is Status.STATIONARY
     np.testing.assert_array_equal(again.y["in"], ended.y["in"])

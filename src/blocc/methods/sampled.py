@@ -121,9 +121,9 @@ class Sampled(Iteration):
             self._check_functions(run, x, y)
         return np.asarray(y)
 
-    def first(self, run: MethodRun, x: VectorX, y: VectorY) -> State:
-        """The state before the first step, in its precision."""
-        state = self.start(run.flat, x, y)
+    def first(self, flat: FlatProblem, x: VectorX, y: VectorY) -> State:
+        """The start in the precision of the steps."""
+        state = self.start(flat, x, y)
         real = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)  # noqa: E731
         arrays = jax.tree.map(jnp.asarray, state)
         return jax.tree.map(lambda leaf: leaf.astype(self.kind) if real(leaf) else leaf, arrays)
