@@ -300,6 +300,33 @@ def test_a_network_is_said_to_be_stationary_and_no_more(tmp_path: Path) -> None:
     np.testing.assert_allclose(ended.certificate.stationarity, largest, rtol=1e-3, atol=1e-6)
 
 
+def test_a_large_network_is_not_taken_for_convex() -> None:
+    """Its values along random directions look convex; its curvatures do not. A large convex follower is none."""
+    generator = np.random.default_rng(0)
+    inputs = generator.standard_normal((60, 20))
+    data = {"X": inputs, "t": np.sign(inputs[:, 0] * inputs[:, 1])}
+    shape = {"in": (20, 40), "out": (40,)}
+
+    def problem(net: Any) -> BilevelProblem:
+        def loss(w: Any, d: Any) -> Any:
+            return jnp.mean(jnp.logaddexp(0.0, -d["t"] * net(w, d["X"])))
+
+        return BilevelProblem(
+            upper=lambda x, w, d: loss(w, d),
+            lower=lambda x, w, d: loss(w, d) + jnp.exp(x) * sum(jnp.sum(part**2) for part in w.values()),
+            x_set=Box(-6.0, 0.0),
+            y_set=Product({name: Reals(part) for name, part in shape.items()}),
+            data=data,
+        )
+
+    start = {name: generator.standard_normal(part) / np.sqrt(part[-1]) for name, part in shape.items()}
+    options: dict[str, Any] = {"method": "stochastic", "y0": start, "batches": Batches(data, size=20), "epochs": 5}
+    ended = solve(problem(lambda w, X: jnp.maximum(X @ w["in"], 0.0) @ w["out"]), -3.0, **options)
+    assert "lower(x, y) is not convex in y" in ended.message
+    linear = solve(problem(lambda w, X: X @ w["in"] @ np.ones(40) + jnp.sum(w["out"])), -3.0, **options)
+    assert linear.certificate.exact
+
+
 # --- around it -------------------------------------------------------------------------------------------------------
 def test_a_run_goes_on_bit_by_bit(coupled: BilevelProblem, tmp_path: Path) -> None:
     options: dict[str, Any] = {

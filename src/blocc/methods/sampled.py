@@ -115,11 +115,16 @@ class Sampled(Iteration):
         """Where y begins; batches of other data are refused, and so are those that do not estimate the whole."""
         if isinstance(self.batches, Batches):
             self.batches.check(run.problem.data)
-        within = run.flat.y_set
-        y = within.interior_flat() if self.y0 is None else within.nearest_flat(within.ravel(self.y0, "y0"))
+        y = self.start_y(run.flat)
         if self.is_sampled:
             self._check_functions(run, x, y)
-        return np.asarray(y)
+        return y
+
+    def start_y(self, flat: FlatProblem) -> Float[NDArray, "n_y"]:
+        """The given start as a member of Y, or the middle."""
+        within = flat.y_set
+        given = None if self.y0 is None else within.nearest_flat(within.ravel(self.y0, "y0"))
+        return np.asarray(within.interior_flat() if given is None else given)
 
     def first(self, flat: FlatProblem, x: VectorX, y: VectorY) -> State:
         """The start in the precision of the steps."""

@@ -239,11 +239,12 @@ class Stochastic(Sampled):
 
     def conclude(self, run: MethodRun, end: Iterate, stop: Any) -> Result:
         """Judged as every answer is where the follower is convex; its own status where it is not."""
-        from blocc.methods.stationary import stationary_result
+        from blocc.methods.stationary import bends_down, stationary_result
 
         if run.state is not None and not run.diverged:
-            rules = JensenTest(run.flat, run.options.seed)(end[0], np.asarray(run.state.z, np.float64))
-            if rules.failure() is not None:
+            z = np.asarray(run.state.z, np.float64)
+            rules = JensenTest(run.flat, run.options.seed)(end[0], z)
+            if rules.failure() is not None or bends_down(run.flat, end[0], [z, self.start_y(run.flat)]):
                 return stationary_result(run, self.figures(run), stop)
         return super().conclude(run, end, stop)
 
