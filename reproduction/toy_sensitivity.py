@@ -240,7 +240,7 @@ def _observations(
         Observation(
             "The emulated program leaves the printed gaps",
             None if not complete or not near else all(near.values()),
-            f"{sum(near.values())} of {len(near)} printed means lie within the 95% interval of the difference from ours",
+            f"{sum(near.values())} of {len(near)} printed means lie within the 95% interval of the difference",
             OURS,
         ),
         Observation(
