@@ -13,6 +13,7 @@ from blocc.judge.examine import Judge
 from blocc.methods.execute import MethodRun
 from blocc.methods.loop import Iteration
 from blocc.problems.toy import toy_problem
+from blocc.result import HistoryRow
 
 
 class Point(NamedTuple):
@@ -50,13 +51,13 @@ def large(n: int) -> BilevelProblem:
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The iterations at which rows were judged."""
     found: list[int] = []
-    plain = MethodRun._judge
+    plain = MethodRun.judged
 
-    def judge(self: MethodRun, *given: Any) -> None:
+    def judge(self: MethodRun, *given: Any) -> HistoryRow:
         found.append(self.iterations)
-        plain(self, *given)
+        return plain(self, *given)
 
-    monkeypatch.setattr(MethodRun, "_judge", judge)
+    monkeypatch.setattr(MethodRun, "judged", judge)
     return found
 
 

@@ -23,6 +23,7 @@ from blocc.flat_problem import FlatProblem
 from blocc.inner.first_order import dominant_eigenvalue
 from blocc.local.derivatives import LARGEST
 from blocc.problem import BilevelProblem
+from blocc.result import HistoryRow, Result
 
 Scalar = Float[Array, ""]
 VectorX = Float[Array, "n_x"]
@@ -81,9 +82,14 @@ class Size:
     x: float  #: 1 + |x|
 
 
+def least_curvature(size: Size) -> float:
+    """The follower's, and no less than a share of its largest, where the start shows next to none."""
+    return max(size.lower_least, 0.05 * size.lower, 1e-3)
+
+
 def implicit_length(size: Size) -> float:
     """A long step on f(x, y(x)): by its curvature, as far as the start tells, or by a share of x where it has none."""
-    least = max(size.lower_least, 0.05 * size.lower, 1e-3)
+    least = least_curvature(size)
     curvature = size.upper * (1.0 + (size.mixed / least) ** 2)
     return 1.0 / max(curvature, size.gradient / size.x, 1e-3)
 
@@ -116,6 +122,30 @@ class Method(ABC):
     @abstractmethod
     def automatic(self, size: Size) -> list[dict[str, float]]:
         """Settings to try, the longest steps first; numbers that were given replace automatic ones."""
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What a subclass has beside its numbers and counts, as plain values: a checkpoint is known by them."""
+        return {}
+
+    def begin(self, run: Any, x: Float[NDArray, "n_x"]) -> Float[NDArray, "n_y"]:
+        """Where y begins: at the follower's exact answer, or in the middle of Y."""
+        y = np.asarray(run.follower(x).y)
+        return y if np.isfinite(y).all() else np.asarray(run.flat.y_set.interior_flat())
+
+    def settings(self, run: Any, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> list[dict[str, float]]:
+        """:meth:`automatic` with the sizes at the start."""
+        return self.automatic(measure_size(run.problem, x, y))
+
+    def row(self, run: Any, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"], step: float) -> HistoryRow:
+        """One row of the history: judged at the exact lower level."""
+        return run.judged(x, y, step)
+
+    def conclude(self, run: Any, end: Iterate, stop: Any) -> Result:
+        """The result: judged as every answer is."""
+        from blocc.methods.certify import certified_result
+
+        return certified_result(run, end, stop)
 
     @abstractmethod
     def drive(self, run: Any, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> Iterate:
