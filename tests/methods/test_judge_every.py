@@ -89,6 +89,12 @@ def test_judging_a_large_follower_costs_no_more_than_the_steps(judged: list[int]
     assert judged[-1] == 200
 
 
+def test_automatic_numbers_of_large_problems_take_no_matrices() -> None:
+    """Dense second derivatives of 20,000 variables would need 3 GB each."""
+    result = solve(large(10_000), np.ones(10_000), method="sflcb", max_iterations=100, judge_every=100)
+    assert result.upper_value < 0.9 * 10_000  # at the start it is 10,000, at the optimum 5,000
+
+
 @pytest.mark.parametrize("every", [0, 2.5, True, "often"])
 def test_what_is_no_count(every: Any) -> None:
     with pytest.raises(OptionError, match="judge_every must be a positive whole number"):
