@@ -75,7 +75,7 @@ def _outside(names: list[str], each: int, limit: float) -> list[dict[str, Any]]:
 
 def outside() -> str:
     """One problem of each family."""
-    rows = _outside(list(golden.FAMILIES), 1, 15.0)
+    rows = _outside(list(golden.FAMILIES), 1, 60.0)
     posed = [row for row in rows if row["well_posed"] and row["kind"] != "honest"]
     kinds = Counter(row["kind"] for row in rows)
     solved = sum(row["kind"] in golden.SOLVED for row in posed)
@@ -87,7 +87,7 @@ def outside() -> str:
 
 def leader_kinks() -> str:
     """The leader's constraint at a kink of the response, two variables."""
-    rows = _outside(["leader_kink_2d"], 29, 15.0)
+    rows = _outside(["leader_kink_2d"], 29, 60.0)
     return f"{sum(row['kind'] in golden.SOLVED for row in rows)} of {len(rows)}; {_spent(rows)} evaluations"
 
 

@@ -13,7 +13,6 @@ from blocc.cli.common import check_folder
 from blocc.cli.ending import INTERRUPTED, ended_by_signals, exit_code
 from blocc.cli.studies import (
     EXECUTOR_HELP,
-    FRESH_HELP,
     PAGE,
     REPORT_SETTINGS,
     SCHEDULER_HELP,
@@ -60,7 +59,7 @@ def make_parser() -> argparse.ArgumentParser:
     option("--executor", default="serial", help=EXECUTOR_HELP)
     option("--workers", type=int, help=WORKERS_HELP)
     option("--scheduler", help=SCHEDULER_HELP)
-    option("--fresh", action="store_true", help=FRESH_HELP)
+    option("--fresh", action="store_true", help="forget what was computed before")
     option("--write-docs", action="store_true", help="write the figures of complete items into docs/reproduce.md")
     option("--quiet", action="store_true", help="print nothing; the exit code tells")
     return parser

@@ -34,8 +34,9 @@ ABOUT_THE_PROBLEM = (
 )
 #: Of these, the ones that probes around x can speak against.
 PROBED = (Status.UNBOUNDED, Status.NOT_CONVEX)
-#: Statuses of runs without an answer: what they tell about x and the penalty belongs to an unfinished descent.
-WITHOUT_ANSWER = (Status.INFEASIBLE, Status.UNBOUNDED, Status.NOT_CONVEX, Status.NOT_FINITE)
+#: Statuses of runs without an answer: what they tell about x and the penalty belongs to an unfinished descent, or to
+#: one among many answers of a follower that is not convex.
+WITHOUT_ANSWER = (Status.INFEASIBLE, Status.UNBOUNDED, Status.NOT_CONVEX, Status.NOT_FINITE, Status.STATIONARY)
 
 _FEASIBLE = 1e-9  #: violation, relative to 1 + the largest entry of y, below which a point satisfies the constraints
 _FAR = 1e5  #: an x beyond this has run away, whatever its derivative says there
