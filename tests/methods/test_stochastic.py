@@ -336,8 +336,8 @@ def test_a_run_goes_on_bit_by_bit(coupled: BilevelProblem, tmp_path: Path) -> No
         "judge_every": 7,  # rows in the middle of an epoch
         "optimisers": {"x": 1e-2},
     }
-    undisturbed = solve(coupled, **options)
-    for stop in (1, 5):
+    for stop, options["precision"] in ((1, "double"), (5, "single")):
+        undisturbed = solve(coupled, **options)
         file = tmp_path / f"{stop}.npz"
         stopped = solve(coupled, callback=lambda s, stop=stop: s.iteration >= stop, checkpoint=file, **options)
         assert stopped.status is Status.STOPPED
