@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocc._lib.rounding import TINY
 from blocc.flat_problem import FlatProblem
 from blocc.judge.lower_level import TOUCHED
 from blocc.local.copositivity import Curved, curved_down
@@ -198,7 +197,7 @@ def ways_of(x: np.ndarray, weighed: Weighed, sizes: np.ndarray, rows: LeaderRows
             bent = float(cone.down @ hessian @ cone.down)
             found.append(way_along(basis @ cone.down, -float(cone.down @ reduced), bent, sizes, rows, turned=False))
         null = _null_ways(x, basis, values, vectors, sizes, rows, lagrangian)
-        curved = np.maximum(np.abs(values), np.finfo(float).eps * float(np.max(np.abs(values))) + TINY)
+        curved = np.maximum(np.abs(values), np.finfo(float).eps * float(np.max(np.abs(values))) + 1e-300)
         newton = -(vectors * np.clip(vectors.T @ reduced / curved, -1.0, 1.0)) @ np.ones(dimension)
         if np.any(newton):
             whole = way_along(basis @ newton, -float(newton @ reduced), float(newton @ hessian @ newton), sizes, rows)
