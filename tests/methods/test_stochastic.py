@@ -323,6 +323,9 @@ def test_a_large_network_is_not_taken_for_convex() -> None:
     options: dict[str, Any] = {"method": "stochastic", "y0": start, "batches": Batches(data, size=20), "epochs": 5}
     ended = solve(problem(lambda w, X: jnp.maximum(X @ w["in"], 0.0) @ w["out"]), -3.0, **options)
     assert "lower(x, y) is not convex in y" in ended.message
+    options["tolerance"] = 0.09  # so loose that any stationary point will do
+    own = solve(problem(lambda w, X: jnp.maximum(X @ w["in"], 0.0) @ w["out"]), -3.0, **{**options, "method": Noisy})
+    assert own.status is Status.NOT_CONVEX
     linear = solve(problem(lambda w, X: X @ w["in"] @ np.ones(40) + jnp.sum(w["out"])), -3.0, **options)
     assert linear.certificate.exact
 

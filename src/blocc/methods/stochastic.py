@@ -34,6 +34,7 @@ from blocc._lib.tracing import trace
 from blocc.errors import OptionError
 from blocc.flat_problem import FlatProblem
 from blocc.judge.convexity import JensenTest
+from blocc.judge.curvature import bends_down
 from blocc.lagrangian import Multipliers as Rows
 from blocc.lagrangian import Residuals, Weights, gradient_x, residuals, weights
 from blocc.methods.base import (
@@ -239,7 +240,7 @@ class Stochastic(Sampled):
 
     def conclude(self, run: MethodRun, end: Iterate, stop: Any) -> Result:
         """Judged as every answer is where the follower is convex; its own status where it is not."""
-        from blocc.methods.stationary import bends_down, stationary_result
+        from blocc.methods.stationary import stationary_result
 
         if run.state is not None and not run.diverged:
             z = np.asarray(run.state.z, np.float64)
