@@ -271,7 +271,13 @@ class ConicRun:
         distances = FURTHER if self.model.has_exponentials else DISTANCES[:2]  # closer, derivatives have spoken
         worth = float(self.model.soft.price.value) * here[0].violation  # what x gains by violating a constraint itself
         plan = Probing(sizes_of(at.x), here[1] + worth, share, here[0].violation, distances=distances)
-        return around(look, self.evaluator.project, here[0], plan, self.options.seed, most, gradient)
+        return around(look, self.evaluator.project, here[0], plan, self.options.seed, most, gradient, self._slope)
+
+    def _slope(self, x: Vector) -> Vector | None:
+        """The derivative of f(x, y(x)), in the units of the run."""
+        self.monitor.check_time()
+        point = self.evaluator.point(x)
+        return None if point is None else point.gradient
 
     def _status(self, end: Endpoint, at: Judged) -> tuple[Status, str]:
         """What holds at the best point seen, and, for a gamma that was given, at the end of its descent."""

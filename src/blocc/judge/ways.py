@@ -22,6 +22,7 @@ from blocc.local.fit import lengths_of, nonnegative_fit
 STEP = float(np.finfo(float).eps) ** 0.25
 #: Dimensions of a tangent space up to which its whole Hessian is computed; beyond it, the smallest eigenvalue alone.
 _WHOLE = 256
+KRYLOV = 40  #: products of a Hessian that its smallest eigenvalue takes by Lanczos iterations
 _NULL = STEP  #: share of the largest curvature below which second derivatives decide nothing: the accuracy of a secant
 _RANK = 1e-9  #: singular values below this share of the largest are zero
 _SECANT = 0.1  #: distance, in sizes of x, of the secant that tells what curvature there is where the Hessian is zero
@@ -205,7 +206,7 @@ def ways_of(x: np.ndarray, weighed: Weighed, sizes: np.ndarray, rows: LeaderRows
             found.insert(0, whole._replace(lengths=tuple(one for one in (length, *whole.lengths) if one <= 1.0)))
         down = _down(reduced, basis, sizes, rows, lambda direction: hessian @ direction)
         return Ways((*snap, *found, *down, *null), cone.decided)
-    smallest = _smallest(product, dimension)
+    smallest = smallest_curvature(product, dimension)
     least = () if smallest is None else (way_along(basis @ smallest[1], 0.0, smallest[0], sizes, rows),)
     decided = smallest is not None and (smallest[0] >= 0.0 or not len(free))
     return Ways((*snap, *least, *_down(reduced, basis, sizes, rows, product)), decided)
@@ -346,7 +347,7 @@ def way_along(
     return Way(sizes * ahead, fall, bend, (*lengths, *([nearest] if 0.0 < nearest <= 1.0 else [])))
 
 
-def _smallest(product: Callable[[np.ndarray], np.ndarray], dimension: int) -> tuple[float, np.ndarray] | None:
+def smallest_curvature(product: Callable[[np.ndarray], np.ndarray], dimension: int) -> tuple[float, np.ndarray] | None:
     """The smallest eigenvalue of a Hessian with its vector, by Lanczos iterations on its products."""
     # Importing this takes a fifth of a second, which most runs need not spend.
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
@@ -354,7 +355,7 @@ def _smallest(product: Callable[[np.ndarray], np.ndarray], dimension: int) -> tu
     operator = LinearOperator((dimension, dimension), matvec=lambda v: product(v.ravel()), dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(dimension)
     try:
-        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, maxiter=3, ncv=min(dimension, 40), v0=start)
+        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, maxiter=3, ncv=min(dimension, KRYLOV), v0=start)
     except (ArpackError, ValueError):
         return None
     return float(values[0]), vectors[:, 0]
