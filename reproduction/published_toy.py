@@ -95,7 +95,7 @@ def run_published_toy(
 ) -> tuple[ToyRuns, float]:
     """All starts at one gamma and eta; where they ended, and the seconds of all without compilation."""
     begins = np.asarray(starts, dtype=np.float64).tolist()
-    _run(*begins[0], gamma=gamma, eta=eta, limit=0)  # compiles
+    _run(0.0, 0.0, 0.0, gamma, eta, 0)  # compiles
     began = time.perf_counter()
     ended = [_run(x, y, multiplier, gamma, eta, max_steps) for x, y, multiplier in begins]
     seconds = time.perf_counter() - began

@@ -284,13 +284,8 @@ class NetworkMap:
 
         side, edges = self._node_size(), self._node_edges()
         style: dict[str, Any] = {"color": self._node_colours(layer), "edgecolor": edges["color"], "zorder": 4}
-        axes.scatter(
-            self.frame.points[:, 0],
-            self.frame.points[:, 1],
-            s=(point * side) ** 2,
-            linewidth=[0.6 * one for one in edges["width"]],
-            **style,
-        )
+        x, y = self.frame.points.T
+        axes.scatter(x, y, s=(point * side) ** 2, linewidth=[0.6 * one for one in edges["width"]], **style)
         words: dict[str, Any] = {"color": INK, "zorder": 6, "parse_math": False, "textcoords": "offset points"}
         letter = 12.0 if len(self.labels) <= DENSE else 9.0
         size = point * letter if self.has_halo else point * min(0.6 * side, 12.0)

@@ -117,16 +117,15 @@ class LargeFollowers(Followers):
         flat, patterns = self.flat, self.patterns
         assert patterns is not None
         prices = [np.zeros(n) if p is None else p for n, p in zip(flat.follower_rows, (mu, nu), strict=True)]
-        found: Any = flat.program(_wide, *patterns)(x, y, *prices)
-        *dense, inequality, equality, hessian = found
+        *dense, inequality, equality, hessian = flat.program(_wide, *patterns)(x, y, *prices)
         by_x, (general, _) = dense[-1], flat.follower_rows
         rows = by_x[flat.n_y :]
-        return Wide(
-            *dense,
+        sparse = (
             _joined(rows[:general], _matrix(patterns.inequality, inequality)),
             _joined(rows[general:], _matrix(patterns.equality, equality)),
             None if patterns.hessian is None else _matrix(patterns.hessian, hessian),
         )
+        return Wide._make((*dense, *sparse, True))
 
     def cross(self, found: Local | Wide) -> Float[NDArray, "n_y n_x"]:
         """The derivative of dL/dy in x."""

@@ -95,7 +95,7 @@ def road_map(answer: RoadDesign | RoadAssignment) -> NetworkMap | None:
         network.tail,
         network.head,
         map_labels(network.labels, network.nodes),
-        link_widths((design.after if design else answer).capacity),
+        link_widths(answer.capacity if isinstance(answer, RoadAssignment) else answer.after.capacity),
         layers,
         link_words=(lambda: [_link_words(row, design.kind) for row in design_link_rows(design)]) if design else None,
         marked=np.flatnonzero(changed_links(design)).tolist() if design else (),
