@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +117,8 @@ class LargeFollowers(Followers):
         flat, patterns = self.flat, self.patterns
         assert patterns is not None
         prices = [np.zeros(n) if p is None else p for n, p in zip(flat.follower_rows, (mu, nu), strict=True)]
-        *dense, inequality, equality, hessian = flat.program(_wide, *patterns)(x, y, *prices)
+        found: tuple[Any, ...] = flat.program(_wide, *patterns)(x, y, *prices)
+        *dense, inequality, equality, hessian = found
         by_x, (general, _) = dense[-1], flat.follower_rows
         rows = by_x[flat.n_y :]
         sparse = (
