@@ -117,7 +117,7 @@ class LargeFollowers(Followers):
         flat, patterns = self.flat, self.patterns
         assert patterns is not None
         prices = [np.zeros(n) if p is None else p for n, p in zip(flat.follower_rows, (mu, nu), strict=True)]
-        found: tuple[Any, ...] = flat.program(_wide, *patterns)(x, y, *prices)
+        found: Any = flat.program(_wide, *patterns)(x, y, *prices)
         *dense, inequality, equality, hessian = found
         by_x, (general, _) = dense[-1], flat.follower_rows
         rows = by_x[flat.n_y :]
