@@ -94,8 +94,9 @@ def run_published_toy(
     starts: Float[NDArray, "runs 3"], gamma: float, eta: float, max_steps: int = MAX_STEPS
 ) -> tuple[ToyRuns, float]:
     """All starts at one gamma and eta; where they ended, and the seconds of all without compilation."""
-    _run(*starts[0], gamma, eta, 0)  # compiles
+    begins = np.asarray(starts, dtype=np.float64).tolist()
+    _run(0.0, 0.0, 0.0, gamma, eta, 0)  # compiles
     began = time.perf_counter()
-    ended = [_run(*start, gamma, eta, max_steps) for start in np.asarray(starts, dtype=np.float64)]
+    ended = [_run(x, y, multiplier, gamma, eta, max_steps) for x, y, multiplier in begins]
     seconds = time.perf_counter() - began
     return ToyRuns(*(np.array(values) for values in zip(*ended, strict=True))), seconds

@@ -69,8 +69,9 @@ def trace(function: Callable[..., Any], *arguments: PyTree) -> Traced:
     with double_precision():
         anew = lambda *given: function(*given)  # noqa: E731 - JAX has never seen this one
         program, output = jax.make_jaxpr(anew, return_shape=True)(*arguments)
-    if holds_tracers(program.consts):
-        if not is_traced():
+    kept = [leaf for leaf in jax.tree.leaves(program.consts) if isinstance(leaf, jax.core.Tracer)]
+    if kept:
+        if not any(leaf._trace.is_valid() for leaf in kept):  # left over from a call that has ended
             raise KeptNumbersError
         raise ProblemError(
             "it uses numbers from its surroundings that JAX is tracing (jax.grad, jax.jit or jax.vmap): make them data "
