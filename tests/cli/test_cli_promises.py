@@ -117,7 +117,7 @@ def test_a_folder_that_is_a_file_is_refused(inputs: dict[str, Path], line: str, 
 
 
 #: Of a classifier: what a command is told by other words, and what needs more than a word.
-NOT_HERE = ("random_state", "engine", "class_weight", "sample_weight", "validation_fraction", "validation_groups")
+NOT_HERE = ("random_state", "engine", "class_weight", "n_components", "validation_fraction")
 
 
 @pytest.mark.parametrize(

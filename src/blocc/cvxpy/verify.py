@@ -153,7 +153,8 @@ class _Checks:
         allowed = 2.0 * max(broken, self.broken)
         plan = Probing(sizes_of(self.x), 2.0 * unsure, _SLOPE * self.tolerance, allowed, distances=distances)
         most = MOST_DIRECTIONS if model.n_y <= LARGE else FEW_DIRECTIONS
-        found = around(look, model.project_x, told, plan, seed=1, most=most, slope=self._slope)
+        gradient = self._slope(self.x)
+        found = around(look, model.project_x, told, plan, seed=1, most=most, gradient=gradient, slope=self._slope)
         text, ok = (f"gain {found.gain:.2g}", False) if found.better is not None else ("none", True)
         self._add("no better x nearby", "none", text, ok, "probes")
 

@@ -92,8 +92,8 @@ class Verdict(NamedTuple):
             return "many pieces of f(x, y(x)) meet at x, and whether their curvatures make it a minimum is not decided"
         if self.blocked:
             return (
-                "f(x, y(x)) falls where the derivatives of the leader's constraint allow it, and the constraint does not "
-                "hold there, however near to x: its derivatives vanish, and do not tell where it holds"
+                "f(x, y(x)) falls where the derivatives of the leader's constraint allow it, and the constraint does "
+                "not hold there, however near to x: its derivatives vanish, and do not tell where it holds"
             )
         if self.inconclusive:
             return "values of f(x, y(x)) around x, which alone can tell, could not be found accurately"

@@ -21,7 +21,7 @@ from blocc.local.fit import lengths_of, nonnegative_fit
 #: truncation (the square of the step) and rounding (over the step) stay below 1e-7 and 1e-11.
 STEP = float(np.finfo(float).eps) ** 0.25
 #: Dimensions of a tangent space up to which its whole Hessian is computed; beyond it, the smallest eigenvalue alone.
-_WHOLE = 256
+WHOLE = 256
 KRYLOV = 40  #: products of a Hessian that its smallest eigenvalue takes by Lanczos iterations
 _NULL = STEP  #: share of the largest curvature below which second derivatives decide nothing: the accuracy of a secant
 _RANK = 1e-9  #: singular values below this share of the largest are zero
@@ -182,7 +182,7 @@ def ways_of(x: np.ndarray, weighed: Weighed, sizes: np.ndarray, rows: LeaderRows
     def product(direction: np.ndarray) -> np.ndarray:
         return _product(lagrangian, x, sizes, basis, direction)
 
-    if dimension <= _WHOLE:
+    if dimension <= WHOLE:
         hessian = np.array([product(row) for row in np.eye(dimension)])
         if not np.isfinite(hessian).all():
             return Ways((*snap, *_down(reduced, basis, sizes, rows)), decided=False)
@@ -219,7 +219,7 @@ def critical_cone(
     basis = _tangent_space(weighed, sizes)
     if not basis.shape[1]:
         return Curved()
-    if basis.shape[1] > _WHOLE:
+    if basis.shape[1] > WHOLE:
         return Curved(decided=False)
     hessian = np.array([_product(lagrangian, x, sizes, basis, row) for row in np.eye(basis.shape[1])])
     if not np.isfinite(hessian).all():
