@@ -24,7 +24,9 @@ def changing(name: str, what: str) -> ProblemError:
     return ProblemError(
         f"{name}(x, y) is no function of x and y: {what}. Random numbers of numpy.random and random, the time and "
         "counters change from call to call. Draw them once, before the problem is built, and let the function use that "
-        "array (so with a mini-batch too), or pass them as data; jax.random with a fixed key is the same each time"
+        "array, or pass them as data; jax.random with a fixed key is the same each time. For mini-batches give all "
+        "data to the problem and solve(problem, method='stochastic', batches=blocc.Batches(problem.data, size=64)); "
+        "docs/methods.md#mini-batches shows it"
     )
 
 

@@ -175,6 +175,7 @@ class ConicRun:
             x = probed.better.x
             if final:
                 return self._left_behind(here, x, probed)
+            self._best_so_far(self._judged(x))  # a descent from there may end a little worse
         raise AssertionError
 
     def _left_behind(self, here: Judged, x: Vector, probed: Probed) -> Result:

@@ -106,7 +106,7 @@ def _gamma(alpha: float, steep: float, bent: float, epsilon: float) -> float:
             f"alpha_g, the least curvature of lower, is {alpha:.3g} and l_f,1, the largest of upper, {bent:.3g}: "
             "problem.check() tells more; solve() needs no such numbers"
         )
-    return max(1.0, (2.0 * steep / np.sqrt(epsilon) + bent) / alpha, 2.0 * bent / alpha)
+    return float(max(1.0, (2.0 * steep / np.sqrt(epsilon) + bent) / alpha, 2.0 * bent / alpha))
 
 
 def _suggestion(measurement: Measurement, found: Constants, points: list[Point], epsilon: float) -> Suggestion:
@@ -130,7 +130,7 @@ def _suggestion(measurement: Measurement, found: Constants, points: list[Point],
         steps_y=(steps_y[0], steps_y[1]),
         primal_step=(1.0 / sides[0].smoothness, 1.0 / sides[1].smoothness),
         dual_step=(_dual_step(sides[0]), _dual_step(sides[1])),
-        inner_accuracy=(accuracy[0], accuracy[1]),
+        inner_accuracy=(float(accuracy[0]), float(accuracy[1])),
         constants=found,
     )
     _refuse_unbounded(measurement, found, points[-1], epsilon)
