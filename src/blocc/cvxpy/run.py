@@ -14,7 +14,7 @@ from blocc.cvxpy.conclude import assemble
 from blocc.cvxpy.descents import Descents
 from blocc.cvxpy.evaluator import Units
 from blocc.cvxpy.expressions import shown
-from blocc.cvxpy.incumbent import ADMISSIBLE, BLUNT, Judged, best_of
+from blocc.cvxpy.incumbent import ADMISSIBLE, BLUNT, ROUNDED, Judged, best_of
 from blocc.cvxpy.judge import Exact, Judge, is_exact
 from blocc.cvxpy.model import Vector
 from blocc.cvxpy.recorded import ConicMonitor, RecordedConicEvaluator
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 _ROUNDS = 4
 #: Directions, at most, in which the objectives' units are measured.
 _UNIT_DIRECTIONS = 4
-#: What values are off by, relative to their size, at answers to the last digit: some hundred roundings.
-ROUNDED = 1e-13
 
 
 class ConicRun:
