@@ -184,8 +184,8 @@ def ways_of(x: np.ndarray, weighed: Weighed, sizes: np.ndarray, rows: LeaderRows
 
     if dimension <= WHOLE:
         hessian = np.array([product(row) for row in np.eye(dimension)])
-        if not np.isfinite(hessian).all():
-            return Ways((*snap, *_down(reduced, basis, sizes, rows)), decided=False)
+        if not np.isfinite(hessian).all():  # without loose rows there is no cone to decide: values of phi speak
+            return Ways((*snap, *_down(reduced, basis, sizes, rows)), decided=not len(free))
         hessian = 0.5 * (hessian + hessian.T)
         values, vectors = np.linalg.eigh(hessian)
         cone = curved_down(hessian, free, _NULL)
