@@ -117,13 +117,15 @@ class BilevelProblem(_Hidden, Shown):
                 object.__setattr__(self, "y_set", Lifted(self.y_set, terms))
         object.__setattr__(self, "shared", Shared(self._trace_all()))
         self._check_functions(self.shared.traced)
-        if few := self.single_precision:
+        if few := self.single_precision("captured"):
             warn_maker(f"{self.name}: {few}", UserWarning, __name__)
 
-    @property
-    def single_precision(self) -> str:
-        """Which functions compute with fewer digits than doubles have, in a sentence; empty where none does."""
-        narrow = {name: found.narrow for name, found in self.shared.traced.items() if found.narrow}
+    def single_precision(self, where: str = "narrow") -> str:
+        """Which functions compute with fewer digits than doubles have, in a sentence; empty where none does.
+
+        ``where`` is "captured" for arrays from outside alone.
+        """
+        narrow = {name: kinds for name, found in self.shared.traced.items() if (kinds := getattr(found, where))}
         if not narrow:
             return ""
         kinds = ", ".join(sorted(frozenset().union(*narrow.values())))

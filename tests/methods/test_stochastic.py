@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import numpy as np
 import optax
 import pytest
 
-from blocc import Batches, BilevelProblem, Box, OptionError, ProblemError, Product, Reals, Status, solve, verify
+from blocc import Batches, BilevelProblem, Box, OptionError, ProblemError, Product, Reals, Result, Status, solve, verify
 from blocc.methods import Sampled, steps_of
 from blocc.methods.stochastic import Stochastic
 
@@ -253,9 +254,14 @@ def test_coupled_rows_and_single_precision(coupled: BilevelProblem) -> None:
         result = solve(coupled, precision=precision, **numbers)
         assert result.upper_value <= exact.upper_value + 2e-3, precision
         assert result.certificate.exact
+    narrow = steps_of(coupled, Stochastic(LENGTHS, precision="single"), np.zeros(2), np.ones(D), 5)[-1]
+    wide = steps_of(coupled, Stochastic(LENGTHS), np.zeros(2), np.ones(D), 5)[-1]
+    for one, other in zip(narrow[:5], wide[:5], strict=True):
+        assert (one.dtype, other.dtype) == (np.float32, np.float64)
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def test_a_network_is_said_to_be_stationary_and_no_more() -> None:
+def test_a_network_is_said_to_be_stationary_and_no_more(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     inputs = generator.standard_normal((80, 2))
     data = {"X": inputs, "t": np.sin(inputs[:, 0]), "V": inputs[::2], "v": np.sin(inputs[::2, 0])}
@@ -277,6 +283,13 @@ def test_a_network_is_said_to_be_stationary_and_no_more() -> None:
     ended = solve(problem, -3.0, max_iterations=20_000, **options)
     assert ended.status is Status.STATIONARY, ended.message
     assert not ended.success
+    checked = verify(problem, ended)
+    assert checked.ok, checked
+    assert not checked.claims_success
+    assert not verify(problem, replace(ended, upper_value=0.9 * ended.upper_value)).ok
+    again = Result.load(ended.save(tmp_path / "network"))
+    assert again.status is Status.STATIONARY
+    np.testing.assert_array_equal(again.y["in"], ended.y["in"])
     assert "lower(x, y) is not convex in y" in ended.message
     assert set(ended.y) == {"in", "out"}
     assert ended.upper_value < 0.1
@@ -285,6 +298,36 @@ def test_a_network_is_said_to_be_stationary_and_no_more() -> None:
     slope = jax.grad(lambda w: problem.lower(ended.x, w, data))(ended.y)
     largest = max(float(jnp.max(jnp.abs(part))) for part in jax.tree.leaves(slope))
     np.testing.assert_allclose(ended.certificate.stationarity, largest, rtol=1e-3, atol=1e-6)
+
+
+def test_a_large_network_is_not_taken_for_convex() -> None:
+    """Its values along random directions look convex; its curvatures do not. A large convex follower is none."""
+    generator = np.random.default_rng(0)
+    inputs = generator.standard_normal((60, 20))
+    data = {"X": inputs, "t": np.sign(inputs[:, 0] * inputs[:, 1])}
+    shape = {"in": (20, 40), "out": (40,)}
+
+    def problem(net: Any) -> BilevelProblem:
+        def loss(w: Any, d: Any) -> Any:
+            return jnp.mean(jnp.logaddexp(0.0, -d["t"] * net(w, d["X"])))
+
+        return BilevelProblem(
+            upper=lambda x, w, d: loss(w, d),
+            lower=lambda x, w, d: loss(w, d) + jnp.exp(x) * sum(jnp.sum(part**2) for part in w.values()),
+            x_set=Box(-6.0, 0.0),
+            y_set=Product({name: Reals(part) for name, part in shape.items()}),
+            data=data,
+        )
+
+    start = {name: generator.standard_normal(part) / np.sqrt(part[-1]) for name, part in shape.items()}
+    options: dict[str, Any] = {"method": "stochastic", "y0": start, "batches": Batches(data, size=20), "epochs": 5}
+    ended = solve(problem(lambda w, X: jnp.maximum(X @ w["in"], 0.0) @ w["out"]), -3.0, **options)
+    assert "lower(x, y) is not convex in y" in ended.message
+    options["tolerance"] = 0.09  # so loose that any stationary point will do
+    own = solve(problem(lambda w, X: jnp.maximum(X @ w["in"], 0.0) @ w["out"]), -3.0, **{**options, "method": Noisy})
+    assert own.status is Status.NOT_CONVEX
+    linear = solve(problem(lambda w, X: X @ w["in"] @ np.ones(40) + jnp.sum(w["out"])), -3.0, **options)
+    assert linear.certificate.exact
 
 
 # --- around it -------------------------------------------------------------------------------------------------------
@@ -296,8 +339,8 @@ def test_a_run_goes_on_bit_by_bit(coupled: BilevelProblem, tmp_path: Path) -> No
         "judge_every": 7,  # rows in the middle of an epoch
         "optimisers": {"x": 1e-2},
     }
-    undisturbed = solve(coupled, **options)
-    for stop in (1, 5):
+    for stop, options["precision"] in ((1, "double"), (5, "single")):
+        undisturbed = solve(coupled, **options)
         file = tmp_path / f"{stop}.npz"
         stopped = solve(coupled, callback=lambda s, stop=stop: s.iteration >= stop, checkpoint=file, **options)
         assert stopped.status is Status.STOPPED

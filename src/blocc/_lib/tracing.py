@@ -43,6 +43,7 @@ class Traced(NamedTuple):
     digest: str
     operations: frozenset[str] = frozenset()  #: the names of all operations in the program
     narrow: frozenset[str] = frozenset()  #: types of its numbers, arrays from outside too, of fewer digits than doubles
+    captured: frozenset[str] = frozenset()  #: those of arrays from outside alone
 
 
 def holds_tracers(*trees: PyTree) -> bool:
@@ -79,7 +80,7 @@ def trace(function: Callable[..., Any], *arguments: PyTree) -> Traced:
     writer = _Writer()
     writer.put(_described(jax.tree.structure((arguments, output))))
     writer.program(program)
-    return Traced(output, writer.digest(), frozenset(writer.operations), frozenset(writer.narrow))
+    return Traced(output, writer.digest(), *map(frozenset, (writer.operations, writer.narrow, writer.captured)))
 
 
 def digest_of_arrays(tree: PyTree) -> str:
@@ -99,6 +100,7 @@ class _Writer:
         self._hash = hashlib.sha256()
         self.operations: set[str] = set()
         self.narrow: set[str] = set()
+        self.captured: set[str] = set()
 
     def digest(self) -> str:
         return self._hash.hexdigest()
@@ -128,14 +130,17 @@ class _Writer:
             else:
                 self.put(f"{numbers.setdefault(atom, len(numbers))} {atom.aval}")
 
-        def number(atom: Any) -> None:
+        def number(atom: Any, *also: set[str]) -> None:
             variable(atom)
             kind = getattr(atom.aval, "dtype", np.dtype(float))
             if jnp.issubdtype(kind, jnp.floating) and kind.itemsize < np.dtype(float).itemsize:
-                self.narrow.add(str(kind))
+                for found in (self.narrow, *also):
+                    found.add(str(kind))
 
         self.put("program")
-        for atom in (*inner.constvars, *inner.invars):
+        for atom in inner.constvars:
+            number(atom, self.captured)
+        for atom in inner.invars:
             number(atom)
         for constant in getattr(closed, "consts", ()):
             self.array(constant)

@@ -123,7 +123,7 @@ class _Checker:
 
     def _constants(self) -> Finding:
         """Numbers in single precision inside the functions limit the accuracy of everything else."""
-        words = self.problem.single_precision
+        words = self.problem.single_precision()
         return Finding("dtypes", not words, words or "all data are double precision")
 
     def _derivatives(self) -> Finding:

@@ -17,6 +17,7 @@ import scipy
 
 from blocc._lib.arrays import AnyArray, Array
 from blocc._lib.jaxprs import is_program
+from blocc._lib.rounding import EXACT, KEPT, TINY
 from blocc.flat_problem import FlatProblem
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
@@ -95,7 +96,7 @@ def _all_excesses(flat: FlatProblem, x: Array, gamma: Array, points: Array) -> t
 
     ends = jnp.stack(jnp.split(found.lower, 3))
 
-    size = 1e-9 * (1.0 + jnp.max(jnp.abs(a), axis=1) + jnp.max(jnp.abs(b), axis=1))
+    size = EXACT * (1.0 + jnp.max(jnp.abs(a), axis=1) + jnp.max(jnp.abs(b), axis=1))
     feasible = jnp.ones(len(a), dtype=bool)
     inequality, equality = jnp.full(len(a), -jnp.inf), jnp.zeros(len(a))
     if flat.n_inequality:
@@ -187,7 +188,7 @@ def _bends(flat: FlatProblem, x: Array, first: Array, second: Array) -> tuple[Ar
     slope = jax.grad(flat.lower, argnums=1)
 
     def along(a: Array, b: Array) -> tuple[Array, Array, Array, Array]:
-        way = (b - a) / jnp.maximum(jnp.linalg.norm(b - a), 1e-300)
+        way = (b - a) / jnp.maximum(jnp.linalg.norm(b - a), TINY)
 
         def at(share: Array) -> tuple[Array, Array]:
             turned = jax.jvp(lambda y: slope(x, y), (a + share * (b - a),), (way,))[1]
@@ -210,8 +211,8 @@ def _judged(bends: tuple[AnyArray, AnyArray, AnyArray, AnyArray], reach: np.ndar
     if not (np.isfinite(bend).all() and np.isfinite(rise).all()):
         return {"doubtful": True}
     most = max(most, float(size.max(initial=0.0)))
-    relative = -bend / np.maximum(np.maximum(size, _ALLOWED * most), 1e-300)
-    falls = -rise / np.maximum(np.maximum(steep, _ALLOWED * most * reach), 1e-300)
+    relative = -bend / np.maximum(np.maximum(size, _ALLOWED * most), TINY)
+    falls = -rise / np.maximum(np.maximum(steep, _ALLOWED * most * reach), TINY)
     return {"lower": max(float(relative.max()), float(falls.max()), 0.0)}
 
 
@@ -316,7 +317,7 @@ def _inside(local: _Local, size: float, generator: np.random.Generator, n_y: int
     down = _down(local)
     if down is not None:
         sides[::2] = down
-    sides *= 0.7 * room / np.maximum(np.linalg.norm(sides, axis=1, keepdims=True), 1e-300)
+    sides *= 0.7 * room / np.maximum(np.linalg.norm(sides, axis=1, keepdims=True), TINY)
     pairs = np.stack([distances * (inward + sides), distances * (inward - sides)], axis=1)
     return pairs.reshape(2 * _INWARD, n_y)
 
@@ -326,7 +327,7 @@ def _inward(local: _Local, size: float, n_y: int) -> tuple[np.ndarray, float]:
     if len(local.inequality) == 0 or len(local.slack) != len(local.inequality):
         return np.zeros(n_y), 1.0
     lengths = np.linalg.norm(local.inequality, axis=1)
-    touched = (lengths > 0.0) & (local.slack <= 1e-6 * size * lengths)
+    touched = (lengths > 0.0) & (local.slack <= KEPT * size * lengths)
     if not touched.any():
         return np.zeros(n_y), 1.0
     rows = local.inequality[touched] / lengths[touched, None]

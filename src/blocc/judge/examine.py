@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from blocc._lib.rounding import KEPT
 from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import general_oracles
 from blocc.inner.elastic import violation
@@ -181,7 +182,11 @@ class Judge(Walks):
         # Without a regular piece a row of the follower holds to that ratio of its terms in all variables, and so x.
         blur = 2.0 * FEASIBLE * (self.flat.n_x + self.flat.n_y) if slope is None else 0.0
         plan = Probing(
-            sizes, judge.floor(here, judged, None if slope is None else slope.error), self.tolerance, allowed, blur
+            sizes,
+            judge.floor(here, judged, None if slope is None else slope.error, residual),
+            self.tolerance,
+            allowed,
+            blur,
         )
         if slope is not None and judged is not None and slope.moved > self.tolerance:
             lower_optimal = False  # small residuals of an ill-conditioned follower are no small distance
@@ -312,7 +317,7 @@ class Judge(Walks):
             return None
         value, gradient, jacobian = found
         rows = self.values(value.x, value.y)[1]
-        return gradient, jacobian[rows >= -1e-6 * (1.0 + np.abs(jacobian) @ np.abs(x))]
+        return gradient, jacobian[rows >= -KEPT * (1.0 + np.abs(jacobian) @ np.abs(x))]
 
     def _outward(self, x: np.ndarray, least: float = 0.0) -> np.ndarray | None:
         """The direction in which the follower's violation grows, where that is more than ``least``."""

@@ -53,7 +53,7 @@ def with_jumps(problem: BilevelProblem, result: Result) -> Result:
 
     Where they show nothing of it at all, no descent led to x, and a derivative of zero is no sign of an end.
     """
-    if few := problem.single_precision:
+    if few := problem.single_precision():
         result = replace(result, message=f"{result.message} But {few}.")
     words = in_words(problem.flat)
     if not words:

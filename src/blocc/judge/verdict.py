@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc._lib.rounding import TINY
 from blocc.judge.challenge import Challenge
 from blocc.judge.lower_level import LowerKKT
 from blocc.judge.probe import Probed, Value
@@ -38,7 +39,7 @@ class Verdict(NamedTuple):
     @property
     def unit(self) -> float:
         """What a difference of f is measured by: what phi varies by, and no less than what rounding leaves of f."""
-        return max(self.scale, 1e3 * _EPS * abs(self.value.upper), 1e-300)
+        return max(self.scale, 1e3 * _EPS * abs(self.value.upper), TINY)
 
     @property
     def certified(self) -> bool:

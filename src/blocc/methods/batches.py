@@ -120,7 +120,7 @@ class Batches:
             )
         mine, own = (jax.tree.flatten(tree) for tree in (self.data, data))
         same = mine[1] == own[1] and all(  # type: ignore[operator]
-            np.shape(a) == np.shape(b) and np.array_equal(np.asarray(a), np.asarray(b), equal_nan=False)
+            np.array_equal(a, b) or np.array_equal(a, b, equal_nan=np.asarray(a).dtype.kind == "f")
             for a, b in zip(mine[0], own[0], strict=True)
         )
         if not same:

@@ -64,9 +64,9 @@ class Iteration(Method):
     def step(self, flat: FlatProblem, numbers: Numbers, state: State, k: Counter) -> State:
         """The state after step k (counted from 0)."""
 
-    def first(self, run: MethodRun, x: VectorX, y: VectorY) -> State:
-        """The state before the first step of a run."""
-        return self.start(run.flat, x, y)
+    def first(self, flat: FlatProblem, x: VectorX, y: VectorY) -> State:
+        """The start as the loop carries it."""
+        return self.start(flat, x, y)
 
     def advance(self, flat: FlatProblem, numbers: Numbers, state: State, first: Counter, count: Counter) -> State:
         """Steps ``first``, ``first + 1``, ... in one compiled loop."""
@@ -154,7 +154,7 @@ def _begin(
     """The numbers chosen and nothing done yet, or where an earlier run left off."""
     limit, unknown = min(limit, FULL), (np.full_like(x, np.nan), np.full_like(y, np.nan))
     candidates = run.candidates(x, y)
-    state = method.first(run, jnp.asarray(x), jnp.asarray(y))
+    state = method.first(run.flat, jnp.asarray(x), jnp.asarray(y))
     first = LoopState(state, state, 0, 0, 0, 0, 0, dict(candidates[0]), unknown, (x, y))
     if (found := run.monitor.begin("iteration", first)) is not first:
         k, done, chunk, shortened, calls = (int(number) for number in found[2:7])
@@ -280,7 +280,7 @@ def steps_of(problem: BilevelProblem, method: Iteration, x: PyTree, y: PyTree, c
     flat = problem.flat
     states: list[State] = []
     with double_precision():
-        state = method.start(flat, jnp.asarray(problem.x_set.ravel(x)), jnp.asarray(problem.y_set.ravel(y)))
+        state = method.first(flat, jnp.asarray(problem.x_set.ravel(x)), jnp.asarray(problem.y_set.ravel(y)))
         program = _program(flat, method)
         numbers = _traced(method, method.given)
         for k in range(count):

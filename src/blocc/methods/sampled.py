@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import jax
@@ -16,11 +16,12 @@ from blocc._lib.tracing import digest_of_arrays
 from blocc._lib.warning import warn_caller
 from blocc.errors import OptionError, ProblemError
 from blocc.flat_problem import FlatProblem
+from blocc.judge.curvature import bends_down
 from blocc.methods.base import SAMPLES, Counter, Iterate, Numbers, VectorX, VectorY
 from blocc.methods.batches import Batches, Plan
 from blocc.methods.execute import MethodRun
 from blocc.methods.loop import Iteration, State
-from blocc.result import Result
+from blocc.result import Result, Status
 
 #: Standard errors by which the mean over batches may differ from the value on all data.
 _ERRORS = 6.0
@@ -115,15 +116,20 @@ class Sampled(Iteration):
         """Where y begins; batches of other data are refused, and so are those that do not estimate the whole."""
         if isinstance(self.batches, Batches):
             self.batches.check(run.problem.data)
-        within = run.flat.y_set
-        y = within.interior_flat() if self.y0 is None else within.nearest_flat(within.ravel(self.y0, "y0"))
+        y = self.start_y(run.flat)
         if self.is_sampled:
             self._check_functions(run, x, y)
-        return np.asarray(y)
+        return y
 
-    def first(self, run: MethodRun, x: VectorX, y: VectorY) -> State:
-        """The state before the first step, in its precision."""
-        state = self.start(run.flat, x, y)
+    def start_y(self, flat: FlatProblem) -> Float[NDArray, "n_y"]:
+        """The given start as a member of Y, or the middle."""
+        within = flat.y_set
+        given = None if self.y0 is None else within.nearest_flat(within.ravel(self.y0, "y0"))
+        return np.asarray(within.interior_flat() if given is None else given)
+
+    def first(self, flat: FlatProblem, x: VectorX, y: VectorY) -> State:
+        """The start in the precision of the steps."""
+        state = self.start(flat, x, y)
         real = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)  # noqa: E731
         arrays = jax.tree.map(jnp.asarray, state)
         return jax.tree.map(lambda leaf: leaf.astype(self.kind) if real(leaf) else leaf, arrays)
@@ -149,8 +155,15 @@ class Sampled(Iteration):
         return not self.is_sampled and super().settled(run, before, now)
 
     def conclude(self, run: MethodRun, end: Iterate, stop: Any) -> Result:
-        """Judged in double precision, at a member of X."""
-        return super().conclude(run, (run.flat.project_x(end[0]), end[1]), stop)
+        """Judged in double precision, at a member of X; a large follower that is not convex is recognised first."""
+        x = run.flat.project_x(end[0])
+        result = super().conclude(run, (x, end[1]), stop)
+        if not (result.success and bends_down(run.flat, x, [end[1], self.start_y(run.flat)])):
+            return result
+        message = (
+            "lower(x, y) is not convex in y on the follower's set, so y may be only a local answer of the follower."
+        )
+        return replace(result, status=Status.NOT_CONVEX, message=message)
 
     def _check_functions(self, run: MethodRun, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> None:
         """Whether rows are as many on a batch as on all data, and objectives means over the samples."""

@@ -34,6 +34,7 @@ from blocc._lib.tracing import trace
 from blocc.errors import OptionError
 from blocc.flat_problem import FlatProblem
 from blocc.judge.convexity import JensenTest
+from blocc.judge.curvature import bends_down
 from blocc.lagrangian import Multipliers as Rows
 from blocc.lagrangian import Residuals, Weights, gradient_x, residuals, weights
 from blocc.methods.base import (
@@ -242,8 +243,9 @@ class Stochastic(Sampled):
         from blocc.methods.stationary import stationary_result
 
         if run.state is not None and not run.diverged:
-            rules = JensenTest(run.flat, run.options.seed)(end[0], np.asarray(run.state.z, np.float64))
-            if rules.failure() is not None:
+            z = np.asarray(run.state.z, np.float64)
+            rules = JensenTest(run.flat, run.options.seed)(end[0], z)
+            if rules.failure() is not None or bends_down(run.flat, end[0], [z, self.start_y(run.flat)]):
                 return stationary_result(run, self.figures(run), stop)
         return super().conclude(run, end, stop)
 
