@@ -67,7 +67,7 @@ def check_callbacks(name: str, function: Callable[..., Any], arguments: tuple[Py
     fails here is left alone.
     """
     with ThreadPoolExecutor(1) as other:
-        if not other.submit(lambda: jax.config.jax_enable_x64).result():
+        if not other.submit(lambda: bool(jax.config.read("jax_enable_x64"))).result():
             raise ProblemError(
                 f"{name}(x, y) calls Python back, and JAX rounds what that returns to single precision unless 64 bits "
                 "are enabled for the whole program: call jax.config.update('jax_enable_x64', True) first, or write it "

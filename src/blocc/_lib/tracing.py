@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters.partial_eval import DynamicJaxprTracer
 
 from blocc._lib.arrays import PyTree
 from blocc._lib.compiled import Store
@@ -70,9 +71,10 @@ def trace(function: Callable[..., Any], *arguments: PyTree) -> Traced:
     with double_precision():
         anew = lambda *given: function(*given)  # noqa: E731 - JAX has never seen this one
         program, output = jax.make_jaxpr(anew, return_shape=True)(*arguments)
-    if holds_tracers(program.consts):
-        if not is_traced():
-            raise KeptNumbersError
+    kept = [leaf for leaf in jax.tree.leaves(program.consts) if isinstance(leaf, jax.core.Tracer)]
+    if kept:
+        if not is_traced() and all(isinstance(leaf, DynamicJaxprTracer) for leaf in kept):
+            raise KeptNumbersError  # stand-ins of a program that was recorded before, and nothing is recorded now
         raise ProblemError(
             "it uses numbers from its surroundings that JAX is tracing (jax.grad, jax.jit or jax.vmap): make them data "
             "of the problem, and give the traced ones to blocc.solve_differentiable(problem, data)"

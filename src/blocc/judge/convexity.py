@@ -27,6 +27,7 @@ _NUMBERS = 2_000_000  #: that all points of the pairs may hold together: a large
 #: Further pairs on segments from y through the follower's set, at most; each segment is cut into so many of them. A
 #: second well is seen where an end of any pair falls into it: on a line, at this number, one of 0.5 % of its length.
 _FAR, _CUTS = 1024, 8
+_FARTHEST = 1e3
 _INWARD = 24  #: further pairs just inside the follower's set, half of them where g bends down most
 _DENSE = 300  #: variables of the follower up to which that direction is looked for
 _ENTRIES = 1_000_000  #: of a Jacobian, up to which it is looked at
@@ -232,12 +233,17 @@ def _largest(flat: FlatProblem) -> int:
 
 
 def _across(flat: FlatProblem, local: _Local, y: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Offsets of pairs on segments from y to random members of Y, which may have further wells anywhere."""
+    """Offsets of pairs on segments from y to random members of Y, which may have further wells anywhere.
+
+    Where Y has no end the segments have lengths of all orders up to ``_FARTHEST`` times that of a member drawn there.
+    """
     count = min(_FAR, _NUMBERS // (8 * flat.once(_largest))) // _CUTS
     members = [flat.y_set.sample_flat(generator) - y for _ in range(count)]
     if not members:
         return np.zeros((0, y.size))
-    ways = _tangent(local, np.stack(members))
+    low, high = flat.y_set.bounds_flat()
+    stretch = _FARTHEST ** generator.uniform(size=(count, 1))
+    ways = _tangent(local, np.stack(members) * np.where(np.isfinite(low) & np.isfinite(high), 1.0, stretch))
     marks = np.sort(generator.uniform(size=(count, _CUTS + 1)), axis=1)
     pairs = np.stack([marks[:, :-1], marks[:, 1:]], axis=2).reshape(count, 2 * _CUTS)
     return (pairs[:, :, None] * ways[:, None, :]).reshape(-1, y.size)
