@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import clarabel
 import cvxpy as cp
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
+from scipy.optimize import minimize
 
 from blocc.cvxpy import BilevelProblem, dual, payment
 
@@ -118,6 +120,35 @@ def four_prices(n: int) -> Made:
     follower = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(y - wish) + (groups @ price) @ y), rules)
     leader = cp.Maximize(price @ (groups.T @ y) / n)
     return BilevelProblem(leader, follower, price), generator.uniform(0.3, 0.8, size=4)
+
+
+def four_prices_by_values(n: int, start: Any, scan: int = 100) -> float:
+    """The best value of :func:`four_prices` that values alone find, with nothing of blocc's: a scan and a simplex.
+
+    The follower is solved by Clarabel as a plain quadratic program; the best of ``scan`` random prices and ``start`` is
+    where the simplex method of Nelder and Mead begins.
+    """
+    generator = np.random.default_rng(0)
+    wish, at = generator.uniform(0.3, 1.7, size=n), np.arange(n)
+    groups = sp.csr_array((np.ones(n), (at, at % 4)), shape=(n, 4))
+    chain = sp.eye_array(n - 1, n, k=1) - sp.eye_array(n - 1, n)
+    rows = sp.csc_array(sp.vstack([chain, sp.csr_array(np.ones((1, n))), -sp.eye_array(n)]))
+    right = np.concatenate([np.ones(n - 1), [0.8 * n], np.zeros(n)])
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
+
+    def value(price: Any) -> float:
+        price = np.clip(price, 0.0, 3.0)
+        cones = [clarabel.NonnegativeConeT(len(right))]
+        curvature = sp.csc_matrix(sp.eye_array(n))
+        solver = clarabel.DefaultSolver(curvature, groups @ price - wish, sp.csc_matrix(rows), right, cones, settings)
+        return -float(price @ (groups.T @ np.array(solver.solve().x))) / n
+
+    drawn = [np.asarray(start, dtype=float), *np.random.default_rng(1).uniform(0.0, 1.7, size=(scan, 4))]
+    begin = min(drawn, key=value)
+    ended = minimize(value, begin, method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10, "maxfev": 1000})
+    return -float(ended.fun)
 
 
 EXAMPLES: dict[str, Callable[[], Made]] = {

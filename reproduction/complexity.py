@@ -199,7 +199,7 @@ def _observations(rows: Sequence[Row], complete: bool) -> list[Observation]:
                 f"{place}: " + ", ".join(f"{name} {1e3 * seconds:.3g} ms" for name, seconds in costs.items())
                 for place, costs in at_largest.items()
             )
-            + f". It makes {INNER_STEPS} iterations of Algorithm 2 for each of its two inner problems",
+            + f". It makes 2 x {INNER_STEPS} iterations of Algorithm 2",
             OURS,
         ),
     ]
@@ -259,9 +259,9 @@ ITEM = Item(
             {
                 "method": "Method",
                 **{
-                    f"{who}: power of {axis}": f"{title} power of {axis}"
+                    f"{who}: power of {axis}": f"Power of {axis}, {title}"
                     for axis in AXES
-                    for who, title in (("paper", "Printed"), ("measured", "Measured"))
+                    for who, title in (("paper", "printed"), ("measured", "measured"))
                 },
             },
             lambda row: row["method"] in ("blocc", PUBLISHED, "lv-hba", "gam"),

@@ -172,10 +172,7 @@ ITEM = Item(
     shown=(
         Shown(
             0,
-            {
-                **{"constraints": "Constraints", "eps": "eps", "gamma": "gamma", "T": "T", "T_g": "T_g", "T_F": "T_F"},
-                "T (T_g + T_F)": "T (T_g + T_F)",
-            },
+            {"constraints": "Constraints", "eps": "eps", "gamma": "gamma", "T": "T", "T (T_g + T_F)": "T (T_g + T_F)"},
             lambda row: row["eps"] in ("0.3", "0.003"),
         ),
     ),

@@ -196,7 +196,13 @@ def _map(axes: Axes, row: Row, capacity: Any, title: str, *, times: bool = False
             axes.plot(*ends.T, color=BLUE, linewidth=0.5 + 4.0 * capacity[place] / widest, zorder=1)
         if times and tail < head:
             across, up = ends.mean(axis=0)
-            style = {"fontsize": 8, "ha": "center", "va": "center", "color": INK, "backgroundcolor": "white"}
+            style: dict[str, Any] = {
+                "fontsize": 8,
+                "ha": "center",
+                "va": "center",
+                "color": INK,
+                "backgroundcolor": "white",
+            }
             axes.text(across, up, f"{row['time'][place]:g}", **style)
     axes.plot(*places.T, "o", color=INK, markersize=11, zorder=2)
     for name, place in zip(row["nodes"], places, strict=True):

@@ -17,6 +17,7 @@ from reproduction.verdicts import OURS
 
 PAGE = CLONE / "docs" / "reproduce.md"
 QUICK = "Reduced size (`--quick`)."  #: above what is not at full size
+_INTERVAL = re.compile(r" \[[^]]*\]")
 
 
 def marks(name: str) -> tuple[str, str]:
@@ -42,22 +43,22 @@ def _table(findings: Findings, shown: Shown) -> str:
 
 
 def _statements(seen: Sequence[Observation], verdict: bool | None) -> str:
-    """What has a verdict, by its place in the paper; what does not hold with the figures that it rests on.
+    """What has a verdict, by its place in the paper; what does not hold with its wording and the figures of it.
 
-    What holds is counted, not told, and of our own statements only those are shown that do not hold.
+    Of our own statements only those are shown that do not hold. Intervals are left to the item's files.
     """
     found: dict[str, list[str]] = {}
     for one in seen:
         place = one.source.removeprefix("the paper, ").partition(";")[0]
         if one.holds is verdict and (verdict is False or place != OURS):
-            measured = f" ({one.measured})" if verdict is False and one.measured else ""
-            found.setdefault(place, []).append(one.statement + measured)
-    if verdict:
-        parts = [place + (f" ({len(told)} statements)" if len(told) > 1 else "") for place, told in found.items()]
+            figures = _INTERVAL.sub("", one.measured)
+            found.setdefault(place, []).append(one.statement + (f" ({figures})" if figures else ""))
+    if verdict is False:
+        text = ". ".join(f"{place[:1].upper()}{place[1:]}: {'; '.join(told)}" for place, told in found.items())
     else:
-        parts = [f"{place}: {'; '.join(told)}" if place else "; ".join(told) for place, told in found.items()]
-    text = markdown_text("; ".join(filter(None, parts)) if verdict else ". ".join(parts))
-    return f"- **{VERDICTS[verdict].capitalize()}**: {text[:1].upper()}{text[1:]}." if parts else ""
+        counts = {place: f" ({len(told)} statements)" if len(told) > 1 else "" for place, told in found.items()}
+        text = "; ".join(place + count for place, count in counts.items())
+    return f"- **{VERDICTS[verdict].capitalize()}**: {markdown_text(text)}." if found else ""
 
 
 def with_blocks(text: str, blocks: Mapping[str, str]) -> str:

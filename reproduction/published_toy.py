@@ -94,8 +94,10 @@ def run_published_toy(
     starts: Float[NDArray, "runs 3"], gamma: float, eta: float, max_steps: int = MAX_STEPS
 ) -> tuple[ToyRuns, float]:
     """All starts at one gamma and eta; where they ended, and the seconds of all without compilation."""
-    _run(*starts[0], gamma, eta, 0)  # compiles
+    runs = np.asarray(starts, dtype=np.float64)
+    x, y, drawn = runs[0]
+    _run(x, y, drawn, gamma, eta, 0)  # compiles
     began = time.perf_counter()
-    ended = [_run(*start, gamma, eta, max_steps) for start in np.asarray(starts, dtype=np.float64)]
+    ended = [_run(x, y, drawn, gamma, eta, max_steps) for x, y, drawn in runs]
     seconds = time.perf_counter() - began
     return ToyRuns(*(np.array(values) for values in zip(*ended, strict=True))), seconds

@@ -293,8 +293,8 @@ ITEM = Item(
             0,
             {
                 **{"eta": "eta", "gamma": "gamma", "printed: utility": "Printed utility"},
-                "program emulated: utility, own": "Program emulated: own",
-                "program emulated: at the exact lower level": "Exact lower level",
+                "program emulated: utility, own": "Program",
+                "program emulated: at the exact lower level": "At yg",
                 "our method: at the exact lower level": "Our method",
             },
             lambda row: row["gamma"] in ("2", "4", "10") and row["eta"] == f"{ETAS[0]:g}",

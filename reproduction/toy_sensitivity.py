@@ -240,8 +240,7 @@ def _observations(
         Observation(
             "The emulated program leaves the printed gaps",
             None if not complete or not near else all(near.values()),
-            f"{sum(near.values())} of {len(near)} printed means lie within the 95% interval of the difference of two "
-            "means, theirs and ours",
+            f"{sum(near.values())} of {len(near)} printed means lie within the 95% interval of the difference",
             OURS,
         ),
         Observation(
@@ -304,7 +303,7 @@ ITEM = Item(
             0,
             {
                 **{"eta": "eta", "gamma": "gamma", "printed: gap": "Printed gap"},
-                "program emulated: gap": "Program emulated",
+                "program emulated: gap": "Program",
                 "program emulated: inner iterations": "Inner iterations",
                 "Algorithm 1, exact: gap": "Algorithm 1, exact",
             },

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 
 import pytest
 
 from benchmarks import toy
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 pytest.importorskip("cvxpy")
 from benchmarks import svm
@@ -35,3 +38,19 @@ def test_the_toy_tells_warnings_as_remarks() -> None:
         *_, notes = toy._blocc(100, "paper", repetitions=1)
     assert len(notes) == 1
     assert notes[0].startswith("step=0.01 exceeds 1 / l_F")
+
+
+def test_the_table_of_what_was_asked_has_the_rows_of_its_command() -> None:
+    import asked
+
+    page = asked.PAGE.read_text(encoding="utf-8").partition(asked.HEADING)[2]
+    rows = [line for line in page.partition("Further tables")[0].splitlines() if line.endswith("` |")]
+    assert [row.split("|")[1:3] for row in rows] == [[f" {row.what} ", f" {row.asked} "] for row in asked.ROWS.values()]
+    renewed = asked.written(asked.PAGE.read_text(encoding="utf-8"), {"meta": "seen"})
+    assert asked.line_of("meta", "seen") in renewed.splitlines()
+
+
+def test_uncommon_numbers_do_not_become_more() -> None:
+    import source_counts
+
+    assert source_counts.per_thousand() <= 20.5

@@ -156,6 +156,7 @@ def test_absent_constraints_are_empty_vectors():
     assert (empty.flat.n_inequality, empty.flat.n_equality) == (0, 0)
 
 
+@pytest.mark.filterwarnings("ignore:.*float32 numbers")
 def test_integers_and_single_precision_become_double():
     data = np.array([1.0, 2.0], dtype=np.float32)
     problem = build(

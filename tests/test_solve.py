@@ -445,6 +445,7 @@ def test_published_scheme_is_algorithm_one(toy: BilevelProblem) -> None:
         x = float(np.clip(x - eta * gradient(x), 0.0, 3.0))
     assert float(result.x) == pytest.approx(x, abs=1e-7)
     assert len(result.history) == 11  # at x_0, ..., x_10
+    assert "Judged" not in result.message  # nothing is claimed, and no witness against it is looked for
 
 
 def test_compiles_once() -> None:

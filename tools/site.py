@@ -117,7 +117,8 @@ def reference(door: str) -> str:
             continue  # a plain value, such as the version
         lines += [f"::: {home}.{own}", "    options:", f'      heading: "{name}"', f'      toc_label: "{name}"', ""]
     if door == "blocc.methods":
-        for name, kind in import_module("blocc.methods.registry").METHODS.items():
+        registry = import_module("blocc.methods.registry")
+        for name, kind in {**registry.METHODS, **registry.SAMPLED}.items():
             lines += [f"::: {kind.__module__}.{kind.__qualname__}", "    options:", "      members: false"]
             lines += [f'      heading: "{kind.title}"', f'      toc_label: "{name}"', ""]
     return "\n".join(lines)

@@ -28,8 +28,8 @@ def findings() -> Findings:
     rows = [{"long name": "1.5", "kept": True, "other": "2"}, {"long name": "9", "kept": False, "other": "2"}]
     seen = [
         Observation("It holds", True, "1 to 2", "the paper, Table 9; we say more"),
-        Observation("Nobody knows", None, "3 to 4"),
-        Observation("it shrinks", False, "5 to 6", "our statement"),
+        Observation("Nobody knows", None, "3 to 4", "the paper, Table 8"),
+        Observation("it shrinks", False, "5 [4, 6] to 6", "our statement"),
         Observation("so does this", True, "1", "the paper, Table 9"),
         Observation("and this", True, "1", "our statement"),
     ]
@@ -46,7 +46,7 @@ def test_a_block_shows_what_the_item_chooses() -> None:
     assert "| 9" not in text
     assert "- **Holds**: Table 9 (2 statements)." in text
     assert "- **Does not hold**: Our statement: it shrinks (5 to 6)." in text
-    assert "- **Inconclusive**: Nobody knows." in text
+    assert "- **Inconclusive**: Table 8." in text
 
 
 def test_only_the_blocks_of_the_run_are_written() -> None:
@@ -97,6 +97,7 @@ def test_the_comparison_sees_what_differs() -> None:
         "gradient_of_v",
         pytest.param("networks", marks=pytest.mark.slow),
         pytest.param("assumptions", marks=pytest.mark.slow),
+        pytest.param("toy_surface", marks=pytest.mark.slow),
     ],
 )
 def test_the_page_says_what_the_command_says(name: str) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from blocc.judge.suggest import Suggestion, suggest
     from blocc.judge.theory import Theory, theory
     from blocc.judge.verify import verify
+    from blocc.methods.batches import Batches
     from blocc.methods.compare import compare
     from blocc.multipliers import with_multipliers
 
@@ -46,6 +47,7 @@ __all__ = [
     "L1",
     "AffineSubspace",
     "Ball",
+    "Batches",
     "BilevelProblem",
     "BloccError",
     "Box",
@@ -108,6 +110,7 @@ _LATER = {
     "Theory": "blocc.judge.theory",
     "theory": "blocc.judge.theory",
     "verify": "blocc.judge.verify",
+    "Batches": "blocc.methods.batches",
     "compare": "blocc.methods.compare",
     "with_multipliers": "blocc.multipliers",
 }

@@ -311,7 +311,7 @@ def evaluate(
         if name in EXTREMES and real and extreme is not None:
             instead = extreme(name, _last(inputs[0], equation.params["axes"]))
         if instead is not None:
-            outputs = [lax.convert_element_type(instead, equation.outvars[0].aval.dtype)]
+            outputs: list[Any] = [lax.convert_element_type(instead, equation.outvars[0].aval.dtype)]
         elif inner is not None and len(inner.jaxpr.invars) == len(inputs):
             outputs = evaluate(inner, inputs, corner, [side(atom) for atom in equation.invars], extreme, places, roots)
         else:

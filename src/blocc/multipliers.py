@@ -20,6 +20,7 @@ import numpy as np
 
 from blocc._lib.arrays import Array, Float, PyTree
 from blocc._lib.precision import double_precision
+from blocc._lib.rounding import PLACED
 from blocc.errors import ProblemError
 from blocc.problem import BilevelProblem
 from blocc.sets import Box, ConvexSet, Product
@@ -99,7 +100,7 @@ class _Pairs:
         here = function(y)
         bent = function(y + step) - 2.0 * here + function(y - step)
         size = 1.0 + float(jnp.max(jnp.abs(here), initial=0.0))
-        if not float(jnp.max(jnp.abs(bent), initial=0.0)) <= 1e-7 * size:
+        if not float(jnp.max(jnp.abs(bent), initial=0.0)) <= PLACED * size:
             raise ProblemError(f"{words}: multipliers are known for linear and quadratic programs alone")
 
     def _slope(self, x: Any, y: Any) -> Any:

@@ -16,9 +16,10 @@ from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, NDArray
 from blocc._lib.operations import largest, largest_positive
+from blocc._lib.rounding import KEPT, PLACED
 from blocc.flat_problem import FlatProblem
-from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, WarmStart
-from blocc.lagrangian import Expansion, Multipliers, Residuals, Weights, expand, residuals_of
+from blocc.inner.protocol import Adjoint, InnerCode, InnerOracle, InnerSolution, WarmStart
+from blocc.lagrangian import Expansion, Multipliers, Residuals, Weights, expand, leader_value, residuals_of
 
 
 class UpperMultipliers(NamedTuple):
@@ -57,11 +58,11 @@ class Evaluation(NamedTuple):
         That happens when the lower level has several minimisers (multipliers of one fit all of them): the penalised
         problem then picks among them in the leader's favour.
         """
-        if not float(self.excess) <= 1e-7:
+        if not float(self.excess) <= PLACED:
             return False
         # The leader's own constraints come first, then what the leader wants.
         less = float(self.violation_follower) - float(self.violation_penalised)
-        return less > 1e-6 or (less >= -1e-6 and bool(self.upper_penalised < self.upper_follower))
+        return less > KEPT or (less >= -KEPT and bool(self.upper_penalised < self.upper_follower))
 
     @property
     def answer(self) -> Float[AnyArray, "n_y"]:
@@ -140,8 +141,8 @@ def _solved(solution: InnerSolution) -> Bool[Array, ""]:
     """
     r, value = solution.residuals, solution.objective
     size = 1.0 + largest(solution.y)
-    close = (r.stationarity <= 1e-5 * (size + jnp.abs(value))) & (r.feasibility <= 1e-6 * size)
-    close &= jnp.abs(solution.value - value) <= 1e-6 * (1.0 + jnp.abs(value))
+    close = (r.stationarity <= 1e-5 * (size + jnp.abs(value))) & (r.feasibility <= KEPT * size)
+    close &= jnp.abs(solution.value - value) <= KEPT * (1.0 + jnp.abs(value))
     stalled_close = (solution.code == InnerCode.STALLED) & close
     return ((solution.code == InnerCode.CONVERGED) | stalled_close) & jnp.isfinite(solution.value)
 
@@ -306,17 +307,28 @@ def evaluate_exactly(
     leader: UpperMultipliers,
     warm: WarmStart,
     tolerance: Float[Array, ""],
+    sloped: Bool[Array, ""] | bool = True,
 ) -> Evaluation:
     """The limit of F_gamma for an infinite gamma: f(x, y(x)), with its derivative by the oracle's adjoint system.
 
-    yF is then the follower's answer, and the penalty hides nothing.
+    yF is then the follower's answer, and the penalty hides nothing. Without ``sloped`` the derivative is zero.
     """
     number = jnp.asarray(jnp.inf, jnp.float64)
     weights = Weights(np.zeros(()), np.ones(()), leader.multipliers, leader.penalty)
     found = oracle.solve(flat, x, weights, jax.tree.map(lambda leaf: leaf[0], warm), tolerance)
-    slope = oracle.differentiate(flat, x, found, weights, tolerance)
-    assert slope is not None, "only for oracles that differentiate their answers"
-    following = found.warm if slope.warm is None else slope.warm
+
+    def differentiated() -> Adjoint:
+        slope = oracle.differentiate(flat, x, found, weights, tolerance)
+        assert slope is not None, "only for oracles that differentiate their answers"
+        return slope._replace(warm=found.warm if slope.warm is None else slope.warm)
+
+    def valued() -> Adjoint:
+        none = jnp.zeros(flat.n_y)
+        value = leader_value(flat, x, found.y, weights)
+        return Adjoint(value, jnp.zeros(flat.n_x), jnp.asarray(True), none, none, jnp.asarray(0), found.warm)
+
+    slope = lax.cond(sloped, differentiated, valued)
+    following = slope.warm
     warm = jax.tree.map(lambda new, old: jnp.stack([new, old[1]]), following, warm)
     found = found._replace(
         warm=(), iterations=found.iterations + slope.products, derivatives=found.derivatives + slope.products

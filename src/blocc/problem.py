@@ -22,6 +22,7 @@ from blocc._lib.functions import CALLBACKS, DOUBTFUL, changing, check_callbacks,
 from blocc._lib.notebook import Shown
 from blocc._lib.operations import joined
 from blocc._lib.tracing import KeptNumbersError, Shared, Traced, digest_of_arrays, trace
+from blocc._lib.warning import warn_maker
 from blocc.corners import EXTREMES, ROOTS, steady
 from blocc.errors import ForkError, ProblemError
 from blocc.flat_problem import FlatProblem
@@ -116,6 +117,20 @@ class BilevelProblem(_Hidden, Shown):
                 object.__setattr__(self, "y_set", Lifted(self.y_set, terms))
         object.__setattr__(self, "shared", Shared(self._trace_all()))
         self._check_functions(self.shared.traced)
+        if few := self.single_precision("captured"):
+            warn_maker(f"{self.name}: {few}", UserWarning, __name__)
+
+    def single_precision(self, where: str = "narrow") -> str:
+        """Which functions compute with fewer digits than doubles have, in a sentence; empty where none does.
+
+        ``where`` is "captured" for arrays from outside alone.
+        """
+        narrow = {name: kinds for name, found in self.shared.traced.items() if (kinds := getattr(found, where))}
+        if not narrow:
+            return ""
+        kinds = ", ".join(sorted(frozenset().union(*narrow.values())))
+        names = ", ".join(narrow)
+        return f"{names} use {kinds} numbers; build the data with numpy, and cast none, to keep double precision"
 
     def __str__(self) -> str:
         """What each level decides and what binds it."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from blocc._lib.arrays import PyTree
 from blocc._lib.notebook import Shown, card, curve
+from blocc.errors import BloccError
 from blocc.lagrangian import InnerPairs, Multipliers
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Status(Enum):
     """How a run ended. Only ``CONVERGED`` is a success; every other value says what stood in the way."""
 
     CONVERGED = "converged"
+    STATIONARY = "stationary"  #: both levels, to first order: the follower is not convex, and y need not be its answer
     STALLED = "stalled"  #: no further progress before the tolerances were met
     PENALTY_OPEN = "penalty open"  #: x is stationary for F_gamma at the gamma given, which still hides a difference
     ITERATION_LIMIT = "iteration limit"
@@ -110,6 +112,14 @@ class History:
         """The iterations one by one."""
         for values in zip(*(getattr(self, name) for name in self.columns), strict=True):
             yield HistoryRow(*values)
+
+    def to_pandas(self) -> Any:
+        """The iterations as a ``DataFrame``, one column for each name; it needs pandas."""
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise BloccError("history.to_pandas() needs pandas: pip install pandas") from error
+        return DataFrame({name: getattr(self, name) for name in self.columns})
 
     def __repr__(self) -> str:
         return f"History({len(self)} iterations: {', '.join(self.columns)})"

@@ -9,6 +9,7 @@ import numpy as np
 
 from blocc._lib.arrays import Array, Float, NDArray
 from blocc._lib.checks import as_float_array, as_number
+from blocc._lib.rounding import ROUNDED, TINY
 from blocc.errors import ProblemError
 from blocc.sets import ConvexSet, Vector
 
@@ -43,7 +44,7 @@ class Ball(ConvexSet):
 
     def sample_flat(self, generator: np.random.Generator) -> Float[NDArray, " size"]:
         direction = generator.standard_normal(self.size)
-        direction /= max(float(np.linalg.norm(direction)), 1e-300)
+        direction /= max(float(np.linalg.norm(direction)), TINY)
         length = self.radius * generator.uniform() ** (1.0 / max(self.size, 1))
         return self.center.ravel() + length * direction
 
@@ -130,7 +131,7 @@ class AffineSubspace(ConvexSet):
             raise ProblemError("matrix and rhs must be finite")
         # An orthonormal basis of the row space makes the projection one product and drops dependent rows.
         left, singular, right = np.linalg.svd(rows, full_matrices=False)
-        keep = singular > 1e-12 * max(float(singular.max(initial=0.0)), 1e-300)
+        keep = singular > ROUNDED * max(float(singular.max(initial=0.0)), TINY)
         self._basis = right[keep]
         self._offset = (left.T[keep] @ values) / singular[keep]
         residual = float(np.abs(rows @ (self._basis.T @ self._offset) - values).max(initial=0.0))

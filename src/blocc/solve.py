@@ -47,6 +47,7 @@ def solve(
     preset: str = "default",
     callback: Callback | None = None,
     progress: bool | Report | None = None,
+    verbose: bool = False,
     checkpoint: str | Path | None = None,
     resume: str | Path | None = None,
     checkpoint_seconds: float = 5.0,
@@ -65,6 +66,7 @@ def solve(
     preset: str = "default",
     callback: Callback | None = None,
     progress: bool | Report | None = None,
+    verbose: bool = False,
     checkpoint: str | Path | None = None,
     resume: str | Path | None = None,
     checkpoint_seconds: float = 5.0,
@@ -82,6 +84,7 @@ def solve(
     preset: str = "default",
     callback: Callback | None = None,
     progress: bool | Report | None = None,
+    verbose: bool = False,
     checkpoint: str | Path | None = None,
     resume: str | Path | None = None,
     checkpoint_seconds: float = 5.0,
@@ -93,7 +96,8 @@ def solve(
     ``method`` is blocc's own, or another of the field (:mod:`blocc.methods`), which is judged in the same way and
     takes its own numbers by name; or one of yours, a :class:`blocc.methods.Method`. ``callback(state)`` is called
     after every outer iteration and stops the run by returning True. A run of more than half a second shows a live
-    line on a terminal's standard error (``progress=False`` never, ``True`` always). Ctrl-C, a callback or the time
+    line on a terminal's standard error (``progress=False`` never, ``True`` always); ``verbose=True`` prints a table of
+    the iterations in its place. Ctrl-C, a callback or the time
     limit end the run with the best point so far.
 
     ``start`` is a result to go on from, of this problem or of one that differs a little (other data, say): its x, y,
@@ -120,11 +124,13 @@ def solve(
     request, begun, compiled = StopRequest(), time.perf_counter(), compile_seconds()  # the user waits from here on
     check_arguments(problem, callback)
     files = Files(checkpoint, resume, checkpoint_seconds)
-    report = make_report(progress)
+    report = make_report(progress, verbose)
     if not (isinstance(method, str) and method == "blocc"):
         if options is not None:
             raise OptionError("options is for method 'blocc'; give the numbers of another method by name")
         return _by_other_method(problem, begin_at(problem, x0, start), method, preset, numbers, callback, report, files)
+    if numbers.pop("batches", None) is not None:
+        raise OptionError("method 'blocc' takes all data in every step; batches is for method='stochastic'")
     settings = make_options(preset, numbers, options)
     check_leader(problem, settings)
     problem = reformulated_for(problem, settings.inner)
@@ -162,7 +168,8 @@ def _by_other_method(
 
     run = prepare(problem, method, preset, numbers, callback, report)
     if files.wanted:
-        described = {"method": name_of(method), **vars(run.options), **run.method.given, **run.method.counts}
+        numbers = {**run.method.given, **run.method.counts, **run.method.described}
+        described = {"method": name_of(method), **vars(run.options), **numbers}
         run = run.continuing(files.recording(problem, described, start))
     with (
         double_precision(),

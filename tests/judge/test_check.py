@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from typing import Any
 
 import jax
@@ -101,11 +102,13 @@ def test_single_precision_data():
     """Arrays and numbers made outside double precision: 0.1 is then off by 1.5e-9."""
     with jax.enable_x64(False):
         data, number = jnp.asarray([0.1, 0.2, 0.3]), jnp.asarray(0.1)
-    report = build(
-        lower=lambda x, y: jnp.sum((y - x["shift"] - data) ** 2),
-        upper=lambda x, y: jnp.sum(number * y**2),
-        y_set=Box(-3.0, 1.0, shape=3),
-    ).check(at())
+    with pytest.warns(UserWarning, match="upper, lower use float32"):
+        problem = build(
+            lower=lambda x, y: jnp.sum((y - x["shift"] - data) ** 2),
+            upper=lambda x, y: jnp.sum(number * y**2),
+            y_set=Box(-3.0, 1.0, shape=3),
+        )
+    report = problem.check(at())
     finding = report["dtypes"]
     assert finding.ok is False
     assert "upper, lower use float32" in finding.words
@@ -125,10 +128,15 @@ SINGLE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", SINGLE)
 def test_single_precision_anywhere_in_a_program_is_named_by_check_and_solve(kind: str) -> None:
     given = {"upper": lambda x, y: jnp.sum((y - 1.0) ** 2), "lower": lambda x, y: jnp.sum((y - x) ** 2)}
-    one = BilevelProblem(**given | SINGLE[kind], x_set=Box(-1.0, 1.0, shape=3), y_set=Reals(3))
     words = f"{'lower' if 'lower' in SINGLE[kind] else 'upper'} use float"
-    assert words in one.check()["dtypes"].words
-    assert words in solve(one, max_iterations=2, progress=False).message
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        one = BilevelProblem(**given | SINGLE[kind], x_set=Box(-1.0, 1.0, shape=3), y_set=Reals(3))
+    assert [words in str(warning.message) for warning in seen] == [True] * (kind == "inside jit")  # what it captures
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert words in one.check()["dtypes"].words
+        assert words in solve(one, max_iterations=2, progress=False).message
 
 
 def test_x_outside_its_set(problem):

@@ -52,7 +52,7 @@ def _scenarios(folder: Path) -> str:
     designs = []
     for name, changes in (("base", {}), (EVIL, {"budget": 5.0})):
         design = fake_design(small_network(NAMES, name=EVIL), settings={"budget": changes.get("budget")})
-        designs.append(ScenarioDesign(Scenario(name, changes), design.network, DESIGN.document(design)))
+        designs.append(ScenarioDesign(Scenario(name[:80], changes), design.network, DESIGN.document(design)))
     return scenario_page(ScenarioDesigns(designs[0].network, tuple(designs), {"bad": EVIL}, True))
 
 

@@ -13,6 +13,7 @@ from blocc.judge.examine import Judge
 from blocc.methods.execute import MethodRun
 from blocc.methods.loop import Iteration
 from blocc.problems.toy import toy_problem
+from blocc.result import HistoryRow
 
 
 class Point(NamedTuple):
@@ -50,13 +51,13 @@ def large(n: int) -> BilevelProblem:
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The iterations at which rows were judged."""
     found: list[int] = []
-    plain = MethodRun._judge
+    plain = MethodRun.judged
 
-    def judge(self: MethodRun, *given: Any) -> None:
+    def judge(self: MethodRun, *given: Any) -> HistoryRow:
         found.append(self.iterations)
-        plain(self, *given)
+        return plain(self, *given)
 
-    monkeypatch.setattr(MethodRun, "_judge", judge)
+    monkeypatch.setattr(MethodRun, "judged", judge)
     return found
 
 
@@ -86,6 +87,12 @@ def test_judging_a_large_follower_costs_no_more_than_the_steps(judged: list[int]
     )
     assert 2 <= len(judged) == len(result.history) == len(costs) < 20
     assert judged[-1] == 200
+
+
+def test_automatic_numbers_of_large_problems_take_no_matrices() -> None:
+    """Dense second derivatives of 20,000 variables would need 3 GB each."""
+    result = solve(large(10_000), np.ones(10_000), method="sflcb", max_iterations=100, judge_every=100)
+    assert result.upper_value < 0.9 * 10_000  # at the start it is 10,000, at the optimum 5,000
 
 
 @pytest.mark.parametrize("every", [0, 2.5, True, "often"])

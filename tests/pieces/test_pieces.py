@@ -14,6 +14,7 @@ from blocc.local.quadratic import solve as solve_program
 from blocc.pieces.derivatives import bend, model_of
 from blocc.pieces.finish import Asked, Finish, Finished
 from blocc.pieces.piece import Followers, Piece
+from blocc.problems.textbook import known_problem
 
 
 def curved() -> BilevelProblem:
@@ -247,3 +248,16 @@ def test_the_leaders_set_and_its_constraint_bend() -> None:
         options={"ftol": 1e-15},
     )
     np.testing.assert_allclose(result.x, reference.x, atol=1e-6)
+
+
+def test_pieces_reach_the_edge_where_multipliers_are_unbounded() -> None:
+    """The follower's lens of two discs shrinks to a point at x = 1, and its multipliers grow like 1 / sqrt(1 - x)."""
+    problem = known_problem("tangent_discs").problem
+    with double_precision():
+        followers = followers_of(problem, np.array([0.5]), np.array([0.0, 0.6]))
+        for left in (1e-2, 1e-4, 1e-6, 1e-7):
+            x = np.array([1.0 - left])
+            lowest = np.array([0.0, 1.0 + x[0] - np.sqrt(1.0 - x[0] ** 2)])
+            piece = followers.identified(x, lowest)
+            assert piece is not None, left
+            np.testing.assert_allclose(piece.y, lowest, atol=1e-9)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from blocc.errors import BloccError
 from blocc.kit.charts import UTILISATION_SCALE
@@ -117,7 +118,9 @@ def test_parallel_links_are_named_by_their_ids() -> None:
         capacity=np.append(design.capacity, 5.0),
         follower=design.follower._replace(flow=np.append(design.follower.flow, 5.0), price=np.zeros(11)),
     )
-    traces = Page(report_page(design)).figure("map")["data"]
+    more = sp.csr_array((design.follower.market_flow.shape[0], 1))
+    follower = design.follower._replace(market_flow=sp.csr_array(sp.hstack([design.follower.market_flow, more])))
+    traces = Page(report_page(replace(design, follower=follower))).figure("map")["data"]
     (hover,) = [trace for trace in traces if trace["mode"] == "markers" and "text" in trace]
     assert any("North → Centre (express)" in words for words in hover["text"])
     assert any("North → Centre (1)" in words for words in hover["text"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from hashlib import sha256
 from pathlib import Path
 
@@ -328,3 +329,7 @@ def test_tables_for_latex() -> None:
     assert r"0.5 $\pm$ 0.1" in text
     assert r"a note: \$5" in text
     assert latex_table(Table("empty", [])) == ""
+    numbers = latex_table(Table("numbers", [{"value": value} for value in (-1.5, -math.inf)]))
+    assert r"$-$1.5 \\" in numbers
+    assert r"$-$$\infty$ \\" in numbers
+    assert numbers.isascii()  # pdflatex knows no other minus sign

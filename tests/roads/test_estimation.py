@@ -206,7 +206,7 @@ def test_counts_on_links_without_time() -> None:
         ({"tolerance": 0.0}, "tolerance"),
         ({"time_limit": -1.0}, "time_limit"),
         ({"network": None}, "RoadNetwork"),
-        ({"start": 2}, "no option 'start'"),
+        ({"start": 2}, "unknown option 'start'"),
     ],
 )
 def test_wrong_arguments(wrong: dict[str, Any], words: str) -> None:

@@ -251,11 +251,11 @@ TOY = 'problem = "toy"\n'
         (TOY + "[output]\nfolder = 3", "output.folder must be the path"),
         (TOY + "[output]\npage = 3", "unknown key output.page"),
         ('problem = "three"\nx0 = 1', "x0 is for problem files and the toy"),
-        ('problem = "three"\n[options]\nstarts = 0', "starts must be an integer of at least 1"),
+        ('problem = "three"\n[options]\nstarts = 0', "starts must be a whole number of at least 1"),
         ('problem = "three"\n[options]\nmethod = "pgd"\nbudget = 3.0', "knows no budget"),
         ('problem = "three"\n[options]\nbudget = -1.0', "budget must be"),
         ('problem = "three"\n[options]\nsymmetric = "yes"', "symmetric must be true or false"),
-        ('problem = "three"\n[grid]\nmax_capacity = [-1.0]', "max_capacity must not be negative"),
+        ('problem = "three"\n[grid]\nmax_capacity = [-1.0]', "max_capacity must be .* >= 0"),
         ("problem = ", "is not a TOML file"),
     ],
 )

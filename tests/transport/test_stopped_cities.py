@@ -123,7 +123,7 @@ def test_a_design_stopped_before_its_first_evaluation_is_not_empty(city: DesignM
     assert design.status is Status.TIME_LIMIT
     assert sum(start.evaluations for start in design.starts) == 0
     assert design.built.sum() > 0
-    assert design.utility > 0.0
+    assert design.utility > 0.0 or "min_capacity" in limits  # which may cost more than anything earns
     assert design.lower_level_error < 1e-6
     assert design.follower.construction_cost <= limits.get("budget", np.inf) * (1.0 + 1e-9)
     assert design.capacity.max() <= limits.get("max_capacity", np.inf)

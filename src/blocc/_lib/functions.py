@@ -24,7 +24,9 @@ def changing(name: str, what: str) -> ProblemError:
     return ProblemError(
         f"{name}(x, y) is no function of x and y: {what}. Random numbers of numpy.random and random, the time and "
         "counters change from call to call. Draw them once, before the problem is built, and let the function use that "
-        "array (so with a mini-batch too), or pass them as data; jax.random with a fixed key is the same each time"
+        "array, or pass them as data; jax.random with a fixed key is the same each time. For mini-batches give all "
+        "data to the problem and solve(problem, method='stochastic', batches=blocc.Batches(problem.data, size=64)); "
+        "docs/methods.md#mini-batches shows it"
     )
 
 
@@ -65,7 +67,7 @@ def check_callbacks(name: str, function: Callable[..., Any], arguments: tuple[Py
     fails here is left alone.
     """
     with ThreadPoolExecutor(1) as other:
-        if not other.submit(lambda: jax.config.jax_enable_x64).result():
+        if not other.submit(lambda: bool(jax.config.read("jax_enable_x64"))).result():
             raise ProblemError(
                 f"{name}(x, y) calls Python back, and JAX rounds what that returns to single precision unless 64 bits "
                 "are enabled for the whole program: call jax.config.update('jax_enable_x64', True) first, or write it "

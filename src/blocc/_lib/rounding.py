@@ -19,3 +19,15 @@ HALF_DIGITS = EPS**0.5
 CENTRAL_STEP = EPS ** (1.0 / 3.0)
 #: 1.2e-4. Step of a second difference of values, and of a central one of gradients where curvature is what is wanted.
 SECOND_STEP = EPS**0.25
+
+# Accuracies, relative to the size of what is compared. Each is a few digits above what the one before it stands on.
+#: What rounding leaves of a number out of long sums and solved systems: EPS times some thousand operations.
+ROUNDED = 1e-12
+#: What solvers are asked for where their answers count as exact.
+ASKED = 1e-10
+#: What two ways to the same number may differ by, and what an exact answer may violate.
+EXACT = 1e-9
+#: How well the place of an answer is known, where its value is exact: about half of the digits.
+PLACED = 1e-7
+#: Violations and gaps that are none to a user: a tenth of the default tolerance.
+KEPT = 1e-6

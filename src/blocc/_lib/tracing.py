@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters.partial_eval import DynamicJaxprTracer
 
 from blocc._lib.arrays import PyTree
 from blocc._lib.compiled import Store
@@ -43,6 +44,7 @@ class Traced(NamedTuple):
     digest: str
     operations: frozenset[str] = frozenset()  #: the names of all operations in the program
     narrow: frozenset[str] = frozenset()  #: types of its numbers, arrays from outside too, of fewer digits than doubles
+    captured: frozenset[str] = frozenset()  #: those of arrays from outside alone
 
 
 def holds_tracers(*trees: PyTree) -> bool:
@@ -69,9 +71,10 @@ def trace(function: Callable[..., Any], *arguments: PyTree) -> Traced:
     with double_precision():
         anew = lambda *given: function(*given)  # noqa: E731 - JAX has never seen this one
         program, output = jax.make_jaxpr(anew, return_shape=True)(*arguments)
-    if holds_tracers(program.consts):
-        if not is_traced():
-            raise KeptNumbersError
+    kept = [leaf for leaf in jax.tree.leaves(program.consts) if isinstance(leaf, jax.core.Tracer)]
+    if kept:
+        if not is_traced() and all(isinstance(leaf, DynamicJaxprTracer) for leaf in kept):
+            raise KeptNumbersError  # stand-ins of a program that was recorded before, and nothing is recorded now
         raise ProblemError(
             "it uses numbers from its surroundings that JAX is tracing (jax.grad, jax.jit or jax.vmap): make them data "
             "of the problem, and give the traced ones to blocc.solve_differentiable(problem, data)"
@@ -79,7 +82,7 @@ def trace(function: Callable[..., Any], *arguments: PyTree) -> Traced:
     writer = _Writer()
     writer.put(_described(jax.tree.structure((arguments, output))))
     writer.program(program)
-    return Traced(output, writer.digest(), frozenset(writer.operations), frozenset(writer.narrow))
+    return Traced(output, writer.digest(), *map(frozenset, (writer.operations, writer.narrow, writer.captured)))
 
 
 def digest_of_arrays(tree: PyTree) -> str:
@@ -99,6 +102,7 @@ class _Writer:
         self._hash = hashlib.sha256()
         self.operations: set[str] = set()
         self.narrow: set[str] = set()
+        self.captured: set[str] = set()
 
     def digest(self) -> str:
         return self._hash.hexdigest()
@@ -128,14 +132,17 @@ class _Writer:
             else:
                 self.put(f"{numbers.setdefault(atom, len(numbers))} {atom.aval}")
 
-        def number(atom: Any) -> None:
+        def number(atom: Any, *also: set[str]) -> None:
             variable(atom)
             kind = getattr(atom.aval, "dtype", np.dtype(float))
             if jnp.issubdtype(kind, jnp.floating) and kind.itemsize < np.dtype(float).itemsize:
-                self.narrow.add(str(kind))
+                for found in (self.narrow, *also):
+                    found.add(str(kind))
 
         self.put("program")
-        for atom in (*inner.constvars, *inner.invars):
+        for atom in inner.constvars:
+            number(atom, self.captured)
+        for atom in inner.invars:
             number(atom)
         for constant in getattr(closed, "consts", ()):
             self.array(constant)

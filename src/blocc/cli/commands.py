@@ -101,6 +101,7 @@ A problem is a Python file that builds a [bold]BilevelProblem[/bold]. The first 
     9  the penalty is open: gamma, given by hand, is too small
    10  out of memory
    11  the disk is full or broken
+   12  both levels are stationary, and the follower is not convex
   130  stopped by Ctrl-C (SIGINT): what was found until then is printed and kept
   143  stopped by SIGTERM, likewise
     1  an unexpected error inside blocc"""

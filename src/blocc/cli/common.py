@@ -39,6 +39,7 @@ ALARMS = ("FAIL ", "NOT CERTIFIED")  #: beginnings of lines that no reader shoul
 LESS_MEMORY = "take a smaller problem, or a machine with more memory"
 EXIT_CODES: dict[Status, int] = {
     Status.CONVERGED: 0,
+    Status.STATIONARY: 12,
     Status.STALLED: 3,
     Status.ITERATION_LIMIT: 3,
     Status.INFEASIBLE: 4,

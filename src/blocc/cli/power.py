@@ -79,9 +79,9 @@ def bid_command(
     from blocc.power import bid_generators
     from blocc.power.documents import DESIGN
 
-    limits = {"offer_cap": offer_cap, "price_cap": price_cap}
-    numbers, how = _numbers("generators", generators), {"starts": _starts(case), "is_maximised": True}
-    search.run(output, DESIGN, bid_generators, case, numbers, **how, **limits)
+    limits: dict[str, Any] = {"offer_cap": offer_cap, "price_cap": price_cap}
+    chosen = _numbers("generators", generators)
+    search.run(output, DESIGN, bid_generators, case, chosen, starts=_starts(case), is_maximised=True, **limits)
 
 
 def expand_command(
@@ -110,7 +110,7 @@ def expand_command(
 
     chosen = lines if lines in ("all", "congested") else _numbers("lines", lines)
     figures = {"cost": parse_numbers("cost", cost), "max_addition": parse_numbers("max_addition", max_addition)}
-    options = {**figures, "budget": budget, "goal": goal, "price_cap": price_cap}
+    options: dict[str, Any] = {**figures, "budget": budget, "goal": goal, "price_cap": price_cap}
     search.run(output, DESIGN, expand_lines, case, chosen, starts=_starts(case), **options)
 
 

@@ -155,7 +155,7 @@ def estimate_command(
     from blocc.roads import estimate_demand
     from blocc.roads.documents import ESTIMATE
 
-    given = {"prior_weight": prior_weight, "count_weight": count_weight, "max_factor": max_factor}
+    given: dict[str, Any] = {"prior_weight": prior_weight, "count_weight": count_weight, "max_factor": max_factor}
     search.run(output, ESTIMATE, estimate_demand, network, _counts(counts), starts=2, **given)
 
 

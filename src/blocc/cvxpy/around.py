@@ -1,7 +1,8 @@
 """Is a point around x better? The judge's probes of f(x, y(x)), with values from a cone solver.
 
 Points that violate the leader's constraints more than x does are no counterexample. Where constraints hold x, the
-values seen tell what f and the violation change by, and probes along the constraints are added.
+values seen tell what f and the violation change by, and probes along the constraints are added. Where derivatives say
+that f bends down, as at a saddle, the way along which it bends most is looked along first.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from blocc._lib.arrays import Float, NDArray
 from blocc._lib.rounding import HALF_DIGITS
 from blocc.judge.probe import DISTANCES, Probed, Probing, Value, lines, merged, probe
 from blocc.judge.tangent import Surroundings, tangent_directions
+from blocc.judge.ways import KRYLOV, STEP, smallest_curvature
 
 Vector = Float[NDArray, " n"]
+Slope = Callable[[Vector], Vector | None]
 #: Distances where answers may fall off exponentially, and x may lie on a plateau: up to the size of x as well.
 FURTHER = (1.0, 0.5, 0.2, *DISTANCES)
 #: Directions that are probed at most; the same where followers have more than so many columns.
@@ -35,8 +38,12 @@ def around(
     seed: int,
     most: int = MOST_DIRECTIONS,
     gradient: Vector | None = None,
+    slope: Slope | None = None,
 ) -> Probed:
-    """What probes around x find, until one of them gains more than it may."""
+    """What probes around x find, until one of them gains more than it may.
+
+    :param slope: the derivative of f(x, y(x)) as a function of x, which only says where to look
+    """
     seen: list[Value] = []
 
     def value(point: Vector) -> Value | None:
@@ -46,6 +53,8 @@ def around(
         return found
 
     ways = lines(len(here.x), plan.sizes, gradient, np.random.default_rng(seed), most)
+    if slope is not None and len(here.x) > 1:
+        ways = [*_bent(slope, project, here.x, plan.sizes, most), *ways]
     found = _looked(value, project, here, ways, plan)
     if found.better is None and len(here.x) > 1:
         found = merged([found, _looked(value, project, here, _along(here, seen, plan.sizes), plan)])
@@ -65,6 +74,41 @@ def _looked(
         if found[-1].better is not None:
             break
     return merged(found)
+
+
+def _bent(slope: Slope, project: Callable[[Vector], Vector], x: Vector, sizes: Vector, most: int) -> list[Vector]:
+    """The way along which f bends down most where X allows both directions; nothing where it bends up everywhere.
+
+    The whole Hessian by differences of derivatives takes no more of them than Lanczos iterations up to ``KRYLOV``
+    dimensions. Of followers so large that few lines are probed, no more than these.
+    """
+    steps = np.diag(STEP * sizes)
+    both = [np.array_equal(project(x + one), x + one) and np.array_equal(project(x - one), x - one) for one in steps]
+    free = np.flatnonzero(both)
+    if not len(free) or (most <= FEW_DIRECTIONS < len(free)):
+        return []
+
+    def product(direction: Vector) -> Vector:
+        step, length = np.zeros_like(x), STEP / float(np.max(np.abs(direction)))
+        step[free] = length * sizes[free] * direction
+        ends = [slope(x + step), slope(x - step)]
+        if ends[0] is None or ends[1] is None:
+            return np.full(len(free), np.nan)
+        return np.asarray((sizes * (ends[0] - ends[1]))[free] / (2.0 * length))
+
+    if len(free) > KRYLOV:
+        found = smallest_curvature(product, len(free))
+    else:
+        hessian = np.array([product(one) for one in np.eye(len(free))])
+        if not np.isfinite(hessian).all():
+            return []
+        values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
+        found = float(values[0]), vectors[:, 0]
+    if found is None or not found[0] < 0.0:
+        return []
+    way = np.zeros_like(x)
+    way[free] = sizes[free] * found[1] / np.max(np.abs(found[1]))
+    return [way]
 
 
 def _along(here: Value, seen: Sequence[Value], sizes: Vector) -> list[Vector]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocc._lib.arrays import AnyArray
+from blocc._lib.rounding import KEPT
 from blocc.cvxpy.around import sizes_of
 from blocc.cvxpy.judge import Exact, is_exact
 from blocc.cvxpy.model import Model, Vector, value_of
@@ -50,7 +51,7 @@ def assemble(
         stationarity_x=slope,
         radius=radius,
         leader_violation=np.inf if here is None else here.violation,
-        exact=here is not None and is_exact(left) and here.violation <= 1e-6 * (1.0 + abs(here.upper)),
+        exact=here is not None and is_exact(left) and here.violation <= KEPT * (1.0 + abs(here.upper)),
     )
     settings = {
         **run.options.described(),

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from blocc._lib.arrays import Bool, Float, NDArray
+from blocc._lib.rounding import ASKED
 from blocc.cvxpy.cone_program import ConeSizes
 from blocc.cvxpy.solvers import outside, triangle_matrix
 
@@ -145,7 +146,7 @@ def _on_boundary(point: Vector, near: Vector, boundary: Boundary) -> tuple[Vecto
             if np.max(np.abs(step)) <= 1e-15 * (1.0 + np.max(np.abs(at)) + abs(force)):
                 break
         else:
-            if not np.max(np.abs(step)) <= 1e-10 * (1.0 + np.max(np.abs(at)) + abs(force)):
+            if not np.max(np.abs(step)) <= ASKED * (1.0 + np.max(np.abs(at)) + abs(force)):
                 return None
     return (at, inverse[:3, :3]) if force > 0.0 else None
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Float
+from blocc._lib.rounding import TINY
 from blocc._lib.threads import thread_count
 from blocc.cvxpy.cone_program import ConeProgram, Numbers
 from blocc.cvxpy.elastic import least_violation
@@ -319,7 +320,7 @@ def _solution(y: Vector, answers: Sequence[ConeAnswer], residuals: Residuals, va
 def _gap(numbers: Numbers, z: Vector, prices: Vector) -> float:
     """The gap of duality of a pair, relative to its terms."""
     terms = (numbers.linear @ z, z @ (numbers.quadratic @ z), numbers.offset @ prices)
-    return abs(float(sum(terms))) / (1e-300 + max(abs(float(term)) for term in terms))
+    return abs(float(sum(terms))) / (TINY + max(abs(float(term)) for term in terms))
 
 
 def _excess(numbers: Numbers, own: ConeAnswer, z: Vector, is_linear: bool) -> float:
@@ -329,7 +330,7 @@ def _excess(numbers: Numbers, own: ConeAnswer, z: Vector, is_linear: bool) -> fl
     """
     pull = numbers.matrix.T @ own.prices
     slope = numbers.linear + numbers.quadratic @ z - pull
-    forces = 1e-300 + max(np.max(np.abs(numbers.linear), initial=0.0), np.max(np.abs(pull), initial=0.0))
+    forces = TINY + max(np.max(np.abs(numbers.linear), initial=0.0), np.max(np.abs(pull), initial=0.0))
     slack = numbers.matrix @ z + numbers.offset
     earned = abs(float(slack @ own.prices)) / (forces * (1.0 + float(np.linalg.norm(z))))
     left = float(np.max(np.abs(slope), initial=0.0)) / forces

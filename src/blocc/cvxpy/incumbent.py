@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocc.cvxpy.judge import SHARP, Exact
+from blocc.cvxpy.judge import Exact
 from blocc.cvxpy.model import Vector
 
 #: Violation of the leader's constraints, relative to the size of x, up to which they hold; and up to which they hold
@@ -19,6 +19,7 @@ ADMISSIBLE, MET = 1e-6, 1e-8
 #: What values are off by, relative to their size, if the follower's value is off by a cone solver's usual 1e-8: answers
 #: then differ from the best one by the square root of that.
 BLUNT = 1e-4
+ROUNDED = 1e-13  #: the same at answers to the last digit: some hundred roundings
 
 
 class Judged(NamedTuple):
@@ -48,7 +49,8 @@ class Judged(NamedTuple):
         if self.here.violation > max(other.here.violation, MET * self.size):
             return 0.0
         gain = other.here.upper - self.here.upper
-        return gain if gain > (SHARP if self.here.sharp else BLUNT) * (1.0 + abs(other.here.upper)) else 0.0
+        sharp = self.here.sharp and other.here.sharp
+        return gain if gain > (ROUNDED if sharp else BLUNT) * (1.0 + abs(other.here.upper)) else 0.0
 
 
 def best_of(first: Judged, *others: Judged | None) -> Judged:

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import ROUNDED
 from blocc.cvxpy.majorised import PlainObjective
 from blocc.cvxpy.model import Model, Vector
 from blocc.cvxpy.penalised import Anchor, Bend, Weighted
@@ -75,7 +76,7 @@ def _until_it_stays(step: Step, anchor: Vector) -> Joint:
     more, mixed, last = 0.0, False, anchor
     for turn in range(_MOST):
         joint, found = step(anchor, more)
-        worse = best is not None and not joint.value <= best.value + 1e-12 * (1.0 + abs(best.value))
+        worse = best is not None and not joint.value <= best.value + ROUNDED * (1.0 + abs(best.value))
         if not joint.answer.is_usable or worse:
             if best is None or more > 1e12:
                 return best or joint

@@ -30,7 +30,7 @@ EXACT = 1e-5
 #: Residuals of an answer to the last digit.
 SHARP = 1e-9
 #: Accuracies that solvers are asked for, one after the other.
-_TIGHT, _USUAL = 1e-10, 1e-8
+_TIGHT, USUAL = 1e-10, 1e-8
 
 
 class Exact(NamedTuple):
@@ -282,7 +282,7 @@ def second_value(problem: cp.Problem) -> tuple[float | None, str]:
 
     Only an answer with small residuals is believed, whatever its solver says.
     """
-    found, way_back = _raw(problem, _USUAL, solver="second")
+    found, way_back = _raw(problem, USUAL, solver="second")
     if not found.is_usable:
         return None, found.outcome.value
     problem.unpack_results(Told(found.z, found.prices, "Solved", found.value), *way_back)
@@ -291,7 +291,7 @@ def second_value(problem: cp.Problem) -> tuple[float | None, str]:
 
 def solved(problem: cp.Problem, *, inside: bool = False, sharply: bool = True) -> tuple[bool, bool]:
     """Leave the answer in the user's objects; whether there is one, and whether it is one to the last digit."""
-    for accuracy in (_TIGHT, _USUAL):  # the accuracy asked for cannot always be had
+    for accuracy in (_TIGHT, USUAL):  # the accuracy asked for cannot always be had
         found, way_back = _raw(problem, accuracy, inside=inside, sharply=sharply)
         if found.is_usable:
             break

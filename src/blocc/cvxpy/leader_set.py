@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, Int, NDArray
+from blocc._lib.rounding import PLACED
 from blocc.cvxpy.cone_program import Block, ConeProgram, Numbers, canonical
 from blocc.cvxpy.elastic import least_violation
 from blocc.cvxpy.implicit import sharpened
@@ -142,7 +143,7 @@ class LeaderSet(ConvexSet):
         if is_box:
             return Box(low, high).interior_flat()
         found = least_violation(self.program, self.program.theta({self._point.id: np.zeros(self.size)}))
-        if not found.solved or found.value > 1e-7:
+        if not found.solved or found.value > PLACED:
             raise ProblemError("constraints: the leader's set has no member")
         return self.nearest_flat(found.z[self._columns])
 

@@ -14,7 +14,7 @@ from blocc.cvxpy.conclude import assemble
 from blocc.cvxpy.descents import Descents
 from blocc.cvxpy.evaluator import Units
 from blocc.cvxpy.expressions import shown
-from blocc.cvxpy.incumbent import ADMISSIBLE, BLUNT, Judged, best_of
+from blocc.cvxpy.incumbent import ADMISSIBLE, BLUNT, ROUNDED, Judged, best_of
 from blocc.cvxpy.judge import Exact, Judge, is_exact
 from blocc.cvxpy.model import Vector
 from blocc.cvxpy.recorded import ConicMonitor, RecordedConicEvaluator
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 _ROUNDS = 4
 #: Directions, at most, in which the objectives' units are measured.
 _UNIT_DIRECTIONS = 4
-#: What values are off by, relative to their size, at answers to the last digit: some hundred roundings.
-ROUNDED = 1e-13
 
 
 class ConicRun:
@@ -175,6 +173,7 @@ class ConicRun:
             x = probed.better.x
             if final:
                 return self._left_behind(here, x, probed)
+            self._best_so_far(self._judged(x))  # a descent from there may end a little worse
         raise AssertionError
 
     def _left_behind(self, here: Judged, x: Vector, probed: Probed) -> Result:
@@ -271,7 +270,13 @@ class ConicRun:
         distances = FURTHER if self.model.has_exponentials else DISTANCES[:2]  # closer, derivatives have spoken
         worth = float(self.model.soft.price.value) * here[0].violation  # what x gains by violating a constraint itself
         plan = Probing(sizes_of(at.x), here[1] + worth, share, here[0].violation, distances=distances)
-        return around(look, self.evaluator.project, here[0], plan, self.options.seed, most, gradient)
+        return around(look, self.evaluator.project, here[0], plan, self.options.seed, most, gradient, self._slope)
+
+    def _slope(self, x: Vector) -> Vector | None:
+        """The derivative of f(x, y(x)), in the units of the run."""
+        self.monitor.check_time()
+        point = self.evaluator.point(x)
+        return None if point is None else point.gradient
 
     def _status(self, end: Endpoint, at: Judged) -> tuple[Status, str]:
         """What holds at the best point seen, and, for a gamma that was given, at the end of its descent."""

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import TINY
 from blocc.cvxpy.alternatives import elastic, rays
 from blocc.cvxpy.cone_program import ConeSizes, Numbers
 from blocc.cvxpy.scaling import scaled
@@ -257,7 +258,7 @@ def _outside_exponential(point: Float[NDArray, " 3"], dual: bool) -> float:
         point = np.array([point[0] - point[1], -point[0], point[2]])
     x, y, z = (float(part) for part in point)
     if y <= 0.0 or z <= 0.0:
-        tiny = y <= 1e-300  # an exponent would overflow
+        tiny = y <= TINY  # an exponent would overflow
         return max(-y, -z, 0.0, x if tiny else float(y * np.exp(min(x / y, 700.0))) - z)
     return max(0.0, min(float(y * np.exp(min(x / y, 700.0))) - z, x - y * float(np.log(z) - np.log(y))))
 

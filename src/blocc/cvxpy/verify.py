@@ -12,8 +12,11 @@ import cvxpy as cp
 import numpy as np
 
 from blocc.cvxpy.around import FEW_DIRECTIONS, FURTHER, LARGE, MOST_DIRECTIONS, around, sizes_of
-from blocc.cvxpy.judge import objective_unit, second_value
+from blocc.cvxpy.exact import exact_point
+from blocc.cvxpy.implicit import polished
+from blocc.cvxpy.judge import USUAL, objective_unit, second_value
 from blocc.cvxpy.model import Vector
+from blocc.cvxpy.solvers import solve
 from blocc.errors import OptionError
 from blocc.judge.probe import DISTANCES, Probing, Value
 from blocc.judge.verification import Check, Verification
@@ -150,9 +153,23 @@ class _Checks:
         allowed = 2.0 * max(broken, self.broken)
         plan = Probing(sizes_of(self.x), 2.0 * unsure, _SLOPE * self.tolerance, allowed, distances=distances)
         most = MOST_DIRECTIONS if model.n_y <= LARGE else FEW_DIRECTIONS
-        found = around(look, model.project_x, told, plan, seed=1, most=most)
+        gradient = self._slope(self.x)
+        found = around(look, model.project_x, told, plan, seed=1, most=most, gradient=gradient, slope=self._slope)
         text, ok = (f"gain {found.gain:.2g}", False) if found.better is not None else ("none", True)
         self._add("no better x nearby", "none", text, ok, "probes")
+
+    def _slope(self, x: Vector) -> Vector | None:
+        """The derivative of f(x, y(x)) at answers of the other solver; it says where to look, and values decide."""
+        pairs = []
+        for one, theta in zip(self.model.followers, self.model.follower_thetas(x), strict=True):
+            numbers = one.program.at(theta)
+            answer = solve(numbers, one.program.cones, USUAL, "second")
+            pair = polished(numbers, one.program.cones, answer) if answer.is_usable else None
+            if pair is None:
+                return None
+            pairs.append(pair)
+        point = exact_point(self.model, x, pairs)
+        return None if point is None else point.gradient
 
 
 def _give(constraint: cp.Constraint, price: Any) -> None:

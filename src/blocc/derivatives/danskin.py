@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from blocc._lib.arrays import Array, Bool, PyTree
+from blocc._lib.rounding import TINY
 from blocc.derivatives.implicit import STRICT, KKTPoint, ParametricProgram, expand, gradient_of, spoil
 
 #: Singular values below this, of matrices whose rows are in units of their size, count as zero.
@@ -37,7 +38,7 @@ def spoil_unsettled(program: ParametricProgram, point: KKTPoint, p: PyTree, regu
 def _differences(program: ParametricProgram, point: KKTPoint, p: PyTree, real: list[int]) -> list[Array]:
     """For each real number of p: how much derivatives of the Lagrangian in it differ, in units of its terms."""
     here, z = expand(program, point, p), point.z
-    largest = jnp.max(here.slope, initial=1e-300)
+    largest = jnp.max(here.slope, initial=TINY)
     touched = (here.inequality >= -STRICT * here.row_size).astype(z.dtype)
     away = (z - program.low > STRICT * here.size) & (program.high - z > STRICT * here.size)
     size = jnp.concatenate([here.row_size, here.equality_size])

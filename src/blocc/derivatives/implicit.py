@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, PyTree
+from blocc._lib.rounding import ROUNDED, TINY
 
 #: A row is neither held nor slack where both its price and its slack are below this, relative to their sizes.
 STRICT = 1e-6
@@ -103,9 +104,9 @@ def expand(program: ParametricProgram, point: KKTPoint, p: PyTree) -> Local:
     equality, equality_jacobian = program.equality(z, p), jax.jacfwd(program.equality)(z, p)
     size = jnp.maximum(1.0, jnp.abs(z))
     terms = jnp.abs(jax.grad(program.objective)(z, p)) + jnp.abs(hessian) @ size
-    slope = jnp.maximum(terms * size, 1e-12 * jnp.max(terms * size, initial=0.0)) + 1e-300
-    row_size = jnp.maximum(jnp.abs(jacobian) @ size, 1e-300)
-    equality_size = jnp.maximum(jnp.abs(equality_jacobian) @ size, 1e-300)
+    slope = jnp.maximum(terms * size, ROUNDED * jnp.max(terms * size, initial=0.0)) + TINY
+    row_size = jnp.maximum(jnp.abs(jacobian) @ size, TINY)
+    equality_size = jnp.maximum(jnp.abs(equality_jacobian) @ size, TINY)
     return Local(
         gradient,
         hessian,
@@ -137,7 +138,7 @@ def fit_multipliers(
 
 def _identify(program: ParametricProgram, point: KKTPoint, here: Local) -> tuple[ActiveSet, Bool[Array, ""]]:
     """Rows and bounds whose price exceeds their slack hold z; and whether it is clear for each of them which it is."""
-    largest = jnp.max(here.slope, initial=1e-300)
+    largest = jnp.max(here.slope, initial=TINY)
     price, slack = point.inequality * here.row_size / largest, -here.inequality / here.row_size
     held = price > slack
     slope = here.gradient * here.size / largest
@@ -228,7 +229,7 @@ def examine(program: ParametricProgram, point: KKTPoint, p: PyTree) -> Examined:
 
 def _error(active: ActiveSet, point: KKTPoint, here: Local) -> Array:
     """The largest residual, each relative to what it is made of."""
-    largest = jnp.max(here.slope, initial=1e-300)
+    largest = jnp.max(here.slope, initial=TINY)
     terms = here.slope + here.size * (
         jnp.abs(here.jacobian).T @ jnp.abs(point.inequality)
         + jnp.abs(here.equality_jacobian).T @ jnp.abs(point.equality)

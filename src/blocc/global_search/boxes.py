@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import TINY
 from blocc.global_search.relaxation import Relaxation
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Stop
@@ -121,7 +122,7 @@ class BoxSearch:
             part = heapq.heappop(self.waiting)[2]
             self.nodes += 1
             allowed = self.gap_tolerance * max(1.0, abs(self.value)) if self.best is not None else 0.0
-            width = (part.high - part.low) / np.maximum(self.high - self.low, 1e-300)
+            width = (part.high - part.low) / np.maximum(self.high - self.low, TINY)
             narrow = _NARROW if self.lipschitz is not None else _NARROW_UNPROVEN
             if part.proven >= self.value - allowed or width.max() < narrow:
                 self.closed = min(self.closed, part.proven)
@@ -163,9 +164,7 @@ class BoxSearch:
         """Queue a box with its bounds, unless it holds no feasible point at all."""
         proven, estimated = part.proven, part.estimated
         if part.at is not None:
-            least = (
-                _LEAST_SLOPE * max(1.0, abs(part.at.value)) / max(float(np.linalg.norm(self.high - self.low)), 1e-300)
-            )
+            least = _LEAST_SLOPE * max(1.0, abs(part.at.value)) / max(float(np.linalg.norm(self.high - self.low)), TINY)
             estimated = part.at.value - _SAFETY * max(self.slope, least) * part.radius
             if part.at.violation > _SAFETY * self.slope_violation * part.radius + _ADMISSIBLE:
                 estimated = np.inf

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.rounding import KEPT
 from blocc.global_search.exact_points import settled
 from blocc.global_search.polish import polished
 from blocc.global_search.relaxation import Limits, Relaxation, Solved
@@ -179,7 +180,7 @@ class Search:
         r, z = self.relaxation, np.concatenate([x, y])
         c = r.constraints
         size = 1.0 + np.abs(c.right) + np.abs(c.rows) @ np.abs(z)
-        state = np.where(c.right - c.rows @ z <= 1e-6 * size, _NO_SLACK, _NO_PRICE)
+        state = np.where(c.right - c.rows @ z <= KEPT * size, _NO_SLACK, _NO_PRICE)
         self.try_leaf(Node(state, r.limits.left, r.limits.right))
 
     def _keep(self, found: Solved, limits: Limits) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import scipy
 
 from blocc._lib.arrays import Array, Float, Int, NDArray
+from blocc._lib.rounding import TINY
 from blocc.flat_problem import FlatProblem
 from blocc.global_search.degree import degree_of
 from blocc.sets import Box, ConvexSet, Product
@@ -302,7 +303,7 @@ def least_curvature(hessian: Float[NDArray, "n n"]) -> float:
     if not hessian.size:
         return 0.0
     values = np.linalg.eigvalsh(0.5 * (hessian + hessian.T))
-    return 0.0 if values[0] >= -ROUNDING * max(float(np.abs(values).max()), 1e-300) else float(values[0])
+    return 0.0 if values[0] >= -ROUNDING * max(float(np.abs(values).max()), TINY) else float(values[0])
 
 
 def named_term(form: Quadratics, row: int, n_x: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import EXACT
 from blocc.global_search.relaxation import Limits, Relaxation
 
 #: What has no more room than this, relative to its size, is held.
@@ -39,4 +40,4 @@ def polished(relaxation: Relaxation, point: Float[NDArray, " columns"], limits: 
     kept = np.abs(r.equal @ moved - r.equal_right).max(initial=0.0) <= _ROOM
     under = (r.above @ moved - r.above_right).max(initial=0.0) <= _ROOM
     moved[free] = np.clip(moved, low, high)[free]
-    return moved if inside and kept and under and r.value(moved) <= r.value(point) + 1e-9 else point
+    return moved if inside and kept and under and r.value(moved) <= r.value(point) + EXACT else point

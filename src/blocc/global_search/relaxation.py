@@ -16,6 +16,7 @@ import numpy as np
 import scipy
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import PLACED, ROUNDED
 from blocc.global_search.answer_row import answer_row, row_bounds
 from blocc.global_search.forms import (
     ROUNDING,
@@ -318,7 +319,7 @@ class Relaxation:
             bounds=np.column_stack([least, most]),
             method="highs",
         )
-        return bool(found.status == 0 and found.fun < -1e-7 * max(1.0, float(np.abs(cost).max(initial=0.0))))
+        return bool(found.status == 0 and found.fun < -PLACED * max(1.0, float(np.abs(cost).max(initial=0.0))))
 
     def value(self, point: NDArray) -> float:
         """The leader's objective at a point, by its own coefficients."""
@@ -361,7 +362,7 @@ def _squares(objective: Quadratics, rows: Quadratics, sign: float) -> tuple[Floa
             continue
         diagonal = not (hessian - np.diag(np.diag(hessian))).any()
         values, basis = (np.diag(hessian), np.eye(len(hessian))) if diagonal else np.linalg.eigh(hessian)
-        keep = sign * values > (1e-12 if sign > 0.0 else ROUNDING) * np.abs(values).max()
+        keep = sign * values > (ROUNDED if sign > 0.0 else ROUNDING) * np.abs(values).max()
         vectors.append(np.sqrt(0.5 * np.abs(values[keep]))[:, None] * basis[:, keep].T)
         owner += [position] * int(keep.sum())
     return np.concatenate(vectors), np.asarray(owner, dtype=int)

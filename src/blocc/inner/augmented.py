@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float
+from blocc._lib.rounding import TINY
 from blocc.flat_problem import FlatProblem
 from blocc.inner.adjoint import adjoint
 from blocc.inner.conjugate_gradients import Scales
@@ -73,7 +74,10 @@ def _unconstrained(flat: FlatProblem, lower: FlatFunction) -> FlatProblem:
 
 
 class _Rounds(NamedTuple):
-    solution: InnerSolution
+    warm: Any  #: of the oracle, which knows no rows; its y is the answer
+    code: Array
+    concave: Array
+    iterations: Array
     rows: Prices
     left: Float[Array, "rows"]  #: what the multipliers were off by
     number: Array
@@ -85,50 +89,64 @@ def solve_with_rows(
 ) -> InnerSolution:
     """Rounds of an oracle that knows no rows, until their multipliers are right.
 
-    Its warm start has fields ``rows`` (:class:`Prices`) and ``curvature``: zero if that is to be measured again.
+    Its warm start has fields ``y``, ``rows`` (:class:`Prices`) and ``curvature``: zero if that is to be measured again.
     """
     n, none = flat.n_inequality, Prices(jnp.zeros(0), jnp.zeros(0))
     size = lambda y: 1.0 + jnp.max(jnp.abs(y), initial=0.0)  # noqa: E731
     largest = lambda vector: jnp.max(jnp.abs(vector), initial=0.0)  # noqa: E731
-
-    def solved(rows: Prices, begin: Any) -> InnerSolution:
-        return oracle.solve(without_rows(flat, weights.lower, rows), x, weights, begin._replace(rows=none), tolerance)
+    known = (warm.rows.weights > 0.0).all()
 
     def advance(r: _Rounds) -> _Rounds:
-        # A row that begins to hold, or a larger weight, changes the curvature.
-        begin = r.solution.warm._replace(curvature=jnp.where(r.number > 1, r.solution.warm.curvature, 0.0))
-        found = solved(r.rows, begin)
-        values, (multipliers, stiff) = rows_of(flat, x, found.y), r.rows
+        found = oracle.solve(without_rows(flat, weights.lower, r.rows), x, weights, r.warm, tolerance)
+        values, squares = _rows_and_squares(flat, x, jnp.asarray(found.y))
+        multipliers, stiff = r.rows
         left = jnp.concatenate([jnp.maximum(values[:n], -multipliers[:n] / stiff[:n]), values[n:]])
         done = (largest(left) <= tolerance * size(found.y)) & (found.code == int(InnerCode.CONVERGED))
         slow = jnp.abs(left) > _FALL * jnp.abs(r.left)
-        rows = Prices(multipliers + stiff * left, jnp.where(slow, _WEIGHT * stiff, stiff))
-        counted = found._replace(iterations=r.solution.iterations + found.iterations)
-        finite = jnp.isfinite(left).all() & jnp.isfinite(found.y).all()
-        return _Rounds(counted, rows, left, r.number + 1, ~done & finite & (r.number < _ROUNDS))
+        after = Prices(multipliers + stiff * left, jnp.where(slow, _WEIGHT * stiff, stiff))
+        # The first round of all leaves the rows out, and tells by which curvature they are to be weighed.
+        first = (r.number == 0) & ~known
+        fresh = Prices(warm.rows.multipliers, _WEIGHT * found.warm.curvature / squares)
+        after = jax.tree.map(lambda new, old: jnp.where(first, new, old), fresh, after)
+        # A row that begins to hold, or a larger weight, changes the curvature.
+        changed = first | slow.any() | ((after.multipliers > 0.0) != (multipliers > 0.0))[:n].any()
+        return _Rounds(
+            found.warm._replace(curvature=jnp.where(changed, 0.0, found.warm.curvature)),
+            jnp.asarray(found.code),
+            jnp.asarray(found.concave),
+            r.iterations + found.iterations,
+            after,
+            jnp.where(first, jnp.inf, left),
+            r.number + 1,
+            (first | ~done & jnp.isfinite(left).all()) & jnp.isfinite(found.y).all() & (r.number < _ROUNDS),
+        )
 
-    known = (warm.rows.weights > 0.0).all()
-    free = Prices(jnp.zeros_like(warm.rows.weights), jnp.full_like(warm.rows.weights, 1e-300))
-    first = solved(jax.tree.map(lambda old, new: jnp.where(known, old, new), warm.rows, free), warm)
-    squares = jnp.sum(jax.jacrev(lambda b: rows_of(flat, x, b))(jnp.asarray(first.y)) ** 2, axis=1)
-    fresh = _WEIGHT * first.warm.curvature / jnp.where(squares > 0.0, squares, 1.0)
-    rows = Prices(warm.rows.multipliers, jnp.where(known, warm.rows.weights, fresh))
-    begin = _Rounds(first, rows, jnp.full_like(fresh, jnp.inf), jnp.asarray(0), jnp.asarray(True))
+    free = Prices(jnp.zeros_like(warm.rows.weights), jnp.full_like(warm.rows.weights, TINY))
+    rows = jax.tree.map(lambda old, new: jnp.where(known, old, new), warm.rows, free)
+    zero, no = jnp.asarray(0), jnp.asarray(False)
+    begin = _Rounds(warm._replace(rows=none), zero, no, zero, rows, jnp.full_like(rows.weights, jnp.inf), zero, ~no)
     end = jax.lax.while_loop(lambda r: r.running, advance, begin)
-    found = end.solution
+    y = jnp.asarray(end.warm.y)
     multipliers = Multipliers(jnp.maximum(end.rows.multipliers[:n], 0.0), end.rows.multipliers[n:])
-    done = largest(end.left) <= tolerance * size(found.y)
+    done = largest(end.left) <= tolerance * size(y)
     return finish(
         flat,
         x,
-        jnp.asarray(found.y),
+        y,
         multipliers,
         weights,
-        iterations=jnp.asarray(found.iterations),
-        code=jnp.where(done, found.code, jnp.maximum(found.code, int(InnerCode.STALLED))),
-        warm=found.warm._replace(rows=Prices(jnp.append(*multipliers), end.rows.weights)),
-        concave=jnp.asarray(found.concave),
+        iterations=end.iterations,
+        code=jnp.where(done, end.code, jnp.maximum(end.code, int(InnerCode.STALLED))),
+        warm=end.warm._replace(rows=Prices(jnp.append(*multipliers), end.rows.weights)),
+        concave=end.concave,
     )
+
+
+def _rows_and_squares(flat: FlatProblem, x: Array, y: Array) -> tuple[Array, Array]:
+    """The rows, and the squared lengths of their gradients in y; one for a row that has none."""
+    values, pull = jax.vjp(lambda b: rows_of(flat, x, b), y)
+    squares = jnp.sum(jax.vmap(lambda row: pull(row)[0])(jnp.eye(values.size)) ** 2, axis=1)
+    return values, jnp.where(squares > 0.0, squares, 1.0)
 
 
 def coupled_adjoint(
@@ -182,5 +200,5 @@ def _held(
     slack = -rows_of(flat, x, y)
     is_equality = jnp.arange(multipliers.shape[0]) >= flat.n_inequality
     held = is_equality | (multipliers / weights > slack)
-    length = jnp.maximum(jnp.abs(multipliers) / weights, jnp.abs(slack)) / jnp.sqrt(jnp.maximum(squares, 1e-300))
+    length = jnp.maximum(jnp.abs(multipliers) / weights, jnp.abs(slack)) / jnp.sqrt(jnp.maximum(squares, TINY))
     return held, (is_equality | (length > _KINK * (1.0 + jnp.max(jnp.abs(y), initial=0.0)))).all()

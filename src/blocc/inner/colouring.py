@@ -17,9 +17,7 @@ from jax import lax
 
 from blocc._lib.arrays import Array, Float, Int, NDArray
 from blocc.inner.dependencies import TooDense
-
-#: Sweeps that are computed at a time.
-TOGETHER = 16
+from blocc.local.derivatives import TOGETHER
 
 
 def columns_coloured(pattern: sp.csr_array) -> Int[NDArray, " columns"]:

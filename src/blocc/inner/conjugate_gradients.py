@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import Array
+from blocc._lib.rounding import TINY
 from blocc.lagrangian import exactly
 
 Operator = Callable[[Array], Array]
@@ -126,7 +127,7 @@ def scales_of(operator: Operator, size: int) -> Scales:
         norm = jnp.linalg.norm(image)
         usable = jnp.isfinite(norm) & (norm > 0.0)
         following = image / jnp.where(usable, norm, 1.0)
-        row = jnp.maximum(jnp.abs(scale * image), 1e-300)
+        row = jnp.maximum(jnp.abs(scale * image), TINY)
         level = jnp.exp(jnp.mean(jnp.log(row)))
         # Steps that become shorter average the probes; each one moves an entry by a limited factor.
         moved = scale * jnp.clip(row / level, 0.1, 10.0) ** (-1.0 / (jnp.maximum(turn, 0) + 2.0))

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import Array
+from blocc._lib.rounding import KEPT
 from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode
 from blocc.lagrangian import Multipliers, Weights, exactly, objective
@@ -204,12 +205,12 @@ def is_unbounded(flat: FlatProblem, y: Array, ray: Rays, near: Assessment, far: 
     like exp(-y) has no minimiser but is not unbounded).
     """
     slope = jnp.dot(near.gradient, ray.y)
-    falls = (slope < -1e-6 * jnp.linalg.norm(near.gradient)) & (far.value <= near.value + 0.5 * ray.length * slope)
+    falls = (slope < -KEPT * jnp.linalg.norm(near.gradient)) & (far.value <= near.value + 0.5 * ray.length * slope)
     inequality, equality = unstack(flat, far.constraint)
     violation = jnp.maximum(jnp.max(inequality, initial=0.0), jnp.max(jnp.abs(equality), initial=0.0))
     end = y + ray.length * ray.y
     outside = jnp.max(jnp.abs(end - flat.y_set.project_flat(end)), initial=0.0)
-    return falls & (jnp.maximum(violation, outside) <= 1e-6 * ray.length)
+    return falls & (jnp.maximum(violation, outside) <= KEPT * ray.length)
 
 
 def is_infeasible(flat: FlatProblem, y: Array, ray: Rays, priced: Assessment) -> Array:

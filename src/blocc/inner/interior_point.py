@@ -20,6 +20,7 @@ from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array
 from blocc._lib.operations import chosen, inner_product, joined, largest, largest_positive
+from blocc._lib.rounding import KEPT, PLACED, TINY
 from blocc.flat_problem import FlatProblem
 from blocc.inner.dense_newton import DenseMatrices
 from blocc.inner.mehrotra import move
@@ -181,7 +182,7 @@ def _iterate(options: InteriorPoint, scaled: Scaled, bounds: Bounds, state: _Sta
     newton = scaled.matrices.factorise(state.proximal, scaled, bounds, p)
     affine = direction(newton, bounds, p, here.residual)
     after = average_product(bounds, move(p, affine, step_to_boundary(bounds, p, affine, 1.0)))
-    centering = jnp.clip((after / jnp.maximum(average, 1e-300)) ** 3, 1e-8, 1.0)
+    centering = jnp.clip((after / jnp.maximum(average, TINY)) ** 3, 1e-8, 1.0)
     # Products that vanish before the other conditions hold would block every later step: they wait for feasibility, and
     # grow again where slacks, one in a hundred, are smaller than what their rows are off by. A curved row, which every
     # long step violates a little, can so undo for ever what was reached: where nothing improves they wait for all
@@ -244,7 +245,7 @@ def _search(scaled: Scaled, bounds: Bounds, state: _State, pair: PrimalDual, lon
         # Below the floor residuals are rounding of an ill-conditioned system and must not stop the products.
         shrinks = norm <= jnp.maximum((1.0 - 1e-4 * step) * start_norm, 3e-10)
         rest, start_rest = norm**2 - infeasibility**2, start_norm**2 - violated**2
-        trades = (rest <= 0.25 * start_rest) & (infeasibility <= 1e5 * (1e-6 + violated)) & (violated > 1e-6)
+        trades = (rest <= 0.25 * start_rest) & (infeasibility <= 1e5 * (KEPT + violated)) & (violated > KEPT)
         return jnp.isfinite(norm) & (shrinks | trades)
 
     def searching(trial: _Trial) -> Array:
@@ -293,7 +294,7 @@ def _decide(
     error = jnp.where(jnp.isfinite(error), error, jnp.inf)
     better = error < state.best_error
     since = jnp.where(error < 0.5 * state.best_error, 0, state.since_best + 1)
-    stuck = ~accepted | (state.iteration >= options.max_iterations) | ((since >= 8) & (error < 1e-6)) | (since >= 40)
+    stuck = ~accepted | (state.iteration >= options.max_iterations) | ((since >= 8) & (error < KEPT)) | (since >= 40)
 
     code = jnp.asarray(_RUNNING)
     code = jnp.where(stuck, int(InnerCode.STALLED), code)
@@ -330,7 +331,7 @@ def _certifies_infeasibility(scaled: Scaled, bounds: Bounds, newton: Newton, sta
         price = price + jnp.sum(jnp.abs(p.equality))
         violation = violation + jnp.dot(p.equality, r.equality)
         terms = terms + jnp.dot(scaled.equality_matrix.sums(), jnp.abs(p.equality))
-    enough = 1e-8 * size_y * jnp.maximum(price, 1e-300)
+    enough = 1e-8 * size_y * jnp.maximum(price, TINY)
     if not bounds.exist:
         flat = slope <= jnp.where(stuck, 1e-3, 1e-5) * terms
         return flat & (violation - 10.0 * slope * size_y > enough)
@@ -353,19 +354,19 @@ def _recedes(scaled: Scaled, bounds: Bounds, p: PrimalDual, here: Measured, chan
 
     Checked by going there: at a distance of 1e6 and 1e8 the objective must still fall as fast as it does here.
     """
-    direction = change / jnp.maximum(largest(change), 1e-300)
+    direction = change / jnp.maximum(largest(change), TINY)
     slope = jnp.dot(here.gradient, direction)
-    falling = slope < -1e-7
+    falling = slope < -PLACED
     if bounds.exist:
-        falling &= (bounds.has_lower * direction >= -1e-7).all() & (bounds.has_upper * direction <= 1e-7).all()
+        falling &= (bounds.has_lower * direction >= -PLACED).all() & (bounds.has_upper * direction <= PLACED).all()
 
     def falls(distance: Array) -> Array:
         far = p.y + distance * bounds.among_free(direction)
         lower = scaled.objective(far) <= here.value + 0.5 * distance * slope
         if p.slack.shape[0]:
-            lower &= largest_positive(scaled.inequality(far)) <= 1e-6 * distance
+            lower &= largest_positive(scaled.inequality(far)) <= KEPT * distance
         if p.equality.shape[0]:
-            lower &= largest(scaled.equality(far)) <= 1e-6 * distance
+            lower &= largest(scaled.equality(far)) <= KEPT * distance
         return lower
 
     return jax.vmap(falls)(jnp.asarray([1e6, 1e8])).all() & falling

@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import AnyArray, Array
+from blocc._lib.rounding import TINY
 from blocc.errors import OptionError, ProblemError
 from blocc.flat_problem import FlatProblem
 from blocc.inner.adjoint import adjoint
@@ -245,7 +246,7 @@ class NewtonCG(InnerOracle):
 
         size = jnp.linalg.norm(residual)
         # What the tolerance asks for, with a margin: the error is measured by the largest entry.
-        needed = 0.3 * tolerance / jnp.maximum(here.error, 1e-300)
+        needed = 0.3 * tolerance / jnp.maximum(here.error, TINY)
         forcing = jnp.clip(s.forcing, needed, _FORCING)
         right = derivative(tau * hessian(residual) - residual)
         solved = conjugate_gradients(operator, right, preconditioner, forcing * size, self.max_products)
@@ -258,7 +259,7 @@ class NewtonCG(InnerOracle):
         end = problem.search(here, newton, backward, promised)
         moved = problem.residual(end.point, tau)
         # How far the linear model was off tells how accurately the next system is worth solving.
-        off = jnp.abs(moved - jnp.linalg.norm(solved.residual)) / jnp.maximum(size, 1e-300)
+        off = jnp.abs(moved - jnp.linalg.norm(solved.residual)) / jnp.maximum(size, TINY)
         forcing = jnp.where(end.accepted & (end.share >= 1.0), jnp.clip(off, 1e-14, _FORCING), _FORCING)
         point = jax.tree.map(lambda new, old: jnp.where(end.accepted, new, old), end.point, here)
         better = point.error < 0.9 * s.best.error

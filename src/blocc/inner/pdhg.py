@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from blocc._lib.arrays import Array
+from blocc._lib.rounding import ASKED, TINY
 from blocc.errors import OptionError
 from blocc.flat_problem import FlatProblem
 from blocc.inner.first_order import (
@@ -200,7 +201,7 @@ def _begin(
     slope = start.gradient + start.pull
     size = 1.0 + jnp.linalg.norm(y)
     offset = flat_spectrum_vector(flat.n_y)
-    direction = -slope / jnp.maximum(jnp.linalg.norm(slope), 1e-300) + 0.3 * offset / jnp.linalg.norm(offset)
+    direction = -slope / jnp.maximum(jnp.linalg.norm(slope), TINY) + 0.3 * offset / jnp.linalg.norm(offset)
     nearby = flat.y_set.project_flat(y + 1e-4 * size * direction)
     probe = evaluate(flat, x, w, nearby, prices)
     length = jnp.linalg.norm(nearby - y)
@@ -284,7 +285,7 @@ def _restart(
     c = epoch.constants
     primal = jnp.linalg.norm(y - state.anchor_y)
     dual = jnp.linalg.norm((prices - state.anchor_prices) * state.row_scale)
-    meaningful = (primal > 1e-10 * (1.0 + jnp.linalg.norm(y))) & (dual > 1e-10 * (1.0 + jnp.linalg.norm(prices)))
+    meaningful = (primal > ASKED * (1.0 + jnp.linalg.norm(y))) & (dual > ASKED * (1.0 + jnp.linalg.norm(prices)))
     ratio = jnp.where(meaningful, dual / jnp.where(meaningful, primal, 1.0), c.primal_weight)
     weight = jnp.sqrt(ratio * c.primal_weight)
     # Constants may be too high by now; lowering them a little costs at most a few rejected steps, as long as steps are

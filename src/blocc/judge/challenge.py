@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc._lib.rounding import EXACT, ROUNDED, TINY
 from blocc.flat_problem import FlatProblem
 from blocc.judge.lower_level import LowerKKT, preferred, reply
 from blocc.judge.responses import FEASIBLE
@@ -37,14 +38,14 @@ class Challenge(NamedTuple):
 
 def cost_allowance(judged: LowerKKT, best: Below, allowed: float) -> float:
     """By how much y may cost more than a second solver's answer, which may violate constraints a little."""
-    scale = float(np.max(judged.slope, initial=1e-300))
+    scale = float(np.max(judged.slope, initial=TINY))
     slack = best.violation * float(np.abs(judged.mu).sum() + np.abs(judged.nu).sum())
-    return 10.0 * allowed * scale + slack + 1e-12 * abs(float(judged.local.lower))
+    return 10.0 * allowed * scale + slack + ROUNDED * abs(float(judged.local.lower))
 
 
 def challenge(flat: FlatProblem, judged: LowerKKT, allowed: float, least_gain: float) -> Challenge:
     """Ask a second solver; ``allowed`` is the ratio of the follower, ``least_gain`` what counts in f."""
-    scale = float(np.max(judged.slope, initial=1e-300))
+    scale = float(np.max(judged.slope, initial=TINY))
     second = SecondOpinion(flat, judged.y, judged.sizes.y, scale)
     best = second.best(judged.x) if second.small else None
     if best is None:
@@ -88,7 +89,7 @@ def _concave(flat: FlatProblem, judged: LowerKKT) -> bool:
     units = judged.sizes.y
     hessian = units[:, None] * judged.local.upper_hessian[flat.n_x :, flat.n_x :] * units
     values = np.linalg.eigvalsh(hessian)
-    return bool(values[0] < -1e-9 * max(values[-1], -values[0]))
+    return bool(values[0] < -EXACT * max(values[-1], -values[0]))
 
 
 def _violated(one: LowerKKT) -> float:

@@ -22,7 +22,7 @@ from blocc.inner.choice import choose_oracles
 from blocc.judge.convexity import Jensen, jensen
 from blocc.judge.curvature import curvature_of, feasible_samples
 from blocc.judge.failures import NO_ROOM, name_nonfinite, no_slater
-from blocc.judge.jumps import in_words, single_precision
+from blocc.judge.jumps import in_words
 from blocc.outer.evaluator import Evaluator
 from blocc.outer.monitor import Monitor
 from blocc.penalty import Evaluation, no_upper_multipliers
@@ -123,7 +123,7 @@ class _Checker:
 
     def _constants(self) -> Finding:
         """Numbers in single precision inside the functions limit the accuracy of everything else."""
-        words = single_precision(self.problem)
+        words = self.problem.single_precision()
         return Finding("dtypes", not words, words or "all data are double precision")
 
     def _derivatives(self) -> Finding:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray
-from blocc._lib.rounding import HALF_DIGITS
+from blocc._lib.rounding import HALF_DIGITS, PLACED, TINY
 from blocc.corners import FUNCTIONS, all_sides
 from blocc.errors import ProblemError
 from blocc.flat_problem import FlatProblem
@@ -147,7 +147,7 @@ class Measurement:
             while step > 1e-12:
                 x = np.asarray(self.function.project(here.x - step * slope))
                 moved = float(np.linalg.norm(x - here.x))
-                if moved <= 1e-7 * (1.0 + float(np.linalg.norm(x))):
+                if moved <= PLACED * (1.0 + float(np.linalg.norm(x))):
                     return way
                 tried = self.at(x, gamma)
                 if tried is not None and float(tried.found.value) <= value - 0.25 * moved**2 / step:
@@ -228,7 +228,7 @@ class Measurement:
             most = np.where(np.arange(mu.size) < self.flat.n_inequality, np.maximum(mu, 0.0) + np.linalg.norm(mu), mu)
             first = self._local(point.x, y, mu, most, w)
             modulus, norm = float(first.low), float(first.jacobian)
-            radius = norm * float(np.linalg.norm(mu)) / max(modulus, 1e-300)  # |y(mu) - y(mu*)| for every such mu
+            radius = norm * float(np.linalg.norm(mu)) / max(modulus, TINY)  # |y(mu) - y(mu*)| for every such mu
             seen = [first, *(self._local(point.x, place, mu, most, w) for place in self._beside(y, radius))]
             least = min(float(one.low) for one in seen)
             found.append(
@@ -275,7 +275,7 @@ class Measurement:
 
 def _least_curvature(inner: NDArray, slack: NDArray, mu: NDArray, held: NDArray) -> float:
     """The largest C of all divisions of the rows into those that hold y, by their slack, and the others."""
-    order, size = np.argsort(slack, kind="stable"), max(float(np.linalg.norm(mu)), 1e-300)
+    order, size = np.argsort(slack, kind="stable"), max(float(np.linalg.norm(mu)), TINY)
     first = int((held | (mu > slack)).sum())
     return max(
         min(

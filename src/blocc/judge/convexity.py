@@ -17,6 +17,7 @@ import scipy
 
 from blocc._lib.arrays import AnyArray, Array
 from blocc._lib.jaxprs import is_program
+from blocc._lib.rounding import EXACT, KEPT, TINY
 from blocc.flat_problem import FlatProblem
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
@@ -26,6 +27,7 @@ _NUMBERS = 2_000_000  #: that all points of the pairs may hold together: a large
 #: Further pairs on segments from y through the follower's set, at most; each segment is cut into so many of them. A
 #: second well is seen where an end of any pair falls into it: on a line, at this number, one of 0.5 % of its length.
 _FAR, _CUTS = 1024, 8
+_FARTHEST = 1e3
 _INWARD = 24  #: further pairs just inside the follower's set, half of them where g bends down most
 _DENSE = 300  #: variables of the follower up to which that direction is looked for
 _ENTRIES = 1_000_000  #: of a Jacobian, up to which it is looked at
@@ -95,7 +97,7 @@ def _all_excesses(flat: FlatProblem, x: Array, gamma: Array, points: Array) -> t
 
     ends = jnp.stack(jnp.split(found.lower, 3))
 
-    size = 1e-9 * (1.0 + jnp.max(jnp.abs(a), axis=1) + jnp.max(jnp.abs(b), axis=1))
+    size = EXACT * (1.0 + jnp.max(jnp.abs(a), axis=1) + jnp.max(jnp.abs(b), axis=1))
     feasible = jnp.ones(len(a), dtype=bool)
     inequality, equality = jnp.full(len(a), -jnp.inf), jnp.zeros(len(a))
     if flat.n_inequality:
@@ -187,7 +189,7 @@ def _bends(flat: FlatProblem, x: Array, first: Array, second: Array) -> tuple[Ar
     slope = jax.grad(flat.lower, argnums=1)
 
     def along(a: Array, b: Array) -> tuple[Array, Array, Array, Array]:
-        way = (b - a) / jnp.maximum(jnp.linalg.norm(b - a), 1e-300)
+        way = (b - a) / jnp.maximum(jnp.linalg.norm(b - a), TINY)
 
         def at(share: Array) -> tuple[Array, Array]:
             turned = jax.jvp(lambda y: slope(x, y), (a + share * (b - a),), (way,))[1]
@@ -210,8 +212,8 @@ def _judged(bends: tuple[AnyArray, AnyArray, AnyArray, AnyArray], reach: np.ndar
     if not (np.isfinite(bend).all() and np.isfinite(rise).all()):
         return {"doubtful": True}
     most = max(most, float(size.max(initial=0.0)))
-    relative = -bend / np.maximum(np.maximum(size, _ALLOWED * most), 1e-300)
-    falls = -rise / np.maximum(np.maximum(steep, _ALLOWED * most * reach), 1e-300)
+    relative = -bend / np.maximum(np.maximum(size, _ALLOWED * most), TINY)
+    falls = -rise / np.maximum(np.maximum(steep, _ALLOWED * most * reach), TINY)
     return {"lower": max(float(relative.max()), float(falls.max()), 0.0)}
 
 
@@ -231,12 +233,17 @@ def _largest(flat: FlatProblem) -> int:
 
 
 def _across(flat: FlatProblem, local: _Local, y: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Offsets of pairs on segments from y to random members of Y, which may have further wells anywhere."""
+    """Offsets of pairs on segments from y to random members of Y, which may have further wells anywhere.
+
+    Where Y has no end the segments have lengths of all orders up to ``_FARTHEST`` times that of a member drawn there.
+    """
     count = min(_FAR, _NUMBERS // (8 * flat.once(_largest))) // _CUTS
     members = [flat.y_set.sample_flat(generator) - y for _ in range(count)]
     if not members:
         return np.zeros((0, y.size))
-    ways = _tangent(local, np.stack(members))
+    low, high = flat.y_set.bounds_flat()
+    stretch = _FARTHEST ** generator.uniform(size=(count, 1))
+    ways = _tangent(local, np.stack(members) * np.where(np.isfinite(low) & np.isfinite(high), 1.0, stretch))
     marks = np.sort(generator.uniform(size=(count, _CUTS + 1)), axis=1)
     pairs = np.stack([marks[:, :-1], marks[:, 1:]], axis=2).reshape(count, 2 * _CUTS)
     return (pairs[:, :, None] * ways[:, None, :]).reshape(-1, y.size)
@@ -316,7 +323,7 @@ def _inside(local: _Local, size: float, generator: np.random.Generator, n_y: int
     down = _down(local)
     if down is not None:
         sides[::2] = down
-    sides *= 0.7 * room / np.maximum(np.linalg.norm(sides, axis=1, keepdims=True), 1e-300)
+    sides *= 0.7 * room / np.maximum(np.linalg.norm(sides, axis=1, keepdims=True), TINY)
     pairs = np.stack([distances * (inward + sides), distances * (inward - sides)], axis=1)
     return pairs.reshape(2 * _INWARD, n_y)
 
@@ -326,7 +333,7 @@ def _inward(local: _Local, size: float, n_y: int) -> tuple[np.ndarray, float]:
     if len(local.inequality) == 0 or len(local.slack) != len(local.inequality):
         return np.zeros(n_y), 1.0
     lengths = np.linalg.norm(local.inequality, axis=1)
-    touched = (lengths > 0.0) & (local.slack <= 1e-6 * size * lengths)
+    touched = (lengths > 0.0) & (local.slack <= KEPT * size * lengths)
     if not touched.any():
         return np.zeros(n_y), 1.0
     rows = local.inequality[touched] / lengths[touched, None]

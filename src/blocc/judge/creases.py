@@ -12,7 +12,8 @@ One crease after the other is left, too, while the others are kept: the edges on
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations, islice
+from itertools import combinations
+from math import comb
 from typing import Any, NamedTuple
 
 import jax
@@ -24,12 +25,12 @@ from blocc.corners import leader_sides
 from blocc.flat_problem import FlatProblem
 from blocc.judge.lower_level import LowerKKT
 from blocc.judge.pieces import Piece, piece_at
-from blocc.judge.ways import STEP, LeaderRows, Way, row_multipliers, way_along, weigh
+from blocc.judge.ways import STEP, WHOLE, LeaderRows, Ways, row_multipliers, way_along, weigh
 from blocc.local.fit import lengths_of
 
 #: Steps of Newton's method back onto creases: each squares a distance of 0.1 sizes, which is rounding after five.
 _CORRECTIONS = 6
-#: Tangent spaces up to this dimension get their Hessian, and so many creases are left, for two derivatives of phi each.
+#: Tangent spaces up to this dimension get their Hessian, for two derivatives of phi each.
 _WHOLE = 32
 _RANK = 1e-9  #: singular values below this share of the largest are zero
 
@@ -59,7 +60,7 @@ def along_creases(
     rows: LeaderRows,
     tolerance: float,
     watch: Callable[[], None],
-) -> tuple[Way, ...]:
+) -> Ways:
     """Ways along kinks of the leader's functions that x lies on, by less than the tolerance."""
     side, slopes = _sides_at(flat, piece.x, piece.y)
     n_x = flat.n_x
@@ -67,7 +68,7 @@ def along_creases(
     reach = np.abs(total) @ sizes
     touched = np.flatnonzero((np.abs(side) <= tolerance * reach) & (reach > 0.0))
     if not len(touched):
-        return ()
+        return Ways(())
     kept = LeaderRows(rows.value, rows.jacobian, np.concatenate([rows.equality_jacobian, total[touched]]))
     weighed = weigh(flat, r.x, piece.gradient, sizes, kept, always=piece.open)
     bounds = len(weighed.multipliers) - int(weighed.active.sum()) - 2 * len(kept.equality_jacobian)
@@ -88,14 +89,16 @@ def along_creases(
     always = np.arange(constant + len(touched)) < constant
     base = at(piece.x)
     if base is None:
-        return ()
+        return Ways(())
     onto = np.where(always, base.rows, 0.0)  # a crease that x misses by rounding may be steep
-    return tuple(
+    ways, decided = _ways_along(at, piece.x, sizes, always, fixed)
+    found = (
         way_along(way.direction, way.slope, way.curvature, sizes, rows)._replace(
             hold=_held_at(at, way.keeping, onto, sizes)
         )
-        for way in _ways_along(at, piece.x, sizes, always, fixed)
+        for way in ways
     )
+    return Ways(tuple(found), decided)
 
 
 def _sides_at(flat: FlatProblem, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -145,10 +148,12 @@ def _held_at(
 
 def _ways_along(
     at: Callable[[np.ndarray], _Point | None], x: np.ndarray, sizes: np.ndarray, firm: np.ndarray, fixed: np.ndarray
-) -> list[_Along]:
+) -> tuple[list[_Along], bool]:
     """Ways down on the manifold of all rows, and along the edges on which all but one of the creases meet.
 
-    Where creases are dependent (more of them than directions that they fix) each independent choice is an edge.
+    Where creases are dependent (more of them than directions that they fix) each independent choice is an edge, and to
+    first order phi, linear between them, falls nowhere if it falls along none. Also whether all edges were looked at:
+    no more than the directions of the largest Hessian that is computed, for two derivatives of phi each.
 
     :param at: phi on one piece, at points near x
     :param firm: which of the rows are rows of the piece, that are always kept
@@ -156,20 +161,21 @@ def _ways_along(
     """
     here = at(x)
     if here is None:
-        return []
+        return [], True
     every = np.ones(len(here.rows), bool)
     found = _on(at, here, x, sizes, every, fixed)
     creases = np.flatnonzero(~firm)
     base = _null_space(np.concatenate([here.jacobian[firm] * sizes, fixed]))
     rank = base.shape[1] - _null_space(here.jacobian[creases] * sizes @ base).shape[1]
-    for kept in islice(combinations(creases, rank - 1), _WHOLE) if rank else ():
+    edges = comb(len(creases), rank - 1) if rank else 0
+    for kept in combinations(creases, rank - 1) if 0 < edges <= WHOLE else ():
         others = firm.copy()
         others[list(kept)] = True
         edge = _null_space(np.concatenate([here.jacobian[others] * sizes, fixed]))
         left = np.setdiff1d(creases, kept)
         crease = left[int(np.argmax(np.linalg.norm(here.jacobian[left] * sizes @ edge, axis=1)))]
         found += _off(at, here, x, sizes, int(crease), others, fixed)
-    return found
+    return found, edges <= WHOLE
 
 
 def _on(

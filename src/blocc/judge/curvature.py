@@ -8,10 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blocc._lib.arrays import Array
+from blocc._lib.arrays import Array, Float, NDArray
+from blocc._lib.rounding import EXACT
 from blocc.flat_problem import FlatProblem
 
 _DENSE = 300
+#: Steps of Lanczos' method. What it finds is a curvature that g has: a negative one is proof, at any number of steps.
+_STEPS = 20
+_ALLOWED = 1e-7  #: share of the largest curvature below which a negative one is rounding
 
 
 def curvature_of(function: Callable[[Array], Array]) -> Callable[[np.ndarray], tuple[float, float]]:
@@ -68,9 +72,9 @@ def feasible_samples(flat: FlatProblem, x: np.ndarray, y: np.ndarray, count: int
         )
         mixed = y + generator.uniform() * tangent(target - y)
         candidate = flat.y_set.project_flat(jnp.asarray(mixed))
-        violated = jnp.max(flat.inequality(at, candidate), initial=0.0) > 1e-9 * size
+        violated = jnp.max(flat.inequality(at, candidate), initial=0.0) > EXACT * size
         if flat.n_equality:
-            violated |= jnp.max(jnp.abs(flat.equality(at, candidate))) > 1e-9 * size
+            violated |= jnp.max(jnp.abs(flat.equality(at, candidate))) > EXACT * size
         if not violated:
             points.append(np.asarray(candidate))
     return points
@@ -83,3 +87,37 @@ def _tangent(flat: FlatProblem, x: Array, y: np.ndarray) -> Callable[[np.ndarray
     rows = np.asarray(jax.jacrev(lambda z: flat.equality(x, z))(jnp.asarray(y)))
     inverse = np.linalg.pinv(rows)
     return lambda direction: direction - inverse @ (rows @ direction)
+
+
+def bends_down(flat: FlatProblem, x: Float[NDArray, "n_x"], points: list[Float[NDArray, "n_y"]]) -> bool:
+    """Whether second derivatives of g in y show, at one of the points, that it is not convex.
+
+    For followers too large for their Hessian, such as networks, whose values along random directions look convex. Where
+    equalities leave y less than all directions, nothing is said.
+    """
+    if flat.follower_rows[1]:
+        return False
+    product = flat.program(_product)
+    for y in points:
+        basis: list[np.ndarray] = [np.random.default_rng(0).standard_normal(flat.n_y)]
+        images: list[np.ndarray] = []
+        while len(images) < min(_STEPS, flat.n_y):
+            basis[-1] = basis[-1] / np.linalg.norm(basis[-1])
+            images.append(np.asarray(product(x, y, basis[-1])))
+            rest = images[-1]
+            for _ in range(2):  # rounding of the first time is left to the second
+                rest = rest - np.stack(basis).T @ (np.stack(basis) @ rest)
+            if not np.linalg.norm(rest) > _ALLOWED * np.linalg.norm(images[-1]):
+                break
+            basis.append(rest)
+        small = np.stack(basis[: len(images)]) @ np.stack(images).T
+        curvatures = np.linalg.eigvalsh(0.5 * (small + small.T)) if np.isfinite(small).all() else np.zeros(1)
+        if curvatures[0] < -_ALLOWED * np.abs(curvatures).max():
+            return True
+    return False
+
+
+def _product(
+    flat: FlatProblem, x: Float[Array, "n_x"], y: Float[Array, "n_y"], along: Float[Array, "n_y"]
+) -> Float[Array, "n_y"]:
+    return jax.jvp(lambda b: jax.grad(flat.lower, argnums=1)(x, b), (y,), (along,))[1]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
+from blocc._lib.rounding import TINY
 from blocc.flat_problem import FlatProblem
 from blocc.judge.lower_level import LowerKKT, held_rows
 from blocc.local.derivatives import local
@@ -42,7 +43,7 @@ def _rows_hold_nearby(flat: FlatProblem, r: LowerKKT, tolerance: float) -> bool:
     jacobian = np.concatenate([np.concatenate([r.rows.jacobian_x, r.rows.jacobian], axis=1), equality, -equality])
     value = np.concatenate([r.rows.value, r.local.equality, -r.local.equality])
     size = np.concatenate([r.rows.size, *2 * [row_sizes(equality, sizes, z)]])
-    size = np.maximum(size, 1e-300)
+    size = np.maximum(size, TINY)
     excess = value / size - ROUNDING * (np.abs(jacobian) @ np.maximum(np.abs(z), sizes)) / size
     if not (excess > 0.0).any():
         return True

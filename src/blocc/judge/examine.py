@@ -9,11 +9,12 @@ phi varies by, never the size of terms that may cancel.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from blocc._lib.rounding import KEPT
 from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import general_oracles
 from blocc.inner.elastic import violation
@@ -109,8 +110,8 @@ class Judge(Walks):
         found, judge, plan = self._at(x, y, multipliers, polishing)
         if not (found.lower_optimal and np.isfinite(found.value.upper)):
             return found
-        first_order, probed = judge._first_order(found.value, found.slope or found.partly, plan, probes)
-        found = found._replace(first_order=first_order, probed=probed, scale=probed.variation)
+        first_order, probed, blocked = judge._first_order(found.value, found.slope or found.partly, plan, probes)
+        found = found._replace(first_order=first_order, probed=probed, scale=probed.variation, blocked=blocked)
         found = judge._probed(found, plan, downhill, start) if probes else found
         if probes and (0.0 if found.slope is None else found.slope.worth) > max(
             self.tolerance * found.unit, plan.floor
@@ -181,7 +182,11 @@ class Judge(Walks):
         # Without a regular piece a row of the follower holds to that ratio of its terms in all variables, and so x.
         blur = 2.0 * FEASIBLE * (self.flat.n_x + self.flat.n_y) if slope is None else 0.0
         plan = Probing(
-            sizes, judge.floor(here, judged, None if slope is None else slope.error), self.tolerance, allowed, blur
+            sizes,
+            judge.floor(here, judged, None if slope is None else slope.error, residual),
+            self.tolerance,
+            allowed,
+            blur,
         )
         if slope is not None and judged is not None and slope.moved > self.tolerance:
             lower_optimal = False  # small residuals of an ill-conditioned follower are no small distance
@@ -206,15 +211,19 @@ class Judge(Walks):
 
     def _first_order(
         self, here: Value, slope: Hypergradient | None, plan: Probing, probes: bool
-    ) -> tuple[bool | None, Probed]:
-        """Whether x is stationary by the pieces of phi, each way down followed by values of phi."""
+    ) -> tuple[bool | None, Probed, bool]:
+        """Whether x is stationary by the pieces of phi, each way down followed by values of phi.
+
+        And whether G blocks one of them however near to x, although its derivatives hold along the way: they do not
+        describe where G <= 0 is then (no constraint qualification), and nothing tells whether phi falls there.
+        """
         if slope is None:
-            return None, NOTHING
+            return None, NOTHING, False
         seen: list[Probed] = []
         open_ways = [way for way in slope.ways if not way.null and way.matters(plan.tolerance, plan.floor)]
         if not probes:
-            return (None if open_ways or not slope.whole else True), NOTHING
-        kinked = False
+            return (None if open_ways or not slope.whole else True), NOTHING, False
+        kinked, blocked = False, False
         for way in open_ways:
             project = self.onto(way)
             line = Line(self.reduced_objective, project, here, way.direction, plan.sizes)
@@ -228,7 +237,9 @@ class Judge(Walks):
             along = plan._replace(distances=distances)
             found = probe(self.reduced_objective, project, here, [way.direction], along, both)
             seen.append(found._replace(flat=()))
-            kinked |= found.better is None and way.falls(plan.tolerance, plan.floor)
+            if found.better is None and way.falls(plan.tolerance, plan.floor):
+                kinked = True
+                blocked |= bool(len(slope.row_units)) and _is_blocked(line, FINE, plan)
         probed = merged(seen)
         bent = min(slope.ways, key=lambda way: np.nan_to_num(way.curvature, nan=0.0), default=None)
         if probed.better is None and bent is not None and bent.curvature < 0.0:
@@ -239,9 +250,9 @@ class Judge(Walks):
         if probed.better is None:
             probed = merged([probed, self.uncurved(here, slope.ways, plan)])
         if probed.better is not None:
-            return False, probed
+            return False, probed, False
         # Derivatives that promise a gain which no value of phi shows belong to a kink that is no row of the follower.
-        return (None if kinked or not slope.whole else True), probed
+        return (None if kinked or not slope.whole else True), probed, blocked
 
     def _probed(self, found: Verdict, plan: Probing, downhill: np.ndarray | None, start: np.ndarray | None) -> Verdict:
         """What values of phi around x say, on top of its derivatives."""
@@ -312,7 +323,7 @@ class Judge(Walks):
             return None
         value, gradient, jacobian = found
         rows = self.values(value.x, value.y)[1]
-        return gradient, jacobian[rows >= -1e-6 * (1.0 + np.abs(jacobian) @ np.abs(x))]
+        return gradient, jacobian[rows >= -KEPT * (1.0 + np.abs(jacobian) @ np.abs(x))]
 
     def _outward(self, x: np.ndarray, least: float = 0.0) -> np.ndarray | None:
         """The direction in which the follower's violation grows, where that is more than ``least``."""
@@ -330,3 +341,10 @@ class Judge(Walks):
         if judged is None:
             return slope_without_matrices(self.flat, x, y, multipliers)
         return None if on_kink(self.flat, judged) else slope_at(self.flat, judged, self.tolerance, self.watch)
+
+
+def _is_blocked(line: Line, distances: Sequence[float], plan: Probing) -> bool:
+    """Whether phi falls along a line, and at points alone that violate G, however near."""
+    near = [found for distance in distances if (found := line.at(distance)[0]) is not None]
+    lower = [found for found in near if line.here.upper - found.upper > plan.floor]
+    return bool(lower) and all(found.violation > plan.allowed_violation for found in lower)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray
+from blocc._lib.rounding import ROUNDED
 from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode
 from blocc.judge.convexity import JensenTest
@@ -101,6 +102,6 @@ def gamma_too_small(flat: FlatProblem, evaluation: Evaluation) -> str:
     smallest_f, _ = curvature_of(lambda z: flat.upper(x, z))(y)
     smallest_g, _ = curvature_of(lambda z: flat.lower(x, z))(y)
     message = f"upper + gamma lower is not convex in y at gamma = {float(evaluation.gamma):g}: gamma is too small"
-    if smallest_g > 1e-12 and smallest_f < 0:
+    if smallest_g > ROUNDED and smallest_f < 0:
         return f"{message}; it must exceed {-smallest_f / smallest_g:.4g} near this point, or be 'auto'."
     return f"{message}; use a larger one or gamma='auto'."

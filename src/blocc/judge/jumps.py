@@ -48,23 +48,12 @@ def in_words(flat: FlatProblem, name: str = "upper") -> str:
     return f"{name} varies with {both} in jumps alone, so its derivative in {both} is zero everywhere: {_CURE}"
 
 
-def single_precision(problem: BilevelProblem) -> str:
-    """Which functions compute with fewer digits than doubles have, in a sentence; empty where none does."""
-    traced = {name: found.narrow for name, found in problem.shared.traced.items() if found.narrow}
-    if not traced:
-        return ""
-    kinds = ", ".join(sorted(frozenset().union(*traced.values())))
-    return (
-        f"{', '.join(traced)} use {kinds} numbers; build the data with numpy, and cast none, to keep double precision"
-    )
-
-
 def with_jumps(problem: BilevelProblem, result: Result) -> Result:
     """The result with a sentence about functions of few digits, and about an upper level without derivatives.
 
     Where they show nothing of it at all, no descent led to x, and a derivative of zero is no sign of an end.
     """
-    if few := single_precision(problem):
+    if few := problem.single_precision():
         result = replace(result, message=f"{result.message} But {few}.")
     words = in_words(problem.flat)
     if not words:

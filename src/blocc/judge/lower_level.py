@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc._lib.rounding import EXACT, ROUNDED, TINY
 from blocc.flat_problem import FlatProblem
 from blocc.local.derivatives import Local, local, wide
 from blocc.local.fit import lengths_of, nonnegative_fit
@@ -124,7 +125,7 @@ def _slope_scale(flat: FlatProblem, found: Local, sizes: Sizes) -> np.ndarray:
     turned = bend @ sizes.y
     own = (slope + np.where(turned > 0.0, turned, np.abs(found.lower_hessian[n_x:, :n_x]) @ sizes.x)) * sizes.y
     # A variable that hardly matters to g is measured by rounding of those that do.
-    return np.maximum(own, 1e-12 * float(np.max(own, initial=0.0))) + 1e-300
+    return np.maximum(own, ROUNDED * float(np.max(own, initial=0.0))) + TINY
 
 
 def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, broad: Local, sizes: Sizes) -> LowerKKT:
@@ -132,7 +133,7 @@ def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, broad
     rows, slope = all_rows(flat, found, sizes, x, y), _slope_scale(flat, broad, sizes)
     equality = found.equality_jacobian[:, n_x:]
     equality_size = row_sizes(found.equality_jacobian, sizes.both, np.concatenate([x, y]))
-    touched = np.flatnonzero(rows.value >= -TOUCHED * np.maximum(rows.size, 1e-300))
+    touched = np.flatnonzero(rows.value >= -TOUCHED * np.maximum(rows.size, TINY))
     gradient, normals = found.lower_gradient[n_x:], np.concatenate([rows.jacobian[touched], equality])
     largest = float(np.max(slope, initial=0.0))
     # A variable that g hardly knows is measured by the priced rows it is in, which cancel; never by more than g itself.
@@ -144,7 +145,7 @@ def _judged(flat: FlatProblem, x: np.ndarray, y: np.ndarray, found: Local, broad
     held[touched] = prices[: len(touched)]
     left = gradient + rows.jacobian.T @ held + equality.T @ nu
     violated = np.concatenate([np.maximum(rows.value, 0.0), np.abs(found.equality)])
-    size = np.maximum(np.concatenate([rows.size, equality_size]), 1e-300)
+    size = np.maximum(np.concatenate([rows.size, equality_size]), TINY)
     return LowerKKT(
         x=x,
         y=y,
@@ -169,13 +170,13 @@ def ratio_with(flat: FlatProblem, r: LowerKKT, mu: np.ndarray, nu: np.ndarray) -
     Those of Y, which nobody states, are the best there are.
     """
     n_x, n, m = flat.n_x, flat.n_inequality, flat.n_equality
-    touched = np.flatnonzero(r.rows.value >= -TOUCHED * np.maximum(r.rows.size, 1e-300))
+    touched = np.flatnonzero(r.rows.value >= -TOUCHED * np.maximum(r.rows.size, TINY))
     own = r.rows.jacobian[touched[touched >= n]]
     equality = r.local.equality_jacobian[:, n_x:]
     gradient = r.local.lower_gradient[n_x:] + r.rows.jacobian[:n].T @ mu + equality[:m].T @ nu
     normals = np.concatenate([own, equality[m:]])
     left = gradient + normals.T @ _fit(gradient, normals, len(own), r.sizes.y / r.slope)
-    largest = float(np.max(r.slope, initial=1e-300))
+    largest = float(np.max(r.slope, initial=TINY))
     sign = np.maximum(-mu, 0.0) * r.rows.size[:n] / largest
     slack = np.abs(mu) * np.maximum(-r.rows.value[:n], 0.0) / largest
     return float(max(np.max(np.abs(left) * r.sizes.y / r.slope, initial=0.0), np.max([*sign, *slack], initial=0.0)))
@@ -246,7 +247,7 @@ def solve_symmetric(matrix: np.ndarray, right: np.ndarray) -> np.ndarray | None:
 def held_rows(r: LowerKKT) -> np.ndarray:
     """Rows with a price and hardly any slack: those whose price, in units of g, exceeds their slack, in units of c."""
     prices = np.concatenate([r.mu, r.bound])
-    largest, size = float(np.max(r.slope, initial=0.0)), np.maximum(r.rows.size, 1e-300)
+    largest, size = float(np.max(r.slope, initial=0.0)), np.maximum(r.rows.size, TINY)
     return np.flatnonzero(prices * size / largest > np.maximum(-r.rows.value / size, 0.0))
 
 
@@ -264,8 +265,8 @@ def polish(flat: FlatProblem, r: LowerKKT) -> LowerKKT:
             return best
         if after.worst <= max(best.worst, _SOLVED):
             best = after
-        negative = prices < -1e-9 * np.max(np.abs(prices), initial=0.0)
-        broken = np.flatnonzero(after.rows.value > (-1e-9 if cut else 1e-9) * after.rows.size)
+        negative = prices < -EXACT * np.max(np.abs(prices), initial=0.0)
+        broken = np.flatnonzero(after.rows.value > (-EXACT if cut else EXACT) * after.rows.size)
         fresh = np.setdiff1d(broken, held)
         if not negative.any() and not len(fresh):
             return best
@@ -319,9 +320,9 @@ def _newton(flat: FlatProblem, r: LowerKKT, held: np.ndarray) -> tuple[np.ndarra
             stretch, ratio = 1.0 / (1.0 - ratio), 0.0
         wanted = y + stretch * change
         inside = np.clip(wanted, low, high)  # beyond its bounds g may have no value
-        cut = cut or bool(np.max(np.abs(wanted - inside) / sizes.y, initial=0.0) > 1e-9)
+        cut = cut or bool(np.max(np.abs(wanted - inside) / sizes.y, initial=0.0) > EXACT)
         moved = float(np.max(np.abs(inside - y) / sizes.y, initial=0.0))
         y, last = inside, size
-        if size <= 1e-12 or moved <= 1e-15:  # there, or held by bounds that cut the same step again and again
+        if size <= ROUNDED or moved <= 1e-15:  # there, or held by bounds that cut the same step again and again
             break
     return y, prices, cut

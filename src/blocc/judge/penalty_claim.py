@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.rounding import TINY
 from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import general_oracles
 from blocc.outer.evaluator import Evaluator
@@ -50,7 +51,7 @@ def downhill_by_oracles(problem: BilevelProblem, x: np.ndarray, y: np.ndarray) -
     reach = jnp.maximum(1.0, jnp.abs(at[1]))
     bend = jax.jvp(lambda z: jax.grad(flat.lower, argnums=1)(at[0], z), (at[1],), (reach,))[1]
     pull = float(jnp.max(jnp.abs(jax.grad(flat.upper, argnums=1)(*at))))
-    gamma = _CLOSE * max(pull, 1e-300) / max(float(jnp.max(jnp.abs(bend))), 1e-300) if pull > 0.0 else _CLOSE
+    gamma = _CLOSE * max(pull, TINY) / max(float(jnp.max(jnp.abs(bend))), TINY) if pull > 0.0 else _CLOSE
     for oracle in [problem.oracle] if problem.oracle is not None else list(general_oracles(flat))[::-1]:
         found = Evaluator(flat, (oracle,), Monitor(problem.x_set.unravel))(x, gamma, no_upper_multipliers(flat), 1e-9)
         if found.usable and np.isfinite(np.asarray(found.gradient)).all():

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc._lib.rounding import TINY
 from blocc.flat_problem import FlatProblem
 from blocc.judge.lower_level import TOUCHED, LowerKKT, Newton, all_rows, held_rows, kkt_system
 from blocc.local.derivatives import local
@@ -95,7 +96,7 @@ def _bases(flat: FlatProblem, r: LowerKKT) -> Pieces:
     Under a constant rank y(x) is always one of these (Ralph and Dempe, Mathematical Programming 70, 1995). A linear
     follower at a degenerate vertex is the common case: the choices are its optimal bases.
     """
-    touched = np.flatnonzero(r.rows.value >= -TOUCHED * np.maximum(r.rows.size, 1e-300))
+    touched = np.flatnonzero(r.rows.value >= -TOUCHED * np.maximum(r.rows.size, TINY))
     gradient = r.local.lower_gradient[flat.n_x :]
     unit = r.sizes.y / np.sqrt(r.slope)
     rank = int(np.linalg.matrix_rank(_normals(flat, r, touched), tol=1.0 / np.sqrt(_CONDITION)))
@@ -110,7 +111,7 @@ def _bases(flat: FlatProblem, r: LowerKKT) -> Pieces:
             continue
         prices = np.linalg.lstsq((normals * unit).T, -gradient * unit, rcond=None)[0]
         left = np.abs(gradient + normals.T @ prices) * r.sizes.y / r.slope
-        relative = prices[: len(held)] * r.rows.size[held] / float(np.max(r.slope, initial=1e-300))
+        relative = prices[: len(held)] * r.rows.size[held] / float(np.max(r.slope, initial=TINY))
         if np.max(left, initial=0.0) > STRICT or np.min(relative, initial=0.0) < -STRICT:
             continue  # no multipliers of these rows explain y
         biactive = np.union1d(np.setdiff1d(touched, held), held[relative <= STRICT]).astype(int)
@@ -128,8 +129,8 @@ def smooth_piece(flat: FlatProblem, r: LowerKKT) -> Piece | None:
 
 def active_rows(r: LowerKKT) -> tuple[np.ndarray, np.ndarray]:
     """The rows with a multiplier, and those with neither a multiplier nor slack."""
-    multipliers = np.concatenate([r.mu, r.bound]) * r.rows.size / float(np.max(r.slope, initial=1e-300))
-    slack = np.maximum(-r.rows.value, 0.0) / np.maximum(r.rows.size, 1e-300)
+    multipliers = np.concatenate([r.mu, r.bound]) * r.rows.size / float(np.max(r.slope, initial=TINY))
+    slack = np.maximum(-r.rows.value, 0.0) / np.maximum(r.rows.size, TINY)
     biactive = np.flatnonzero(np.maximum(multipliers, slack) <= STRICT)
     return np.setdiff1d(held_rows(r), biactive), biactive
 

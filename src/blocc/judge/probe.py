@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc._lib.rounding import EXACT
+
 #: Distances of the probes, in sizes of x; the fine ones are for points where phi has no derivative.
 DISTANCES = (1e-1, 1e-2, 1e-3)
 FINE = (*DISTANCES, 1e-4, 1e-5, 1e-6)
@@ -190,7 +192,7 @@ def _look(line: Line, probing: Probing, both: bool) -> Probed:
                 still = False
                 continue
             gain = here.upper - found.upper
-            still = still and abs(gain) <= floor and bool(np.max(np.abs(found.y - here.y), initial=0.0) <= 1e-9)
+            still = still and abs(gain) <= floor and bool(np.max(np.abs(found.y - here.y), initial=0.0) <= EXACT)
             if moved < FINE[-1]:
                 continue
             if gain > floor:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
-from blocc._lib.rounding import EPS, SECOND_STEP
+from blocc._lib.arrays import AnyArray
+from blocc._lib.rounding import EPS, SECOND_STEP, TINY
 from blocc.flat_problem import FlatProblem
 from blocc.judge.distance import undetermined
 from blocc.judge.lower_level import LowerKKT, polish, preferred, reply
@@ -128,7 +130,7 @@ class Responses:
         if not len(rows):
             return Value(x, y, upper, 0.0)
         size = self._row_sizes(x, y, judged, len(rows))
-        return Value(x, y, upper, float(np.max(np.maximum(rows, 0.0) / np.maximum(size, 1e-300))))
+        return Value(x, y, upper, float(np.max(np.maximum(rows, 0.0) / np.maximum(size, TINY))))
 
     def _row_sizes(self, x: np.ndarray, y: np.ndarray, judged: LowerKKT | None, count: int) -> np.ndarray:
         """What each row of G may be measured by: what x changes it by, and no less than its rounding allows."""
@@ -188,7 +190,7 @@ class Responses:
         found = judge.value(x, y if judged is None else judged.y, judged)
         if not (found.violation <= below_tolerance(self.tolerance) and np.isfinite(found.upper)):
             return None
-        floor = self.floor(found, judged, None if piece is None else piece.error)
+        floor = self.floor(found, judged, None if piece is None else piece.error, residual)
         if piece is None or judged is None or found.violation == 0.0:
             return Standing(found, floor)
         rows = LeaderRows(piece.rows, piece.jacobian, piece.equality_jacobian)
@@ -196,15 +198,16 @@ class Responses:
         gained = float(priced @ np.maximum(piece.rows[piece.leader], 0.0))
         return Standing(found._replace(upper=found.upper + gained), floor)
 
-    def floor(self, here: Value, judged: LowerKKT | None, error: float | None) -> float:
+    def floor(self, here: Value, judged: LowerKKT | None, error: float | None, residual: float) -> float:
         """What rounding of x and y, and the accuracy of y, may feign in f: first-order terms of both.
 
-        ``error`` is what a Newton step to the response changes f by, on a regular piece.
+        ``error`` is what a Newton step to the response changes f by, on a regular piece. Elsewhere every entry of y may
+        be off by the ``residual`` of its conditions.
         """
         rounding = 4.0 * EPS * abs(here.upper)
-        if judged is None:  # a response of the same x by the same solver, from where it is now
-            again = self.answer(here.x)
-            return rounding + (0.0 if again is None else 2.0 * abs(self.value(here.x, again).upper - here.upper))
+        if judged is None:
+            slope = np.abs(self.flat.program(_upper_slope)(here.x, here.y))
+            return rounding + 2.0 * residual * (1.0 + float(np.max(np.abs(here.y), initial=0.0))) * float(slope.sum())
         gradient = np.abs(judged.local.upper_gradient)
         rounding += 4.0 * EPS * float(gradient @ np.abs(np.concatenate([here.x, here.y])))
         # Without a regular piece y is known as well as the residuals of its conditions say.
@@ -232,3 +235,7 @@ class Responses:
             else:
                 far = half
         return last < 1e-200
+
+
+def _upper_slope(flat: FlatProblem, x: AnyArray, y: AnyArray) -> AnyArray:
+    return jax.grad(flat.upper, argnums=1)(x, y)

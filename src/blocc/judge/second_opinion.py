@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy
 
+from blocc._lib.rounding import KEPT, PLACED
 from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import general_oracles
 from blocc.lagrangian import weights
@@ -103,7 +104,7 @@ class SecondOpinion:
                 continue
             found = local(flat, x, point)
             violation = _violation(found)
-            feasible = violation <= 1e-7 * (1.0 + float(np.max(np.abs(point), initial=0.0)))
+            feasible = violation <= PLACED * (1.0 + float(np.max(np.abs(point), initial=0.0)))
             height = float(found.lower)
             if feasible and np.isfinite(height) and height < least:
                 best, least = Below(point, height, violation, "SciPy's SLSQP"), height
@@ -118,7 +119,7 @@ class SecondOpinion:
         for name, solve in self._oracles:
             found = jax.device_get(solve(jnp.asarray(x))._replace(warm=()))
             size = 1.0 + float(np.max(np.abs(found.y), initial=0.0))
-            if max(float(r) for r in found.residuals) <= 1e-6 * size:
+            if max(float(r) for r in found.residuals) <= KEPT * size:
                 value = float(flat.lower(jnp.asarray(x), jnp.asarray(found.y)))
                 return Below(np.asarray(found.y), value, float(found.residuals.feasibility), name)
         return None

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from blocc._lib.rounding import PLACED
 from blocc.flat_problem import FlatProblem
 from blocc.judge.convexity import jensen
 from blocc.judge.curvature import curvature_of, feasible_samples
@@ -33,8 +34,9 @@ ABOUT_THE_PROBLEM = (
 )
 #: Of these, the ones that probes around x can speak against.
 PROBED = (Status.UNBOUNDED, Status.NOT_CONVEX)
-#: Statuses of runs without an answer: what they tell about x and the penalty belongs to an unfinished descent.
-WITHOUT_ANSWER = (Status.INFEASIBLE, Status.UNBOUNDED, Status.NOT_CONVEX, Status.NOT_FINITE)
+#: Statuses of runs without an answer: what they tell about x and the penalty belongs to an unfinished descent, or to
+#: one among many answers of a follower that is not convex.
+WITHOUT_ANSWER = (Status.INFEASIBLE, Status.UNBOUNDED, Status.NOT_CONVEX, Status.NOT_FINITE, Status.STATIONARY)
 
 _FEASIBLE = 1e-9  #: violation, relative to 1 + the largest entry of y, below which a point satisfies the constraints
 _FAR = 1e5  #: an x beyond this has run away, whatever its derivative says there
@@ -107,7 +109,7 @@ class Claim(NamedTuple):
         samples = feasible_samples(self.flat, self.x, self.y, 8, 0)
         for share in (0.0, 1.0):
             ends = np.array([self._curvature(share, gamma)(point) for point in samples])
-            if not np.isfinite(ends).all() or ends[:, 0].min() < -1e-7 * (1.0 + np.abs(ends).max()):
+            if not np.isfinite(ends).all() or ends[:, 0].min() < -PLACED * (1.0 + np.abs(ends).max()):
                 return ""
         return "(x, y) holds, and nothing bends downwards around it"
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from blocc._lib.arrays import NDArray, PyTree
 from blocc._lib.precision import double_precision
+from blocc._lib.rounding import EXACT, TINY
 from blocc.errors import OptionError, ProblemError
 from blocc.inner.maxmin import MaxMin
 from blocc.judge.constants import Constants, Measurement, Point, Side
@@ -100,13 +101,13 @@ def measured(
 
 def _gamma(alpha: float, steep: float, bent: float, epsilon: float) -> float:
     """(gamma alpha - l_f,1) |yF - yg| <= l_f,0 makes half of the distance; twice l_f,1 / alpha is the least."""
-    if not alpha > 1e-9 * (1.0 + bent):
+    if not alpha > EXACT * (1.0 + bent):
         raise ProblemError(
             "the theorems need a lower level that is strongly convex in y, with gamma above l_f,1 / alpha_g, and at x0 "
             f"alpha_g, the least curvature of lower, is {alpha:.3g} and l_f,1, the largest of upper, {bent:.3g}: "
             "problem.check() tells more; solve() needs no such numbers"
         )
-    return max(1.0, (2.0 * steep / np.sqrt(epsilon) + bent) / alpha, 2.0 * bent / alpha)
+    return float(max(1.0, (2.0 * steep / np.sqrt(epsilon) + bent) / alpha, 2.0 * bent / alpha))
 
 
 def _suggestion(measurement: Measurement, found: Constants, points: list[Point], epsilon: float) -> Suggestion:
@@ -115,7 +116,7 @@ def _suggestion(measurement: Measurement, found: Constants, points: list[Point],
     # The follower's part of the gradient has the factor gamma.
     shares = tuple(0.5 * bias / factor for factor in (gamma, 1.0))
     accuracy = [
-        min((share / max(side.cross, 1e-300)) ** 2, epsilon / 16.0) for share, side in zip(shares, sides, strict=True)
+        min((share / max(side.cross, TINY)) ** 2, epsilon / 16.0) for share, side in zip(shares, sides, strict=True)
     ]
     bounds = [accelerated_bound(side, one) for side, one in zip(sides, accuracy, strict=True)]
     steps_y = [_repeats(*parts) for parts in zip(sides, accuracy, bounds, strict=True)]
@@ -130,7 +131,7 @@ def _suggestion(measurement: Measurement, found: Constants, points: list[Point],
         steps_y=(steps_y[0], steps_y[1]),
         primal_step=(1.0 / sides[0].smoothness, 1.0 / sides[1].smoothness),
         dual_step=(_dual_step(sides[0]), _dual_step(sides[1])),
-        inner_accuracy=(accuracy[0], accuracy[1]),
+        inner_accuracy=(float(accuracy[0]), float(accuracy[1])),
         constants=found,
     )
     _refuse_unbounded(measurement, found, points[-1], epsilon)

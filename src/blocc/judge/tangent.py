@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc._lib.rounding import TINY
 from blocc.local.fit import nonnegative_fit
 
 #: Where derivatives are taken, in sizes of x: so close that a curved kink looks straight, so far that sides are told.
@@ -50,7 +51,7 @@ def tangent_directions(around: Surroundings) -> Iterator[np.ndarray]:
     if length <= 1e-12:
         return
     inward = -normals.sum(axis=0)
-    inward = inward / max(float(np.linalg.norm(inward)), 1e-300)
+    inward = inward / max(float(np.linalg.norm(inward)), TINY)
     for tilt in TILTS if len(normals) else TILTS[:1]:
         yield -left / length + tilt * inward
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray, PyTree
 from blocc._lib.precision import double_precision
+from blocc._lib.rounding import KEPT
 from blocc.flat_problem import FlatProblem
 from blocc.judge.constants import Constants, Measurement, Point, Side
 from blocc.judge.curvature import feasible_samples
@@ -47,7 +48,7 @@ class Curve:
     @property
     def holds(self) -> bool:
         """Whether the bound is kept everywhere."""
-        return bool((self.measured <= self.bound * (1.0 + 1e-6) + self.floor).all())
+        return bool((self.measured <= self.bound * (1.0 + KEPT) + self.floor).all())
 
     @property
     def power(self) -> float:

@@ -148,14 +148,14 @@ def _slope(
         left=weighed.left,
         ways=tuple(
             narrowed(way.within(units))
-            for way in (*bent, *(way._replace(hold=held(way)) if len(firm) else way for way in ways.found))
+            for way in (*bent.found, *(way._replace(hold=held(way)) if len(firm) else way for way in ways.found))
         ),
         worth=float(priced[piece.leader] @ np.maximum(piece.rows[piece.leader], 0.0)),
         moved=float(np.max(np.abs(piece.y - r.y) / r.sizes.y, initial=0.0)),
         row_units=np.abs(leader) @ natural,
         across=_across(piece, units, tolerance),
         error=piece.error,
-        decided=ways.decided,
+        decided=ways.decided and bent.decided,
     )
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc._lib.rounding import TINY
 from blocc.judge.challenge import Challenge
 from blocc.judge.lower_level import LowerKKT
 from blocc.judge.probe import Probed, Value
@@ -33,12 +34,13 @@ class Verdict(NamedTuple):
     challenge: Challenge = Challenge()  #: of a second solver of the lower level
     partly: Hypergradient | None = None  #: the derivative of phi on some of its pieces, where it jumps on the others
     jump: float | None = None  #: f at a point within the tolerance of x where the follower's response jumps
+    blocked: bool = False  #: G blocks a way down that its derivatives allow, however near to x
     undetermined: str = ""  #: why y may lie far from the response although its residuals are small
 
     @property
     def unit(self) -> float:
         """What a difference of f is measured by: what phi varies by, and no less than what rounding leaves of f."""
-        return max(self.scale, 1e3 * _EPS * abs(self.value.upper), 1e-300)
+        return max(self.scale, 1e3 * _EPS * abs(self.value.upper), TINY)
 
     @property
     def certified(self) -> bool:
@@ -49,7 +51,7 @@ class Verdict(NamedTuple):
     def holds(self) -> bool:
         """Whether nothing speaks against the answer."""
         stationary = self.first_order is not False and self.probed.better is None and not self.unbounded
-        objected = self.inconclusive or self.challenge.objection or self._open
+        objected = self.inconclusive or self.blocked or self.challenge.objection or self._open
         return bool(self.lower_optimal and self.admissible and stationary and not objected)
 
     @property
@@ -89,6 +91,11 @@ class Verdict(NamedTuple):
             return f"the derivative of f(x, y(x)) is {np.max(np.abs(self.slope.left)):.1e}"
         if self._open:
             return "many pieces of f(x, y(x)) meet at x, and whether their curvatures make it a minimum is not decided"
+        if self.blocked:
+            return (
+                "f(x, y(x)) falls where the derivatives of the leader's constraint allow it, and the constraint does "
+                "not hold there, however near to x: its derivatives vanish, and do not tell where it holds"
+            )
         if self.inconclusive:
             return "values of f(x, y(x)) around x, which alone can tell, could not be found accurately"
         return self.challenge.objection

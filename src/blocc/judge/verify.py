@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.precision import double_precision
+from blocc._lib.rounding import KEPT, ROUNDED, TINY
 from blocc._lib.threads import single_blas_thread
 from blocc.corners import kinks_of
 from blocc.errors import BloccError, OptionError
@@ -209,7 +210,7 @@ class _Verifier:
         noise = 1e-11 * (1.0 + _largest(self.y) + sum(_largest(np.asarray(part)) for part in self.prices))
         for name in ("stationarity", "feasibility", "complementarity"):
             claimed, value = float(getattr(c, name)), float(getattr(found, name))
-            self._add(f"lower level: {name}", claimed, value, _same(claimed, value, noise + 1e-6 * abs(value)))
+            self._add(f"lower level: {name}", claimed, value, _same(claimed, value, noise + KEPT * abs(value)))
 
     def _priced(self, y: np.ndarray) -> Multipliers:
         """The result's multipliers as the problem has them whose derivatives count."""
@@ -229,7 +230,7 @@ class _Verifier:
         judge = Judge.over(self.smooth, lambda x: None)
         first = judge.polished(self.x, y) if judge.dense else None
         sizes = np.maximum(1.0, np.abs(y)) if first is None else first.sizes.y
-        scale = max(1.0, abs(self.result.lower_value)) if first is None else float(np.max(first.slope, initial=1e-300))
+        scale = max(1.0, abs(self.result.lower_value)) if first is None else float(np.max(first.slope, initial=TINY))
         second = SecondOpinion(self.smooth, y, sizes, scale)
         if self.converged and told:
             self._minimiser(second, scale, first)
@@ -363,7 +364,7 @@ class _Verifier:
             self._add("penalty gap", claimed, "a gap" if sound else "no gap", sound or not self.converged)
             return
         gap, note = found
-        rounding = 1e-12 * gamma * (1.0 + abs(r.lower_value)) if note == "yF as told" else 0.0
+        rounding = ROUNDED * gamma * (1.0 + abs(r.lower_value)) if note == "yF as told" else 0.0
         ok = _same(claimed, gap, 10.0 * self.tolerance * unit + 1e-3 * abs(gap) + rounding)
         self._add("penalty gap", claimed, gap, ok, note)
 

@@ -83,13 +83,13 @@ class Walks(Responses):
             if seen[-1].better is not None:
                 break
         columns = np.array([way.direction for way in null]).T
+        # Eigenvectors may be stationary on the sphere, as the axes of a symmetric phi: descents begin between them.
+        begins = np.linalg.qr(np.random.default_rng(self.seed).standard_normal((len(null), len(null))))[0]
         for index, way in enumerate(null[:_STARTS] if len(null) > 1 else ()):
             for sign in (1.0, -1.0):
                 if any(one.better is not None for one in seen):
                     break
-                turned = columns @ self._turned(
-                    here, sign * np.eye(len(null))[index], columns, self.onto(way), plan.floor
-                )
+                turned = columns @ self._turned(here, sign * begins[index], columns, self.onto(way), plan.floor)
                 turned /= float(np.max(np.abs(turned) / plan.sizes))
                 seen.append(probe(self.reduced_objective, self.onto(way), here, [turned], plan, both=False))
         return merged([one._replace(flat=()) for one in seen])

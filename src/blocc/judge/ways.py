@@ -21,7 +21,8 @@ from blocc.local.fit import lengths_of, nonnegative_fit
 #: truncation (the square of the step) and rounding (over the step) stay below 1e-7 and 1e-11.
 STEP = float(np.finfo(float).eps) ** 0.25
 #: Dimensions of a tangent space up to which its whole Hessian is computed; beyond it, the smallest eigenvalue alone.
-_WHOLE = 256
+WHOLE = 256
+KRYLOV = 40  #: products of a Hessian that its smallest eigenvalue takes by Lanczos iterations
 _NULL = STEP  #: share of the largest curvature below which second derivatives decide nothing: the accuracy of a secant
 _RANK = 1e-9  #: singular values below this share of the largest are zero
 _SECANT = 0.1  #: distance, in sizes of x, of the secant that tells what curvature there is where the Hessian is zero
@@ -181,10 +182,10 @@ def ways_of(x: np.ndarray, weighed: Weighed, sizes: np.ndarray, rows: LeaderRows
     def product(direction: np.ndarray) -> np.ndarray:
         return _product(lagrangian, x, sizes, basis, direction)
 
-    if dimension <= _WHOLE:
+    if dimension <= WHOLE:
         hessian = np.array([product(row) for row in np.eye(dimension)])
-        if not np.isfinite(hessian).all():
-            return Ways((*snap, *_down(reduced, basis, sizes, rows)), decided=False)
+        if not np.isfinite(hessian).all():  # without loose rows there is no cone to decide: values of phi speak
+            return Ways((*snap, *_down(reduced, basis, sizes, rows)), decided=not len(free))
         hessian = 0.5 * (hessian + hessian.T)
         values, vectors = np.linalg.eigh(hessian)
         cone = curved_down(hessian, free, _NULL)
@@ -205,7 +206,7 @@ def ways_of(x: np.ndarray, weighed: Weighed, sizes: np.ndarray, rows: LeaderRows
             found.insert(0, whole._replace(lengths=tuple(one for one in (length, *whole.lengths) if one <= 1.0)))
         down = _down(reduced, basis, sizes, rows, lambda direction: hessian @ direction)
         return Ways((*snap, *found, *down, *null), cone.decided)
-    smallest = _smallest(product, dimension)
+    smallest = smallest_curvature(product, dimension)
     least = () if smallest is None else (way_along(basis @ smallest[1], 0.0, smallest[0], sizes, rows),)
     decided = smallest is not None and (smallest[0] >= 0.0 or not len(free))
     return Ways((*snap, *least, *_down(reduced, basis, sizes, rows, product)), decided)
@@ -218,7 +219,7 @@ def critical_cone(
     basis = _tangent_space(weighed, sizes)
     if not basis.shape[1]:
         return Curved()
-    if basis.shape[1] > _WHOLE:
+    if basis.shape[1] > WHOLE:
         return Curved(decided=False)
     hessian = np.array([_product(lagrangian, x, sizes, basis, row) for row in np.eye(basis.shape[1])])
     if not np.isfinite(hessian).all():
@@ -346,7 +347,7 @@ def way_along(
     return Way(sizes * ahead, fall, bend, (*lengths, *([nearest] if 0.0 < nearest <= 1.0 else [])))
 
 
-def _smallest(product: Callable[[np.ndarray], np.ndarray], dimension: int) -> tuple[float, np.ndarray] | None:
+def smallest_curvature(product: Callable[[np.ndarray], np.ndarray], dimension: int) -> tuple[float, np.ndarray] | None:
     """The smallest eigenvalue of a Hessian with its vector, by Lanczos iterations on its products."""
     # Importing this takes a fifth of a second, which most runs need not spend.
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
@@ -354,7 +355,7 @@ def _smallest(product: Callable[[np.ndarray], np.ndarray], dimension: int) -> tu
     operator = LinearOperator((dimension, dimension), matvec=lambda v: product(v.ravel()), dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(dimension)
     try:
-        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, maxiter=3, ncv=min(dimension, 40), v0=start)
+        values, vectors = eigsh(operator, k=1, which="SA", tol=1e-3, maxiter=3, ncv=min(dimension, KRYLOV), v0=start)
     except (ArpackError, ValueError):
         return None
     return float(values[0]), vectors[:, 0]

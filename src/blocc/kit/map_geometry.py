@@ -82,20 +82,20 @@ def map_labels(names: Sequence[str], identifiers: Sequence[object]) -> list[str]
     return ids if len(names) > DENSE and not labels_inside(names) and labels_inside(ids) else names
 
 
-def node_size(labels: list[str]) -> float:
+def node_size(labels: Sequence[str]) -> float:
     """Diameter of the nodes in pixels."""
     if labels_inside(labels):
         return 17.0 if len(labels) <= DENSE else 12.0
     return 11.0 if len(labels) <= DENSE else 8.0
 
 
-def labels_inside(labels: list[str]) -> bool:
+def labels_inside(labels: Sequence[str]) -> bool:
     """Whether all labels are short enough to stand inside their nodes, as on a metro map."""
     return all(len(label) <= 3 for label in labels)
 
 
 def place_labels(
-    frame: Frame, labels: list[str], obstacles: Float[NDArray, "points 2"], *, radius: float, letter: float
+    frame: Frame, labels: Sequence[str], obstacles: Float[NDArray, "points 2"], *, radius: float, letter: float
 ) -> list[str | None]:
     """Choose one of ``PLACES`` for each label so that none covers another or a node; None where there is no room.
 

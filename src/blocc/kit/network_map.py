@@ -283,10 +283,9 @@ class NetworkMap:
         from matplotlib.patheffects import withStroke
 
         side, edges = self._node_size(), self._node_edges()
-        style = {"color": self._node_colours(layer), "edgecolor": edges["color"], "zorder": 4}
-        axes.scatter(
-            *self.frame.points.T, s=(point * side) ** 2, linewidth=[0.6 * one for one in edges["width"]], **style
-        )
+        style: dict[str, Any] = {"color": self._node_colours(layer), "edgecolor": edges["color"], "zorder": 4}
+        x, y = self.frame.points.T
+        axes.scatter(x, y, s=(point * side) ** 2, linewidth=[0.6 * one for one in edges["width"]], **style)
         words: dict[str, Any] = {"color": INK, "zorder": 6, "parse_math": False, "textcoords": "offset points"}
         letter = 12.0 if len(self.labels) <= DENSE else 9.0
         size = point * letter if self.has_halo else point * min(0.6 * side, 12.0)
@@ -300,7 +299,7 @@ class NetworkMap:
             gap = point * ((side / 2 + 4.0) if " " not in place else 0.38 * side + 2.0)
             right, up = ("right" in place) - ("left" in place), ("above" in place) - ("below" in place)
             middle = "center_baseline" if place == "inside" else "center"
-            sides = {"ha": ("center", "left", "right")[right], "va": (middle, "bottom", "top")[up]}
+            sides: dict[str, Any] = {"ha": ("center", "left", "right")[right], "va": (middle, "bottom", "top")[up]}
             axes.annotate(label, tuple(position), (gap * right, gap * up), fontsize=size, **sides, **words)
 
 

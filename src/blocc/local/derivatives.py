@@ -20,6 +20,7 @@ from blocc.flat_problem import FlatProblem
 
 #: Variables and constraints up to which matrices are dense: one factorisation takes some hundredths of a second there.
 DENSE = 600
+TOGETHER = 16  #: directional derivatives that are computed at a time
 LARGEST = 200  #: variables and constraints together, beyond which dense second derivatives cost too much
 
 

@@ -7,6 +7,8 @@ from contextlib import suppress
 import numpy as np
 import scipy
 
+from blocc._lib.rounding import ASKED, ROUNDED
+
 
 def nonnegative_fit(columns: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Weights >= 0 that bring ``columns @ weights`` closest to ``target``; the best of two solvers, refined."""
@@ -26,10 +28,10 @@ def _is_best(columns: np.ndarray, target: np.ndarray, weights: np.ndarray) -> bo
     """Whether weights leave nothing, or nothing that columns can take: normal to those in use, away from the others."""
     left = target - columns @ weights
     error = float(np.linalg.norm(left))
-    if error <= 1e-12 * float(np.linalg.norm(target)):
+    if error <= ROUNDED * float(np.linalg.norm(target)):
         return True
     slopes = columns.T @ left
-    allowed = 1e-10 * error * np.linalg.norm(columns, axis=0)
+    allowed = ASKED * error * np.linalg.norm(columns, axis=0)
     return bool(np.all(np.where(weights > 0.0, np.abs(slopes), slopes) <= allowed))
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.rounding import TINY
 from blocc.flat_problem import FlatProblem
 from blocc.local.derivatives import Local
 from blocc.local.fit import lengths_of, nonnegative_fit
@@ -37,7 +38,7 @@ def slopes_of(flat: FlatProblem, found: Local, sizes: Sizes) -> Float[NDArray, "
     n_x = flat.n_x
     own = np.abs(found.lower_gradient[n_x:]) + np.abs(found.lower_hessian[n_x:]) @ sizes.both
     steepest = float(np.max(own * sizes.y, initial=0.0))
-    return np.maximum(own * sizes.y, ROUNDING * steepest) + 1e-300
+    return np.maximum(own * sizes.y, ROUNDING * steepest) + TINY
 
 
 def fitted_multipliers(

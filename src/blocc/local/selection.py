@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.rounding import ROUNDED, TINY
 from blocc.flat_problem import FlatProblem
 from blocc.local.derivatives import Local, local
 from blocc.local.fit import lengths_of, nonnegative_fit
@@ -72,9 +73,9 @@ def face_at(flat: FlatProblem, x: np.ndarray, y: np.ndarray, sizes: Sizes | None
         return None
     sizes = sizes_at(flat, found, x, y) if sizes is None else sizes
     rows, slope = rows_of(flat, found, sizes, y), slopes_of(flat, found, sizes)
-    touched = np.flatnonzero(rows.value >= -_TOUCHED * np.maximum(rows.size, 1e-300))
+    touched = np.flatnonzero(rows.value >= -_TOUCHED * np.maximum(rows.size, TINY))
     mu, nu = fitted_multipliers(flat, found, rows, touched, sizes.y / slope)
-    steep = float(np.max(slope, initial=1e-300))
+    steep = float(np.max(slope, initial=TINY))
     left = found.lower_gradient[n_x:] + mu @ rows.jacobian[:, n_x:] + nu @ found.equality_jacobian[:, n_x:]
     if np.max(np.abs(left) * sizes.y, initial=0.0) > _TOUCHED * steep:
         return None
@@ -99,7 +100,7 @@ def null_space(rows: np.ndarray) -> Float[NDArray, "n k"]:
         return np.eye(rows.shape[1])
     lengths = lengths_of(rows)
     _, singular, right = np.linalg.svd(rows / np.where(lengths > 0.0, lengths, 1.0)[:, None])
-    return np.asarray(right[int((singular > _FLAT * max(float(singular[0]), 1e-300)).sum()) :].T)
+    return np.asarray(right[int((singular > _FLAT * max(float(singular[0]), TINY)).sum()) :].T)
 
 
 def select(flat: FlatProblem, face: Face) -> Selected:
@@ -142,7 +143,7 @@ def _starts(flat: FlatProblem, face: Face) -> Iterator[np.ndarray]:
     yield face.y
     n_x, basis = flat.n_x, face.basis
     bend = basis.T @ face.found.upper_hessian[n_x:, n_x:] @ basis
-    if np.linalg.eigvalsh(bend)[0] >= -_FLAT * max(float(np.max(np.abs(bend))), 1e-300):
+    if np.linalg.eigvalsh(bend)[0] >= -_FLAT * max(float(np.max(np.abs(bend))), TINY):
         return
     for direction in (*np.eye(basis.shape[1]), *-np.eye(basis.shape[1])):
         solution = _program(flat, face, face.found, face.y, direction, 0.0 * bend, [])
@@ -161,7 +162,7 @@ def _descend(flat: FlatProblem, face: Face, start: np.ndarray) -> tuple[np.ndarr
         gradient = basis.T @ here.upper_gradient[n_x:]
         bend = basis.T @ here.upper_hessian[n_x:, n_x:] @ basis
         values, vectors = np.linalg.eigh(bend)
-        unit = max(unit, float(np.max(np.abs(gradient), initial=0.0)), float(np.max(np.abs(bend), initial=0.0)), 1e-300)
+        unit = max(unit, float(np.max(np.abs(gradient), initial=0.0)), float(np.max(np.abs(bend), initial=0.0)), TINY)
         convex = (vectors * np.maximum(values, 0.0)) @ vectors.T
         solution = _program(flat, face, here, at, gradient / unit, convex / unit, cuts)
         if solution is None:
@@ -195,13 +196,13 @@ def _cheap(flat: FlatProblem, face: Face, y: np.ndarray, cuts: list[tuple[np.nda
         return None
     excess = float(found.lower - face.found.lower)
     rows = rows_of(flat, found, face.sizes, y)
-    broken = np.flatnonzero(rows.value > np.maximum(face.rows.value, _EPS**0.5 * np.maximum(rows.size, 1e-300)))
-    expensive = excess > _COST * face.steep + 1e-12 * abs(float(face.found.lower))
+    broken = np.flatnonzero(rows.value > np.maximum(face.rows.value, _EPS**0.5 * np.maximum(rows.size, TINY)))
+    expensive = excess > _COST * face.steep + ROUNDED * abs(float(face.found.lower))
     if expensive:
         normal = found.lower_gradient[n_x:]
         cuts.append((normal / face.steep, (float(normal @ y) - excess) / face.steep))
     for row in broken:
-        normal, size = rows.jacobian[row, n_x:], max(float(rows.size[row]), 1e-300)
+        normal, size = rows.jacobian[row, n_x:], max(float(rows.size[row]), TINY)
         cuts.append((normal / size, (float(normal @ y) - float(rows.value[row])) / size))
     return None if expensive or len(broken) else found
 

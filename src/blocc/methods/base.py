@@ -20,7 +20,10 @@ import numpy as np
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
 from blocc.errors import ProblemError
 from blocc.flat_problem import FlatProblem
+from blocc.inner.first_order import dominant_eigenvalue
+from blocc.local.derivatives import LARGEST
 from blocc.problem import BilevelProblem
+from blocc.result import HistoryRow, Result
 
 Scalar = Float[Array, ""]
 VectorX = Float[Array, "n_x"]
@@ -79,9 +82,14 @@ class Size:
     x: float  #: 1 + |x|
 
 
+def least_curvature(size: Size) -> float:
+    """The follower's, and no less than a share of its largest, where the start shows next to none."""
+    return max(size.lower_least, 0.05 * size.lower, 1e-3)
+
+
 def implicit_length(size: Size) -> float:
     """A long step on f(x, y(x)): by its curvature, as far as the start tells, or by a share of x where it has none."""
-    least = max(size.lower_least, 0.05 * size.lower, 1e-3)
+    least = least_curvature(size)
     curvature = size.upper * (1.0 + (size.mixed / least) ** 2)
     return 1.0 / max(curvature, size.gradient / size.x, 1e-3)
 
@@ -114,6 +122,30 @@ class Method(ABC):
     @abstractmethod
     def automatic(self, size: Size) -> list[dict[str, float]]:
         """Settings to try, the longest steps first; numbers that were given replace automatic ones."""
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What a subclass has beside its numbers and counts, as plain values: a checkpoint is known by them."""
+        return {}
+
+    def begin(self, run: Any, x: Float[NDArray, "n_x"]) -> Float[NDArray, "n_y"]:
+        """Where y begins: at the follower's exact answer, or in the middle of Y."""
+        y = np.asarray(run.follower(x).y)
+        return y if np.isfinite(y).all() else np.asarray(run.flat.y_set.interior_flat())
+
+    def settings(self, run: Any, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> list[dict[str, float]]:
+        """:meth:`automatic` with the sizes at the start."""
+        return self.automatic(measure_size(run.problem, x, y))
+
+    def row(self, run: Any, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"], step: float) -> HistoryRow:
+        """One row of the history: judged at the exact lower level."""
+        return run.judged(x, y, step)
+
+    def conclude(self, run: Any, end: Iterate, stop: Any) -> Result:
+        """The result: judged as every answer is."""
+        from blocc.methods.certify import certified_result
+
+        return certified_result(run, end, stop)
 
     @abstractmethod
     def drive(self, run: Any, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> Iterate:
@@ -150,10 +182,40 @@ def _derivatives(flat: FlatProblem, both: Float[Array, "both"]) -> tuple[Array, 
     return jax.hessian(upper)(both), lower_hessian[n:, n:], lower_hessian[n:, :n], jacobian, jax.grad(upper)(both)
 
 
+def _estimates(flat: FlatProblem, both: Float[Array, "both"]) -> dict[str, Array]:
+    """The fields of a Size by power iterations, from products with derivatives alone."""
+    n, gradient = flat.n_x, jax.grad(lambda z: flat.upper(z[: flat.n_x], z[flat.n_x :]))
+    upper = jax.linearize(gradient, both)[1]
+    lower = jax.linearize(jax.grad(lambda z: flat.lower(z[:n], z[n:])), both)[1]
+    push = jax.linearize(lambda z: constraints(flat, z[:n], z[n:]), both)[1]
+    pull = jax.linear_transpose(push, both)
+    in_x, in_y = (lambda v: jnp.pad(v, (0, flat.n_y))), (lambda v: jnp.pad(v, (n, 0)))
+    largest = lambda operator, size: jnp.abs(dominant_eigenvalue(operator, size))  # noqa: E731
+    most, least = extreme_curvatures(lambda v: lower(in_y(v))[n:], flat.n_y)
+    return {
+        "lower": most,
+        "lower_least": least,
+        "upper": largest(upper, both.size),
+        "coupling": jnp.sqrt(largest(lambda v: pull(push(v))[0], both.size)),
+        "coupling_y": jnp.sqrt(largest(lambda v: pull(push(in_y(v)))[0][n:], flat.n_y)),
+        "mixed": jnp.sqrt(largest(lambda v: lower(in_y(lower(in_x(v))[n:]))[:n], n)),
+        "gradient": jnp.linalg.norm(gradient(both)),
+    }
+
+
+def extreme_curvatures(hessian: Callable[[Array], Array], size: int) -> tuple[Array, Array]:
+    """The eigenvalue of largest modulus, and the least one, which comes out a little too large."""
+    most = jnp.abs(dominant_eigenvalue(hessian, size))
+    return most, most - dominant_eigenvalue(lambda v: most * v - hessian(v), size)
+
+
 def measure_size(problem: BilevelProblem, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> Size:
-    """Slopes and curvatures at a point, by dense derivatives."""
-    n = problem.flat.n_x
-    found = problem.flat.program(_derivatives)(jnp.concatenate([jnp.asarray(x), jnp.asarray(y)]))
+    """Slopes and curvatures at a point, by dense derivatives where these are small."""
+    n, both = problem.flat.n_x, jnp.concatenate([jnp.asarray(x), jnp.asarray(y)])
+    if both.size > LARGEST:
+        estimates = jax.device_get(problem.flat.program(_estimates)(both))
+        return Size(x=1.0 + float(np.linalg.norm(x)), **{name: float(value) for name, value in estimates.items()})
+    found = problem.flat.program(_derivatives)(both)
     upper, hessian, mixed, jacobian, gradient = (np.asarray(part) for part in found)
     eigenvalues = np.linalg.eigvalsh(hessian)
     norm = lambda matrix: float(np.linalg.norm(matrix, 2)) if matrix.size else 0.0  # noqa: E731
@@ -206,6 +268,11 @@ def _lower_curvatures(
 ) -> tuple[Float[Array, "points"], Float[Array, "points"]]:
     """The extreme curvatures of the lower objective over (x, y); none where it has no value."""
     n = flat.n_x
+    if points.shape[1] > LARGEST:
+        gradient = jax.grad(lambda z: flat.lower(z[:n], z[n:]))
+        found = jax.lax.map(lambda z: extreme_curvatures(jax.linearize(gradient, z)[1], z.size), points)
+        most, least = (jnp.nan_to_num(part, nan=0.0, posinf=0.0, neginf=0.0) for part in found)
+        return least, most
     hessians = jax.vmap(jax.hessian(lambda z: flat.lower(z[:n], z[n:])))(points)
     known = jnp.isfinite(hessians).all(axis=(1, 2), keepdims=True)
     values = jnp.linalg.eigvalsh(jnp.where(known, hessians, 0.0))

@@ -62,12 +62,7 @@ def certified_result(run: MethodRun, point: Iterate, stop: StopReason | None) ->
         rows,
         {"evaluations": run.calls, "iterations": run.iterations},
         run.seconds,
-        {
-            "method": run.method.name,
-            "numbers": dict(run.numbers),
-            "counts": dict(run.method.counts),
-            **vars(run.options),
-        },
+        run.described,
     )
     own = jax.tree.map(np.asarray, run.problem.y_set.unravel(y))
     result = replace(result, y_penalty=own, upper_value_penalty=run.upper(x, y))

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray
+from blocc._lib.rounding import TINY
 from blocc.flat_problem import FlatProblem
 from blocc.inner.interior_point import InteriorPoint
 from blocc.inner.protocol import InnerSolution
@@ -190,7 +191,7 @@ class VfIdca(Method):
             pace = moved * max(1.0, penalty)
             if pace <= least * (1.0 + float(np.linalg.norm(new[:-1]))) and violation <= least * (1.0 + abs(value)):
                 return x, y
-            if moved * max(penalty, 1.0 / max(violation, 1e-300)) < numbers["patience"]:
+            if moved * max(penalty, 1.0 / max(violation, TINY)) < numbers["patience"]:
                 penalty += numbers["growth"]
         return run.last
 

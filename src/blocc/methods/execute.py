@@ -17,7 +17,7 @@ from blocc.flat_problem import FlatProblem
 from blocc.inner.choice import DENSE_FIRST, choose_oracles
 from blocc.inner.protocol import InnerOracle, InnerSolution
 from blocc.lagrangian import weights
-from blocc.methods.base import Iterate, Method, measure_size
+from blocc.methods.base import Iterate, Method
 from blocc.outer.monitor import State
 from blocc.outer.tolerances import Tolerances
 from blocc.problem import BilevelProblem
@@ -82,6 +82,8 @@ class MethodRun:
         self.cost = 0  #: derivatives that the last row of the history took
         # What the method tells about itself.
         self.last: Iterate = self.flat.x_set.interior_flat(), self.flat.y_set.interior_flat()
+        self.state: Any = None  #: all that it carries
+        self.known: tuple[int, Any] | None = None  #: what it found out about its state, and after which iteration
         self.iterations = 0
         self.calls = 0  #: how often the method has differentiated the lower level
         self._asked: np.ndarray | None = None  #: where it did so last
@@ -93,6 +95,17 @@ class MethodRun:
     def continuing(self, recording: Recording) -> MethodRun:
         """The same run with a recording, before it has begun."""
         return MethodRun(self.problem, self.method, self.options, self.monitor.callback, self.monitor.report, recording)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """How the result came about, as plain values."""
+        return {
+            "method": self.method.name,
+            "numbers": dict(self.numbers),
+            "counts": dict(self.method.counts),
+            **vars(self.options),
+            **self.method.described,
+        }
 
     @property
     def compile_seconds(self) -> float:
@@ -113,7 +126,7 @@ class MethodRun:
         given = self.method.given
         if set(self.method.names) <= set(given):
             return [dict(given)]
-        settings = self.method.automatic(measure_size(self.problem, x, y))
+        settings = self.method.settings(self, x, y)
         return [setting for i, setting in enumerate(settings) if setting not in settings[:i]]
 
     def ask(self, x: Float[NDArray, "n_x"]) -> InnerSolution:
@@ -160,19 +173,20 @@ class MethodRun:
         """The row at the end, if it is not the last one."""
         x, y = self.last
         if self.monitor.position is None or not np.array_equal(self.monitor.position, x):
-            self._judge(x, y, float(np.nan))
+            self.monitor.append(self.method.row(self, x, y, float(np.nan)), x)
 
     def record(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"], step: float) -> None:
-        """One row of the history, if it is due, judged at the exact lower level."""
+        """One row of the history, if it is due."""
         if self.is_due(x):
-            self._judge(x, y, step)
+            self.monitor.append(self.method.row(self, x, y, step), x)
 
-    def _judge(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"], step: float) -> None:
+    def judged(self, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"], step: float) -> HistoryRow:
+        """A row at the exact lower level."""
         answer = self.follower(x)
         self.cost = int(answer.derivatives)
         exact = np.asarray(answer.y)
         upper, lower = self.objectives(x, exact)
-        row = HistoryRow(
+        return HistoryRow(
             time=self.monitor.elapsed(),
             gamma=np.nan,
             upper_value=upper,
@@ -185,4 +199,3 @@ class MethodRun:
             step=step,
             evaluations=self.calls,
         )
-        self.monitor.append(row, x)

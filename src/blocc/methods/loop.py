@@ -51,6 +51,11 @@ class Iteration(Method):
         """How often one step differentiates the lower level; a state that counts them itself has a field ``calls``."""
         return 1
 
+    @property
+    def traced(self) -> dict[str, float]:
+        """Further numbers that a step is given, and that nobody chooses."""
+        return {}
+
     @abstractmethod
     def start(self, flat: FlatProblem, x: VectorX, y: VectorY) -> State:
         """The state before the first step."""
@@ -59,37 +64,62 @@ class Iteration(Method):
     def step(self, flat: FlatProblem, numbers: Numbers, state: State, k: Counter) -> State:
         """The state after step k (counted from 0)."""
 
+    def first(self, flat: FlatProblem, x: VectorX, y: VectorY) -> State:
+        """The start as the loop carries it."""
+        return self.start(flat, x, y)
+
+    def advance(self, flat: FlatProblem, numbers: Numbers, state: State, first: Counter, count: Counter) -> State:
+        """Steps ``first``, ``first + 1``, ... in one compiled loop."""
+        return jax.lax.fori_loop(0, count, lambda i, s: self.step(flat, numbers, s, first + i), state)
+
+    def limit(self, run: MethodRun) -> int:
+        """How many steps a run makes at most."""
+        return run.options.max_iterations
+
+    def stretch(self, run: MethodRun, chunk: int, k: int) -> int:
+        """Steps from the k-th on to the next row of the history."""
+        every = run.options.judge_every
+        return max(chunk, k // ROWS) if every is None else every - k % every
+
+    def settled(self, run: MethodRun, before: Iterate, now: Iterate) -> bool:
+        """Whether the run is over: a whole stretch moved x and y by less than a hundredth of the tolerance."""
+        least = 1e-2 * run.options.tolerance
+        return all(
+            float(np.abs(new - old).max(initial=0.0)) <= least * (1.0 + float(np.abs(new).max(initial=0.0)))
+            for old, new in zip(before, now, strict=True)
+        )
+
     def drive(self, run: MethodRun, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> Iterate:
         """Choose the numbers, then repeat the step; the last point."""
-        limit = run.options.max_iterations
+        limit = self.limit(run)
         steps = CompiledSteps(run, self)
-        now = _begin(run, self, x, y)
-        run.numbers, run.last, run.iterations, run.calls = now.numbers, now.last, now.k, now.calls
+        now = _begin(run, self, x, y, limit)
+        run.state, run.numbers, run.last = now.state, now.numbers, now.last
+        run.iterations, run.calls = now.k, now.calls
 
         def keep(part: State, done: int) -> None:
             run.monitor.keep("iteration", now._replace(part=part, done=done))
 
         while now.k < limit:
-            every = run.options.judge_every
-            count = max(now.chunk, now.k // ROWS) if every is None else every - now.k % every
-            count = min(count, limit - now.k)
+            count = min(self.stretch(run, now.chunk, now.k), limit - now.k)
             state, done = steps.advance(run.numbers, now.part, now.k, count, done=now.done, keep=keep)
-            x, y = np.asarray(state.x), np.asarray(state.y)
+            x, y = np.asarray(state.x, np.float64), np.asarray(state.y, np.float64)
             run.calls = now.calls + _calls(self, now.state, state, done)
             if not (np.isfinite(x).all() and np.isfinite(y).all()):
                 if now.shortened == SHORTENINGS:
                     run.diverged = True
                     break
                 # Automatic steps were too long: the same iterations again, with shorter steps.
-                run.numbers = {name: v * (SHORTER if name in self.lengths else 1) for name, v in run.numbers.items()}
+                mine = set(self.lengths) - set(self.given)
+                run.numbers = {name: v * (SHORTER if name in mine else 1) for name, v in run.numbers.items()}
                 now = now._replace(part=now.state, done=0, shortened=now.shortened + 1, numbers=run.numbers)
                 now = now._replace(calls=run.calls)
                 continue
             run.iterations = now.k + done
             step = float(np.linalg.norm(x - run.last[0]))
-            run.last = (x, y)  # before the record, which may end the run
+            run.state, run.last = state, (x, y)  # before the record, which may end the run
             run.record(x, y, step)
-            if _settled(run, now.before, (x, y)):
+            if self.settled(run, now.before, (x, y)):
                 break
             now = now._replace(state=state, part=state, k=run.iterations, done=0, before=(x, y), last=(x, y))
             now = now._replace(calls=run.calls, cost=run.cost)
@@ -118,11 +148,13 @@ class LoopState(NamedTuple):
     cost: int = 0  #: derivatives that the last row of the history took
 
 
-def _begin(run: MethodRun, method: Iteration, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"]) -> LoopState:
+def _begin(
+    run: MethodRun, method: Iteration, x: Float[NDArray, "n_x"], y: Float[NDArray, "n_y"], limit: int
+) -> LoopState:
     """The numbers chosen and nothing done yet, or where an earlier run left off."""
-    limit, unknown = min(run.options.max_iterations, FULL), (np.full_like(x, np.nan), np.full_like(y, np.nan))
+    limit, unknown = min(limit, FULL), (np.full_like(x, np.nan), np.full_like(y, np.nan))
     candidates = run.candidates(x, y)
-    state = method.start(run.flat, jnp.asarray(x), jnp.asarray(y))
+    state = method.first(run.flat, jnp.asarray(x), jnp.asarray(y))
     first = LoopState(state, state, 0, 0, 0, 0, 0, dict(candidates[0]), unknown, (x, y))
     if (found := run.monitor.begin("iteration", first)) is not first:
         k, done, chunk, shortened, calls = (int(number) for number in found[2:7])
@@ -133,17 +165,8 @@ def _begin(run: MethodRun, method: Iteration, x: Float[NDArray, "n_x"], y: Float
     numbers, k, calls = candidates[0], 0, 0
     if len(candidates) > 1:
         numbers, state, k, calls = _choose(run, method, candidates, state, max(int(TRIAL * limit), 1))
-    shortened = 0 if len(candidates) > 1 else SHORTENINGS
+    shortened = SHORTENINGS if set(method.names) <= set(method.given) else 0
     return LoopState(state, state, k, 0, max((limit - k) // ROWS, 1), shortened, calls, numbers, unknown, (x, y))
-
-
-def _settled(run: MethodRun, before: Iterate, now: Iterate) -> bool:
-    """Whether a whole chunk moved x and y by less than a hundredth of the tolerance."""
-    least = 1e-2 * run.options.tolerance
-    return all(
-        float(np.abs(new - old).max(initial=0.0)) <= least * (1.0 + float(np.abs(new).max(initial=0.0)))
-        for old, new in zip(before, now, strict=True)
-    )
 
 
 def _choose(
@@ -210,9 +233,15 @@ class CompiledSteps:
         return state, done
 
     def _call(self, numbers: Settings, state: State, k: int, count: int) -> State:
-        method = self.method
-        traced = {name: jnp.asarray(value, jnp.float64) for name, value in numbers.items()}
-        return _program(self.run.flat, method, self.settings)(traced, state, jnp.asarray(k), jnp.asarray(count))
+        traced = _traced(self.method, numbers, self.settings)
+        program = _program(self.run.flat, self.method, self.settings)
+        return program(traced, state, jnp.asarray(k), jnp.asarray(count))
+
+
+def _traced(method: Iteration, numbers: Settings, settings: int = 0) -> dict[str, Array]:
+    """The numbers as arguments of a compiled program."""
+    further = {name: np.full((settings,) if settings else (), value) for name, value in method.traced.items()}
+    return {name: jnp.asarray(value, jnp.float64) for name, value in {**numbers, **further}.items()}
 
 
 def _program(flat: FlatProblem, method: Iteration, settings: int = 0) -> Callable[..., State]:
@@ -235,7 +264,7 @@ def _steps(
     method = kind({}, dict(counts), **dict(own_fields))
 
     def several(numbers: Numbers, state: State) -> State:
-        return jax.lax.fori_loop(0, count, lambda i, s: method.step(flat, numbers, s, first + i), state)
+        return method.advance(flat, numbers, state, first, count)
 
     return jax.vmap(several)(numbers, state) if settings else several(numbers, state)
 
@@ -251,9 +280,9 @@ def steps_of(problem: BilevelProblem, method: Iteration, x: PyTree, y: PyTree, c
     flat = problem.flat
     states: list[State] = []
     with double_precision():
-        state = method.start(flat, jnp.asarray(problem.x_set.ravel(x)), jnp.asarray(problem.y_set.ravel(y)))
+        state = method.first(flat, jnp.asarray(problem.x_set.ravel(x)), jnp.asarray(problem.y_set.ravel(y)))
         program = _program(flat, method)
-        numbers = {name: jnp.asarray(value, jnp.float64) for name, value in method.given.items()}
+        numbers = _traced(method, method.given)
         for k in range(count):
             state = program(numbers, state, jnp.asarray(k), jnp.asarray(1))
             states.append(jax.tree.map(np.asarray, state))

@@ -21,12 +21,12 @@ from blocc.methods.aipod import Aipod, EAipod
 from blocc.methods.barrier import Barrier
 from blocc.methods.base import Method, require
 from blocc.methods.bvfsm import Bvfsm
-from blocc.methods.certify import certified_result
 from blocc.methods.dca import IpDwca, VfIdca
 from blocc.methods.execute import Callback, MethodOptions, MethodRun, Report
 from blocc.methods.gam import Gam
 from blocc.methods.pbgd import AltPbgd, PbgdFree
 from blocc.methods.single_loop import BicGaffa, LvHba, Sflcb
+from blocc.methods.stochastic import Stochastic
 from blocc.options import Options
 from blocc.outer.monitor import Stop, StopReason
 from blocc.problem import BilevelProblem
@@ -35,6 +35,8 @@ from blocc.result import Result
 #: blocc's own method is not in this room; every other one is.
 _KINDS = (LvHba, Gam, Bvfsm, Aipod, EAipod, BicGaffa, Sflcb, AltPbgd, PbgdFree, Barrier, VfIdca, IpDwca)
 METHODS: dict[str, type[Method]] = {kind.name: kind for kind in _KINDS}
+#: For data too many for one step: where there are fewer, the others compare with them.
+SAMPLED: dict[str, type[Method]] = {Stochastic.name: Stochastic}
 NAMES = ("blocc", *METHODS)
 _COMMON = tuple(field.name for field in fields(MethodOptions))
 
@@ -42,12 +44,13 @@ _COMMON = tuple(field.name for field in fields(MethodOptions))
 @cache
 def _declared() -> dict[str, EntryPoint]:
     """Methods that other packages declare; none of them is loaded before it is asked for."""
-    return {one.name: one for one in entry_points(group="blocc.methods") if one.name not in NAMES}
+    taken = (*NAMES, *SAMPLED)
+    return {one.name: one for one in entry_points(group="blocc.methods") if one.name not in taken}
 
 
 def known_names() -> tuple[str, ...]:
     """Every method that can be called by its name, those of other packages last."""
-    return (*NAMES, *_declared())
+    return (*NAMES, *SAMPLED, *_declared())
 
 
 def kind_of(method: str | Method | type[Method]) -> type[Method]:
@@ -56,17 +59,17 @@ def kind_of(method: str | Method | type[Method]) -> type[Method]:
         return type(method)
     if isinstance(method, type) and issubclass(method, Method):
         return method
-    if isinstance(method, str) and method in METHODS:
-        return METHODS[method]
+    if isinstance(method, str) and (found := {**METHODS, **SAMPLED}.get(method)) is not None:
+        return found
     if isinstance(method, str) and method in _declared():
         declared = _declared()[method]
         try:
-            found = declared.load()
+            loaded = declared.load()
         except Exception as error:  # another package's code: whatever it raises is the reason
             raise OptionError(f"method {method!r} cannot be loaded from {declared.value}: {error}") from error
-        if not (isinstance(found, type) and issubclass(found, Method)):
+        if not (isinstance(loaded, type) and issubclass(loaded, Method)):
             raise OptionError(f"method {method!r}: {declared.value} must be a subclass of blocc.methods.Method")
-        return found
+        return loaded
     known = ", ".join(map(repr, known_names()))
     raise OptionError(f"method must be one of {known}, or a blocc.methods.Method, got {method!r}")
 
@@ -80,6 +83,7 @@ def make_method(method: str | Method | type[Method], preset: str = "default", **
     """A method with its numbers: those of a preset, those given by name, and automatic ones for the rest."""
     kind, name = kind_of(method), name_of(method)
     if isinstance(method, Method):
+        own = {key: given.pop(key) for key in list(given) if key in _own_names(kind)}
         if given or preset != "default":
             raise OptionError(f"method {name!r} is given with its numbers: give the others there, too")
         numbers, counts = _sorted_numbers(kind, name, {**method.given, **method.counts})
@@ -89,14 +93,23 @@ def make_method(method: str | Method | type[Method], preset: str = "default", **
             fields_named = ", ".join(key for key, _ in method.own_fields)
             raise OptionError(f"method {name!r}: its own fields ({fields_named}) must be hashable: {error}") from error
         try:
-            return replace(method, given=numbers, counts=counts)
+            return replace(method, given=numbers, counts=counts, **own)
         except TypeError as error:
             cure = "its class must be made of given numbers and counts; write further fields as those of a dataclass"
             raise OptionError(f"method {name!r}: {cure} ({error})") from error
     if preset != "default" and preset not in kind.presets:
         known = ", ".join(map(repr, ("default", *kind.presets)))
         raise OptionError(f"preset of method {name!r} must be one of {known}, got {preset!r}")
-    return kind(*_sorted_numbers(kind, name, {**kind.presets.get(preset, {}), **given}))
+    own = {key: given.pop(key) for key in list(given) if key in _own_names(kind)}
+    if given.get("batches") is not None:
+        raise OptionError(f"method {name!r} takes all data in every step; batches is for method='stochastic'")
+    given.pop("batches", None)
+    return kind(*_sorted_numbers(kind, name, {**kind.presets.get(preset, {}), **given}), **own)
+
+
+def _own_names(kind: type[Method]) -> list[str]:
+    """Fields that a method has beside its numbers and counts."""
+    return [one.name for one in fields(kind) if one.name not in ("given", "counts")]
 
 
 def _sorted_numbers(kind: type[Method], name: str, given: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, int]]:
@@ -114,7 +127,7 @@ def _sorted_numbers(kind: type[Method], name: str, given: Mapping[str, Any]) -> 
                 raise OptionError(f"{key} must be a nonnegative number, got {value!r}")
             numbers[key] = float(value)
         else:
-            known = ", ".join((*kind.names, *kind.default_counts))
+            known = ", ".join((*kind.names, *kind.default_counts, *_own_names(kind)))
             raise OptionError(f"unknown option {key!r} of method {name!r}; its numbers are {known}")
     return numbers, counts
 
@@ -132,7 +145,8 @@ def prepare(
     shared = {name: value for name, value in common.items() if name in {one.name for one in fields(Options)}}
     Options(**shared)  # the same checks as for blocc's own options
     kind = kind_of(method)
-    numbers = (*kind.names, *kind.default_counts)  # some are called as options of blocc's own method are: gamma
+    # Some are called as options of blocc's own method are: gamma.
+    numbers = (*kind.names, *kind.default_counts, *_own_names(kind))
     foreign = [one.name for one in fields(Options) if one.name in options and one.name not in (*_COMMON, *numbers)]
     own = {name: value for name, value in options.items() if name not in (*common, *foreign)}
     chosen = make_method(method, preset, **own)
@@ -149,9 +163,7 @@ def prepare(
 
 def run_method(run: MethodRun, x: Float[NDArray, "n_x"]) -> Result:
     """From ``x`` to a judged result."""
-    y = np.asarray(run.follower(x).y)
-    if not np.isfinite(y).all():
-        y = np.asarray(run.flat.y_set.interior_flat())
+    y = run.method.begin(run, x)
     require(run.flat, run.method, x, y, run.options.seed)
     run.last = (x, y)
     stop: StopReason | None = None
@@ -163,4 +175,4 @@ def run_method(run: MethodRun, x: Float[NDArray, "n_x"]) -> Result:
         stop = reason.reason if isinstance(reason, Stop) else StopReason.INTERRUPTED
         end = run.last
         run.recording.close()  # what follows is no part of the run that may be continued
-    return certified_result(run, end, stop)
+    return run.method.conclude(run, end, stop)

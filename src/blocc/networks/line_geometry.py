@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import KEPT
 from blocc.networks.checked_rows import finite
 
 #: Names of systems whose coordinates are longitude and latitude.
@@ -60,5 +61,5 @@ def looks_geographic(coordinates: Float[NDArray, "nodes 2"]) -> bool:
     inside = bool((np.abs(coordinates) <= (180.0, 90.0)).all())
     extent = float((high - low).max())
     far = float(np.hypot(*(0.5 * (low + high)))) > 3.0 * extent
-    decimals = float(np.mean(np.abs(100.0 * coordinates - np.round(100.0 * coordinates)) > 1e-6)) > 0.5
+    decimals = float(np.mean(np.abs(100.0 * coordinates - np.round(100.0 * coordinates)) > KEPT)) > 0.5
     return inside and far and decimals

@@ -64,15 +64,24 @@ class Evaluator:
         self._violation: tuple[NDArray, Violation] | None = None
 
     def __call__(
-        self, x: Float[AnyArray, "n_x"], gamma: float, leader: UpperMultipliers, tolerance: float
+        self,
+        x: Float[AnyArray, "n_x"],
+        gamma: float,
+        leader: UpperMultipliers,
+        tolerance: float,
+        sloped: bool = True,
     ) -> Evaluation:
-        """Evaluate at ``x``; the warm starts come from the last usable evaluation."""
+        """Evaluate at ``x``; the warm starts come from the last usable evaluation.
+
+        Without ``sloped`` the follower's answer alone is wanted; such a point is no candidate for the best one.
+        """
         self.monitor.spend()
         if self.evaluations == 0:
             self.start_size = 1.0 + float(np.max(np.abs(x), initial=0.0))
         self.evaluations += 1
-        found = self.compute(recovery.Question(x, gamma, leader, tolerance))
-        self.monitor.consider(found)
+        found = self.compute(recovery.Question(x, gamma, leader, tolerance, sloped))
+        if sloped:
+            self.monitor.consider(found)
         return found
 
     def compute(self, question: recovery.Question) -> Evaluation:
@@ -127,7 +136,9 @@ class Evaluator:
         accuracy = number(max(question.tolerance, oracle.finest))
         easier = () if self.flat.easier is None else self.flat.easier(self.flat.data)
         if np.isinf(question.gamma):
-            return self._counted(self.flat.program(evaluate_exactly, oracle)(x, leader, warm, accuracy))
+            return self._counted(
+                self.flat.program(evaluate_exactly, oracle)(x, leader, warm, accuracy, np.asarray(question.sloped))
+            )
         for data in easier:  # leads to the problem proper: its answer is where that one begins
             warm = self.flat.bind(data).program(evaluate_both, oracle)(x, gamma, leader, warm, accuracy).warm
         both = self.flat.program(evaluate_both, oracle)(x, gamma, leader, warm, accuracy)

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from blocc._lib.compiled import clock, counted_compile_seconds
+from blocc._lib.rounding import KEPT
 from blocc._lib.signals import Listener, listening
 from blocc.penalty import Evaluation
 from blocc.result import HistoryRow
@@ -165,7 +166,7 @@ class Monitor:
 
         def merit(candidate: Evaluation) -> tuple[float, float]:
             violation = candidate.violation
-            return (violation if violation > 1e-6 else 0.0, candidate.upper_value)
+            return (violation if violation > KEPT else 0.0, candidate.upper_value)
 
         if self.best is None or merit(evaluation) < merit(self.best):
             self.lows.append(evaluation)

@@ -20,6 +20,7 @@ import numpy as np
 from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
+from blocc._lib.rounding import PLACED
 from blocc.errors import OptionError
 from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode, InnerOracle, WarmStart
@@ -103,7 +104,7 @@ def _step(flat: FlatProblem, oracle: InnerOracle, state: StartState, settings: S
     )
     # What l_F must at least be; moves near rounding tell nothing.
     away = jnp.linalg.norm(state.x - state.last.x)
-    told = (state.iteration > 0) & ~broken & (away > 1e-7 * (1.0 + jnp.linalg.norm(state.x)))
+    told = (state.iteration > 0) & ~broken & (away > PLACED * (1.0 + jnp.linalg.norm(state.x)))
     change = jnp.linalg.norm(lines.gradient - state.last.gradient)
     earlier = jnp.max(jnp.stack([*state.last.follower.residuals, *state.last.penalised.residuals]))
     told &= scale * (residual + earlier) <= _ERROR * change  # otherwise it may be one of the inner solutions alone

@@ -31,6 +31,7 @@ class Question(NamedTuple):
     gamma: float
     leader: UpperMultipliers
     tolerance: float
+    sloped: bool = True  #: False: the derivative is not wanted, and zero where it takes a system of its own
 
 
 def beside_the_middle(flat: FlatProblem) -> Float[NDArray, "n_y"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from blocc._lib.rounding import EXACT
 from blocc.outer import spectral
 from blocc.outer.evaluator import Evaluator
 
@@ -79,6 +80,6 @@ def _descend(evaluator: Evaluator, x: np.ndarray, max_iterations: int = 200) -> 
             if smallest < -1e-3:
                 break
         state = advance(state, found.value, found.gradient, found.solved)
-        if bool(state.failed) or float(state.stationarity) < 1e-9:
+        if bool(state.failed) or float(state.stationarity) < EXACT:
             break
     return best, smallest

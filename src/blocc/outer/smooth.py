@@ -35,16 +35,22 @@ class _NoAnswer(Exception):
     """Unwinds SciPy's loop at a point where the follower has no answer."""
 
 
+class _Spent(Exception):
+    """Unwinds it when the stage has asked for all that it may: SciPy counts between its steps alone."""
+
+
 def quasi_newton(evaluator: Evaluator, first: Evaluation, stage: Stage) -> Endpoint:
     """Descend from ``first`` until the projected gradient is below the tolerance or nothing moves any more."""
     gamma = float(first.gamma)
     seen = {first.x.tobytes(): first}
-    best = first
+    best, last = first, evaluator.evaluations + stage.trials * stage.max_iterations
 
     def value_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best
         found = seen.get(x.tobytes())
         if found is None:
+            if evaluator.evaluations >= last:
+                raise _Spent
             found = evaluator(x, gamma, stage.leader, stage.inner_tolerance)
             if not found.usable:
                 raise _NoAnswer
@@ -80,11 +86,13 @@ def quasi_newton(evaluator: Evaluator, first: Evaluation, stage: Stage) -> Endpo
                 "gtol": 0.0 if np.isinf(gamma) else unit / height * stage.tolerance,
                 "ftol": 4.0 * _EPS if np.isinf(gamma) else 1e-16,
                 "maxiter": stage.max_iterations,
-                "maxfun": 4 * stage.max_iterations,
+                "maxfun": stage.trials * stage.max_iterations,
                 "maxcor": 20,
             },
         )
         limited = int(getattr(ended, "status", 0)) == 1  # none where all bounds are equal
+    except _Spent:
+        limited = True
     except _NoAnswer:
         met_boundary = True
     return Endpoint(best, measure(evaluator, best), 0.0, met_boundary, limited)
@@ -97,7 +105,7 @@ def spectral_descent(evaluator: Evaluator, first: Evaluation, stage: Stage) -> E
     state = advance(spectral.start(np.asarray(first.x)), first.value, first.gradient, first.usable)
     best = current = first
     met_boundary = False
-    for _ in range(4 * stage.max_iterations):
+    for _ in range(stage.trials * stage.max_iterations):
         if (
             float(state.stationarity) <= stage.tolerance
             or bool(state.failed)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int
+from blocc._lib.rounding import TINY
 from blocc.flat_problem import FlatProblem
 
 _MEMORY = 10
@@ -86,7 +87,7 @@ def advance(
     curvature = jnp.dot(change, turn)
     biggest = 1.0 / jnp.maximum(jnp.max(jnp.abs(new_gradient), initial=0.0), 1e-10)
     length = jnp.dot(change, change)
-    spectral = jnp.where(curvature > 1e-300, length / jnp.maximum(curvature, 1e-300), 10.0 * state.spectral)
+    spectral = jnp.where(curvature > TINY, length / jnp.maximum(curvature, TINY), 10.0 * state.spectral)
     # The first step moves x by at most a tenth; later ones by what the curvature along the last step says.
     spectral = jnp.where(first, 0.1 * biggest, jnp.clip(spectral, 1e-14, jnp.maximum(1e3 * biggest, 1e-12)))
     spectral = jnp.where(accepted, spectral, state.spectral)

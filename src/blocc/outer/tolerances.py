@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from blocc._lib.rounding import KEPT, ROUNDED
 from blocc.lagrangian import InnerPairs
 from blocc.outer.evaluator import Evaluator, stationarity
 from blocc.penalty import Evaluation, UpperMultipliers
@@ -20,6 +21,7 @@ class Stage(NamedTuple):
     inner_tolerance: float
     tolerance: float  #: of the stationarity of x
     max_iterations: int
+    trials: int = 4  #: evaluations that a step may take, on average
 
 
 class Endpoint(NamedTuple):
@@ -83,7 +85,7 @@ class Tolerances:
 
     def leader_allowance(self, evaluation: Evaluation) -> float:
         """How far the leader's own constraints may be violated: rounding of very large variables apart, a constant."""
-        return self.leader_tolerance * max(1.0, 1e-6 * float(np.max(np.abs(evaluation.x), initial=0.0)))
+        return self.leader_tolerance * max(1.0, KEPT * float(np.max(np.abs(evaluation.x), initial=0.0)))
 
 
 def measure(evaluator: Evaluator, evaluation: Evaluation) -> float:
@@ -93,7 +95,7 @@ def measure(evaluator: Evaluator, evaluation: Evaluation) -> float:
 
 def better(new: Evaluation, old: Evaluation, slope: Callable[[Evaluation], float]) -> bool:
     """Lower, or equal up to rounding and closer to stationary, as ``slope`` measures it."""
-    noise = 1e-12 * (1.0 + abs(float(old.value)))
+    noise = ROUNDED * (1.0 + abs(float(old.value)))
     difference = float(new.value) - float(old.value)
     return difference < -noise or (difference <= noise and slope(new) < slope(old))
 

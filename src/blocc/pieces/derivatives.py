@@ -10,7 +10,7 @@ import numpy as np
 
 from blocc._lib.arrays import Array, Float, Int, NDArray
 from blocc.flat_problem import FlatProblem
-from blocc.inner.colouring import TOGETHER
+from blocc.local.derivatives import TOGETHER
 from blocc.local.derivatives import priced as rows_priced
 from blocc.pieces.piece import Followers, Piece
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import TINY
 from blocc.pieces.derivatives import Model, model_of, other_side
 from blocc.pieces.piece import Followers, Guess, Piece
 from blocc.pieces.selection import identified
@@ -285,7 +286,7 @@ class Finish:
         """Rows that end the piece at x, and multipliers on their other side: f falls there where one is negative."""
         other = other_side(model.piece.of, model, step.on(model))
         scale = float(np.max(np.abs(model.gradient) * self.followers.sizes.x, initial=0.0))
-        scale = max(scale, float(np.max(np.abs(other), initial=0.0)), 1e-300)
+        scale = max(scale, float(np.max(np.abs(other), initial=0.0)), TINY)
         return np.abs(model.value[: model.n_own]) <= self.settings.biactive, other / scale
 
     def _across(self, here: Asked, model: Model, rows: np.ndarray) -> Piece | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +25,10 @@ from blocc._lib.arrays import Array, Float, NDArray
 from blocc._lib.rounding import HALF_DIGITS, TINY
 from blocc.flat_problem import FlatProblem
 from blocc.inner.augmented import MOST_ROWS
-from blocc.inner.colouring import TOGETHER, Coloured
+from blocc.inner.colouring import Coloured
 from blocc.inner.conjugate_gradients import Scales, conjugate_gradients, scales_of
 from blocc.inner.sparse_interior_point import cheap_pattern
-from blocc.local.derivatives import Local, equalities, inequalities, priced
+from blocc.local.derivatives import TOGETHER, Local, equalities, inequalities, priced
 from blocc.local.follower import Rows
 from blocc.local.scales import Sizes, reach
 from blocc.pieces.piece import Followers, Piece, Solve
@@ -117,15 +117,16 @@ class LargeFollowers(Followers):
         flat, patterns = self.flat, self.patterns
         assert patterns is not None
         prices = [np.zeros(n) if p is None else p for n, p in zip(flat.follower_rows, (mu, nu), strict=True)]
-        *dense, inequality, equality, hessian = flat.program(_wide, *patterns)(x, y, *prices)
+        found: Any = flat.program(_wide, *patterns)(x, y, *prices)
+        *dense, inequality, equality, hessian = found
         by_x, (general, _) = dense[-1], flat.follower_rows
         rows = by_x[flat.n_y :]
-        return Wide(
-            *dense,
+        sparse = (
             _joined(rows[:general], _matrix(patterns.inequality, inequality)),
             _joined(rows[general:], _matrix(patterns.equality, equality)),
             None if patterns.hessian is None else _matrix(patterns.hessian, hessian),
         )
+        return Wide._make((*dense, *sparse, True))
 
     def cross(self, found: Local | Wide) -> Float[NDArray, "n_y n_x"]:
         """The derivative of dL/dy in x."""
@@ -140,7 +141,7 @@ class LargeFollowers(Followers):
         identity = sp.eye_array(n_y, n_x + n_y, k=n_x, format="csr")
         jacobian = sp.csr_array(sp.vstack([found.inequality_jacobian, -identity[below], identity[above]]))
         value = np.concatenate([found.inequality, (low - y)[below], (y - high)[above]])
-        return Rows(value, jacobian, abs(jacobian) @ self.sizes.both)  # type: ignore[arg-type]
+        return Rows(value, jacobian, abs(jacobian) @ self.sizes.both)
 
     def slopes(self, found: Local | Wide) -> Float[NDArray, "n_y"]:
         """The scale of dg/dy, times the sizes of y."""

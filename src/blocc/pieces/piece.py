@@ -155,6 +155,8 @@ class Followers:
             return None
         bend = (found.lower_hessian + found.constraint_hessian)[n_x:, n_x:]
         unit = self.sizes.y / np.sqrt(slope)
+        # Multipliers without bound, at an edge of what the follower can meet, bend L beyond the scale of g.
+        unit = unit / np.sqrt(np.maximum(1.0, np.max(np.abs(unit[:, None] * bend * unit), axis=1, initial=0.0)))
         lengths = lengths_of(normals * unit)
         if not (lengths > 0.0).all():
             return None

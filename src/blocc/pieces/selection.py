@@ -21,6 +21,7 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array
 from blocc._lib.compiled import Store
+from blocc._lib.rounding import TINY
 from blocc.flat_problem import FlatProblem
 from blocc.local.derivatives import Local, equalities, inequalities, local, size_of
 from blocc.local.scales import Sizes, sizes_at
@@ -111,7 +112,7 @@ def _equations(flat: FlatProblem, s: Selected) -> tuple[np.ndarray, np.ndarray]:
     free = face.basis @ null_space(rows @ face.basis) if len(rows) else face.basis
     bend = free.T @ s.found.upper_hessian[n_x:, n_x:] @ free
     scale = float(np.max(np.abs(face.basis.T @ s.found.upper_hessian[n_x:, n_x:] @ face.basis), initial=0.0))
-    scale = max(scale, float(np.max(np.abs(face.basis.T @ s.found.upper_gradient[n_x:]), initial=0.0)), 1e-300)
+    scale = max(scale, float(np.max(np.abs(face.basis.T @ s.found.upper_gradient[n_x:]), initial=0.0)), TINY)
     values, vectors = np.linalg.eigh(bend)
     idle = free @ vectors[:, np.abs(values) <= _EPS**0.5 * scale]
     stay = (idle / face.sizes.y[:, None] ** 2).T

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocc._lib.arrays import Int, NDArray
+from blocc._lib.rounding import TINY
 from blocc.local.complementarity import steepest
 from blocc.local.derivatives import Local
 from blocc.pieces.derivatives import Model
@@ -24,7 +25,7 @@ def falling_piece(followers: Followers, model: Model, biactive: Int[NDArray, "ro
         return None
     sure = np.setdiff1d(piece.held, biactive)
     priced = np.concatenate([sure, biactive]).astype(int)
-    price = piece.steep / np.maximum(sizes.y.min(initial=1.0), 1e-300)
+    price = piece.steep / np.maximum(sizes.y.min(initial=1.0), TINY)
     units = np.concatenate([sizes.both, piece.price_size[priced], np.full(len(found.equality), price)])
     n = units.size
 
@@ -44,9 +45,9 @@ def falling_piece(followers: Followers, model: Model, biactive: Int[NDArray, "ro
     equal = np.concatenate(
         [stationary, over(rows.jacobian[sure]), over(found.equality_jacobian), over(found.x_equality_jacobian)]
     )
-    size = np.maximum(np.abs(found.upper_inequality_jacobian) @ sizes.both, 1e-300)
+    size = np.maximum(np.abs(found.upper_inequality_jacobian) @ sizes.both, TINY)
     tight = found.upper_inequality >= -followers.settings.biactive * size
-    x_size = np.maximum(np.abs(found.x_inequality_jacobian) @ sizes.both, 1e-300)
+    x_size = np.maximum(np.abs(found.x_inequality_jacobian) @ sizes.both, TINY)
     edge = found.x_inequality >= -followers.settings.biactive * x_size
     below = np.concatenate([over(found.upper_inequality_jacobian[tight]), over(found.x_inequality_jacobian[edge])])
     second = np.zeros((len(biactive), n))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
+from blocc._lib.rounding import TINY
 from blocc.local.fit import lengths_of
 from blocc.local.quadratic import SOLVED, Program, Solution, solve
 from blocc.pieces.derivatives import Model, bend
@@ -77,7 +78,7 @@ def step_of(
     gradient = model.gradient * size
     if not (np.isfinite(hessian).all() and np.isfinite(rows).all()):
         return None
-    unit = max(float(np.max(np.abs(gradient), initial=0.0)), float(np.max(np.abs(hessian), initial=0.0)), 1e-300)
+    unit = max(float(np.max(np.abs(gradient), initial=0.0)), float(np.max(np.abs(hessian), initial=0.0)), TINY)
     convex = convexified(hessian / unit, rows[carried > 0.0])
     low, high = followers.flat.x_set.bounds_flat()
     elastic = np.zeros(len(model.value))
@@ -162,12 +163,12 @@ def convexified(hessian: np.ndarray, active: np.ndarray) -> Float[NDArray, "n n"
     Elsewhere eigenvalues are turned to their absolute values.
     """
     values, vectors = np.linalg.eigh(hessian)
-    largest = float(np.max(np.abs(values), initial=0.0)) + 1e-300
+    largest = float(np.max(np.abs(values), initial=0.0)) + TINY
     least = np.finfo(float).eps ** 0.5 * largest
     if values[0] > least:
         return hessian
     if len(active):
-        normals = active / np.maximum(lengths_of(active), 1e-300)[:, None]
+        normals = active / np.maximum(lengths_of(active), TINY)[:, None]
         stiff = hessian + 10.0 * largest * normals.T @ normals
         if np.linalg.eigvalsh(stiff)[0] > least:
             return np.asarray(stiff)
@@ -186,7 +187,7 @@ def bent_direction(followers: Followers, model: Model, step: Step) -> tuple[np.n
     )
     basis = np.eye(n)
     if len(held):
-        lengths = np.maximum(lengths_of(held), 1e-300)
+        lengths = np.maximum(lengths_of(held), TINY)
         _, singular, right = np.linalg.svd(held / lengths[:, None])
         basis = right[int((singular > np.finfo(float).eps ** 0.5 * singular[0]).sum()) :].T
     if basis.shape[1] == 0:

@@ -13,6 +13,7 @@ import cvxpy as cp
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.rounding import EXACT, KEPT
 from blocc.cvxpy import BilevelProblem, dual
 from blocc.errors import InputError, OptionError
 from blocc.outer.monitor import stoppable
@@ -153,7 +154,7 @@ class _Bidding:
         if found is None or not np.isfinite(wanted).all():
             return []
         more = wanted - found.output[self.own]
-        moves = np.where(np.abs(more) > 1e-6 * (1.0 + np.abs(wanted)), -np.sign(more), 0.0)
+        moves = np.where(np.abs(more) > KEPT * (1.0 + np.abs(wanted)), -np.sign(more), 0.0)
         room = self.high - self.low
         return [offers + step * room * moves for step in STEPS[:3]] if moves.any() else []
 
@@ -188,7 +189,7 @@ class _Bidding:
         for k in range(len(offers)):
             trial = best.copy()
             trial[k] = self.marginal[k]
-            if self.value(trial) <= value + 1e-9 * (1.0 + abs(value)):
+            if self.value(trial) <= value + EXACT * (1.0 + abs(value)):
                 best = trial
         return best
 

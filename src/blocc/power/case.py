@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from scipy.sparse import csgraph
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.rounding import EXACT
 from blocc.errors import InputError, OptionError
 
 
@@ -167,7 +168,7 @@ def check_connected(case: PowerCase) -> None:
 def check_supply(case: PowerCase) -> None:
     """Refuse demand that the generators cannot meet even without lines' limits."""
     demand, most, least = case.demand.sum(), case.output_max.sum(), case.output_min.sum()
-    if demand > most * (1.0 + 1e-9) or demand < least * (1.0 - 1e-9) - 1e-9:
+    if demand > most * (1.0 + EXACT) or demand < least * (1.0 - EXACT) - EXACT:
         raise InputError(
             f"{case.name}: demand is {demand:.6g} MW, and the generators give between {least:.6g} and {most:.6g} MW"
         )

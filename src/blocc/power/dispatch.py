@@ -8,6 +8,7 @@ import numpy as np
 
 from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc._lib.notebook import Shown
+from blocc._lib.rounding import KEPT
 from blocc.power.case import PowerCase, number_list
 from blocc.power.unique_prices import unique_prices
 
@@ -65,7 +66,7 @@ class Dispatch(Shown):
 
         Of elastic consumers nothing is known here, so it is for demand as a case has it.
         """
-        setting = (self.shed > 1e-6 * (1.0 + self.demand)) & (self.served > 1e-6 * (1.0 + self.demand))
+        setting = (self.shed > KEPT * (1.0 + self.demand)) & (self.served > KEPT * (1.0 + self.demand))
         return unique_prices(self.case, self.output, self.flow, self.capacity, setting)
 
     @property
@@ -100,6 +101,6 @@ class Dispatch(Shown):
         if len(loose):
             where = "any bus" if len(loose) == self.case.n_buses else f"the buses {number_list(loose)}"
             lines.insert(3, f"  not unique          prices at {where}: others would do as well")
-        if self.shed.sum() > 1e-6:
+        if self.shed.sum() > KEPT:
             lines.append(f"  not served          {self.shed.sum():.6g} MW")
         return "\n".join([*lines, *(f"  assumed: {one}" for one in self.case.assumptions)])

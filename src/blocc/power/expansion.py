@@ -9,6 +9,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.checks import as_float_array, as_number
+from blocc._lib.rounding import TINY
 from blocc.cvxpy import BilevelProblem, dual
 from blocc.errors import InputError, OptionError
 from blocc.outer.monitor import stoppable
@@ -134,7 +135,7 @@ class _Expansion:
 
     def agrees(self, addition: Float[NDArray, " lines"]) -> bool:
         """Whether the market in CVXPY leads to the same value."""
-        self.share.value = addition / np.maximum(self.high, 1e-300)
+        self.share.value = addition / np.maximum(self.high, TINY)
         other = self.achieved(self.clear(addition), addition)
         return same_value(self.market, lambda one: self.achieved(one, addition), other)
 
@@ -143,7 +144,7 @@ class _Expansion:
         found = np.clip(addition, self.low, self.high)
         if self.budget is None or self.unit_cost @ found <= self.budget:
             return found
-        least, most = 0.0, float(np.max(np.abs(addition) / np.maximum(self.unit_cost, 1e-300), initial=1.0))
+        least, most = 0.0, float(np.max(np.abs(addition) / np.maximum(self.unit_cost, TINY), initial=1.0))
         for _ in range(100):
             middle = 0.5 * (least + most)
             found = np.clip(addition - middle * self.unit_cost, self.low, self.high)
@@ -175,7 +176,7 @@ class _Expansion:
 
     def _answer(self, addition: Float[NDArray, " lines"]) -> Answer:
         case = self.case
-        self.share.value = addition / np.maximum(self.high, 1e-300)
+        self.share.value = addition / np.maximum(self.high, TINY)
         second = self.clear(addition)
         after = cleared_by_both(self.market, second)
         ends = [(case.bus_number[case.line_from[k]], case.bus_number[case.line_to[k]]) for k in self.lines]

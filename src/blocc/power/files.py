@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
+from blocc._lib.rounding import EXACT
 from blocc.errors import InputError, OptionError
 from blocc.power.case import PowerCase, Segments, check_connected, check_supply
 from blocc.power.matpower_text import check_tables, read_text
@@ -263,7 +264,7 @@ class _Reader:
         if len(p) < 2 or len(p) != len(cost) or np.any(np.diff(p) <= 0.0):
             raise InputError(f"{where}: a piecewise linear cost needs two points or more, of growing output")
         slope = np.diff(cost) / np.diff(p)
-        if np.any(np.diff(slope) < -1e-9 * np.max(np.abs(slope))):
+        if np.any(np.diff(slope) < -EXACT * np.max(np.abs(slope))):
             raise InputError(f"{where}: the piecewise linear cost is not convex")
         intercept = cost[:-1] - slope * p[:-1]
         return Segments(tuple(map(float, slope)), tuple(map(float, intercept)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.checks import as_number
+from blocc._lib.rounding import EXACT
 from blocc.errors import InputError, OptionError
 from blocc.outer.monitor import StopReason, StopRequest
 from blocc.power.case import PowerCase
@@ -135,7 +136,7 @@ def conclude(
 
 def _without_dust(value: float, dispatch: Dispatch) -> float:
     """Zero where a profit is a billionth of what consumers pay."""
-    return 0.0 if abs(value) <= 1e-9 * abs(dispatch.payments) else value
+    return 0.0 if abs(value) <= EXACT * abs(dispatch.payments) else value
 
 
 def _ranges(

@@ -16,6 +16,7 @@ import cvxpy as cp
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import TINY
 from blocc.cvxpy import BilevelProblem
 from blocc.kit.records import Step
 from blocc.outer.monitor import State, Stop, StopReason, interruptible
@@ -139,7 +140,7 @@ class Search:
         """The best candidates first, none close to a better one."""
         points = [self.question.project(np.asarray(one, dtype=np.float64)) for one in candidates]
         order = np.argsort([self.value(one) for one in points], kind="stable")
-        size = 1e-300 + np.linalg.norm(self.question.high - self.question.low)
+        size = TINY + np.linalg.norm(self.question.high - self.question.low)
         kept: list[Vector] = []
         for k in order:
             if all(np.linalg.norm(points[k] - other) > 0.02 * size for other in kept):
@@ -195,7 +196,7 @@ class Search:
 
     def _share(self, x: Vector) -> Vector:
         low, high = self.question.low, self.question.high
-        return np.clip((x - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+        return np.clip((x - low) / np.maximum(high - low, TINY), 0.0, 1.0)
 
     def _enough(self, state: State) -> bool:
         """Whether a descent has had its share: where offers tie, it would probe the tie for ever."""

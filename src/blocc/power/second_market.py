@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import EXACT
 from blocc.power.case import PowerCase, Segments
 from blocc.power.dispatch import Dispatch
 
@@ -129,7 +130,7 @@ class SecondMarket:
         free = np.flatnonzero((found.levels > least + room) & (found.levels < most - room))
         levels = np.where(found.levels <= least + room, least, most)
         levels[free] = 0.0
-        lines = [(line, np.sign(found.flow_price[line])) for line in np.flatnonzero(np.abs(found.flow_price) > 1e-9)]
+        lines = [(line, np.sign(found.flow_price[line])) for line in np.flatnonzero(np.abs(found.flow_price) > EXACT)]
         rows = [np.ones(len(fixed)), *(self._factors[line] for line, _ in lines)]
         pushes = np.array(rows)[:, bus] * sign  # what one unit adds to the balance and to the lines' flows
         limits = [high[line] if direction > 0.0 else low[line] for line, direction in lines]
@@ -146,7 +147,7 @@ class SecondMarket:
         price = prices @ np.array(rows)
         flow = self._factors @ (np.bincount(bus, sign * levels, len(fixed)) - fixed) + self._shifted
         slope = linear + double * levels - sign * price[bus]
-        tiny = 1e-9 * (1.0 + float(np.max(np.abs(price))))
+        tiny = EXACT * (1.0 + float(np.max(np.abs(price))))
         held = np.flatnonzero((most > least) & ~np.isin(np.arange(len(units)), free))
         right = np.where(levels[held] == least[held], slope[held] >= -tiny, slope[held] <= tiny).all()
         right &= bool(np.all((levels >= least - room) & (levels <= most + room)))

@@ -14,6 +14,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.checks import as_number
+from blocc._lib.rounding import TINY
 from blocc.cvxpy import BilevelProblem
 from blocc.errors import OptionError
 from blocc.outer.monitor import stoppable
@@ -87,7 +88,7 @@ class _Tariff:
         self.buses = np.flatnonzero(case.demand > 0.0)
         self.zones = self._zones(zones)
         self.today = Market(case).solve()
-        average = self.today.payments / max(float(case.demand.sum()), 1e-300)
+        average = self.today.payments / max(float(case.demand.sum()), TINY)
         self.reference_price = average if price is None else as_number("reference_price", price, positive=True)
         if not self.reference_price > 0.0:
             raise OptionError("reference_price must be given: today's prices are not positive")

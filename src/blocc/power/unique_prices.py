@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from blocc._lib.arrays import Bool, Float, Int, NDArray
+from blocc._lib.rounding import EXACT
 from blocc.power.case import PowerCase
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def unique_prices(
     if not len(rows):
         return np.zeros(case.n_buses, dtype=bool)
     _, sizes, axes = np.linalg.svd(rows, full_matrices=False)
-    known = axes[sizes > 1e-9 * sizes[0]]
+    known = axes[sizes > EXACT * sizes[0]]
     left = unknowns - unknowns @ known.T @ known
     return np.asarray(np.linalg.norm(left, axis=1) <= _LEFT * np.linalg.norm(unknowns, axis=1))
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.checks import as_number
+from blocc._lib.rounding import EXACT, KEPT
 from blocc.errors import OptionError
 from blocc.judge.verification import Verification
 from blocc.kit.claims import Claims
@@ -134,7 +135,7 @@ class _Verifier(Claims):
     def _sums(self) -> None:
         """What follows from the two dispatches: objectives, figures, limits of decisions, certificate."""
         design, settings, before, after = self.design, self.design.settings, self.design.before, self.design.after
-        dust = 1e-9 * (abs(before.payments) + abs(after.payments))  # a profit of less is told as 0
+        dust = EXACT * (abs(before.payments) + abs(after.payments))  # a profit of less is told as 0
         pairs = {
             "objective of the dispatch": (design.objective, self.objective(after, self.x)),
             "objective before": (design.objective_before, self.objective(before, 0.0 * self.x)),
@@ -248,12 +249,12 @@ class _Verifier(Claims):
     def admissible(self, x: Vector) -> bool:
         """Whether a decision keeps the budget."""
         budget = self.design.settings.get("budget")
-        return budget is None or float(np.asarray(self.design.settings["cost"]) @ x) <= budget * (1.0 + 1e-9)
+        return budget is None or float(np.asarray(self.design.settings["cost"]) @ x) <= budget * (1.0 + EXACT)
 
     def earns(self, found: Dispatch, x: Vector) -> bool:
         """Whether charges bring in what they must."""
         required = self.design.settings.get("required_revenue")
-        return required is None or self.revenue(found, x) >= required * (1.0 - 1e-6)
+        return required is None or self.revenue(found, x) >= required * (1.0 - KEPT)
 
     def _same(self, name: str, claimed: float, recomputed: float) -> None:
         self.same(name, claimed, recomputed, AGREED * (1.0 + abs(recomputed)))

@@ -21,6 +21,7 @@ import scipy
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray, PyTree
 from blocc._lib.precision import double_precision
+from blocc._lib.rounding import TINY
 from blocc._lib.trees import flattened
 from blocc.corners import kinks_of
 from blocc.flat_problem import FlatProblem
@@ -138,7 +139,7 @@ class _Free(NamedTuple):
             dtype=np.float64,
         )
         base = self._multiplied(self.start, self.raised)
-        most = np.concatenate([np.maximum(together, 1e-300), np.full(self.rows[2].size, np.inf)])
+        most = np.concatenate([np.maximum(together, TINY), np.full(self.rows[2].size, np.inf)])
         found = scipy.optimize.lsq_linear(
             linear,
             inside * -(base.slope + base.pulled),

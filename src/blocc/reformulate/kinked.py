@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, NDArray, PyTree
+from blocc._lib.rounding import ROUNDED
 from blocc.corners import Kink, Site, program_of, run, sites_of
 from blocc.problem import BilevelProblem
 
@@ -86,7 +87,7 @@ def rises(problem: BilevelProblem, function: Kinked) -> bool:
         at = (problem.x_set.unravel(x), problem.y_set.unravel(y), *last)
         heights = function.heights(*at)
         before, after = (joined(function.response(h, *at)) for h in (heights, heights + function.signs * more))
-        return jnp.min(after - before + 1e-12 * (1.0 + jnp.abs(before) + jnp.abs(after)))
+        return jnp.min(after - before + ROUNDED * (1.0 + jnp.abs(before) + jnp.abs(after)))
 
     generator, flat = np.random.default_rng(0), problem.flat
     places = [(flat.x_set.interior_flat(), flat.y_set.interior_flat())]

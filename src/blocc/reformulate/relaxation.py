@@ -18,6 +18,7 @@ import numpy as np
 
 from blocc._lib.arrays import PyTree
 from blocc._lib.precision import double_precision
+from blocc._lib.rounding import TINY
 from blocc._lib.trees import flattened
 from blocc.lagrangian import Multipliers, figures
 from blocc.problem import BilevelProblem
@@ -70,7 +71,7 @@ def agreed(problem: BilevelProblem, wide: Result, narrow: Result, holds: bool) -
     note = (
         f"No point satisfies the follower's inequalities strictly (no Slater point): they were relaxed by {amount:.0e}"
     )
-    size = max(abs(wide.upper_value), abs(narrow.upper_value), 1e-300)
+    size = max(abs(wide.upper_value), abs(narrow.upper_value), TINY)
     same = abs(wide.upper_value - narrow.upper_value) <= _AGREE * size
     if narrow.success and wide.success and same and holds:
         return replace(narrow, message=f"{narrow.message} {note}.")

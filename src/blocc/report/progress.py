@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from io import TextIOBase
 from types import TracebackType
-from typing import Self, TextIO
+from typing import ClassVar, Self, TextIO
 
 from blocc._lib.log import logger
 from blocc._lib.notebook import live_stream
@@ -96,6 +96,43 @@ class ProgressLine:
             self._stream.flush()
         except (OSError, ValueError):  # the terminal is gone: a run must not die of its progress line
             self._next = float("inf")
+
+
+class IterationTable:
+    """Prints every iteration as one line of a table, as solvers do; ``solve(verbose=True)`` has one.
+
+    What a method does not know is left out of its table; numbers mean what they do in the history.
+    """
+
+    again: int = 20  #: lines after which the headings are printed again
+    columns: ClassVar[dict[str, str]] = {
+        "gamma": "9.3g",
+        "upper_value": "15.8e",
+        "penalty_value": "15.8e",
+        "stationarity": "12.2e",
+        "inner_residual": "14.2e",
+        "distance": "9.2e",
+        "step": "9.2e",
+        "evaluations": "11.0f",
+        "time": "8.2f",
+    }
+
+    def __init__(self, stream: TextIO | TextIOBase | None = None) -> None:
+        self._stream = stream
+        self._shown, self._lines = list[str](), 0
+
+    def __call__(self, iteration: int, row: HistoryRow) -> None:
+        """Print one iteration."""
+        known = [
+            name for name in self.columns if not math.isnan(getattr(row, name)) or name in ("step", "stationarity")
+        ]
+        widths = {name: max(int(form.partition(".")[0]), len(name)) for name, form in self.columns.items()}
+        if known != self._shown or self._lines % self.again == 0:
+            print("iteration", *(f"{name:>{widths[name]}}" for name in known), file=self._stream, flush=True)
+            self._shown = known
+        values = (f"{format(getattr(row, name), self.columns[name]):>{widths[name]}}" for name in known)
+        print(f"{iteration:9d}", *values, file=self._stream, flush=True)
+        self._lines += 1
 
 
 class LoggedLine:

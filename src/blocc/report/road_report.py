@@ -89,16 +89,16 @@ def road_map(answer: RoadDesign | RoadAssignment) -> NetworkMap | None:
     network, layers = answer.network, road_layers(answer)
     if not len(network.coordinates):
         return None
-    is_design = isinstance(answer, RoadDesign)
+    design = answer if isinstance(answer, RoadDesign) else None
     return NetworkMap(
         frame_places(network.coordinates, network.geographic),
         network.tail,
         network.head,
         map_labels(network.labels, network.nodes),
-        link_widths(answer.after.capacity if isinstance(answer, RoadDesign) else answer.capacity),
+        link_widths(answer.capacity if isinstance(answer, RoadAssignment) else answer.after.capacity),
         layers,
-        link_words=(lambda: [_link_words(row, answer.kind) for row in design_link_rows(answer)]) if is_design else None,
-        marked=np.flatnonzero(changed_links(answer)).tolist() if is_design else (),
+        link_words=(lambda: [_link_words(row, design.kind) for row in design_link_rows(design)]) if design else None,
+        marked=np.flatnonzero(changed_links(design)).tolist() if design else (),
         active=len(layers) // 2,
     )
 

@@ -80,8 +80,8 @@ class RecordedEvaluator(Evaluator):
 
     def compute(self, question: Question) -> Evaluation:
         """The recorded answer, or a new one, which is recorded."""
-        x, gamma, leader, tolerance = question
-        inputs = np.concatenate([x, [gamma, tolerance, leader.penalty], leader.multipliers]).astype(np.float64)
+        x, gamma, leader, tolerance, sloped = question
+        inputs = np.concatenate([x, [gamma, tolerance, sloped, leader.penalty], leader.multipliers]).astype(np.float64)
         if (answer := self.recording.recall(self._name, inputs)) is not None:
             found = self._unpacked(answer)
             self._recalled += 1

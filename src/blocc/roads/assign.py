@@ -10,6 +10,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.notebook import Shown
+from blocc._lib.rounding import KEPT, ROUNDED, TINY
 from blocc.errors import OptionError
 from blocc.kit.arguments import check_positive, one_each
 from blocc.kit.checks import assumed_lines, check_lines
@@ -165,7 +166,7 @@ def _judged(
 ) -> tuple[Status, str]:
     if proven:
         return Status.INFEASIBLE, f"No flows keep the limits (proven): a link is over its own by {100.0 * over:.2g}%."
-    if over > 1e-6 and stopped is None:
+    if over > KEPT and stopped is None:
         return Status.STALLED, f"Waiting times did not settle: limits or queues are off by {100.0 * over:.2g}%."
     if found.relative_gap <= wanted:
         return Status.CONVERGED, f"No driver has a cheaper path: relative gap {found.relative_gap:.1e}."
@@ -214,12 +215,12 @@ def certify(network: RoadNetwork, found: Equilibrium) -> AssignmentCertificate:
     columns, flow = found.paths
     trips = float(network.demand.sum())
     excess = columns.costs(found.cost) - found.path_cost[columns.market]
-    used = flow > 1e-12 * network.demand[columns.market]
+    used = flow > ROUNDED * network.demand[columns.market]
     return AssignmentCertificate(
         relative_gap=found.relative_gap,
         average_excess_cost=found.excess / trips,
         conservation=network.lost_trips(found.volume),
-        complementarity=float(np.max(excess[used] / (1e-300 + found.path_cost[columns.market][used]), initial=0.0)),
+        complementarity=float(np.max(excess[used] / (TINY + found.path_cost[columns.market][used]), initial=0.0)),
     )
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import TINY
 from blocc.networks.shortest_paths import Streets, shortest_trees
 from blocc.roads.equilibrium import Equilibrium, Pairs, PathFlows, assign_paths
 from blocc.roads.link_costs import LinkCosts
@@ -52,7 +53,7 @@ def assign_capacitated(
     """
     limited = np.isfinite(limit)
     price = np.zeros(len(limit)) if price is None else price.copy()
-    most, room = np.where(limited, limit, 0.0), np.where(limited, np.maximum(limit, 1e-300), 1.0)
+    most, room = np.where(limited, limit, 0.0), np.where(limited, np.maximum(limit, TINY), 1.0)
     scale = _scale(streets, pairs, costs, limit)
     stiffness = np.where(limited, scale / room, 0.0)
     stiffest = STIFFEST * stiffness
@@ -105,5 +106,5 @@ def _scale(streets: Streets, pairs: Pairs, costs: LinkCosts, limit: Float[NDArra
     """
     full = costs.at(np.minimum(limit, pairs.demand.sum()))
     trips = shortest_trees(streets, full).cost[pairs.row, pairs.destination]
-    typical = float(pairs.demand @ trips) / max(float(pairs.demand.sum()), 1e-300)
+    typical = float(pairs.demand @ trips) / max(float(pairs.demand.sum()), TINY)
     return np.maximum(full, 0.1 * typical if typical > 0.0 else 1.0)

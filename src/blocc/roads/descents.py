@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import KEPT, ROUNDED, TINY
 from blocc.roads.question import Question
 
 Function = Callable[[Float[NDArray, "n"]], tuple[float, Float[NDArray, "n"]]]
@@ -31,7 +32,7 @@ class Budget(NamedTuple):
 
     def over(self, x: Float[NDArray, "n"]) -> float:
         """What is spent beyond the limit, relative to it."""
-        return (self.spent(x)[0] - self.limit) / max(self.limit, 1e-300)
+        return (self.spent(x)[0] - self.limit) / max(self.limit, TINY)
 
 
 class Descended(NamedTuple):
@@ -125,7 +126,7 @@ def _descend_many(
         x = np.asarray(minimize(augmented, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x)
         over = spending(x)[0] - 1.0
         price = max(0.0, price + stiffness * over)
-        if over <= 1e-8 and (price == 0.0 or over >= -1e-6):
+        if over <= 1e-8 and (price == 0.0 or over >= -KEPT):
             break
     return x
 
@@ -148,7 +149,7 @@ def largest_price(slope: Float[NDArray, "n"], rate: Float[NDArray, "n"]) -> floa
 
     Whatever the price, it proves a bound: this only says where to look for the best.
     """
-    costly = np.abs(rate) > 1e-12 * np.max(np.abs(rate), initial=0.0)
+    costly = np.abs(rate) > ROUNDED * np.max(np.abs(rate), initial=0.0)
     return float(np.max(np.abs(slope[costly]) / np.abs(rate[costly]), initial=0.0))
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.rounding import EXACT
 from blocc.networks.columns import Columns, cheapest_columns
 from blocc.networks.shortest_paths import Streets, shortest_trees
 from blocc.roads.link_costs import LinkCosts, evaluate
@@ -95,7 +96,7 @@ def assign_paths(
         stopped = stop(len(gaps) - 1, relative)
         stale = 0 if relative < 0.7 * best_gap else stale + 1
         best_gap = min(best_gap, relative)
-        if relative <= gap or stopped or len(gaps) > most_iterations or (stale >= 20 and best_gap < 1e-9):
+        if relative <= gap or stopped or len(gaps) > most_iterations or (stale >= 20 and best_gap < EXACT):
             return Equilibrium(
                 volume, cost, cheapest, relative, max(excess, 0.0), len(gaps) - 1, PathFlows(columns, flow), tuple(gaps)
             )

@@ -11,6 +11,7 @@ import numpy as np
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.compiled import clock
 from blocc._lib.files import plain, shown
+from blocc._lib.rounding import EXACT
 from blocc._lib.signals import Shield, listening
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
@@ -117,7 +118,7 @@ def _sentences(question: Estimation, x: Float[NDArray, "pairs"], after: RoadAssi
         f"Trips were estimated from {len(question.count)} counts; pairs without prior trips stay without. Counts are "
         "volumes of the period that trips and capacities are of."
     ]
-    for bound, at in (("least", x <= question.lower * (1.0 + 1e-9)), ("most", x >= question.upper * (1.0 - 1e-9))):
+    for bound, at in (("least", x <= question.lower * (1.0 + EXACT)), ("most", x >= question.upper * (1.0 - EXACT))):
         if at.any():
             factor = (question.lower if bound == "least" else question.upper)[0]
             lines.append(f"{int(at.sum())} pairs have the {bound} that is allowed: {factor:g} times their prior trips.")

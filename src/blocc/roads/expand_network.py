@@ -9,6 +9,7 @@ import numpy as np
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.compiled import clock
 from blocc._lib.files import plain
+from blocc._lib.rounding import TINY
 from blocc._lib.signals import Shield, listening
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
@@ -163,7 +164,7 @@ def _design(
         network=question.network,
         objective=objective,
         bound=bound,
-        gap=None if bound is None else max(0.0, objective - bound) / max(abs(objective), 1e-300),
+        gap=None if bound is None else max(0.0, objective - bound) / max(abs(objective), TINY),
         before=before,
         after=after,
         status=status,

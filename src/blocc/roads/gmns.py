@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from blocc._lib.rounding import TINY
 from blocc.errors import ProblemError
 from blocc.networks.checked_rows import (
     FALSE,
@@ -81,7 +82,7 @@ def _link(table: Table, row: int, minutes: float) -> Row:
         length, speed = table.number(row, "length", least=0.0), table.number(row, "free_speed")
         if speed <= 0.0:
             table.complain(row, "free_speed", "must be above 0")
-        record["free_flow_time"] = minutes * length / max(speed, 1e-300)
+        record["free_flow_time"] = minutes * length / max(speed, TINY)
     elif is_blank(record.get("time")):
         table.complain(row, "time", "is missing: give VDF_fftt1, or length and free_speed")
     else:

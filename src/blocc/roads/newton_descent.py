@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import ROUNDED, TINY
 from blocc.roads.descents import Budget, Descended, within
 from blocc.roads.question import Question
 
@@ -84,7 +85,7 @@ def _best_of_model(
     limit = {
         "type": "ineq",
         "fun": lambda step: -budget.over(x + units * step),
-        "jac": lambda step: -units * budget.spent(x + units * step)[1] / max(budget.limit, 1e-300),
+        "jac": lambda step: -units * budget.spent(x + units * step)[1] / max(budget.limit, TINY),
     }
     scale = max(1.0, float(np.max(np.abs(slope))))
     found = minimize(
@@ -102,7 +103,7 @@ def _best_of_model(
 def upwards(bend: Float[NDArray, "n n"]) -> Float[NDArray, "n n"]:
     """The same with negative eigenvalues turned around: how fast a slope changes tells how far it can be trusted."""
     values, vectors = np.linalg.eigh(0.5 * (bend + bend.T))
-    values = np.maximum(np.abs(values), 1e-12 * float(np.max(np.abs(values), initial=0.0)) + 1e-300)
+    values = np.maximum(np.abs(values), ROUNDED * float(np.max(np.abs(values), initial=0.0)) + TINY)
     return (vectors * values) @ vectors.T
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.log import log_answer
 from blocc._lib.notebook import Shown
+from blocc._lib.rounding import EXACT
 from blocc.kit.checks import assumed_lines, check_lines
 from blocc.kit.records import Step
 from blocc.result import Status
@@ -125,7 +126,7 @@ class RoadDesign(Shown):
 
     def _decided(self) -> str:
         if self.kind == "tolls":
-            tolled = int((self.toll > 1e-9).sum())
+            tolled = int((self.toll > EXACT).sum())
             return f"tolled links       {tolled}, revenue {self.after.revenue:.6g}"
         wider = int((self.expansion > 0.0).sum())
         return f"links widened      {wider}, capacity {self.expansion.sum():.6g}, cost {self.cost:.6g}"

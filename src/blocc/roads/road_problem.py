@@ -20,6 +20,7 @@ import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array, Float, NDArray
 from blocc._lib.callbacks import call_back
+from blocc._lib.rounding import ROUNDED
 from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, WarmStart, finish
 from blocc.kit.arguments import check_positive
@@ -132,7 +133,7 @@ class AssignmentOracle(InnerOracle):
         )
         upper, lower = (jnp.asarray(weight, dtype=jnp.float64) for weight in (weights.upper, weights.lower))
         flow, potential, (gap, iterations) = call_back(self._assigned, shapes, x, upper, lower)
-        code = jnp.where(gap <= jnp.maximum(tolerance, 1e-12), int(InnerCode.CONVERGED), int(InnerCode.STALLED))
+        code = jnp.where(gap <= jnp.maximum(tolerance, ROUNDED), int(InnerCode.CONVERGED), int(InnerCode.STALLED))
         multipliers = Multipliers(jnp.zeros(0), potential.ravel())
         return finish(
             flat, x, flow.ravel(), multipliers, weights, iterations=iterations.astype(int), code=code, warm=warm

@@ -15,6 +15,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.files import shown
+from blocc._lib.rounding import EXACT, ROUNDED
 from blocc.errors import OptionError
 from blocc.networks.model import NodeId
 from blocc.roads.descents import Budget
@@ -66,7 +67,7 @@ def size_table(
                 raise OptionError(f"sizes: more than {MOST_SIZES} multiples of {size:g}; give max_expansion")
             rows.append(size * np.arange(count + 1.0))
         else:
-            rows.append(size[size <= most * (1.0 + 1e-12)])
+            rows.append(size[size <= most * (1.0 + ROUNDED)])
     table = np.full((len(rows), max(map(len, rows))), np.inf)
     for row, values in enumerate(rows):
         table[row, : len(values)] = values
@@ -118,7 +119,7 @@ def gain_of_neighbours(leader: Leader, here: Reached, budget: Budget | None) -> 
 def places_below(question: Question, x: Float[NDArray, "n"]) -> Int[NDArray, "n"]:
     """For each candidate the place of its largest size that is not above x: within every budget that x is within."""
     assert question.sizes is not None
-    return np.maximum((question.sizes <= x[:, None] * (1.0 + 1e-9)).sum(axis=1) - 1, 0)
+    return np.maximum((question.sizes <= x[:, None] * (1.0 + EXACT)).sum(axis=1) - 1, 0)
 
 
 def sizes_below(question: Question, x: Float[NDArray, "n"]) -> Float[NDArray, "n"]:
@@ -137,7 +138,7 @@ def _nearest(sizes: Float[NDArray, "n sizes"], x: Float[NDArray, "n"], below: In
 
 
 def _affordable(budget: Budget | None, x: Float[NDArray, "n"]) -> bool:
-    return budget is None or budget.over(x) <= 1e-12
+    return budget is None or budget.over(x) <= ROUNDED
 
 
 def _neighbours(

@@ -12,6 +12,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.compiled import clock
+from blocc._lib.rounding import ASKED, TINY
 from blocc.kit.records import Step
 from blocc.outer.monitor import GRACE, Stop, StopReason, StopRequest, interruptible
 from blocc.result import Status
@@ -217,7 +218,7 @@ def _probe(leader: Leader, found: Search, budget: Budget | None, tolerance: floa
         for direction in (*directions, *-directions):
             for distance in DISTANCES:
                 _look_at(leader, within(here.x + distance * width * direction, question, budget))
-        downhill = -here.slope / (1e-300 + float(np.abs(here.slope).max()))
+        downhill = -here.slope / (TINY + float(np.abs(here.slope).max()))
         for distance in 10.0 ** -np.arange(1.0, 7.0):
             _look_at(leader, within(here.x + distance * width * downhill, question, budget))
         leader.best = leader.with_slope(leader.best)
@@ -245,7 +246,7 @@ def judged(found: Search, question: Question, tolerance: float) -> tuple[Status,
         status = {StopReason.TIME_LIMIT: Status.TIME_LIMIT, StopReason.CALLBACK: Status.STOPPED}
         return status.get(found.stopped, Status.INTERRUPTED), "Stopped early; this is the best answer so far."
     assert found.best is not None
-    if found.best.answer.relative_gap > 1e-10:
+    if found.best.answer.relative_gap > ASKED:
         gap = found.best.answer.relative_gap
         return (
             Status.STALLED,

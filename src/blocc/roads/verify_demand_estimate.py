@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from blocc._lib.rounding import EXACT
 from blocc.errors import OptionError
 from blocc.judge.verification import Verification
 from blocc.kit.arguments import check_positive, one_each
@@ -76,7 +77,7 @@ class _Verifier(RoadClaims):
             self.add("limits", "possible", str(error), False)
             return False
         self.x = estimate.demand / network.demand
-        kept = bool((self.x >= LEAST_FACTOR * (1.0 - 1e-9)).all() and (self.x <= most * (1.0 + 1e-9)).all())
+        kept = bool((self.x >= LEAST_FACTOR * (1.0 - EXACT)).all() and (self.x <= most * (1.0 + EXACT)).all())
         self.holds("limits", "kept", kept, "not kept", "kept")
         self.question = estimation(network, counted, count, self.of_prior, self.of_counts, most)
         return kept and off <= SAME

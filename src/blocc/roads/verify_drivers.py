@@ -14,6 +14,7 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import TINY
 from blocc.kit.claims import Claims
 from blocc.networks.paths import cheapest_costs
 from blocc.result import Status
@@ -74,11 +75,11 @@ class RoadClaims(Claims):
 
     def agree(self, name: str, claimed: float, recomputed: float, size: float) -> None:
         """Whether two figures agree, relative to a size."""
-        self.same(name, claimed, recomputed, SAME * (1e-300 + abs(size)))
+        self.same(name, claimed, recomputed, SAME * (TINY + abs(size)))
 
     def agree_each(self, name: str, claimed: str, one: Float[NDArray, "n"], other: Float[NDArray, "n"]) -> None:
         """Whether many do, each relative to its own size."""
-        self.near(name, claimed, float(np.max(np.abs(one - other) / (1e-300 + np.abs(other)), initial=0.0)), SAME)
+        self.near(name, claimed, float(np.max(np.abs(one - other) / (TINY + np.abs(other)), initial=0.0)), SAME)
 
     def fits(self, own: RoadNetwork, other: RoadNetwork) -> bool:
         """Whether an answer is about this network at all."""
@@ -98,7 +99,7 @@ class RoadClaims(Claims):
             return
         question, width = leader.question, leader.question.upper - leader.question.lower
         directions = np.random.default_rng(1).normal(size=(_DIRECTIONS, len(here.x)))
-        downhill = -here.slope / (1e-300 + float(np.abs(here.slope).max()))
+        downhill = -here.slope / (TINY + float(np.abs(here.slope).max()))
         for direction in (*directions, *-directions, downhill):
             for distance in _DISTANCES:
                 leader.exact(within(here.x + distance * width * direction, question, budget), sloped=False)
@@ -138,13 +139,13 @@ class RoadClaims(Claims):
         on_paths = loads_of(network, anew.paths)
         above = prices.integral(on_paths)
         below = prices.integral(volume) - excess
-        apart = (above - below) / max(abs(above), 1e-300)
+        apart = (above - below) / max(abs(above), TINY)
         allowed = OPEN + 2.0 * abs(relative)
         self.add(f"{when}: duality gap", f"within {allowed:.0e}", apart, abs(apart) <= allowed, "an assignment anew")
         if claimed.status is Status.CONVERGED:
             # Volumes are the drivers' own only as far as costs tell them apart.
             told = np.abs((prices.at(on_paths) - costs) * (on_paths - volume)) > UNTOLD * abs(above)
-            largest = float(np.max(on_paths, initial=1e-300))
+            largest = float(np.max(on_paths, initial=TINY))
             away = float(np.max(np.abs(on_paths - volume)[told], initial=0.0)) / largest
             self.near(f"{when}: volumes of links", "the drivers' own", away, SAME_VOLUME)
         lost = network.lost_trips(volume)

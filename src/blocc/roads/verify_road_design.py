@@ -10,6 +10,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.files import shown
+from blocc._lib.rounding import EXACT, TINY
 from blocc.errors import OptionError
 from blocc.judge.verification import Verification
 from blocc.kit.arguments import check_positive, one_each
@@ -93,13 +94,13 @@ class _Verifier(RoadClaims):
         within_limits = bool(
             np.isfinite(decision).all()
             and (self.x >= 0.0).all()
-            and (self.x <= self.upper * (1.0 + 1e-9)).all()
+            and (self.x <= self.upper * (1.0 + EXACT)).all()
             and not elsewhere.any()
             and not other.any()
         )
         self.holds("limits", "kept", within_limits, "not kept", "kept")
         if table is not None:
-            built = bool((np.abs(table - self.x[:, None]).min(axis=1) <= 1e-9 * self.x).all())
+            built = bool((np.abs(table - self.x[:, None]).min(axis=1) <= EXACT * self.x).all())
             self.holds("sizes", "that can be built", built, "others")
         self.question: Question
         zero = np.zeros(count)
@@ -117,7 +118,7 @@ class _Verifier(RoadClaims):
         self.agree("construction cost", design.cost, cost, total)
         if self.budget is not None:
             over = self.budget.over(self.x)
-            self.add("budget", f"at most {self.budget.limit:g}", cost, over <= 1e-9)
+            self.add("budget", f"at most {self.budget.limit:g}", cost, over <= EXACT)
         self.agree("objective", design.objective, total + cost, total)
 
     def _bound(self) -> None:
@@ -127,7 +128,7 @@ class _Verifier(RoadClaims):
             both = design.bound is None and design.gap is None
             self.add("bound", "none", "none is proven", both and not self.success)
             return
-        gap = max(0.0, design.objective - design.bound) / max(abs(design.objective), 1e-300)
+        gap = max(0.0, design.objective - design.bound) / max(abs(design.objective), TINY)
         self.same("proven gap", design.gap, gap, SAME)
         x = np.zeros(len(self.x))
         if design.kind == "expansion" and design.bound_expansion is not None:
@@ -168,7 +169,7 @@ class _Verifier(RoadClaims):
         leader = Leader(question)
         here = leader.exact(self.x)
         known = question.own(self.x)[1] - here.slope
-        size = 1e-300 + float(np.max(np.abs(known)))
+        size = TINY + float(np.max(np.abs(known)))
         off = np.abs(design.marginal_value[self.chosen] - known)
         away = float(np.max(off)) / size
         felt = float(np.max(off * self.upper)) > _UNFELT * question.size(here.value)  # slopes may all be zero

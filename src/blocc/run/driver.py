@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -220,15 +221,20 @@ class Driver:
         """The phase with its verdict; as it is where there is nothing to judge."""
         if phase.result.status not in OPEN or not bool(phase.evaluation.usable):
             return phase
+        examine = partial(
+            phase.judge(self.problem, self.options).examine,
+            self.problem.x_set.ravel(phase.result.x),
+            self.problem.y_set.ravel(phase.result.y),
+            multipliers=conclude.joined_multipliers(phase.result),
+            downhill=phase.gradient(),
+            start=start,
+        )
+        # Whose steps were all made, and who claims nothing, needs no witness unless derivatives call x stationary.
+        spent = phase.result.status is Status.ITERATION_LIMIT and not self.automatic
         try:
-            phase.verdict = phase.judge(self.problem, self.options).examine(
-                self.problem.x_set.ravel(phase.result.x),
-                self.problem.y_set.ravel(phase.result.y),
-                multipliers=conclude.joined_multipliers(phase.result),
-                downhill=phase.gradient(),
-                start=start,
-                probes=probes,
-            )
+            phase.verdict = examine(probes=probes and not spent)
+            if probes and spent and phase.verdict.certified:
+                phase.verdict = examine()
             if phase.success(self.problem) and self._runs_off(phase, start):
                 phase.verdict = phase.verdict._replace(unbounded=True)
         except (Stop, KeyboardInterrupt) as stop:

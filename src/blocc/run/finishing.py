@@ -30,6 +30,9 @@ _STAGES = 3
 _FINISHED = (2,)  #: those after which a finish begins
 #: Steps of a stage, and the slope at which it ends, relative to f: a valley is found long before its minimum.
 _STEPS, _LOOSE = 5, 1e-2
+#: Evaluations that a step may take, on average: hardly more than one where F_gamma is smooth. A search along a line
+#: that takes many has met a kink, and there the finish takes over.
+_TRIALS = 2
 #: Oracles whose answers are accurate enough to read an active set from.
 _ACCURATE = ("auto", "interior-point", "sparse-interior-point")
 
@@ -125,7 +128,7 @@ class Finishing:
                     return
                 at = following
             accuracy, slope = self.tolerances.inner(float(at.gamma)), self.tolerances.slope(at, _LOOSE)
-            at = descend(evaluator, at, Stage(leader, accuracy, slope, steps)).evaluation
+            at = descend(evaluator, at, Stage(leader, accuracy, slope, steps, _TRIALS)).evaluation
             if runs_away(evaluator, at):
                 return
             yield at

@@ -100,7 +100,7 @@ def _end(problem: BilevelProblem, options: Options, end: Phase) -> Standing | No
     if found is not None or v is None or not end.success(problem):
         return found
     judge = Judge.of(problem, lambda x: None, options.tolerance)
-    return Standing(v.value, judge.floor(v.value, v.reply, None if v.slope is None else v.slope.error))
+    return Standing(v.value, judge.floor(v.value, v.reply, None if v.slope is None else v.slope.error, v.residual))
 
 
 def _allowance(problem: BilevelProblem, options: Options, end: Phase) -> float:

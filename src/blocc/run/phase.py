@@ -34,11 +34,11 @@ class Phase:
     verdict: Verdict | None = None
     by_value: bool = False  #: the end was reached, or confirmed, by descents from it
 
-    def evaluate(self, x: np.ndarray) -> Evaluation:
+    def evaluate(self, x: np.ndarray, sloped: bool = True) -> Evaluation:
         """F_gamma and both answers at a flat x of the user's, at the gamma where the phase ended."""
-        run = self.run
+        run, inward = self.run, x if self.scaling is None else self.scaling.inward(x)
         inner = run.tolerances.inner(self.gamma, final=True)
-        return run.exact(x if self.scaling is None else self.scaling.inward(x), self.gamma, self.leader, inner)
+        return run.exact(inward, self.gamma, self.leader, inner, sloped or np.isfinite(self.gamma))
 
     @property
     def units(self) -> Units | None:
@@ -72,14 +72,20 @@ class Phase:
 
     def answer(self, x: np.ndarray) -> np.ndarray | None:
         """The follower's answer at a flat x, in the user's units."""
-        found = answer_of(self.evaluate(x))
+        found = answer_of(self.evaluate(x, sloped=False))
         return None if found is None else found * (1.0 if self.scaling is None else self.scaling.units.y)
 
     def judge(self, problem: BilevelProblem, options: Options) -> Judge:
-        """A judge who asks this phase's oracles for the follower's answers."""
-        return replace(
-            Judge.of(problem, self.answer, options.tolerance, options.seed), watch=self.run.monitor.check_time
-        )
+        """A judge who asks this phase's oracles for the follower's answers, for each once."""
+        known: dict[bytes, np.ndarray | None] = {}
+
+        def answer(x: np.ndarray) -> np.ndarray | None:
+            key = x.tobytes()
+            if key not in known:
+                known[key] = self.answer(x)
+            return known[key]
+
+        return replace(Judge.of(problem, answer, options.tolerance, options.seed), watch=self.run.monitor.check_time)
 
     def success(self, problem: BilevelProblem) -> bool:
         """Whether the answer may be called one."""

@@ -45,8 +45,16 @@ def with_remark(result: Result, recording: Recording) -> Result:
     return replace(result, message=result.message + remark) if remark else result
 
 
-def make_report(progress: bool | Report | None) -> Report | None:
-    """What shows the progress of a run: a live line (terminal, notebook), a function of the user's, the log."""
+def make_report(progress: bool | Report | None, verbose: bool = False) -> Report | None:
+    """What shows the progress of a run: a table, a live line (terminal, notebook), the user's function, the log."""
+    if not isinstance(verbose, bool):
+        raise OptionError(f"verbose must be True or False, got {verbose!r}")
+    if verbose and progress is not None and progress is not False:
+        raise OptionError("give either verbose=True or progress, not both: each shows the iterations")
+    if verbose:
+        from blocc.report.progress import IterationTable  # that room stands on this one
+
+        return IterationTable()
     if callable(progress):
         return progress
     if progress is not None and not isinstance(progress, bool):

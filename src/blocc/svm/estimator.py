@@ -25,6 +25,7 @@ from sklearn.utils.validation import (
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.compiled import clock
+from blocc._lib.rounding import EXACT, TINY
 from blocc.errors import OptionError
 from blocc.outer.monitor import StopRequest, interruptible
 from blocc.presets import check_preset
@@ -252,7 +253,7 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         margins = np.atleast_2d(self.margins_).sum(axis=0)
         order = np.argsort(-margins, kind="stable")[:count]
-        return np.asarray(self.training_indices_[order[margins[order] > 1e-9]])
+        return np.asarray(self.training_indices_[order[margins[order] > EXACT]])
 
     def fit_options(self) -> tuple[FitOptions, Any]:
         """The options of a fit and its start, presets applied; raises an ``OptionError`` for an unfit argument."""
@@ -299,8 +300,8 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(self.class_weight, str):
             return compute_class_weight(self.class_weight, classes=self.classes_, y=y), np.ones((len(self.classes_), 2))
         heavy = np.bincount(codes, weights=weight, minlength=len(self.classes_))
-        share = np.maximum(heavy / heavy.sum(), 1e-300)
-        return np.ones(len(self.classes_)), 0.5 / np.column_stack([np.maximum(1.0 - share, 1e-300), share])
+        share = np.maximum(heavy / heavy.sum(), TINY)
+        return np.ones(len(self.classes_)), 0.5 / np.column_stack([np.maximum(1.0 - share, TINY), share])
 
     def _distinct(self, X: Any, codes: Codes) -> Distinct:
         """Copies are found by their features, which a precomputed kernel does not tell."""
@@ -371,7 +372,7 @@ class BilevelSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.result_, self.stage_rows_ = self.results_[0], machines[0].path_rows
         self.n_iter_ = max(1, *(len(result.history) for result in self.results_))
         support = np.array([machine.support for machine in machines])
-        strong = (np.abs(support) > 1e-9 * (1.0 + np.abs(support).max(axis=1, initial=0.0, keepdims=True))).any(axis=0)
+        strong = (np.abs(support) > EXACT * (1.0 + np.abs(support).max(axis=1, initial=0.0, keepdims=True))).any(axis=0)
         self.support_ = self.training_indices_[strong]
         self.dual_coef_ = support[:, strong]
         self.support_vectors_ = X[self.support_] if self.kernel != "precomputed" else np.empty((0, 0))

@@ -12,6 +12,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, Int, NDArray
 from blocc._lib.compiled import compile_seconds
+from blocc._lib.rounding import KEPT
 from blocc.errors import OptionError
 from blocc.lagrangian import InnerPairs, Multipliers
 from blocc.outer.monitor import StopRequest, interruptible
@@ -232,7 +233,7 @@ def _judge(choice: Choice, scaled: MarginProblem) -> tuple[Status, str]:
     """No success unless the follower's KKT residuals, in scaled features, are small too."""
     assert choice.best is not None
     worst = follower_residual(scaled, choice.best)
-    if choice.status is Status.CONVERGED and worst > 1e-6:
+    if choice.status is Status.CONVERGED and worst > KEPT:
         return Status.STALLED, f"The lower level is solved only to {worst:.1e} (relative); a certificate needs 1e-06."
     return choice.status, choice.message
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from blocc._lib.arrays import Array, Bool, Float, Int
+from blocc._lib.rounding import EXACT, TINY
 from blocc.inner.mehrotra import IterationState, Pairs, Piece, Products, corrected_direction, iterate
 from blocc.svm.newton import LIMITS, loss_limited_step, losses, solve_definite, weighted_gram
 
@@ -122,6 +123,6 @@ def _step(data: FollowerData, state: IterationState) -> FollowerPoint:
 
 def _unreachable(data: FollowerData, price: Float[Array, "n"]) -> Bool[Array, ""]:
     """Farkas: prices that combine the rows to nothing and the demands to something positive."""
-    total = jnp.maximum(jnp.sum(price), 1e-300)
+    total = jnp.maximum(jnp.sum(price), TINY)
     combined = jnp.max(jnp.abs(data.rows.T @ price)) / total
-    return (data.demand @ price / total > 10.0 * combined + 1e-9) & (total > 1e6)
+    return (data.demand @ price / total > 10.0 * combined + EXACT) & (total > 1e6)

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from blocc._lib.arrays import Float, Int, NDArray
+from blocc._lib.rounding import ROUNDED, TINY
 
 #: Eigenvalues below this share of the largest one are rounding, not features.
 RANK_TOLERANCE = 1e-10
@@ -51,7 +52,7 @@ class FeatureSpace:
         if d <= n:
             return cls()
         _, size, directions = np.linalg.svd(samples, full_matrices=False)
-        keep = size > 1e-12 * max(float(size[0]), 1e-300)
+        keep = size > ROUNDED * max(float(size[0]), TINY)
         keep[0] = True
         return cls(basis=directions[keep].T)
 
@@ -81,7 +82,7 @@ def kernel_basis(matrix: Float[NDArray, "n n"], rank: int | None = None) -> Floa
     """From kernels with the training samples to coordinates in their span."""
     values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
     values, vectors = values[::-1], vectors[:, ::-1]
-    keep = values > RANK_TOLERANCE * max(float(values[0]), 1e-300)
+    keep = values > RANK_TOLERANCE * max(float(values[0]), TINY)
     if rank is not None:
         keep[rank:] = False
     if not keep.any():

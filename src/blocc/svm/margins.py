@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Float, NDArray
+from blocc._lib.rounding import TINY
 from blocc.errors import OptionError
 
 CPenalty = Literal["sum", "squared", "norm"]
@@ -114,7 +115,7 @@ class MarginProblem:
         if self.c_penalty == "squared":
             return 0.5 * self.c_weight * (weighted @ c)
         # The norm has no gradient at c = 0; the usual trick keeps derivatives finite there.
-        return self.c_weight * (weighted @ c + 1e-300) ** 0.5
+        return self.c_weight * (weighted @ c + TINY) ** 0.5
 
     def upper(self, c: Margins, y: Y) -> float:
         """The leader's objective."""

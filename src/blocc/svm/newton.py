@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 
 from blocc._lib.arrays import Array, Float
+from blocc._lib.rounding import TINY
 from blocc.inner.mehrotra import Limits
 
 #: Ten to twenty steps are usual. Far from a solution an error may rise for long before it falls.
@@ -34,7 +35,7 @@ def loss_limited_step(rows: Float[Array, "m p"], loss: Float[Array, "m"], change
     Newton's model of exp reaches no further; a loss that falls needs no such care.
     """
     growth = -(rows @ change)
-    room = LONGEST_EXPONENT + jnp.log(jnp.maximum(jnp.sum(loss), 1.0)) - jnp.log(jnp.maximum(loss, 1e-300))
+    room = LONGEST_EXPONENT + jnp.log(jnp.maximum(jnp.sum(loss), 1.0)) - jnp.log(jnp.maximum(loss, TINY))
     growing = (growth > 0.0) & (loss > 0.0)
     return jnp.min(jnp.where(growing, room / jnp.where(growing, growth, 1.0), 1.0), initial=1.0)
 

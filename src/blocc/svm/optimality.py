@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blocc._lib.arrays import Bool, NDArray
+from blocc._lib.rounding import EXACT
 from blocc.svm.margins import MarginProblem, Margins, Y
 
 #: What counts as zero for a margin, and for a multiplier beside the largest one.
@@ -125,6 +126,6 @@ def stationarity(problem: MarginProblem, now: Classifier, tried: Bool[NDArray, "
 def _gains(problem: MarginProblem, now: Classifier) -> tuple[Margins, Margins]:
     """The gain of held samples, with neither weight nor forgiveness, by release; and of others by being held."""
     idle = now.held & (now.support <= ZERO * (1.0 + now.support.max())) & (now.c <= ZERO)
-    near = ~now.held & (problem.rows @ now.y <= 1.0 + 1e-9)
+    near = ~now.held & (problem.rows @ now.y <= 1.0 + EXACT)
     pull = problem.rows @ now.coupling_price
     return np.where(idle, np.maximum(-now.margin_price, 0.0), 0.0), np.where(near, np.maximum(-pull, 0.0), 0.0)

@@ -23,6 +23,7 @@ import numpy as np
 
 from blocc._lib.arrays import Bool, NDArray
 from blocc._lib.compiled import clock
+from blocc._lib.rounding import ASKED, EXACT, KEPT, PLACED
 from blocc.outer.monitor import Stop, StopReason
 from blocc.result import HistoryRow, Status
 from blocc.run.single import reason_of
@@ -171,7 +172,7 @@ class Descent:
         y = answer.y
         value = problem.upper(c, y)
         # The two classifiers may differ where features depend on each other; what counts is the leader's value.
-        if found.error > 1e-9 or answer.error > 1e-7 or value - least > 1e-8 * (1.0 + least):
+        if found.error > EXACT or answer.error > PLACED or value - least > 1e-8 * (1.0 + least):
             return False
         held = np.zeros(len(c), dtype=bool)
         choice.best = Classifier(y, c, answer.price, prices, np.zeros_like(y), held, value)
@@ -196,7 +197,7 @@ class Descent:
         choice = self.choice
         if start is not None:
             answer = self._follower(start)
-            attempts = [(gamma, gamma * answer.price if answer.error < 1e-6 else None)]
+            attempts = [(gamma, gamma * answer.price if answer.error < KEPT else None)]
         else:
             features = self.problem.rows.shape[1]
             ridges = RIDGES[: 1 if features > MANY_FEATURES else 3 if features > SEVERAL_FEATURES else None]
@@ -221,7 +222,7 @@ class Descent:
         follower = self._follower(problem.forgiven(smooth.y))
         if follower.error > 1e-5:
             return None
-        held = problem.rows @ follower.y <= 1.0 + 1e-9
+        held = problem.rows @ follower.y <= 1.0 + EXACT
         first, error, sound = self._branch(held, follower.y, follower.price, settle=False)
         if not sound:
             return self._answer_alone(follower)
@@ -249,7 +250,7 @@ class Descent:
         """The follower's answer to the leader's first margins, where no set of held samples could be solved."""
         problem, y = self.problem, follower.y
         c, none = problem.forgiven(y), np.zeros_like(y)  # with the least margins that let y pass it stays the answer
-        held = problem.rows @ y <= 1.0 + 1e-9
+        held = problem.rows @ y <= 1.0 + EXACT
         price = np.maximum(follower.price, 0.0)
         answer = Classifier(y, c, price, np.zeros_like(c), none, held, problem.upper(c, y))
         self._record(y, self._elapsed(), follower.error)
@@ -268,7 +269,7 @@ class Descent:
         c = problem.forgiven(y)
         prices = found.margin_price, found.coupling_price
         classifier = Classifier(y, c, support, *prices, held, problem.upper(c, y))
-        sound = found.error < 1e-4 and follower_residual(problem, classifier) < 1e-6
+        sound = found.error < 1e-4 and follower_residual(problem, classifier) < KEPT
         return classifier, found.error, sound
 
     def _note(self, candidate: Classifier, error: float, tried: Held) -> None:
@@ -299,7 +300,7 @@ class Descent:
             found = self._count(self.solvers.leader(tolerance=tolerance, c_weight=each / touching, **options))
             options["y"] = found.y
             reached = length(found.y)
-            if not settle or abs(reached - touching) <= 1e-10 * (1.0 + touching):
+            if not settle or abs(reached - touching) <= ASKED * (1.0 + touching):
                 break
             touching *= (reached / touching) ** 1.5  # a little further than it went
         return found

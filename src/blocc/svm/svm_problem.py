@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import Array, Float, NDArray
+from blocc._lib.rounding import PLACED
 from blocc.errors import ProblemError
 from blocc.flat_problem import FlatProblem
 from blocc.inner.protocol import InnerCode, InnerOracle, InnerSolution, finish
@@ -51,7 +52,7 @@ class MarginOracle(InnerOracle):
         solved = jnp.where(
             found.error <= jnp.maximum(tolerance, 1e-9), int(InnerCode.CONVERGED), int(InnerCode.STALLED)
         )
-        code = jnp.where(found.infeasible & (found.error > 1e-7), int(InnerCode.INFEASIBLE), solved)
+        code = jnp.where(found.infeasible & (found.error > PLACED), int(InnerCode.INFEASIBLE), solved)
         multipliers = Multipliers(prices, jnp.zeros(0))
         return finish(flat, x, y, multipliers, weights, iterations=found.iterations, code=code, warm=warm)
 

@@ -103,7 +103,7 @@ def latex_table(table: Table) -> str:
 _LATEX = {
     **{letter: "\\" + letter for letter in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"},
-    **{"<": "$<$", ">": "$>$", "|": "$|$"},
+    **{"<": "$<$", ">": "$>$", "|": "$|$", "−": "$-$", "∞": r"$\infty$"},
 }
 
 

@@ -62,7 +62,7 @@ def report_page(design: Design) -> str:
     """The page as text."""
     network, priced, busy = design.network, largest_prices(design), largest_flows(design)
     markets = np.argsort(-network.demand, kind="stable")[:MOST_MARKETS].tolist()
-    rows = {"links": priced[:MOST_LINKS], "busy-links": busy[:MOST_BUSY]}
+    rows: dict[str, Sequence[int]] = {"links": priced[:MOST_LINKS], "busy-links": busy[:MOST_BUSY]}
     flows = flows_data(design, markets, rows)
     alerts = [("withheld", "Not certified", [withheld(design)] if withheld(design) else [])]
     alerts.append(("hints", "Why nothing is built", hints(design)))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
+from blocc._lib.rounding import TINY
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.model import DesignModel
 from blocc.transport.design.prices import FINEST, PricePenalty
@@ -126,7 +127,7 @@ class SharpFlows:
     ) -> Load:
         """A load with capacities within the limits; where those cut the flows down, income falls with them."""
         capacity = self.limits.cover(wanted)
-        left = float(np.minimum(capacity, flow).sum()) / max(float(flow.sum()), 1e-300)
+        left = float(np.minimum(capacity, flow).sum()) / max(float(flow.sum()), TINY)
         spent = float(self.limits.cost @ capacity)
         return Load(part, left * income - spent, spent, prices, capacity)
 

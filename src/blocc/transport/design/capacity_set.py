@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
+from blocc._lib.rounding import ROUNDED
 from blocc.errors import OptionError
 from blocc.kit.arguments import one_each
 from blocc.networks.checked_rows import LARGEST
@@ -88,7 +89,7 @@ class CapacitySet(ConvexSet):
                 f"{most_named(low)} of {link_named(low)} is {self.limit[low]:g}, less than the {self.least[high]:g} "
                 f"{there} must have ({least_named(high)})"
             )
-        if (needed := float(self.cost @ self.least)) > self.allowance * (1.0 + 1e-12):
+        if (needed := float(self.cost @ self.least)) > self.allowance * (1.0 + ROUNDED):
             name = "min_capacity" if (given["min_capacity"] > network.min_capacity).any() else _column("min_capacity")
             raise OptionError(
                 f"budget must be at least {needed - self.refund:g}, which {name} costs; got {self.budget:g}"

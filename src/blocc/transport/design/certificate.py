@@ -9,6 +9,7 @@ from scipy.sparse.csgraph import csgraph_from_dense, dijkstra
 from scipy.special import expit, xlogy
 
 from blocc._lib.arrays import AnyArray, Float, Int, NDArray
+from blocc._lib.rounding import KEPT, PLACED, TINY
 from blocc.outer.monitor import Monitor
 from blocc.result import Certificate
 from blocc.transport.design.capacity_descent import Descended, descend_built, worth_of_money
@@ -63,7 +64,7 @@ def remaining_gain(search: Search, adopt: bool, small_gain: float) -> Remaining:
         for trial in openings(model, limits, before, found.follower) if small else ():
             look_up()
             ahead = search.judge(trial, found.warm)
-            if ahead.error < 1e-7:
+            if ahead.error < PLACED:
                 ways.append(Descended(trial, float(found.value - ahead.value), ahead.warm))
         look_up()
         for way in ways if adopt else ():
@@ -80,7 +81,7 @@ def certify(
 ) -> tuple[Certificate, float]:
     """Residuals from the problem's own functions, and the largest of them relative to the answer's size."""
     lower, size = model.lower_residuals(capacity, found.follower)
-    is_known = found.penalised.error < 1e-6  # not always where a run was stopped
+    is_known = found.penalised.error < KEPT  # not always where a run was stopped
     certificate = Certificate(
         stationarity=float(lower.stationarity),
         feasibility=float(lower.feasibility),
@@ -151,7 +152,7 @@ def measured_prices(
     answers = model.travellers_each(with_unit, gamma, warm, monitor.is_over)
     monitor.check_time()
     for link, ahead in zip(links, answers, strict=True):
-        if float(ahead.error) < 1e-7:
+        if float(ahead.error) < PLACED:
             measured[link] = max(0.0, (_value(found.follower) - _value(ahead)) / unit)
     return measured, unit
 
@@ -181,7 +182,7 @@ def _promise(model: DesignModel, side: LowerLevel, unit: float) -> Float[NDArray
         graph.demand[:, graph.head],
         graph.alternative[:, graph.head] - potential[:, graph.tail] - graph.time,
     )
-    share = np.minimum(unit / np.maximum(demand, 1e-300), expit(better))
+    share = np.minimum(unit / np.maximum(demand, TINY), expit(better))
     opened = demand * (better * share - xlogy(share, share) - xlogy(1.0 - share, 1.0 - share))
     opened = np.where(known[:, graph.tail] & ~known[:, graph.head], opened, 0.0)
     return (np.sum(saved * taken, axis=0) + np.max(opened, axis=0)) / unit

@@ -16,6 +16,7 @@ from blocc._lib.arrays import Float, NDArray
 from blocc._lib.compiled import compile_seconds
 from blocc._lib.log import log_answer
 from blocc._lib.precision import double_precision
+from blocc._lib.rounding import KEPT
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import OptionError
 from blocc.executors.choice import choose_executor
@@ -225,7 +226,7 @@ class _Run:
         """Of a start that ran to its end; only the best one is also tried for what it leaves to be gained."""
         gap, allowed = float(-found.utility - found.value), self.options.allowed_gain(float(found.utility))
         hides = gap > allowed and not self.options.has_fixed_gamma
-        return Status.STALLED if hides or found.error > 1e-6 else Status.CONVERGED
+        return Status.STALLED if hides or found.error > KEPT else Status.CONVERGED
 
     # --- one start --------------------------------------------------------------------------------------------------
     def _start(self, search: Search, index: int, x0: Float[NDArray, "links"] | None) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
 from blocc._lib.compiled import clock, counted_compile_seconds
+from blocc._lib.rounding import EXACT, PLACED, TINY
 from blocc.outer.monitor import GRACE, Monitor
 from blocc.result import HistoryRow
 from blocc.transport.design.all_or_nothing import MULTIPLES, WORTHLESS, Met, SharpFlows, incomes
@@ -93,7 +94,7 @@ class Incumbent:
 
     def _score(self, found: CapacityPenalty) -> float:
         # The utility is the follower's matter alone.
-        if not (found.error if self.fixed else float(found.follower.error)) < 1e-7:
+        if not (found.error if self.fixed else float(found.follower.error)) < PLACED:
             return -np.inf
         return -float(found.value) if self.fixed else float(found.utility)
 
@@ -166,7 +167,7 @@ class Incumbent:
         if (self.is_idle or self.fixed) and self.state.provisional_utility > self.state.score:
             self._try(self.state.prices, self.state.provisional, is_late)
         self.trim(is_late)
-        if (cut := self.answer()).error > 1e-9:  # the end came before both answers were exact
+        if (cut := self.answer()).error > EXACT:  # the end came before both answers were exact
             found = evaluate(self.model, self.limits, self.state.best, self.gamma, cut.warm, is_late)
             if found.error < cut.error and self._score(found) > -np.inf:
                 self.state.score, self.state.solution = self._score(found), found
@@ -256,7 +257,7 @@ class Incumbent:
         """Capacities within the limits for flows that earn so much, and about what those are worth."""
         capacity = self.carrying(flow)
         # Where limits cut the flows down, income falls with them.
-        left = float(np.minimum(capacity, flow).sum()) / max(float(flow.sum()), 1e-300)
+        left = float(np.minimum(capacity, flow).sum()) / max(float(flow.sum()), TINY)
         return capacity, left * income - float(self.limits.cost @ capacity) + self.limits.refund
 
     def observe_prices(

@@ -24,6 +24,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from blocc._lib.arrays import Float, NDArray
+from blocc._lib.rounding import ROUNDED
 from blocc.transport.design.capacity_set import CapacitySet
 from blocc.transport.design.prices import PricePenalty
 
@@ -91,7 +92,7 @@ class LimitedPrices:
         for _ in range(MOST_TRIALS):
             at(self.multipliers._replace(budget=worth))
             over, flow = at.spent - allowance, at.flow
-            if abs(over) <= near or (over < 0.0 and worth == 0.0) or high - low <= 1e-12 * (1.0 + low):
+            if abs(over) <= near or (over < 0.0 and worth == 0.0) or high - low <= ROUNDED * (1.0 + low):
                 break
             low, high = (worth, high) if over > 0.0 else (low, worth)
             if before is not None and (over - before[1]) * (worth - before[0]) < 0.0:

@@ -28,6 +28,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from blocc._lib.arrays import AnyArray, Array, Bool, Float, Int, NDArray
+from blocc._lib.rounding import ROUNDED, TINY
 from blocc.transport.travellers.graph import Graph, at_origin, beside, cheapest, differences, far_ends, sweep, usable
 
 #: gamma of the homotopy, up to the one wanted: doubled each time. Ten times each, or half that, ends lower on random
@@ -76,7 +77,7 @@ def stochastic_loading(
         by_link = beside(weight.T, 0.0)[incident]
 
         def differs(new: Array, old: Array) -> Array:
-            return jnp.max(jnp.abs(new - old) / (1e-300 + jnp.abs(new))) > 1e-12
+            return jnp.max(jnp.abs(new - old) / (TINY + jnp.abs(new))) > ROUNDED
 
         given = source.T
         return sweep(lambda old: given + jnp.sum(by_link * old[ends], axis=1), given, differs, 500).T

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from blocc._lib.arrays import Bool, Float, NDArray
+from blocc._lib.rounding import KEPT
 from blocc.outer.monitor import Monitor
 from blocc.resume.recorded import RecordedMonitor
 from blocc.transport.design.capacity_descent import LEVELS, descend_built
@@ -286,7 +287,7 @@ class Search(Incumbent):
             trial = np.where(self.limits.group == leader, least, capacity)
             found.append((self._score(self.judge(trial)), int(leader)))
             self.state.evaluations += 1
-        if not found or max(found)[0] <= self.state.score + 1e-6 * (1.0 + abs(self.state.score)):
+        if not found or max(found)[0] <= self.state.score + KEPT * (1.0 + abs(self.state.score)):
             return True
         self.state.flow = np.where(self.limits.group == max(found)[1], least, capacity)
         self._fit(self.gamma)

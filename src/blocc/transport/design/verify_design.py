@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from blocc._lib.precision import double_precision
+from blocc._lib.rounding import EXACT, PLACED, TINY
 from blocc._lib.threads import single_blas_thread
 from blocc.errors import BloccError, OptionError
 from blocc.judge.verification import Check, Verification
@@ -116,7 +117,7 @@ class _Verifier(Claims):
         self.options = options
         if numbers:
             away = float(np.max(np.abs(np.asarray(self.limits.project_flat(capacity)) - capacity), initial=0.0))
-            self.near("limits", "kept", away, 1e-7 * (1.0 + float(np.max(capacity, initial=0.0))))
+            self.near("limits", "kept", away, PLACED * (1.0 + float(np.max(capacity, initial=0.0))))
         return numbers and sound
 
     def _numbers(self) -> None:
@@ -208,7 +209,7 @@ class _Verifier(Claims):
         That is, whether the dual objective at them is the travellers' cost.
         """
         network, built, price = self.network, self.design.built, self.design.follower.price
-        if not (price[built] >= -1e-9).all():
+        if not (price[built] >= -EXACT).all():
             return False
         cost = network.path_costs(network.time + np.where(built, price, 0.0), built)
         better = np.where(np.isfinite(cost), network.alternative_time - cost, -np.inf)
@@ -278,7 +279,7 @@ def _times(claimed: Design, own: Assignment) -> Check:
     known = np.isfinite(said)
     off = np.abs(said - own.travel_time)[known] * travelled[known]
     total, spent = float(said[known] @ travelled[known]), float(claimed.follower.flow @ network.time)
-    worst = float(np.max(off, initial=0.0)) / (1e-300 + spent)
+    worst = float(np.max(off, initial=0.0)) / (TINY + spent)
     least = network.path_costs(network.time, claimed.built)
     slack = _SAME * (1.0 + claimed.follower.path_cost)
     with np.errstate(invalid="ignore"):  # there is no path, or nobody on it

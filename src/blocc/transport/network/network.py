@@ -15,6 +15,7 @@ import numpy as np
 
 from blocc._lib.arrays import Bool, Float, Int, NDArray
 from blocc._lib.files import shown
+from blocc._lib.rounding import ROUNDED
 from blocc._lib.tables import table_rows
 from blocc.errors import ProblemError
 from blocc.networks.checked_rows import Table, identifier, raise_if_any
@@ -214,7 +215,7 @@ class TransportNetwork(Network):
     def usual_range(self) -> tuple[float, float]:
         """Half to twice the flow of a link if everyone travelled and took a path of average length."""
         mean_path = float(np.average(self.free_flow_times, weights=self.demand + np.finfo(float).tiny))
-        flow = float(self.demand.sum()) * max(1.0, mean_path / max(float(self.time.mean()), 1e-12)) / self.n_links
+        flow = float(self.demand.sum()) * max(1.0, mean_path / max(float(self.time.mean()), ROUNDED)) / self.n_links
         return 0.5 * flow, 2.0 * flow
 
     # --- tables again -------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from blocc._lib.rounding import TINY
 from blocc.transport.network.network import TransportNetwork
 
 #: Where even without queues no market sends this part of its demand, nobody will come.
@@ -22,7 +23,7 @@ def doubts(network: TransportNetwork) -> list[str]:
     if not asked.any():
         return ["No market brings any revenue: all demand or all revenue is 0."]
     lines = []
-    best = int(np.argmax(np.where(asked, network.revenue / np.maximum(path_cost, 1e-300), -1.0)))
+    best = int(np.argmax(np.where(asked, network.revenue / np.maximum(path_cost, TINY), -1.0)))
     if asked[best] and network.revenue[best] <= path_cost[best]:
         lines.append(
             f"No market can pay for any path: {_market(network, best)} comes closest, with a revenue of "

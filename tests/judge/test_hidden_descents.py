@@ -1,0 +1,92 @@
+"""Ways down that neither coordinates nor first derivatives show, from generators of an independent tester."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from blocc import BilevelProblem, Box, Reals, Result, Status, solve, verify
+
+
+def _copying(upper: Callable[[Any], Any], n: int, **more: Any) -> BilevelProblem:
+    """The follower responds with y = x."""
+    return BilevelProblem(
+        upper=lambda x, y: upper(y),
+        lower=lambda x, y: jnp.sum((y - x) ** 2),
+        x_set=Box(-2.0, 2.0, shape=n),
+        y_set=Reals(n),
+        **more,
+    )
+
+
+def _at_zero(found: Result) -> Result:
+    """The claim of a result that converged, at zero, where phi is zero."""
+    nothing: dict[str, Any] = dict.fromkeys(("x", "y", "y_penalty"), np.zeros_like(found.x))
+    nothing |= dict.fromkeys(("upper_value", "upper_value_penalty", "lower_value"), 0.0)
+    return replace(found, **nothing)
+
+
+@pytest.mark.parametrize("start", [(1.0, 1.0), (0.5, 0.25), (0.0, 0.0)])
+def test_a_constraint_without_derivatives_on_its_zero_set_certifies_nothing_beside_the_minimum(
+    start: tuple[float, float],
+) -> None:
+    """The curve y1 = y0^2, written as a square: every point near it violates it, whatever its derivatives say."""
+    scale = float(np.random.default_rng(int(100 * start[0])).uniform(0.5, 20.0))
+    problem = _copying(lambda y: y[0], 2, upper_inequality=lambda x, y: scale * (y[1] - y[0] ** 2) ** 2)
+    found = solve(problem, np.array(start), progress=False)
+    away = float(found.upper_value) + np.sqrt(2.0)
+    assert away < 1e-3 or not found.success, found
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_saddles_between_the_axes_of_a_null_space_are_left(seed: int) -> None:
+    """On the sphere the axes are stationary by symmetry, and phi falls between them alone."""
+    generator = np.random.default_rng(seed)
+    cross = generator.uniform(3.0, 50.0)
+
+    def upper(y: Any) -> Any:
+        return y[2] ** 2 + y[0] ** 4 - cross * (y[0] * y[1]) ** 2 + y[1] ** 4 + 0.5 * (y[0] ** 6 + y[1] ** 6)
+
+    problem = _copying(upper, 3)
+    found = solve(problem, np.array([0.0, 0.0, float(seed)]), progress=False)
+    assert found.success, found
+    assert found.upper_value < -1e-2
+    assert not verify(problem, _at_zero(found)).ok
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_edge_on_which_kinks_of_upper_meet_is_looked_along(seed: int) -> None:
+    """phi = sum c |Bx| + |x|^2/20 with one c < 0: to first order it falls at 0 if and only if it does along an edge."""
+    generator = np.random.default_rng(seed)
+    n, m = 4, 8
+    rows, weights = generator.standard_normal((m, n)), generator.uniform(0.2, 1.0, m)
+    # The negative one as large as makes 0 a saddle along a few edges only.
+    edges = [np.linalg.svd(rows[list(kept)])[2][-1] for kept in combinations(range(m), n - 1)]
+    ratios = sorted(
+        float(weights[1:] @ np.abs(rows[1:] @ e) / np.abs(rows[0] @ e)) for e in edges if abs(rows[0] @ e) > 1e-9
+    )
+    weights[0] = -0.5 * (ratios[1] + ratios[2])  # two of them, both ways
+    problem = _copying(lambda y: jnp.sum(weights * jnp.abs(rows @ y)) + 0.05 * y @ y, n)
+    found = solve(problem, generator.uniform(-1.0, 1.0, n), progress=False)
+    honest = replace(found, status=Status.CONVERGED, message="")
+    assert not verify(problem, _at_zero(honest)).ok
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_far_wells_of_the_follower_are_found(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    at = generator.choice([-1.0, 1.0]) * 10.0 ** generator.uniform(1.0, 2.0)
+    width, depth = 0.1 * abs(at), 5.0 * at**2
+    problem = BilevelProblem(
+        upper=lambda x, y: (y - 1.0) ** 2,
+        lower=lambda x, y: (y - x) ** 2 - depth * jnp.exp(-(((y - at) / width) ** 2)),
+        x_set=Box(-3.0, 3.0),
+        y_set=Reals(),
+    )
+    assert solve(problem, 2.0, progress=False).status is Status.NOT_CONVEX
