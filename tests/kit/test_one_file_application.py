@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from blocc.cli.common import make_app
 
-FILE = Path(__file__).parents[2] / "examples" / "applications" / "parking.py"
+FILE = Path(__file__).parents[2] / "examples" / "parking.py"
 
 
 @pytest.fixture(scope="module")

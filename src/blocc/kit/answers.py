@@ -2,7 +2,7 @@
 
 An application declares what it is about (a dataclass), what it answers (a dataclass that extends :class:`Answer`) and
 which tables that has. :func:`answered` searches from several starts, :func:`answer_document` declares the files, whose
-page shows every table, the way to the answer and the certificate. ``examples/applications/parking.py`` is one.
+page shows every table, the way to the answer and the certificate. ``examples/parking.py`` is one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from blocc.solve_many import solve_many
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Answer(Shown, ABC):
-    """An application's answer; ``print`` explains it."""
+    """An application's answer; ``print`` explains it, if the class that extends this has ``repr=False``."""
 
     objective: float  #: in the leader's own sense
     status: Status

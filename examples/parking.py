@@ -4,8 +4,8 @@ A city sets the fee of each garage and how many of its spaces it opens. Drivers 
 bus by a logit rule, which is the least of cost and entropy; garages that are full make them choose otherwise. The city
 earns fees, pays for open spaces, and counts what every car in the centre costs its neighbours.
 
-    python examples/applications/parking.py plan town --out runs/parking
-    python examples/applications/parking.py verify runs/parking town
+    python examples/parking.py plan town --out runs/parking
+    python examples/parking.py verify runs/parking town
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ TOWN = City(
 
 
 # --- the answer and its proof -------------------------------------------------------------------------------------
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Plan(Answer):
     """Fees and open spaces, and what drivers do then; the objective is what the city gains in a day."""
 
