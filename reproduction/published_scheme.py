@@ -25,8 +25,9 @@ LEAST_SHARE, LEAST_CAPACITY = 1e-2, 1e-3  #: Y is [0.01, 0.99] for shares and [0
 NO_PRICE = 1.0  #: eta becomes the long step where every price of the follower's was below 1 one step of x ago
 #: What the authors' figures leave out: capacities and shares so small count as none.
 COUNTED_CAPACITY, COUNTED_SHARE = 1e-2, 2e-2
-#: Most inner iterations of a run, for each of its steps of x, and for the first ones, which begin with nothing.
-PER_STEP, AT_FIRST = 20, 40_000
+#: Most inner iterations of a run for each of its steps of x, and of one inner loop: ten times those of the first one on
+#: Seville, which begins with nothing.
+PER_STEP, OF_ONE = 20, 40_000
 #: Where the follower's loop and the penalised one end: the mean change of a share, the change of a flow (its mean; the
 #: mean over markets of the largest), and what a market's flows may miss of its share at the origin.
 ENDS = ((2e-2, 1e-2, 0.2), (3e-2, 0.1, 0.3))
@@ -203,9 +204,10 @@ def advance(
     work: NDArray,
     state: tuple[int, int, bool],
     numbers: tuple[float, float],
-    limits: tuple[int, int],
+    limits: tuple[int, int, int],
 ) -> tuple[int, int, bool]:
-    """A run, in place, up to ``limits[0]`` steps of x or ``limits[1]`` inner iterations: how many it has made.
+    """A run, in place, up to ``limits[0]`` steps of x, ``limits[1]`` inner iterations or ``limits[2]`` of one loop: how
+    many it has made.
 
     :param state: steps and inner iterations so far, and whether no price was felt at the last step of x
     :param numbers: gamma and eta
@@ -214,9 +216,9 @@ def advance(
     gamma, eta = numbers
     while step < limits[0]:
         for index in range(2):
-            over = False
+            over, before = False, inner
             while not over:
-                if inner >= limits[1]:
+                if inner >= limits[1] or inner - before >= limits[2]:
                     return step, inner, calm
                 weight = gamma if index == 1 else 1.0
                 rule = (rules.slack, rules.over[index])
@@ -249,17 +251,17 @@ def run_published(
 ) -> list[Run]:
     """The run at about ``samples`` equally spaced steps of x, the last of them at ``steps``.
 
-    One whose inner loops do not end is cut off (:data:`PER_STEP`), and is then seen only as far as it went.
+    One whose inner loops do not end is cut off, and is then seen only as far as it went.
     """
     net, capacity = tables_of(network), np.array(start, dtype=np.float64)
     sides = (cold_side(network), cold_side(network))
     work = np.zeros((3, network.n_markets))
-    state, numbers, most = (0, 0, False), (float(gamma), float(eta)), PER_STEP * steps + AT_FIRST
-    advance(net, rules, sides, capacity, work, state, numbers, (0, 0))  # compiles
+    state, numbers, most = (0, 0, False), (float(gamma), float(eta)), PER_STEP * steps + OF_ONE
+    advance(net, rules, sides, capacity, work, state, numbers, (0, 0, 0))  # compiles
     began = time.perf_counter()
     seen = []
     for limit in np.unique(np.linspace(0, steps, samples + 1).astype(int)[1:]).tolist():
-        state = advance(net, rules, sides, capacity, work, state, numbers, (limit, most))
+        state = advance(net, rules, sides, capacity, work, state, numbers, (limit, most, OF_ONE))
         copies = (sides[0].copy(), sides[1].copy())
         seen.append(Run(capacity.copy(), copies, state[0], state[1], time.perf_counter() - began))
         if state[0] < limit:

@@ -12,5 +12,5 @@ ITEM = Item(
     conclude=conclude,
     draw=draw,
     shown=(Shown(0, {heading: title for heading, title in COLUMNS.items() if not heading.startswith("Alg")}),),
-    seconds=(80.0, 1100.0),
+    seconds=(60.0, 700.0),
 )

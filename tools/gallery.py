@@ -40,6 +40,7 @@ ORDER = (
         "forgiving_svm",
         "compare_methods",
         "gpu_batch",
+        "garages",
     ),
 )
 

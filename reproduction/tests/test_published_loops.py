@@ -267,12 +267,12 @@ def test_a_run_is_seen_on_its_way_and_changes_nothing_it_was_given() -> None:
 
 def test_a_run_whose_inner_loops_no_longer_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """With no slack left every link counts as over its capacity, so that no inner loop ends."""
-    monkeypatch.setattr(published_scheme, "AT_FIRST", 50)
+    monkeypatch.setattr(published_scheme, "OF_ONE", 50)
     network = read_network("three")
     never = published_scheme.RULES["three"]._replace(slack=-np.inf)
     seen = published_scheme.run_published(network, network.random_starts(1, 0)[0], 3.0, 1.6e-4, 1_000, 10, never)
     assert len(seen) == 1
-    assert (seen[0].step, seen[0].inner) == (0, published_scheme.PER_STEP * 1_000 + 50)
+    assert (seen[0].step, seen[0].inner) == (0, 50)
 
 
 # --- LV-HBA on three nodes -------------------------------------------------------------------------------------------

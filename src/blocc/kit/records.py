@@ -49,9 +49,12 @@ def decoded(kind: type[T], said: Mapping[str, Any], missing: Mapping[str, float]
     :raises KeyError: where a field is missing; TypeError or ValueError, where it is of another type
     """
     hints = get_type_hints(kind)
+    written = {
+        name: word for one in reversed(kind.__mro__) for name, word in getattr(one, "__annotations__", {}).items()
+    }
     wanted = [one.name for one in fields(kind) if one.init] if is_dataclass(kind) else kind._fields  # type: ignore[attr-defined]
     told = {
-        name: _value(hints[name], kind.__annotations__[name], said[name], name, missing or {})
+        name: _value(hints[name], written[name], said[name], name, missing or {})
         for name in wanted
         if name not in given
     }

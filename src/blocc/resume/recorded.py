@@ -122,7 +122,8 @@ class RecordedEvaluator(Evaluator):
         shapes, structure = jax.tree.flatten(evaluation_shapes(self.flat, self.oracles[0]))
         wanted = len(_COUNTS) + sum(int(np.prod(leaf.shape, dtype=int)) for leaf in shapes)
         counts, start = answer[: len(_COUNTS)], len(_COUNTS)
-        if answer.size != wanted or not np.isfinite(counts).all() or not 0 <= counts[3] < len(self.oracles):
+        first = counts[_COUNTS.index("first")] if len(counts) == len(_COUNTS) else np.nan
+        if answer.size != wanted or not np.isfinite(counts).all() or not 0 <= first < len(self.oracles):
             raise CheckpointError("the checkpoint does not fit this version of blocc: an evaluation has another form")
         for name, number in zip(_COUNTS, counts, strict=True):
             setattr(self, name, int(number))
