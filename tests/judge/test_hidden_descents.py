@@ -90,3 +90,16 @@ def test_far_wells_of_the_follower_are_found(seed: int) -> None:
         y_set=Reals(),
     )
     assert solve(problem, 2.0, progress=False).status is Status.NOT_CONVEX
+
+
+def test_one_direction_of_many_in_which_the_follower_bends_down_is_found() -> None:
+    """No pair of random points shows it: along a random direction the other 399 outweigh it."""
+    a = np.random.default_rng(0).standard_normal(400)
+    a /= np.linalg.norm(a)
+    problem = BilevelProblem(
+        upper=lambda x, y: x**2 + jnp.sum(y) ** 2,
+        lower=lambda x, y: jnp.sum((y - x) ** 2) - 3.0 * (a @ y) ** 2 + (a @ y) ** 4,
+        x_set=Box(-1.0, 1.0),
+        y_set=Reals(400),
+    )
+    assert not solve(problem, 0.5, progress=False, time_limit=60.0).success

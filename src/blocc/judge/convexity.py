@@ -19,6 +19,7 @@ from blocc._lib.arrays import AnyArray, Array
 from blocc._lib.jaxprs import is_program
 from blocc._lib.rounding import EXACT, KEPT, TINY
 from blocc.flat_problem import FlatProblem
+from blocc.judge.curvature import bends_down
 from blocc.problem import BilevelProblem
 from blocc.result import Result, Status
 
@@ -138,6 +139,10 @@ def jensen(flat: FlatProblem, x: AnyArray, y: AnyArray, gamma: float = 1.0, seed
     result = Jensen(
         worst(lower, feasible), worst(inequality, everywhere), worst(equality, everywhere), worst(penalised, feasible)
     )
+    if result.lower <= _ALLOWED and y.size > _DENSE and flat.y_set.is_box:
+        # Pairs along random directions hardly see one that bends down among very many.
+        if bends_down(flat, np.asarray(x), [np.asarray(y), np.asarray(flat.y_set.interior_flat())]):
+            return result._replace(lower=np.inf)
     unclear = _unclear(ends, np.linalg.norm(a - b, axis=1)) & feasible
     if result.lower > _ALLOWED or not unclear.any():
         return result
