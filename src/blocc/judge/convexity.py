@@ -139,10 +139,10 @@ def jensen(flat: FlatProblem, x: AnyArray, y: AnyArray, gamma: float = 1.0, seed
     result = Jensen(
         worst(lower, feasible), worst(inequality, everywhere), worst(equality, everywhere), worst(penalised, feasible)
     )
-    if result.lower <= _ALLOWED and y.size > _DENSE and flat.y_set.is_box:
-        # Pairs along random directions hardly see one that bends down among very many.
-        if bends_down(flat, np.asarray(x), [np.asarray(y), np.asarray(flat.y_set.interior_flat())]):
-            return result._replace(lower=np.inf)
+    # Pairs along random directions hardly see one that bends down among very many.
+    is_hidden = result.lower <= _ALLOWED and y.size > _DENSE and flat.y_set.is_box
+    if is_hidden and bends_down(flat, np.asarray(x), [np.asarray(y), np.asarray(flat.y_set.interior_flat())]):
+        return result._replace(lower=np.inf)
     unclear = _unclear(ends, np.linalg.norm(a - b, axis=1)) & feasible
     if result.lower > _ALLOWED or not unclear.any():
         return result
