@@ -306,7 +306,7 @@ def far_fall(case: Case, x: Array, block: Array, value: float, spread: float) ->
 def response_fault(case: Case, x: Array, y: Array, value: float, allowed: float, message: str) -> str:
     """Return why y is not the response at x, by g and by f at y; empty where it is."""
     claimed = float(case.evaluate(case.model.upper, x, y)[0])
-    allowed = allowed * case.looseness + 256 * EPS * case.rounding
+    allowed = allowed * case.looseness + 256 * EPS * case.rounding + 64 * EPS * abs(claimed)
     if case.strict_ties and abs(claimed - value) > allowed and not any(word in message.lower() for word in TIED):
         strict = [case.value(x), *(case.value(x + step) for step in (1e-8, -1e-8))]
         if min(abs(claimed - there) for there in strict) > allowed:

@@ -103,3 +103,20 @@ def test_one_direction_of_many_in_which_the_follower_bends_down_is_found() -> No
         y_set=Reals(400),
     )
     assert not solve(problem, 0.5, progress=False, time_limit=60.0).success
+
+
+@pytest.mark.parametrize("concave", [False, True])
+def test_a_vertex_with_more_edges_than_are_looked_along_is_proved_by_convexity_or_not_claimed(concave: bool) -> None:
+    """Twelve kinks in six directions: 792 edges."""
+    generator = np.random.default_rng(3)
+    rows, weights = generator.standard_normal((12, 6)), generator.uniform(0.2, 1.0, 12)
+    problem = _copying(lambda y: jnp.sum(weights * jnp.abs(rows @ y)) + 0.05 * y @ y, 6)
+    found = solve(problem, generator.uniform(-1.0, 1.0, 6), progress=False)
+    assert found.success, found
+    if concave:
+        edges = [np.linalg.svd(rows[list(kept)])[2][-1] for kept in combinations(range(12), 5)]
+        ratios = sorted(float(weights[1:] @ np.abs(rows[1:] @ e) / max(np.abs(rows[0] @ e), 1e-9)) for e in edges)
+        weights = weights.copy()
+        weights[0] = -0.5 * (ratios[0] + ratios[1])
+        problem = _copying(lambda y: jnp.sum(weights * jnp.abs(rows @ y)) + 0.05 * y @ y, 6)
+    assert verify(problem, _at_zero(found)).ok is not concave

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blocc._lib.arrays import AnyArray, Array
+from blocc._lib.rounding import TINY
 from blocc.corners import leader_sides
 from blocc.flat_problem import FlatProblem
 from blocc.judge.lower_level import LowerKKT
@@ -152,8 +153,10 @@ def _ways_along(
     """Ways down on the manifold of all rows, and along the edges on which all but one of the creases meet.
 
     Where creases are dependent (more of them than directions that they fix) each independent choice is an edge, and to
-    first order phi, linear between them, falls nowhere if it falls along none. Also whether all edges were looked at:
-    no more than the directions of the largest Hessian that is computed, for two derivatives of phi each.
+    first order phi, linear between them, falls nowhere if it falls along none. No more of them are looked along than
+    the largest Hessian that is computed has directions, for two derivatives of phi each; if there are more, it is found
+    out whether phi is convex there to first order, and zero a convex combination of its gradients around the vertex.
+    Also whether that decides.
 
     :param at: phi on one piece, at points near x
     :param firm: which of the rows are rows of the piece, that are always kept
@@ -175,7 +178,66 @@ def _ways_along(
         left = np.setdiff1d(creases, kept)
         crease = left[int(np.argmax(np.linalg.norm(here.jacobian[left] * sizes @ edge, axis=1)))]
         found += _off(at, here, x, sizes, int(crease), others, fixed)
-    return found, edges <= WHOLE
+    if edges <= WHOLE:
+        return found, True
+    space = _null_space(np.concatenate([here.jacobian[firm] * sizes, fixed]))
+    return found, _is_convex_minimum(at, here, x, sizes, creases, space)
+
+
+def _is_convex_minimum(
+    at: Callable[[np.ndarray], _Point | None],
+    here: _Point,
+    x: np.ndarray,
+    sizes: np.ndarray,
+    creases: np.ndarray,
+    space: np.ndarray,
+) -> bool:
+    """Whether phi, to first order at a vertex of creases, is convex across each of them, and falls nowhere.
+
+    Across a crease alone the slope must grow. Then x is a minimum if and only if zero is in the convex hull of the
+    gradients around it: their combination of least norm is followed, and the gradient met there joins them (Wolfe,
+    Finding the nearest point in a polytope, Mathematical Programming 11, 1976).
+    """
+    generator = np.random.default_rng(0)
+    normals = here.jacobian[creases] * sizes @ space
+    normals = normals[lengths_of(normals) > 0.0]
+    normals /= lengths_of(normals)[:, None]
+    seen: list[np.ndarray] = []
+
+    def gradient(direction: np.ndarray) -> np.ndarray | None:
+        near = at(x + STEP * sizes * (space @ (direction / np.linalg.norm(direction))))
+        return None if near is None else space.T @ (sizes * near.gradient)
+
+    for normal in normals:
+        along = generator.standard_normal(len(normal))
+        along -= (along @ normal) * normal
+        others = np.abs(normals @ along)
+        across = np.abs(normals @ normal)
+        apart = (across > _RANK) & (others > _RANK * np.linalg.norm(along))
+        width = 0.5 * float(np.min(others[apart] / across[apart], initial=np.linalg.norm(along)))
+        sides = [gradient(along + sign * width * normal) for sign in (1.0, -1.0)]
+        if sides[0] is None or sides[1] is None:
+            return False
+        size = float(np.linalg.norm(sides[0]) + np.linalg.norm(sides[1]))
+        if (sides[0] - sides[1]) @ normal < -STEP * size:
+            return False
+        seen += [sides[0], sides[1]]
+    from scipy.optimize import nnls  # importing it takes time that most runs need not spend
+
+    for _ in range(WHOLE):
+        hull = np.array(seen).T
+        unit = float(np.max(lengths_of(hull.T), initial=0.0))
+        if unit == 0.0:
+            return True
+        weights = nnls(np.vstack([hull / unit, np.ones(len(seen))]), np.append(np.zeros(len(hull)), 1.0))[0]
+        least = hull @ weights / max(float(weights.sum()), TINY)
+        if np.linalg.norm(least) <= _RANK * unit:
+            return True
+        met = gradient(-least)
+        if met is None or met @ least > 0.0:  # phi falls there
+            return False
+        seen.append(met)
+    return False
 
 
 def _on(

@@ -51,14 +51,21 @@ class Verdict(NamedTuple):
     def holds(self) -> bool:
         """Whether nothing speaks against the answer."""
         stationary = self.first_order is not False and self.probed.better is None and not self.unbounded
-        objected = self.inconclusive or self.blocked or self.challenge.objection or self._open
+        objected = self.inconclusive or self.unsettled or self.challenge.objection
         return bool(self.lower_optimal and self.admissible and stationary and not objected)
 
     @property
-    def _open(self) -> bool:
-        """Whether many kinks meet at x, and their curvatures could not be told."""
+    def unsettled(self) -> str:
+        """Why neither derivatives nor values around x tell whether it is a minimum; empty where they do."""
         slope = self.slope or self.partly
-        return slope is not None and not slope.decided
+        if slope is not None and not slope.decided:
+            return "many pieces of f(x, y(x)) meet at x, and whether their curvatures make it a minimum is not decided"
+        return (
+            "f(x, y(x)) falls where the derivatives of the leader's constraint allow it, and the constraint does "
+            "not hold there, however near to x: its derivatives vanish, and do not tell where it holds"
+            if self.blocked
+            else ""
+        )
 
     @property
     def undecided(self) -> str:
@@ -89,13 +96,8 @@ class Verdict(NamedTuple):
             return f"f(x, y(x)) is lower by {self.probed.gain:.3g} right next to x"
         if self.first_order is False and self.slope is not None:
             return f"the derivative of f(x, y(x)) is {np.max(np.abs(self.slope.left)):.1e}"
-        if self._open:
-            return "many pieces of f(x, y(x)) meet at x, and whether their curvatures make it a minimum is not decided"
-        if self.blocked:
-            return (
-                "f(x, y(x)) falls where the derivatives of the leader's constraint allow it, and the constraint does "
-                "not hold there, however near to x: its derivatives vanish, and do not tell where it holds"
-            )
+        if self.unsettled:
+            return self.unsettled
         if self.inconclusive:
             return "values of f(x, y(x)) around x, which alone can tell, could not be found accurately"
         return self.challenge.objection

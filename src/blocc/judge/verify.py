@@ -327,6 +327,8 @@ class _Verifier:
             note = f"{verdict.probed.asked} probes"
             ok = None if verdict.probed.asked == 0 and self._movable() else verdict.probed.better is None
             self._add("no better x nearby", "none", f"gain {gain:.2g}" if gain else "none", ok, note)
+            if verdict.unsettled:
+                self._add("x is a minimum", "decided", verdict.unsettled, False)
             if verdict.unbounded:
                 self._add("bounded", "a minimum", "f falls for ever along a ray", False)
 
