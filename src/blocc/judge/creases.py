@@ -199,6 +199,8 @@ def _is_convex_minimum(
     Finding the nearest point in a polytope, Mathematical Programming 11, 1976).
     """
     generator = np.random.default_rng(0)
+    _, values, right = np.linalg.svd(here.jacobian[creases] * sizes @ space, full_matrices=False)
+    space = space @ right[values > _RANK * np.max(values)].T  # along the others phi is smooth, and judged as such
     normals = here.jacobian[creases] * sizes @ space
     normals = normals[lengths_of(normals) > 0.0]
     normals /= lengths_of(normals)[:, None]
