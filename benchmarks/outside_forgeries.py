@@ -28,7 +28,7 @@ import outside_responses
 import outside_saddles
 from blocc import Certificate, Result, Status, lower_level, solve, verify
 from outside import draw
-from outside_case import Array, Case, build
+from outside_case import Array, Case, build, forget
 from outside_cores import Data, hidden, unit
 from outside_families import FAMILIES
 from outside_truth import judge
@@ -353,6 +353,8 @@ def main() -> int:
     accepted, made, crashed = Counter[str](), Counter[str](), 0
     for job in range(arguments.count if arguments.index is None else len(forgers)):
         forger = forgers[job % len(forgers)]
+        if job and not job % len(forgers):
+            forget()
         index = job // len(forgers) if arguments.index is None else arguments.index
         generator = np.random.default_rng([arguments.seed, FORGERS.index(forger), index])
         started = time.perf_counter()
@@ -378,6 +380,8 @@ def main() -> int:
     rejected, honest = 0, 0
     for job in range(arguments.honest):
         family, index = HONEST[job % len(HONEST)], job // len(HONEST)
+        if not index % 2 and family == HONEST[0]:
+            forget()
         case = draw(family, arguments.seed, index)
         result = solve(case.problem, case.user_start, progress=False, time_limit=30.0)
         if not result.success or judge(case, result).kind not in ("right", "local"):
