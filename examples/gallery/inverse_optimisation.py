@@ -68,19 +68,19 @@ dots.plot(observed.ravel(), np.asarray(result.y).ravel(), "o", color="#009E73", 
 dots.set(title="Purchases", xlabel="observed", ylabel="predicted")
 
 # %% What breaks
-# A good that is never bought tells nothing about its taste beyond an upper bound. Here the second good is made dear: any
+# A good that is never bought tells nothing about its taste beyond an upper bound. Here the second good is made expensive: any
 # small enough taste explains the days equally well. The fit is perfect, and the taste is not the true one.
-DEAR = PRICES * np.array([1.0, 40.0, 1.0, 1.0])
-seen = np.array([buys(TRUTH, p, b) for p, b in zip(DEAR, BUDGET, strict=True)])
+EXPENSIVE = PRICES * np.array([1.0, 40.0, 1.0, 1.0])
+seen = np.array([buys(TRUTH, p, b) for p, b in zip(EXPENSIVE, BUDGET, strict=True)])
 blind = solve(
     BilevelProblem(
         upper=lambda taste, y: jnp.sum((y - seen) ** 2),
         lower=problem.lower,
-        inequality=lambda taste, y: jnp.sum(DEAR * y, axis=1) - BUDGET,
+        inequality=lambda taste, y: jnp.sum(EXPENSIVE * y, axis=1) - BUDGET,
         x_set=problem.x_set,
         y_set=problem.y_set,
     ),
     np.zeros(4),
 )
-print("bought of the dear good:", bool(seen[:, 1].max() > 1e-6))
+print("bought of the expensive good:", bool(seen[:, 1].max() > 1e-6))
 print(f"fit {blind.upper_value:.1e}, error of its taste {abs(blind.x[1] - TRUTH[1]):.1f}")
