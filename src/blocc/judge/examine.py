@@ -46,6 +46,7 @@ from blocc.judge.verdict import Verdict
 from blocc.judge.walks import Walks
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
 from blocc.local.derivatives import LARGEST
+from blocc.local.scales import reach
 from blocc.problem import BilevelProblem
 
 _STEPS = 30  #: Newton steps at most; where they converge they are fewer than ten
@@ -220,7 +221,9 @@ class Judge(Walks):
         if slope is None:
             return None, NOTHING, False
         seen: list[Probed] = []
-        open_ways = [way for way in slope.ways if not way.null and way.matters(plan.tolerance, plan.floor)]
+        widest = reach(*self.flat.x_set.bounds_flat(), here.x)
+        ways = [way.resolved(plan.floor, widest) for way in slope.ways]
+        open_ways = [way for way in ways if not way.null and way.matters(plan.tolerance, plan.floor)]
         if not probes:
             return (None if open_ways or not slope.whole else True), NOTHING, False
         kinked, blocked = False, False
@@ -231,7 +234,7 @@ class Judge(Walks):
             if not way.curvature < 0.0 and way.slope <= self.tolerance * variation:
                 continue
             distances = tuple(
-                sorted({*FINE, *(reach for end in way.lengths for reach in (end, 2.0 * end))}, reverse=True)
+                sorted({*FINE, *(far for end in way.lengths for far in (end, 2.0 * end))}, reverse=True)
             )
             both = way.curvature < 0.0 and not way.falls(plan.tolerance, plan.floor)
             along = plan._replace(distances=distances)

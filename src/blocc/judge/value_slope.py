@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocc._lib.rounding import TINY
+from blocc._lib.rounding import EPS, TINY
 from blocc.flat_problem import FlatProblem
 from blocc.judge.creases import along_creases
 from blocc.judge.lower_level import TOUCHED, LowerKKT
@@ -102,7 +102,7 @@ def _slope(
     wide = reach(*flat.x_set.bounds_flat(), r.x)
     weighed = weigh(flat, r.x, piece.gradient, wide, rows, always=piece.open)
     # A rounded corner is as narrow as it was made: the functions without it say what is small.
-    sizes = resolved(lagrangian, r.x, wide) if flat.easier is None else wide
+    sizes = resolved(lagrangian, r.x, wide, _rounding(r, piece)) if flat.easier is None else wide
     weighed = weigh(flat, r.x, piece.gradient, sizes, rows, always=piece.open)
     weighed = with_firm_rows(weighed, r.x, sizes, rows, lagrangian, tolerance)
     with np.errstate(divide="ignore"):
@@ -157,6 +157,12 @@ def _slope(
         error=piece.error,
         decided=ways.decided and bent.decided,
     )
+
+
+def _rounding(r: LowerKKT, piece: Piece) -> np.ndarray:
+    """Of the entries of the gradient of phi: terms that cancel, and what rounding of (x, y) changes them by."""
+    at = np.abs(r.local.upper_gradient) + np.abs(r.local.upper_hessian) @ np.abs(np.concatenate([r.x, r.y]))
+    return np.asarray(4.0 * EPS * (at[: len(r.x)] + np.abs(piece.sensitivity.T) @ at[len(r.x) :]))
 
 
 def _cornered(

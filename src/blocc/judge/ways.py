@@ -50,7 +50,20 @@ class Way(NamedTuple):
 
     def within(self, units: np.ndarray) -> Way:
         """The same way, as far as no variable moves by more than its unit."""
-        share = float(np.min(units[self.direction != 0.0] / np.abs(self.direction[self.direction != 0.0]), initial=1.0))
+        moved = self.direction != 0.0
+        return self._scaled(float(np.min(units[moved] / np.abs(self.direction[moved]), initial=1.0)))
+
+    def resolved(self, floor: float, widest: np.ndarray) -> Way:
+        """The same way, as far as values must go to resolve its slope, if X is that wide: units may be small."""
+        if self.curvature < 0.0 or not 0.0 < self.slope <= 2.0 * floor:
+            return self
+        moved = self.direction != 0.0
+        share = 4.0 * floor / self.slope
+        if share * float(np.max(np.abs(self.direction[moved]) / widest[moved], initial=0.0)) > 1.0:
+            return self
+        return self._scaled(share)._replace(lengths=(1.0,))
+
+    def _scaled(self, share: float) -> Way:
         return self._replace(
             direction=share * self.direction,
             slope=share * self.slope,

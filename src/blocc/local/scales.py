@@ -67,17 +67,24 @@ def reach(low: np.ndarray, high: np.ndarray, z: np.ndarray) -> np.ndarray:
     return np.minimum(np.maximum(1.0, np.abs(z)), width)
 
 
-def resolved(gradient: Callable[[np.ndarray], np.ndarray | None], x: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def resolved(
+    gradient: Callable[[np.ndarray], np.ndarray | None],
+    x: np.ndarray,
+    sizes: np.ndarray,
+    rounding: np.ndarray | float = 0.0,
+) -> np.ndarray:
     """Sizes of x such that a quadratic model of a function holds over a hundredth of them, no more than those given.
 
     Along every coordinate the curvature is measured over ever smaller distances until it does not change any more. Then
     1e-5 sizes are a thousandth of a distance over which the model holds: next to a minimum, 1e-6 of what the function
     varies by there. Where no distance is found (rounding, or a minimum flatter than a parabola) the size remains.
+
+    :param rounding: of the gradient's entries, which differences of them may feign
     """
     here = gradient(x)
     if here is None:
         return sizes
-    found = sizes.copy()
+    found, feigned = sizes.copy(), np.broadcast_to(rounding, sizes.shape) * (1.0 + _SHARE)
     for index, size in enumerate(sizes):
         last, distance = np.nan, _SHARE * size
         while distance >= max(_SHARE**2 * _LEAST * size, _EPS / _SHARE * abs(float(x[index]))):
@@ -85,7 +92,7 @@ def resolved(gradient: Callable[[np.ndarray], np.ndarray | None], x: np.ndarray,
             point[index] += distance
             there = gradient(point)
             bend = np.nan if there is None else float(there[index] - here[index]) / distance
-            if abs(bend - last) <= _ALIKE * abs(last):
+            if abs(bend - last) <= _ALIKE * abs(last) + feigned[index] / distance:
                 found[index] = min(size, distance / _SHARE**2)
                 break
             last, distance = bend, _SHARE * distance
