@@ -3,7 +3,8 @@
     minimise   gradient @ t + t @ hessian @ t / 2 + price * v
     subject to rows @ t <= limits + v * elastic,  equalities @ t == targets,  low <= t <= high,  v >= 0
 
-``elastic`` marks the rows that may be violated at a price. The interior point finds the active set, and one more
+``elastic`` marks the rows that may be violated at a price. Each of the last ``corners`` variables is the least that its
+row, one of the last, and zero allow. The interior point finds the active set, and one more
 linear system on it the digits.
 """
 
@@ -35,6 +36,7 @@ class Program(NamedTuple):
     low: Float[NDArray, "n"]
     high: Float[NDArray, "n"]
     price: float
+    corners: int = 0
 
 
 class Solution(NamedTuple):
@@ -68,7 +70,7 @@ def solve(p: Program) -> Solution:
     equalities[:, :n] = p.equalities
     with np.errstate(all="ignore"):  # a program without room drives multipliers to infinity
         t, z, solved = _interior(hessian, gradient, rows, limits, equalities, p.targets, len(general), below, above)
-        t, z = _sharpened(hessian, gradient, rows, limits, equalities, p.targets, t, z)
+        t, z = _sharpened(hessian, gradient, rows, limits, equalities, p.targets, t, z, (len(general), n, p.corners))
     first = len(general)
     lows, highs = np.zeros(size), np.zeros(size)
     lows[below], highs[above] = z[first : first + len(below)], z[first + len(below) :]
@@ -160,9 +162,20 @@ def _sharpened(
     targets: np.ndarray,
     t: np.ndarray,
     z: np.ndarray,
+    ends: tuple[int, int, int],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The minimiser on the rows whose multiplier exceeds their slack, if that is one of the whole program."""
-    active = np.flatnonzero(z > limits - rows @ t)
+    """The minimiser on the rows whose multiplier exceeds their slack, if that is one of the whole program.
+
+    Of the row and the bound of each corner one is active, even where nothing depends on its variable: which one, the
+    other variables say. ``ends`` are the numbers of general rows, of variables and of corners.
+    """
+    general, last, corners = ends
+    first, row = last - corners, general - corners
+    slack = limits - rows @ t
+    on = z > slack
+    beyond = slack[row:general] - t[first:last] <= 0.0
+    on[np.where(beyond, np.arange(row, general), general + np.arange(first, last))] = True
+    active = np.flatnonzero(on)
     normals = np.concatenate([rows[active], equalities])
     n, m = gradient.size, len(normals)
     matrix = np.zeros((n + m, n + m))
@@ -176,7 +189,7 @@ def _sharpened(
     prices[active] = solved[n : n + len(active)]
     size = 1.0 + float(np.max(np.abs(gradient), initial=0.0))
     feasible = np.max(rows @ step - limits, initial=0.0) <= SOLVED and np.min(prices, initial=0.0) >= -SOLVED * size
-    close = float(np.max(np.abs(step - t), initial=0.0)) <= 1e3 * SOLVED**0.5
+    close = float(np.max(np.abs(step - t)[np.r_[:first, last:n]], initial=0.0)) <= 1e3 * SOLVED**0.5
     if not (np.isfinite(solved).all() and feasible and close):
         return t, z
     return step, np.maximum(prices, 0.0)

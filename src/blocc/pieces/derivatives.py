@@ -12,6 +12,8 @@ from blocc._lib.arrays import Array, Float, Int, NDArray
 from blocc.flat_problem import FlatProblem
 from blocc.local.derivatives import TOGETHER
 from blocc.local.derivatives import priced as rows_priced
+from blocc.pieces.kinks import Kinks, kinks_of, none_of, number_of, on_sides
+from blocc.pieces.kinks import rows as kink_rows
 from blocc.pieces.piece import Followers, Piece
 
 
@@ -34,6 +36,7 @@ class Model(NamedTuple):
     n_leader: int  #: G
     equality: Float[NDArray, "equalities"]  #: of X
     equality_jacobian: Float[NDArray, "equalities n_x"]
+    kinks: Kinks  #: of f and G themselves
 
     def own(self, row: int) -> int:
         """Which of the follower's rows a row of the piece belongs to."""
@@ -47,8 +50,13 @@ class Model(NamedTuple):
 
 def model_of(followers: Followers, piece: Piece) -> Model:
     """First derivatives of a piece, by one more solution of its system."""
-    flat, found, rows = followers.flat, piece.found, piece.rows
-    n_x, n_y, held = flat.n_x, flat.n_y, piece.held
+    flat, rows, sided = followers.flat, piece.rows, None
+    if not followers.is_large and (count := number_of(flat)):
+        turned = np.isin(np.arange(count), list(piece.turned))
+        sided = on_sides(flat, piece.x, piece.y, turned)
+        forced = piece.found._replace(upper_gradient=sided.upper_gradient, upper_inequality_jacobian=sided.jacobian)
+        piece = piece._replace(found=forced)
+    found, n_x, n_y, held = piece.found, flat.n_x, flat.n_y, piece.held
     own = np.eye(n_x + n_y, n_x)
     right = np.concatenate([piece.of.cross(found), rows.jacobian[held] @ own, found.equality_jacobian @ own])
     solved = -piece.solve(right)
@@ -66,6 +74,10 @@ def model_of(followers: Followers, piece: Piece) -> Model:
     ]
     units = np.concatenate([part[2] for part in parts])
     units = np.where(units > 0.0, units, 1.0)
+    kinks = none_of(flat, len(leader))
+    if sided is not None:
+        first = len(free) + len(held)
+        kinks = kinks_of(flat, sided, response, size, units[first : first + len(leader)], turned)
     return Model(
         piece=piece,
         upper=float(found.upper),
@@ -80,6 +92,7 @@ def model_of(followers: Followers, piece: Piece) -> Model:
         n_leader=len(leader),
         equality=found.x_equality,
         equality_jacobian=found.x_equality_jacobian[:, :n_x],
+        kinks=kinks,
     )
 
 
@@ -92,16 +105,22 @@ class Priced(NamedTuple):
     free: Float[NDArray, "free"]
     leader: Float[NDArray, "n_leader"]
     x_rows: Float[NDArray, "n_x_rows"]
+    kinks: Float[NDArray, "all"]  #: of rows for kinks of the leader's
+    turned: Float[NDArray, "all"]  #: -1 for those whose other side is looked at
 
 
-def priced(followers: Followers, model: Model, multipliers: np.ndarray) -> Priced:
-    """Multipliers of the follower's conditions for those of the rows of a model."""
+def priced(followers: Followers, model: Model, multipliers: np.ndarray, kinked: np.ndarray | None = None) -> Priced:
+    """Multipliers of the follower's conditions for those of the rows of a model; ``kinked`` of its kinks."""
     piece, n_x, n_y = model.piece, followers.flat.n_x, followers.flat.n_y
     found, held = piece.found, piece.held
     prices = multipliers / model.units
     free, signs = prices[: len(model.free)], prices[len(model.free) : model.n_own]
     leader = prices[model.n_own : model.n_own + model.n_leader]
     slope = found.upper_gradient + free @ piece.rows.jacobian[model.free] + leader @ found.upper_inequality_jacobian
+    kinked = np.zeros(len(model.kinks.among)) if kinked is None else kinked
+    slope = slope + kinked @ model.kinks.both
+    weights = np.zeros(len(model.kinks.signs))
+    weights[model.kinks.among] = kinked / model.kinks.units
     right = np.concatenate([slope[n_x:], -signs, np.zeros(len(found.equality))])
     solved = -piece.solve(right)
     return Priced(
@@ -111,31 +130,37 @@ def priced(followers: Followers, model: Model, multipliers: np.ndarray) -> Price
         free,
         leader,
         prices[model.n_own + model.n_leader :],
+        weights,
+        np.where(np.isin(np.arange(len(weights)), list(piece.turned)), -1.0, 1.0),
     )
 
 
-def other_side(followers: Followers, model: Model, multipliers: np.ndarray) -> Float[NDArray, "own"]:
+def other_side(
+    followers: Followers, model: Model, multipliers: np.ndarray, kinked: np.ndarray | None = None
+) -> Float[NDArray, "own"]:
     """For each row of the piece its multiplier on the neighbouring piece, relative to its own there.
 
     That of mu_i = 0 for a row that is not held, of c_i = 0 for one that is. With c_i and mu_i at zero, both multipliers
     must be nonnegative (strong stationarity).
     """
     piece, n_x = model.piece, followers.flat.n_x
-    p = priced(followers, model, multipliers)
+    p = priced(followers, model, multipliers, kinked)
     free = piece.rows.jacobian[model.free][:, n_x:] @ p.adjoint
     return np.concatenate([free * piece.price_size[model.free], p.held * piece.rows.size[piece.held]])
 
 
-def bend(followers: Followers, model: Model, multipliers: np.ndarray) -> Float[NDArray, "n_x n_x"]:
+def bend(
+    followers: Followers, model: Model, multipliers: np.ndarray, kinked: np.ndarray | None = None
+) -> Float[NDArray, "n_x n_x"]:
     """The Hessian in x of the Lagrangian: f on the piece and the priced rows."""
     flat, piece = followers.flat, model.piece
-    (general, _), p = flat.follower_rows, priced(followers, model, multipliers)
+    (general, _), p = flat.follower_rows, priced(followers, model, multipliers, kinked)
     coupled = piece.held < general  # bounds have no second derivatives
     weights, moves = np.zeros(len(piece.mu)), np.zeros((general, flat.n_x))
     weights[model.free], weights[piece.held] = p.free, p.held
     moves[piece.held[coupled]] = model.prices[: len(coupled)][coupled]
     along = np.concatenate([np.eye(flat.n_x), model.response, moves, model.prices[len(coupled) :]])
-    given = Priced(p.adjoint, weights[:general], p.equality, np.zeros(0), p.leader, p.x_rows)
+    given = p._replace(held=weights[:general], free=np.zeros(0))
     found = flat.program(_bend)(piece.x, piece.y, piece.mu[:general], piece.nu, given, along)
     return np.asarray(0.5 * (found + found.T))
 
@@ -153,6 +178,8 @@ def _bend(flat: FlatProblem, x: Array, y: Array, mu: Array, nu: Array, p: Priced
         total = flat.upper(a, b) + pull + rows_priced(flat, a, b, p.held, p.equality)
         if p.leader.size:
             total = total + p.leader @ flat.upper_inequality(a, b)
+        if p.kinks.size:
+            total = total + p.kinks @ kink_rows(flat, a, b, p.turned)
         return total + p.x_rows @ flat.x_set.inequality_flat(a) if p.x_rows.size else total
 
     _, push = jax.linearize(jax.grad(value), jnp.concatenate([x, y, mu, nu]))

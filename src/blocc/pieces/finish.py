@@ -16,7 +16,7 @@ import numpy as np
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.rounding import TINY
 from blocc.pieces.derivatives import Model, model_of, other_side
-from blocc.pieces.piece import Followers, Guess, Piece
+from blocc.pieces.piece import Followers, Guess, Key, Piece
 from blocc.pieces.selection import identified
 from blocc.pieces.stationarity import falling_piece
 from blocc.pieces.step import Multipliers, Step, bent_direction, step_of
@@ -63,7 +63,7 @@ class Finish:
         self.wide = self.settings.radius  #: of the trust region of steps that leave their piece
         self.price = 1.0  #: of a violation of G in the merit function
         self.best: Asked | None = None
-        self._visited: set[tuple[bytes, tuple[int, bytes]]] = set()  #: pieces from which there was no way down, by x
+        self._visited: set[tuple[bytes, Key]] = set()  #: pieces from which there was no way down, by x
         self._first = np.zeros(0)
 
     # --- values -------------------------------------------------------------------------------------------------
@@ -216,10 +216,10 @@ class Finish:
             if self.merit(here) - self.merit(trial) >= self.settings.accept * step.promised:
                 return trial
             curved = trial.piece is not None and trial.piece.like(model.piece)
-            if corrected or not curved or trial.violation <= here.violation:
+            if corrected or not curved or (trial.violation <= here.violation and not len(step.kinks.among)):
                 return None
             assert trial.piece is not None
-            again = step.corrected(model, model_of(trial.piece.of, trial.piece).value)
+            again = step.corrected(model_of(trial.piece.of, trial.piece))
             if again is None:
                 return None
             step = again
@@ -281,10 +281,12 @@ class Finish:
             if piece is not None and (here.x.tobytes(), piece.key) not in self._visited:
                 self._visited.add((here.x.tobytes(), piece.key))
                 yield piece
+        for kink in model.kinks.concave:  # f bends down there: each side is a piece of its own
+            yield model.piece._replace(turned=model.piece.turned ^ {int(kink)})
 
     def _other_side(self, model: Model, step: Step) -> tuple[np.ndarray, np.ndarray]:
         """Rows that end the piece at x, and multipliers on their other side: f falls there where one is negative."""
-        other = other_side(model.piece.of, model, step.on(model))
+        other = other_side(model.piece.of, model, step.on(model), step.multipliers.on_kinks(model))
         scale = float(np.max(np.abs(model.gradient) * self.followers.sizes.x, initial=0.0))
         scale = max(scale, float(np.max(np.abs(other), initial=0.0)), TINY)
         return np.abs(model.value[: model.n_own]) <= self.settings.biactive, other / scale

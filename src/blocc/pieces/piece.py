@@ -30,6 +30,8 @@ from blocc.pieces.settings import SETTINGS, Settings
 
 #: Solutions of a piece's KKT system for one right-hand side or several.
 Solve = Callable[[np.ndarray], np.ndarray]
+#: Which piece: whose, the rows held, and the kinks whose other side is looked at.
+Key = tuple[int, bytes, frozenset[int]]
 
 
 class Guess(NamedTuple):
@@ -53,6 +55,7 @@ class Piece(NamedTuple):
     steep: float  #: scale of the slopes of g, times the sizes of y
     solve: Solve  #: the KKT system for one or more right-hand sides; it is symmetric
     of: Followers
+    turned: frozenset[int] = frozenset()  #: kinks of the leader's on which x lies, and whose other side is looked at
 
     @property
     def response(self) -> Float[NDArray, "n_y"]:
@@ -60,9 +63,9 @@ class Piece(NamedTuple):
         return self.of.response(self)
 
     @property
-    def key(self) -> tuple[int, bytes]:
+    def key(self) -> Key:
         """Which piece it is, whatever its x."""
-        return id(self.of), self.held.tobytes()
+        return id(self.of), self.held.tobytes(), self.turned
 
     def like(self, other: Piece) -> bool:
         """Whether it is the same piece, at another x."""

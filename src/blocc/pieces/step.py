@@ -12,10 +12,14 @@ from blocc._lib.rounding import TINY
 from blocc.local.fit import lengths_of
 from blocc.local.quadratic import SOLVED, Program, Solution, solve
 from blocc.pieces.derivatives import Model, bend
+from blocc.pieces.kinks import Kinks
 from blocc.pieces.piece import Followers
 
 #: Rises of the price of G's violation in one step, each tenfold: from 1 to what double precision still tells apart.
 _RISES = 10
+#: Share of the decrease of the violation that is attainable within the radius, which the price must bring about (Byrd,
+#: Nocedal and Waltz, Steering exact penalty methods for nonlinear programming, 2008).
+_STEERED = 0.1
 
 
 class Multipliers(NamedTuple):
@@ -24,10 +28,18 @@ class Multipliers(NamedTuple):
     free: Float[NDArray, "rows"]  #: of ``c_i <= 0``
     held: Float[NDArray, "rows"]  #: of ``mu_i >= 0``
     others: Float[NDArray, "others"]  #: of G and X
+    kinks: Float[NDArray, "all"]  #: of rows for kinks of the leader's functions
+    signs: Float[NDArray, "all"]  #: on which side of them
 
     def on(self, model: Model) -> Float[NDArray, "rows"]:
         """Those of the rows of one model."""
         return np.concatenate([self.free[model.free], self.held[model.piece.held], self.others])
+
+    def on_kinks(self, model: Model) -> Float[NDArray, "kinks"]:
+        """Those of its kinks: on the other side of one, what was left of its cost."""
+        kinks = model.kinks
+        same = self.signs[kinks.among] == kinks.signs[kinks.among]
+        return np.clip(np.where(same, self.kinks[kinks.among], kinks.cost - self.kinks[kinks.among]), 0.0, kinks.cost)
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,7 @@ class Step:
     program: Program
     near: Bool[NDArray, "rows"]  #: those of the model's rows that the step could meet
     solution: Solution
+    kinks: Kinks  #: those that it could meet
 
     @property
     def length(self) -> float:
@@ -52,11 +65,18 @@ class Step:
         """The multipliers of the rows of a model."""
         return self.multipliers.on(model)
 
-    def corrected(self, model: Model, value: np.ndarray) -> Step | None:
-        """The step with the rows as they were found at its end (a second-order correction)."""
-        limits = self.program.rows @ self.step - value[self.near]
-        again = solve(self.program._replace(limits=np.minimum(limits, self.program.limits)))
-        return replace(self, step=again.step, solution=again) if again.solved else None
+    def corrected(self, after: Model) -> Step | None:
+        """The step with the rows and kinks as they were found at its end (a second-order correction)."""
+        limits, there, count = self.program.limits.copy(), after.kinks, int(self.near.sum())
+        raw, same = np.full(len(there.signs), np.nan), self.kinks.signs == there.signs
+        raw[there.among] = there.value * there.units
+        kinked = (np.where(same, raw, -raw))[self.kinks.among] / self.kinks.units
+        found = np.concatenate([after.value[self.near], kinked - self.solution.step[self.step.size :]])
+        bent = self.program.rows @ self.solution.step - found
+        limits[:count] = np.minimum(bent[:count], limits[:count])
+        limits[count:] = np.where(np.isfinite(kinked), bent[count:], limits[count:])
+        again = solve(self.program._replace(limits=limits))
+        return replace(self, step=again.step[: self.step.size], solution=again) if again.solved else None
 
 
 def step_of(
@@ -73,13 +93,16 @@ def step_of(
     :param across: whether the step may leave the piece
     """
     size, rows = followers.sizes.x, model.jacobian * followers.sizes.x
+    kinks = model.kinks
     carried = np.zeros(len(model.value)) if multipliers is None else multipliers.on(model)
-    hessian = bend(followers, model, carried) * size[:, None] * size
+    kinked = np.zeros(len(kinks.among)) if multipliers is None else multipliers.on_kinks(model)
+    hessian = bend(followers, model, carried, kinked) * size[:, None] * size
     gradient = model.gradient * size
     if not (np.isfinite(hessian).all() and np.isfinite(rows).all()):
         return None
     unit = max(float(np.max(np.abs(gradient), initial=0.0)), float(np.max(np.abs(hessian), initial=0.0)), TINY)
-    convex = convexified(hessian / unit, rows[carried > 0.0])
+    corners = kinks.jacobian * size
+    convex = convexified(hessian / unit, np.concatenate([rows[carried > 0.0], corners[kinked > 0.0]]))
     low, high = followers.flat.x_set.bounds_flat()
     elastic = np.zeros(len(model.value))
     elastic[model.n_own : model.n_own + model.n_leader] = 1.0
@@ -101,6 +124,16 @@ def step_of(
         most,
         price / unit,
     )
+    met = kinks.value + np.maximum(corners, 0.0) @ most + np.minimum(corners, 0.0) @ least >= 0.0
+    near_kinks = kinks._replace(
+        among=kinks.among[met], value=kinks.value[met], units=kinks.units[met], leader=kinks.leader[:, met]
+    )
+    if met.any():
+        grown = np.zeros((len(near), int(met.sum())))
+        grown[model.n_own : model.n_own + model.n_leader] = kinks.leader[:, met]
+        program = _with_corners(program, -kinks.value[met], corners[met], kinks.cost[met] / unit, grown[near])
+        elastic = program.elastic
+    attainable = np.nan  #: violation, whatever its price
     for _ in range(_RISES):
         solution = solve(program)
         if not solution.solved:  # a row that is violated may leave no room
@@ -110,7 +143,9 @@ def step_of(
             return None
         needed = 2.0 * float(solution.rows @ elastic) * unit
         short = solution.violation > followers.settings.admissible and solution.violation > 0.9 * violation
-        if not short:
+        if short and np.isnan(attainable):
+            attainable = solve(program._replace(price=program.price * 10.0**_RISES)).violation
+        if not short or violation - solution.violation >= _STEERED * (violation - attainable):
             break
         price *= 10.0
         program = program._replace(price=price / unit)
@@ -118,20 +153,42 @@ def step_of(
 
     def promise(found: Solution) -> float:
         t = found.step
-        return -unit * float(program.gradient @ t + 0.5 * t @ convex @ t) + price * (violation - found.violation)
+        return -unit * float(program.gradient @ t + 0.5 * t @ program.hessian @ t) + price * (
+            violation - found.violation
+        )
 
     decrease = promise(solution)
     if decrease <= SOLVED * unit and (finer := _finely(program)) is not None and promise(finer) > decrease:
         solution, decrease = finer, promise(finer)
-    t = solution.step
-    every = np.zeros(len(near))
-    every[near] = solution.rows * unit
+    every, over = np.zeros(len(near)), np.zeros(len(kinks.signs))
+    every[near] = solution.rows[: int(near.sum())] * unit
+    over[near_kinks.among] = solution.rows[int(near.sum()) :] * unit
     count = len(model.piece.mu)
     free, held = np.zeros(count), np.zeros(count)
     free[model.free] = every[: len(model.free)]
     held[model.piece.held] = every[len(model.free) : model.n_own]
-    found = Multipliers(free, held, every[model.n_own :])
-    return Step(t, decrease, found, price, hessian, program, near, solution)
+    found = Multipliers(free, held, every[model.n_own :], over, kinks.signs)
+    return Step(solution.step[: len(size)], decrease, found, price, hessian, program, near, solution, near_kinks)
+
+
+def _with_corners(p: Program, limits: np.ndarray, rows: np.ndarray, cost: np.ndarray, grown: np.ndarray) -> Program:
+    """The program with a further variable for each kink: by how much it is crossed; ``grown`` are rows by it."""
+    n, count = p.gradient.size, len(limits)
+    hessian = np.zeros((n + count, n + count))
+    hessian[:n, :n] = p.hessian
+    return Program(
+        np.concatenate([p.gradient, cost]),
+        hessian,
+        np.block([[p.rows, grown], [rows, -np.eye(count)]]),
+        np.concatenate([p.limits, limits]),
+        np.concatenate([p.elastic, np.zeros(count)]),
+        np.pad(p.equalities, ((0, 0), (0, count))),
+        p.targets,
+        np.concatenate([p.low, np.zeros(count)]),
+        np.concatenate([p.high, np.full(count, np.inf)]),
+        p.price,
+        count,
+    )
 
 
 def _finely(p: Program) -> Solution | None:
@@ -180,9 +237,9 @@ def bent_direction(followers: Followers, model: Model, step: Step) -> tuple[np.n
     found, n = step.solution, step.step.size
     held = np.concatenate(
         [
-            step.program.rows[found.rows > 0.0],
-            step.program.equalities,
-            np.eye(n)[(found.low > 0.0) | (found.high > 0.0) | (step.program.low == step.program.high)],
+            step.program.rows[found.rows > 0.0, :n],
+            step.program.equalities[:, :n],
+            np.eye(n)[((found.low > 0.0) | (found.high > 0.0) | (step.program.low == step.program.high))[:n]],
         ]
     )
     basis = np.eye(n)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from blocc.corners import kinks_of
+from blocc.corners import FOLLOWER, kinks_of
 from blocc.inner.choice import choose_oracles
 from blocc.inner.interior_point import InteriorPoint
 from blocc.options import Options
@@ -36,7 +36,8 @@ def reformulations(problem: BilevelProblem, options: Options) -> Iterator[Reform
     exact = epigraph_form(problem) if kinks else None
     if exact is not None and _suits(exact, options):
         yield Reformulation(exact.problem, exact.invert)
-    rounded_first = bool(kinks) and bool(set().union(*kinks.values()) - {"where"})
+    below = {name: kinds for name, kinds in kinks.items() if name in FOLLOWER}
+    rounded_first = bool(below) and bool(set().union(*below.values()) - {"where"})
     if not rounded_first:
         yield plain
     if kinks:

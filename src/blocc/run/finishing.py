@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocc._lib.arrays import NDArray
-from blocc.corners import kinks_of
+from blocc.corners import has_follower_sides
 from blocc.options import Options
 from blocc.outer.continuation import FACTOR
 from blocc.outer.descent import descend
@@ -70,11 +70,11 @@ class Finishing:
     ) -> Finishing | None:
         """None if options were given by hand: the run is then the one that they describe.
 
-        None as well if functions have kinks of their own in y, at which no row of the follower's ends a piece.
+        None as well if the follower's functions have kinks in y, at which no row of its ends a piece.
         """
         automatic = isinstance(options.gamma, str) and options.outer == "auto"
         accurate = isinstance(options.inner, str) and options.inner in _ACCURATE
-        suited = automatic and accurate and not kinks_of(problem)
+        suited = automatic and accurate and not has_follower_sides(problem.flat)
         return cls(problem, scaling, evaluator) if suited else None
 
     def descend(self, first: Evaluation, leader: UpperMultipliers, penalty: bool = True) -> Reached | None:
