@@ -233,9 +233,7 @@ class Judge(Walks):
             variation = line.variation((1.0, *DISTANCES))  # near enough that a curved valley looks straight
             if not way.curvature < 0.0 and way.slope <= self.tolerance * variation:
                 continue
-            distances = tuple(
-                sorted({*FINE, *(far for end in way.lengths for far in (end, 2.0 * end))}, reverse=True)
-            )
+            distances = tuple(sorted({*FINE, *(far for end in way.lengths for far in (end, 2.0 * end))}, reverse=True))
             both = way.curvature < 0.0 and not way.falls(plan.tolerance, plan.floor)
             along = plan._replace(distances=distances)
             found = probe(self.reduced_objective, project, here, [way.direction], along, both)

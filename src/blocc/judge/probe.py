@@ -19,6 +19,7 @@ from blocc._lib.rounding import EXACT
 #: Distances of the probes, in sizes of x; the fine ones are for points where phi has no derivative.
 DISTANCES = (1e-1, 1e-2, 1e-3)
 FINE = (*DISTANCES, 1e-4, 1e-5, 1e-6)
+_LEAST = 0.5 * FINE[-1]  #: nearer points are not told from x
 NEAR = (1e-2,)
 PAIR = (1e-2, 1e-4)  #: where every coordinate of many is probed, because nothing else is known
 #: Distances over which f(x, y(x)) is seen to vary. Next to a minimum it varies as the square of the distance, so both
@@ -50,7 +51,7 @@ class Probed(NamedTuple):
     steepest: float  #: largest gain per distance among all probes, in the user's units; 0 if nothing gains
     flat: tuple[int, ...]  #: coordinates of x along which neither the value nor the follower's response changes
     asked: int
-    unanswered: tuple[np.ndarray, ...] = ()  #: the farthest points of directions in which no probe had an answer
+    unanswered: tuple[np.ndarray, ...] = ()  #: the farthest points of directions in which probes had no answer
     variation: float = 0.0  #: largest variation of f(x, y(x)) over a size of x among the lines that were probed
 
 
@@ -180,20 +181,21 @@ def _look(line: Line, probing: Probing, both: bool) -> Probed:
     still = len(along) == 1
     unanswered: list[np.ndarray] = []
     for sign in (1.0, -1.0) if both else (1.0,):
-        without, answered = [], False
+        without, answered, blank = [], False, False
         for distance in distances:
             found, moved, point = line.at(sign * distance)
             if not moved:
                 continue
-            if found is None and moved >= FINE[-1]:  # nearer points are not told from x
+            if found is None and moved >= _LEAST:
                 without.append(point)
+                blank = blank or distance <= DISTANCES[-1]
             answered = answered or found is not None
             if found is None or found.violation > max(probing.allowed_violation, here.violation):
                 still = False
                 continue
             gain = here.upper - found.upper
             still = still and abs(gain) <= floor and bool(np.max(np.abs(found.y - here.y), initial=0.0) <= EXACT)
-            if moved < FINE[-1]:
+            if moved < _LEAST:
                 continue
             if gain > floor:
                 steepest = max(steepest, gain / float(np.linalg.norm(point - here.x)))
@@ -201,7 +203,7 @@ def _look(line: Line, probing: Probing, both: bool) -> Probed:
                 if distance >= DISTANCES[0] and not _same_valley(line, point, floor):
                     continue
                 better, best = found, gain
-        unanswered += [] if answered else without[:1]
+        unanswered += without[:1] if blank or not answered else []  # within the last distance every point counts
     flat = (int(along[0]),) if still and line.asked else ()
     return Probed(better, best, steepest, flat, line.asked, tuple(unanswered), variation)
 
