@@ -89,17 +89,21 @@ class Driver:
             if self.settled(best):
                 break
             try:
-                phase = next((found for way in ways if (found := way(best)) is not None), None)
+                taken = next(((way, found) for way in ways if (found := way(best)) is not None), None)
             except (Stop, KeyboardInterrupt) as stop:
                 return self._stopped(best, stop)
-            if phase is None:  # descents from here, by all ways there are, came to nothing better
+            if taken is None:  # descents from here, by all ways there are, came to nothing better
                 return replace(best, by_value=True)
+            way, phase = taken
             following = self.judged(phase, start)
             if self.request.reason is not None or following.result.status is Status.TIME_LIMIT:
                 ended = replace(best.result, status=following.result.status, message=following.result.message)
                 return replace(best, result=ended, verdict=None)
             if self._rank(following) <= self._rank(best):
-                ways = self._ways() if self._gained(following, best) else ways
+                if self._gained(following, best):
+                    ways = self._ways()
+                    if way == self.incumbent:  # a descent from there is next: the judge's probes have been seen, too
+                        next(ways)
                 best = following
         return best
 
