@@ -31,6 +31,7 @@ _COMPARISONS = {"gt": 1.0, "ge": 1.0, "lt": -1.0, "le": -1.0}
 _KINKS = ("abs", "max", "min", "select_n")
 EXTREMES = {"reduce_max", "reduce_min"}  #: largest and smallest entries of arrays
 _PLACES = ("argmax", "argmin")
+_PICKED = ("picked_max", "picked_min")
 ROOTS = {"sqrt", "pow"}
 _SHAPING = {"convert_element_type", "reshape", "squeeze", "broadcast_in_dim", "transpose", "slice", "copy"}
 _CURVED = ("exp", "log", "log1p", "tanh", "logistic")
@@ -240,8 +241,19 @@ def _last(array: AnyArray, axes: Sequence[int]) -> AnyArray:
 
 def _picked(name: str, entries: AnyArray) -> AnyArray:
     """The largest or smallest entry along the last axis, by its place."""
-    place = (jnp.argmax if name.endswith("max") else jnp.argmin)(entries, axis=-1, keepdims=True)
-    return jnp.take_along_axis(entries, place, axis=-1)[..., 0]
+    return (picked_max if name.endswith("max") else picked_min)(entries)
+
+
+@jax.jit
+def picked_max(entries: AnyArray) -> AnyArray:
+    """The largest entry along the last axis; known by its name in programs."""
+    return jnp.take_along_axis(entries, jnp.argmax(entries, axis=-1, keepdims=True), axis=-1)[..., 0]
+
+
+@jax.jit
+def picked_min(entries: AnyArray) -> AnyArray:
+    """The smallest entry along the last axis; known by its name in programs."""
+    return jnp.take_along_axis(entries, jnp.argmin(entries, axis=-1, keepdims=True), axis=-1)[..., 0]
 
 
 def steady(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -267,11 +279,13 @@ def evaluate(
     extreme: Extreme | None = None,
     places: Callable[[str, AnyArray], None] | None = None,
     bases: list[AnyArray | None] | None = None,
+    picked: Extreme | None = None,
 ) -> list[AnyArray]:
     """Run a program with ``corner`` in the place of its kinks; ``comparisons`` are those among its arguments.
 
     Those of its arguments that are squares have ``bases``.
-    ``extreme`` stands in the place of the largest and smallest entries of arrays, ``places`` is told of their places.
+    ``extreme`` stands in the place of the largest and smallest entries of arrays, ``picked`` where :func:`steady` has
+    picked them, and ``places`` is told of their places.
     """
     values: dict[Any, AnyArray] = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
     values.update(zip(program.jaxpr.invars, arguments, strict=True))
@@ -310,10 +324,13 @@ def evaluate(
             places(name, _last(inputs[0], (equation.params["dimension"],)))
         if name in EXTREMES and real and extreme is not None:
             instead = extreme(name, _last(inputs[0], equation.params["axes"]))
+        if picked is not None and equation.params.get("name") in _PICKED:
+            instead = picked(equation.params["name"], inputs[0])
         if instead is not None:
             outputs: list[Any] = [lax.convert_element_type(instead, equation.outvars[0].aval.dtype)]
         elif inner is not None and len(inner.jaxpr.invars) == len(inputs):
-            outputs = evaluate(inner, inputs, corner, [side(atom) for atom in equation.invars], extreme, places, roots)
+            compared = [side(atom) for atom in equation.invars]
+            outputs = evaluate(inner, inputs, corner, compared, extreme, places, roots, picked)
         else:
             told = equation.primitive.get_bind_params(equation.params)
             functions, parameters = told if isinstance(told, tuple) else ((), told)  # JAX before 0.9 returned both

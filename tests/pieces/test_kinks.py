@@ -63,6 +63,33 @@ def test_a_polyhedral_leader_reaches_what_linear_programming_finds(seed: int, n:
     assert result.counts["evaluations"] <= 100
 
 
+@pytest.mark.parametrize(("seed", "n", "most"), [(0, 2, 4), (1, 6, 15), (2, 20, 60)])
+def test_the_worst_of_many_scenarios_is_minimised_exactly(seed: int, n: int, most: int) -> None:
+    """The largest entry of affine functions of x and y(x), less a smallest one, under one that G bounds: by HiGHS."""
+    rng = np.random.default_rng(seed)
+    inside = rng.standard_normal((n, n)) / np.sqrt(n)
+    a, b, c = (rng.standard_normal((most, n)) for _ in range(3))
+    p = rng.standard_normal(most)
+    problem = BilevelProblem(
+        upper=lambda x, y: jnp.max(a @ x + b @ y + p) - 0.5 * jnp.min(c @ y - p),
+        lower=lambda x, y: jnp.sum((y - inside @ x) ** 2),
+        upper_inequality=lambda x, y: jnp.max(jnp.abs(y)) - 2.0,
+        x_set=Box(-3, 3, n),
+        y_set=Reals(n),
+    )
+    zero, one = np.zeros((most, 1)), np.ones((most, 1))
+    rows = np.block([[a + b @ inside, -one, zero], [-c @ inside, zero, one]])
+    held = np.concatenate([inside, -inside])
+    rows = np.concatenate([rows, np.pad(held, ((0, 0), (0, 2)))])
+    right = np.concatenate([-p, -p, np.full(2 * n, 2.0)])
+    cost = np.concatenate([np.zeros(n), [1.0, -0.5]])
+    found = scipy.optimize.linprog(cost, rows, right, bounds=[(-3, 3)] * n + [(None, None)] * 2)
+    result = solve(problem, progress=False)
+    assert result.success, result.message
+    assert result.upper_value == pytest.approx(found.fun, rel=1e-7, abs=1e-8)
+    assert result.counts["evaluations"] <= 100
+
+
 def both_sides(problem: BilevelProblem, x: np.ndarray, turned: frozenset[int]) -> tuple[float, np.ndarray, int]:
     with double_precision():
         flat = problem.flat

@@ -19,7 +19,7 @@ from blocc._lib.rounding import EXACT
 #: Distances of the probes, in sizes of x; the fine ones are for points where phi has no derivative.
 DISTANCES = (1e-1, 1e-2, 1e-3)
 FINE = (*DISTANCES, 1e-4, 1e-5, 1e-6)
-_LEAST = 0.5 * FINE[-1]  #: nearer points are not told from x
+_LEAST = (1.0 - 1e-3) * FINE[-1]  #: nearer points, but for rounding, are not told from x
 NEAR = (1e-2,)
 PAIR = (1e-2, 1e-4)  #: where every coordinate of many is probed, because nothing else is known
 #: Distances over which f(x, y(x)) is seen to vary. Next to a minimum it varies as the square of the distance, so both
@@ -188,7 +188,7 @@ def _look(line: Line, probing: Probing, both: bool) -> Probed:
                 continue
             if found is None and moved >= _LEAST:
                 without.append(point)
-                blank = blank or distance <= DISTANCES[-1]
+                blank = blank or distance == DISTANCES[-1]
             answered = answered or found is not None
             if found is None or found.violation > max(probing.allowed_violation, here.violation):
                 still = False
@@ -203,7 +203,7 @@ def _look(line: Line, probing: Probing, both: bool) -> Probed:
                 if distance >= DISTANCES[0] and not _same_valley(line, point, floor):
                     continue
                 better, best = found, gain
-        unanswered += without[:1] if blank or not answered else []  # within the last distance every point counts
+        unanswered += without[:1] if blank or not answered else []  # the radius of the claim must be seen
     flat = (int(along[0]),) if still and line.asked else ()
     return Probed(better, best, steepest, flat, line.asked, tuple(unanswered), variation)
 

@@ -3,8 +3,8 @@
     minimise   gradient @ t + t @ hessian @ t / 2 + price * v
     subject to rows @ t <= limits + v * elastic,  equalities @ t == targets,  low <= t <= high,  v >= 0
 
-``elastic`` marks the rows that may be violated at a price. Each of the last ``corners`` variables is the least that its
-row, one of the last, and zero allow. The interior point finds the active set, and one more
+``elastic`` marks the rows that may be violated at a price. The last variables are the least that zero and the last rows
+allow, ``corners`` says which row is for which. The interior point finds the active set, and one more
 linear system on it the digits.
 """
 
@@ -15,12 +15,15 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from blocc._lib.arrays import Float, NDArray
+from blocc._lib.arrays import Float, Int, NDArray
 
 #: Iterations: an interior point takes ten to thirty, whatever the size.
 _ITERATIONS = 60
 #: Share of the way to the boundary (Mehrotra 1992), and the accuracy that is asked for; what remains are digits.
 _SHARE, SOLVED = 0.995, 1e-9
+
+
+_NONE = np.zeros(0, int)
 
 
 class Program(NamedTuple):
@@ -36,7 +39,7 @@ class Program(NamedTuple):
     low: Float[NDArray, "n"]
     high: Float[NDArray, "n"]
     price: float
-    corners: int = 0
+    corners: Int[NDArray, "corners"] = _NONE
 
 
 class Solution(NamedTuple):
@@ -70,7 +73,7 @@ def solve(p: Program) -> Solution:
     equalities[:, :n] = p.equalities
     with np.errstate(all="ignore"):  # a program without room drives multipliers to infinity
         t, z, solved = _interior(hessian, gradient, rows, limits, equalities, p.targets, len(general), below, above)
-        t, z = _sharpened(hessian, gradient, rows, limits, equalities, p.targets, t, z, (len(general), n, p.corners))
+        t, z = _sharpened(hessian, gradient, rows, limits, equalities, p.targets, t, z, (len(general), n), p.corners)
     first = len(general)
     lows, highs = np.zeros(size), np.zeros(size)
     lows[below], highs[above] = z[first : first + len(below)], z[first + len(below) :]
@@ -162,19 +165,23 @@ def _sharpened(
     targets: np.ndarray,
     t: np.ndarray,
     z: np.ndarray,
-    ends: tuple[int, int, int],
+    ends: tuple[int, int],
+    corners: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The minimiser on the rows whose multiplier exceeds their slack, if that is one of the whole program.
 
-    Of the row and the bound of each corner one is active, even where nothing depends on its variable: which one, the
-    other variables say. ``ends`` are the numbers of general rows, of variables and of corners.
+    Of the rows and the bound of each corner one is active, even where nothing depends on its variable: which one, the
+    other variables say. ``ends`` are the numbers of general rows and of variables.
     """
-    general, last, corners = ends
-    first, row = last - corners, general - corners
+    general, last = ends
+    first, row = last - int(corners.max(initial=-1)) - 1, general - len(corners)
     slack = limits - rows @ t
     on = z > slack
-    beyond = slack[row:general] - t[first:last] <= 0.0
-    on[np.where(beyond, np.arange(row, general), general + np.arange(first, last))] = True
+    without = slack[row:general] - t[first + corners]  # slack where the corner is not crossed
+    order = np.lexsort((without, corners))
+    columns, nearest = np.unique(corners[order], return_index=True)
+    nearest = order[nearest]
+    on[np.where(without[nearest] <= 0.0, row + nearest, general + first + columns)] = True
     active = np.flatnonzero(on)
     normals = np.concatenate([rows[active], equalities])
     n, m = gradient.size, len(normals)

@@ -37,9 +37,11 @@ class Multipliers(NamedTuple):
 
     def on_kinks(self, model: Model) -> Float[NDArray, "kinks"]:
         """Those of its kinks: on the other side of one, what was left of its cost."""
-        kinks = model.kinks
+        kinks, sums = model.kinks, np.zeros(model.kinks.sites.heights)
+        np.add.at(sums, kinks.sites.columns, self.kinks)
         same = self.signs[kinks.among] == kinks.signs[kinks.among]
-        return np.clip(np.where(same, self.kinks[kinks.among], kinks.cost - self.kinks[kinks.among]), 0.0, kinks.cost)
+        left = kinks.cost - sums[kinks.columns]
+        return np.clip(np.where(same, self.kinks[kinks.among], left), 0.0, kinks.cost)
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,11 @@ class Step:
 
     def corrected(self, after: Model) -> Step | None:
         """The step with the rows and kinks as they were found at its end (a second-order correction)."""
-        limits, there, count = self.program.limits.copy(), after.kinks, int(self.near.sum())
-        raw, same = np.full(len(there.signs), np.nan), self.kinks.signs == there.signs
-        raw[there.among] = there.value * there.units
-        kinked = (np.where(same, raw, -raw))[self.kinks.among] / self.kinks.units
-        found = np.concatenate([after.value[self.near], kinked - self.solution.step[self.step.size :]])
-        bent = self.program.rows @ self.solution.step - found
-        limits[:count] = np.minimum(bent[:count], limits[:count])
-        limits[count:] = np.where(np.isfinite(kinked), bent[count:], limits[count:])
+        limits, count = self.program.limits.copy(), int(self.near.sum())
+        kinked = after.kinks.seen_from(self.kinks)[self.kinks.among] / self.kinks.units
+        crossed = self.solution.step[self.step.size :][self.program.corners]
+        bent = self.program.rows @ self.solution.step - np.concatenate([after.value[self.near], kinked - crossed])
+        limits[:count], limits[count:] = np.minimum(bent[:count], limits[:count]), bent[count:]
         again = solve(self.program._replace(limits=limits))
         return replace(self, step=again.step[: self.step.size], solution=again) if again.solved else None
 
@@ -125,13 +124,13 @@ def step_of(
         price / unit,
     )
     met = kinks.value + np.maximum(corners, 0.0) @ most + np.minimum(corners, 0.0) @ least >= 0.0
-    near_kinks = kinks._replace(
-        among=kinks.among[met], value=kinks.value[met], units=kinks.units[met], leader=kinks.leader[:, met]
-    )
+    near_kinks = kinks._replace(among=kinks.among[met], units=kinks.units[met])
     if met.any():
-        grown = np.zeros((len(near), int(met.sum())))
-        grown[model.n_own : model.n_own + model.n_leader] = kinks.leader[:, met]
-        program = _with_corners(program, -kinks.value[met], corners[met], kinks.cost[met] / unit, grown[near])
+        _, first, columns = np.unique(kinks.columns[met], return_index=True, return_inverse=True)
+        grown = np.zeros((len(near), len(first)))
+        grown[model.n_own : model.n_own + model.n_leader] = kinks.leader[:, met][:, first]
+        cost = kinks.cost[met][first] / unit
+        program = _with_corners(program, -kinks.value[met], corners[met], cost, grown[near], columns)
         elastic = program.elastic
     attainable = np.nan  #: violation, whatever its price
     for _ in range(_RISES):
@@ -171,23 +170,25 @@ def step_of(
     return Step(solution.step[: len(size)], decrease, found, price, hessian, program, near, solution, near_kinks)
 
 
-def _with_corners(p: Program, limits: np.ndarray, rows: np.ndarray, cost: np.ndarray, grown: np.ndarray) -> Program:
-    """The program with a further variable for each kink: by how much it is crossed; ``grown`` are rows by it."""
-    n, count = p.gradient.size, len(limits)
-    hessian = np.zeros((n + count, n + count))
-    hessian[:n, :n] = p.hessian
+def _with_corners(
+    p: Program, limits: np.ndarray, rows: np.ndarray, cost: np.ndarray, grown: np.ndarray, columns: np.ndarray
+) -> Program:
+    """The program with further variables: by how much kinks are crossed; ``grown`` are rows by them."""
+    n, count = p.gradient.size, len(cost)
+    hessian, crossed = np.zeros((n + count, n + count)), np.zeros((len(limits), count))
+    hessian[:n, :n], crossed[np.arange(len(limits)), columns] = p.hessian, -1.0
     return Program(
         np.concatenate([p.gradient, cost]),
         hessian,
-        np.block([[p.rows, grown], [rows, -np.eye(count)]]),
+        np.block([[p.rows, grown], [rows, crossed]]),
         np.concatenate([p.limits, limits]),
-        np.concatenate([p.elastic, np.zeros(count)]),
+        np.concatenate([p.elastic, np.zeros(len(limits))]),
         np.pad(p.equalities, ((0, 0), (0, count))),
         p.targets,
         np.concatenate([p.low, np.zeros(count)]),
         np.concatenate([p.high, np.full(count, np.inf)]),
         p.price,
-        count,
+        columns,
     )
 
 

@@ -122,7 +122,9 @@ class Driver:
 
     # --- ways on ------------------------------------------------------------------------------------------------
     def _ways(self) -> Iterator[Callable[[Phase], Phase | None]]:
-        return iter((self.incumbent, self._off_plateau, self._followed, self._admissible, self._penalised))
+        return iter(
+            (self.incumbent, self._off_plateau, self._finished_again, self._followed, self._admissible, self._penalised)
+        )
 
     def _off_plateau(self, best: Phase) -> Phase | None:
         """A phase from a point with a better value, where neither f nor the follower's response changes around x."""
@@ -175,6 +177,16 @@ class Driver:
             reached = judge.follow(v.value if v.probed.better is None else v.probed.better)
         return None if reached is None or reached is v.value else self._moved(best, reached)
 
+    def _finished_again(self, best: Phase) -> Phase | None:
+        """A finish from the best point known, to which none has led; None if it leads to nothing better."""
+        v = best.verdict
+        assert v is not None
+        if best.success(self.problem) or not (v.lower_optimal and v.admissible) or v.challenge.snapped is not None:
+            return None
+        begin = v.value if v.probed.better is None else v.probed.better
+        phase = self._phase(best.units, begin.x, finish=True, stays=True)
+        return phase if phase.result.upper_value < begin.upper or phase.result.status in ENDED else None
+
     def _penalised(self, best: Phase) -> Phase | None:
         """Stages of F_gamma from the best point known, which a finish alone has not led to."""
         v = best.verdict
@@ -197,11 +209,14 @@ class Driver:
         return Phase(best.run, best.scaling, result, end, by_value=True)
 
     # --- one phase ----------------------------------------------------------------------------------------------
-    def _phase(self, units: Units | None, x: np.ndarray, finish: bool = False) -> Phase:
-        """One run from ``x`` in the given units; with a finish on f(x, y(x)) itself, or by F_gamma alone."""
+    def _phase(self, units: Units | None, x: np.ndarray, finish: bool = False, stays: bool | None = None) -> Phase:
+        """One run from ``x`` in the given units; with a finish on f(x, y(x)) itself, or by F_gamma alone.
+
+        It ``stays`` in the valley of x, by default where there is no finish.
+        """
         run, scaling = self.begin(Run, units)
         run.finishing = Finishing.of(self.problem, scaling, run.evaluator, self.options) if finish else None
-        run.known, run.stays = self.known, not finish
+        run.known, run.stays = self.known, not finish if stays is None else stays
         result = run.single(x if scaling is None else scaling.inward(x))
         assert run.end is not None
         found = result if scaling is None else scaling.restore(result)

@@ -124,8 +124,10 @@ class Run:
                 return Endpoint(first, np.inf, 0.0), leader
         if not isinstance(self.options.gamma, str):
             return continuation.minimise(self.evaluator, first, leader, self.tolerances, fixed_gamma=True)
-        if self.finishing is not None and (end := self._on_pieces(self.finishing, first, leader)) is not None:
-            return end, leader
+        if self.finishing is not None:
+            end = self._on_pieces(self.finishing, first, leader, penalty=not self.stays)
+            if end is not None:
+                return end, leader
         closed = continuation.direct_gamma(self.evaluator, first, leader, self.tolerances) if self.stays else None
         return continuation.minimise(self.evaluator, closed or first, leader, self.tolerances, fixed_gamma=False)
 
