@@ -233,6 +233,17 @@ def follower_sides(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:
     return jnp.concatenate([side.ravel() for side in found]) if found else jnp.zeros(0)
 
 
+def has_kinks(function: Callable[..., AnyArray], *shapes: jax.ShapeDtypeStruct) -> bool:
+    """Whether a function has operations whose derivative jumps, for arguments of given shapes."""
+    found: list[Any] = []
+
+    def look(*arguments: AnyArray) -> None:
+        evaluate(jax.make_jaxpr(function)(*arguments), arguments, found.append, places=lambda *one: found.append(one))
+
+    jax.eval_shape(look, *shapes)
+    return bool(found)
+
+
 def _last(array: AnyArray, axes: Sequence[int]) -> AnyArray:
     """An array with some of its axes made one, the last."""
     kept = [axis for axis in range(array.ndim) if axis not in axes]

@@ -120,3 +120,46 @@ def test_a_vertex_with_more_edges_than_are_looked_along_is_proved_by_convexity_o
         weights[0] = -0.5 * (ratios[0] + ratios[1])
         problem = _copying(lambda y: jnp.sum(weights * jnp.abs(rows @ y)) + 0.05 * y @ y, 6)
     assert verify(problem, _at_zero(found)).ok is not concave
+
+
+def _nested(n: int, steep: np.ndarray, shift: np.ndarray) -> BilevelProblem:
+    """Nesterov's Chebyshev-Rosenbrock function with absolute values, of y(x) = min(x, steep x) + shift.
+
+    It has 2^(n - 1) points that Clarke's derivative calls stationary, and one minimum, 0 (Gurbuzbalaban and Overton, On
+    Nesterov's nonsmooth Chebyshev-Rosenbrock functions, Nonlinear Analysis 75, 2012).
+    """
+
+    def upper(x: Any, y: Any) -> Any:
+        z = y - shift
+        return 0.25 * jnp.abs(z[0] - 1.0) + jnp.sum(jnp.abs(z[1:] - 2.0 * jnp.abs(z[:-1]) + 1.0))
+
+    return BilevelProblem(
+        upper=upper,
+        lower=lambda x, y: jnp.sum((y - x - shift) ** 2),
+        inequality=lambda x, y: y - steep * x - shift,
+        x_set=Box(-4.0, 4.0, shape=n),
+        y_set=Reals(n),
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kinks_inside_of_kinks_are_left_on_the_other_side_of_rounding(seed: int) -> None:
+    generator, n = np.random.default_rng(seed), 3
+    steep = np.ones(n) if seed == 0 else generator.uniform(1.0, 2.0, n)
+    problem = _nested(n, steep, seed * generator.uniform(-0.3, 0.3, n))
+    found = solve(problem, np.array([-1.0 / steep[0], 1.0, 1.0]), progress=False)
+    assert found.success, found
+    assert found.upper_value < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cubic_way_down_along_a_curved_kink_is_taken(seed: int) -> None:
+    """Beside the curve f rises steeply, and along it slope and curvature are zero."""
+    weight, square, cube = np.random.default_rng(seed).uniform((1.0, 0.0, 0.2), (10.0, 1.5, 1.0))
+    problem = _copying(
+        lambda y: weight * jnp.abs(y[1] - square * y[0] ** 2 - cube * y[0] ** 3) + y[0] ** 3,
+        2,
+    )
+    found = solve(problem, np.zeros(2), progress=False)
+    assert not found.success or found.upper_value < -1.0, found
+    assert not verify(problem, _at_zero(found)).ok

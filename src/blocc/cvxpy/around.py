@@ -7,14 +7,14 @@ that f bends down, as at a saddle, the way along which it bends most is looked a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.rounding import HALF_DIGITS
-from blocc.judge.probe import DISTANCES, Probed, Probing, Value, lines, merged, probe
-from blocc.judge.tangent import Surroundings, tangent_directions
+from blocc.judge.probe import DISTANCES, FINE, Probed, Probing, Value, lines, merged, probe
+from blocc.judge.tangent import RADII, Surroundings, look_around, tangent_directions
 from blocc.judge.ways import KRYLOV, STEP, smallest_curvature
 
 Vector = Float[NDArray, " n"]
@@ -39,10 +39,12 @@ def around(
     most: int = MOST_DIRECTIONS,
     gradient: Vector | None = None,
     slope: Slope | None = None,
+    kinked: bool = False,
 ) -> Probed:
     """What probes around x find, until one of them gains more than it may.
 
     :param slope: the derivative of f(x, y(x)) as a function of x, which only says where to look
+    :param kinked: whether f itself has kinks, along which ways down are looked for
     """
     seen: list[Value] = []
 
@@ -58,7 +60,26 @@ def around(
     found = _looked(value, project, here, ways, plan)
     if found.better is None and len(here.x) > 1:
         found = merged([found, _looked(value, project, here, _along(here, seen, plan.sizes), plan)])
+    if found.better is None and kinked and slope is not None and len(here.x) > 1:
+        fine = plan._replace(distances=FINE)
+        for radius in RADII:
+            ways = list(_along_kinks(slope, project, here.x, plan.sizes, radius, seed))
+            found = merged([found, _looked(value, project, here, ways, fine)])
     return found
+
+
+def _along_kinks(
+    slope: Slope, project: Callable[[Vector], Vector], x: Vector, sizes: Vector, radius: float, seed: int
+) -> Iterator[Vector]:
+    """Ways that go down on every side of kinks that was seen beside x."""
+
+    def gradient(point: Vector) -> tuple[Vector, Vector] | None:
+        found = slope(point)
+        return None if found is None else (found, np.zeros((0, len(x))))
+
+    beside = look_around(gradient, lambda _: None, project, x, sizes, radius, np.random.default_rng(seed))
+    for way in tangent_directions(beside):
+        yield sizes * way
 
 
 def _looked(

@@ -9,6 +9,7 @@ multiple of the identity), and grows where the answer turns out to be worse than
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -18,6 +19,7 @@ import numpy as np
 
 from blocc._lib.arrays import Float, NDArray
 from blocc._lib.precision import double_precision
+from blocc.corners import has_kinks
 from blocc.cvxpy.expressions import without_negative
 from blocc.errors import ProblemError
 
@@ -73,10 +75,19 @@ class PlainObjective:
             at += seen.size
         return self.function(named, below)
 
+    @cached_property
+    def is_kinked(self) -> bool:
+        """Whether there are operations in it whose derivative jumps."""
+        with double_precision():
+            return has_kinks(self._called, *self._shapes())
+
+    def _shapes(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+        below = jax.ShapeDtypeStruct((self.size,), jnp.float64)
+        return jax.ShapeDtypeStruct((sum(one.size for one in self._x),), jnp.float64), below
+
     def _check(self) -> None:
-        shapes = [jax.ShapeDtypeStruct((size,), jnp.float64) for size in (sum(one.size for one in self._x), self.size)]
         try:
-            found = jax.eval_shape(self._called, *shapes)
+            found = jax.eval_shape(self._called, *self._shapes())
         except Exception as error:  # the user's own code: its message is the one that helps
             raise ProblemError(
                 f"objective: the function fails on arrays of jax.numpy: {type(error).__name__}: {error}"

@@ -270,7 +270,10 @@ class ConicRun:
         distances = FURTHER if self.model.has_exponentials else DISTANCES[:2]  # closer, derivatives have spoken
         worth = float(self.model.soft.price.value) * here[0].violation  # what x gains by violating a constraint itself
         plan = Probing(sizes_of(at.x), here[1] + worth, share, here[0].violation, distances=distances)
-        return around(look, self.evaluator.project, here[0], plan, self.options.seed, most, gradient, self._slope)
+        kinked = self.model.plain is not None and self.model.plain.is_kinked
+        return around(
+            look, self.evaluator.project, here[0], plan, self.options.seed, most, gradient, self._slope, kinked
+        )
 
     def _slope(self, x: Vector) -> Vector | None:
         """The derivative of f(x, y(x)), in the units of the run."""

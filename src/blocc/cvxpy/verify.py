@@ -154,7 +154,8 @@ class _Checks:
         plan = Probing(sizes_of(self.x), 2.0 * unsure, _SLOPE * self.tolerance, allowed, distances=distances)
         most = MOST_DIRECTIONS if model.n_y <= LARGE else FEW_DIRECTIONS
         gradient = self._slope(self.x)
-        found = around(look, model.project_x, told, plan, seed=1, most=most, gradient=gradient, slope=self._slope)
+        kinked = model.plain is not None and model.plain.is_kinked
+        found = around(look, model.project_x, told, plan, 1, most, gradient, self._slope, kinked)
         text, ok = (f"gain {found.gain:.2g}", False) if found.better is not None else ("none", True)
         self._add("no better x nearby", "none", text, ok, "probes")
 

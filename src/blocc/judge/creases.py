@@ -26,7 +26,7 @@ from blocc.corners import leader_sides
 from blocc.flat_problem import FlatProblem
 from blocc.judge.lower_level import LowerKKT
 from blocc.judge.pieces import Piece, piece_at
-from blocc.judge.ways import STEP, WHOLE, LeaderRows, Ways, row_multipliers, way_along, weigh
+from blocc.judge.ways import SECANT, STEP, WHOLE, LeaderRows, Ways, row_multipliers, way_along, weigh
 from blocc.local.fit import lengths_of
 
 #: Steps of Newton's method back onto creases: each squares a distance of 0.1 sizes, which is rounding after five.
@@ -51,6 +51,7 @@ class _Along(NamedTuple):
     slope: float  #: by which phi falls along it at first
     curvature: float  #: NaN if unknown
     keeping: np.ndarray  #: which of the rows it keeps
+    null: bool = False  #: whether phi has no curvature along it
 
 
 def along_creases(
@@ -95,7 +96,7 @@ def along_creases(
     ways, decided = _ways_along(at, piece.x, sizes, always, fixed)
     found = (
         way_along(way.direction, way.slope, way.curvature, sizes, rows)._replace(
-            hold=_held_at(at, way.keeping, onto, sizes)
+            hold=_held_at(at, way.keeping, onto, sizes), null=way.null
         )
         for way in ways
     )
@@ -276,7 +277,14 @@ def _on(
         return [way(-reduced / fall, np.nan)] if fall else []
     hessian = 0.5 * (hessian + hessian.T)
     values, vectors = np.linalg.eigh(hessian)
-    found = [way(vector, float(value)) for value, vector in zip(values, vectors.T, strict=True)]
+    across = basis @ np.random.default_rng(0).standard_normal(dimension)
+    far = at(hold(x + SECANT * sizes * across / float(np.max(np.abs(across)))))  # what curvature there is beyond
+    turned = 0.0 if far is None else lengths_of((basis.T @ _projected(far, sizes, keeping, fixed) - reduced)[None])[0]
+    scale = max(float(np.max(np.abs(values))), float(turned) / SECANT)
+    found = [
+        way(vector, float(value))._replace(null=bool(abs(value) <= STEP * scale))
+        for value, vector in zip(values, vectors.T, strict=True)
+    ]
     if fall:
         unit = -reduced / fall
         found.insert(0, way(unit, float(unit @ hessian @ unit)))
@@ -292,17 +300,28 @@ def _off(
     others: np.ndarray,
     fixed: np.ndarray,
 ) -> list[_Along]:
-    """Away from one crease to either side, if phi falls there, on the others."""
+    """Away from one crease to either side, if phi falls there, on the others.
+
+    Their tangents are those beside x: at x itself rounding decides on which side of the crease they are.
+    """
     basis = _null_space(np.concatenate([here.jacobian[others] * sizes, fixed]))
-    across = basis @ (basis.T @ (here.jacobian[crease] * sizes))
+    away = here.jacobian[crease] * sizes
+    across = basis @ (basis.T @ away)
     length = float(lengths_of(across[None])[0])
-    if not length > _RANK * float(lengths_of((here.jacobian[crease] * sizes)[None])[0]):
+    if not length > _RANK * float(lengths_of(away[None])[0]):
         return []
     hold, found = _held_at(at, others, here.rows, sizes), []
     for sign in (1.0, -1.0):
-        direction = sign * across / length
-        near = at(hold(x + STEP * sizes * direction))
-        slope = 0.0 if near is None else -float(_projected(near, sizes, others, fixed) @ direction)
+        near = at(hold(x + STEP * sizes * sign * across / length))
+        if near is None:
+            continue
+        beside = _null_space(np.concatenate([near.jacobian[others] * sizes, fixed]))
+        direction = beside @ (beside.T @ (sign * near.jacobian[crease] * sizes))
+        turned = float(lengths_of(direction[None])[0])
+        if not turned > _RANK * float(lengths_of((near.jacobian[crease] * sizes)[None])[0]):
+            continue
+        direction /= turned
+        slope = -float(_projected(near, sizes, others, fixed) @ direction)
         if slope > 0.0:
             found.append(_Along(direction, slope, np.nan, others))
     return found

@@ -25,7 +25,7 @@ WHOLE = 256
 KRYLOV = 40  #: products of a Hessian that its smallest eigenvalue takes by Lanczos iterations
 _NULL = STEP  #: share of the largest curvature below which second derivatives decide nothing: the accuracy of a secant
 _RANK = 1e-9  #: singular values below this share of the largest are zero
-_SECANT = 0.1  #: distance, in sizes of x, of the secant that tells what curvature there is where the Hessian is zero
+SECANT = 0.1  #: distance, in sizes of x, of the secant that tells what curvature there is where the Hessian is zero
 _BENT = 6  #: steps back to where phi is stationary across a null space; each multiplies the distance by the slope's
 
 
@@ -276,7 +276,7 @@ def _null_ways(
     least of phi over the complement (the splitting lemma: Poston and Stewart, Catastrophe Theory, 1978, chapter 4).
     """
     across = basis @ np.random.default_rng(0).standard_normal(len(values))
-    across *= _SECANT / float(np.max(np.abs(across)))
+    across *= SECANT / float(np.max(np.abs(across)))
     here, ends = lagrangian(x), [lagrangian(x + sign * sizes * across) for sign in (1.0, -1.0)]
     if here is None:
         return ()

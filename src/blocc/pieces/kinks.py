@@ -186,7 +186,8 @@ def _shape(kink: Kink) -> tuple[int, ...]:
 
 def _run(flat: FlatProblem, x: Array, y: Array, more: Array, turned: AnyArray) -> tuple[Array, Array, Array, Array]:
     """f, G, the alternatives and the sides, with ``more`` added to each height."""
-    alternatives, sides = [jnp.zeros(0)], [jnp.zeros(0)]
+    alternatives: list[AnyArray] = [jnp.zeros(0)]
+    sides: list[AnyArray] = [jnp.zeros(0)]
     row = column = 0
 
     def add(shape: tuple[int, ...], entries: int) -> tuple[AnyArray, AnyArray]:
