@@ -136,6 +136,10 @@ class Judge(Walks):
         least = max(self.tolerance * found.unit, plan.floor)
         return found._replace(challenge=challenge(self.flat, found.reply, plan.allowed_violation, least))
 
+    def measure(self, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None, polishing: bool) -> Verdict:
+        """The figures of (x, y): nothing is looked for around x."""
+        return self._at(x, y, multipliers, polishing, ways=False)[0]
+
     def step(self, x: np.ndarray, y: np.ndarray) -> Value | None:
         """A better point than x: feasible for G if x is not, or lower along a way that derivatives show."""
         found, judge, plan = self._at(x, y, None, True)
@@ -163,7 +167,7 @@ class Judge(Walks):
         return at
 
     def _at(
-        self, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None, polishing: bool
+        self, x: np.ndarray, y: np.ndarray, multipliers: Multipliers | None, polishing: bool, ways: bool = True
     ) -> tuple[Verdict, Judge, Probing]:
         """What derivatives say about (x, y), a judge who knows it, and how to look around."""
         allowed = below_tolerance(self.tolerance)
@@ -171,7 +175,7 @@ class Judge(Walks):
         residual = self.residual_of(x, y, multipliers) if judged is None else judged.worst
         lower_optimal = residual <= (allowed if judged is not None else 10.0 * allowed)
         y = y if judged is None else judged.y
-        slope = self._slope(x, y, judged, multipliers) if lower_optimal else None
+        slope = self._slope(x, y, judged, multipliers, ways) if lower_optimal else None
         sizes = np.maximum(1.0, np.abs(x)) if judged is None else judged.sizes.x
         sizes = sizes if slope is None else slope.sizes
         judge = replace(self, sizes=sizes)
@@ -336,12 +340,12 @@ class Judge(Walks):
         return np.asarray(found.gradient) if found.solved and found.value > least else None
 
     def _slope(
-        self, x: np.ndarray, y: np.ndarray, judged: LowerKKT | None, multipliers: Multipliers | None
+        self, x: np.ndarray, y: np.ndarray, judged: LowerKKT | None, multipliers: Multipliers | None, ways: bool
     ) -> Hypergradient | None:
         """The derivative of phi, with matrices or without."""
         if judged is None:
             return slope_without_matrices(self.flat, x, y, multipliers)
-        return None if on_kink(self.flat, judged) else slope_at(self.flat, judged, self.tolerance, self.watch)
+        return None if on_kink(self.flat, judged) else slope_at(self.flat, judged, self.tolerance, self.watch, ways)
 
 
 def _is_blocked(line: Line, distances: Sequence[float], plan: Probing) -> bool:

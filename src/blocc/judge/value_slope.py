@@ -23,6 +23,7 @@ from blocc.judge.pieces import Piece, active_rows, piece_at, pieces_at
 from blocc.judge.ways import (
     LeaderRows,
     Way,
+    Ways,
     Weighed,
     critical_cone,
     row_multipliers,
@@ -55,19 +56,21 @@ class Hypergradient(NamedTuple):
     decided: bool = True  #: whether second derivatives tell that x is a minimum where no way leads down
 
 
-def slope_at(flat: FlatProblem, r: LowerKKT, tolerance: float, watch: Callable[[], None]) -> Hypergradient | None:
+def slope_at(
+    flat: FlatProblem, r: LowerKKT, tolerance: float, watch: Callable[[], None], ways: bool = True
+) -> Hypergradient | None:
     """The derivative of phi at (x, y) on every regular piece; None if there is none.
 
     Where the response jumps (a linear follower at a tie) some pieces are singular. On the others phi is smooth up to
     the surface on which it jumps, and along it, however high the jump.
 
-    ``watch`` is called before everything that takes time, and may raise.
+    ``watch`` is called before everything that takes time, and may raise. Without ``ways`` none is looked for.
     """
     pieces = pieces_at(flat, r)
-    joint = None if pieces.complete else _joint_slope(flat, r, tolerance, watch)
+    joint = None if pieces.complete or not ways else _joint_slope(flat, r, tolerance, watch)
     if joint is not None:
         return joint
-    slopes = [_slope(flat, r, piece, tolerance, watch) for piece in pieces.found]
+    slopes = [_slope(flat, r, piece, tolerance, watch, ways) for piece in pieces.found]
     if not slopes:
         return None
     worst = max(slopes, key=lambda slope: float(np.max(np.abs(slope.left) * slope.sizes, initial=0.0)))
@@ -88,6 +91,7 @@ def _slope(
     piece: Piece,
     tolerance: float,
     watch: Callable[[], None],
+    with_ways: bool = True,
 ) -> Hypergradient:
     """One piece: what is left of its gradient, and the ways down."""
     rows = LeaderRows(piece.rows, piece.jacobian, piece.equality_jacobian)
@@ -139,8 +143,8 @@ def _slope(
     priced = row_multipliers(weighed, rows)
     firm = np.flatnonzero(priced > 0.0)
     leader = piece.jacobian[piece.leader]
-    ways = ways_of(r.x, weighed, sizes, rows, lagrangian)
-    bent = along_creases(flat, r, piece, sizes, rows, tolerance, watch)
+    ways = ways_of(r.x, weighed, sizes, rows, lagrangian) if with_ways else Ways(())
+    bent = along_creases(flat, r, piece, sizes, rows, tolerance, watch) if with_ways else Ways(())
     return Hypergradient(
         gradient=piece.gradient,
         sizes=units,

@@ -122,9 +122,8 @@ class Driver:
 
     # --- ways on ------------------------------------------------------------------------------------------------
     def _ways(self) -> Iterator[Callable[[Phase], Phase | None]]:
-        return iter(
-            (self.incumbent, self._off_plateau, self._finished_again, self._followed, self._admissible, self._penalised)
-        )
+        again = self._finished_again, self._followed, self._admissible, self._penalised
+        return iter((self.incumbent, self._off_plateau, *again))
 
     def _off_plateau(self, best: Phase) -> Phase | None:
         """A phase from a point with a better value, where neither f nor the follower's response changes around x."""
@@ -356,13 +355,9 @@ class Driver:
 
     def _measured(self, phase: Phase, polishing: bool = True) -> Verdict:
         """The verdict on a phase whose end is not probed: figures in the user's units, and no work beyond them."""
-        return Judge.of(self.problem, lambda x: None, self.options.tolerance).examine(
-            self.problem.x_set.ravel(phase.result.x),
-            self.problem.y_set.ravel(phase.result.y),
-            multipliers=conclude.joined_multipliers(phase.result),
-            probes=False,
-            polishing=polishing,
-        )
+        problem, result = self.problem, phase.result
+        x, y, prices = problem.x_set.ravel(result.x), problem.y_set.ravel(result.y), conclude.joined_multipliers(result)
+        return Judge.of(problem, lambda x: None, self.options.tolerance).measure(x, y, prices, polishing)
 
     def _with(self, phase: Phase, v: Verdict) -> Result:
         """The result of a phase, with the certificate of a verdict."""
