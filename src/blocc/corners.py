@@ -190,21 +190,26 @@ def _tainted(program: ClosedJaxpr, given: list[bool], choices: list[bool] | None
 
 def leader_sides(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:
     """What is zero on the kinks of the leader's functions. Traceable."""
-    return jnp.concatenate([all_sides(flat, name, x, y) for name in ("upper", "upper_inequality")])
+    return jnp.concatenate([all_sides(flat, name, x, y, signed=False) for name in ("upper", "upper_inequality")])
 
 
-def all_sides(flat: FlatProblem, name: str, x: AnyArray, y: AnyArray) -> Array:
+def all_sides(flat: FlatProblem, name: str, x: AnyArray, y: AnyArray, signed: bool = True) -> Array:
     """What is zero on the kinks of one of the functions, in the order in which they come. Traceable.
 
-    Of the largest or smallest entries of arrays, the differences to all entries: zero where they tie.
+    Of the largest or smallest entry of an array, the differences to all: ``signed``, or those of the others' sizes.
     """
     found: list[AnyArray] = [jnp.zeros(0)]
 
     def record(name: str, entries: AnyArray) -> None:
+        ordered = jnp.sort(entries, axis=-1)
         if name == "sort":
-            found.append(jnp.diff(jnp.sort(entries, axis=-1), axis=-1))
-        else:
+            found.append(jnp.diff(ordered, axis=-1))
+        elif signed:
             found.append(entries - _picked(name, entries)[..., None])
+        else:  # the difference to the one that is picked vanishes wherever it is picked itself
+            found.append(
+                ordered[..., -1:] - ordered[..., :-1] if name == "argmax" else ordered[..., 1:] - ordered[..., :1]
+            )
 
     # In a FlatProblem the largest entry is picked by its place: see :func:`steady`.
     program = jax.make_jaxpr(getattr(flat, name))(x, y)
@@ -236,11 +241,8 @@ def follower_sides(flat: FlatProblem, x: AnyArray, y: AnyArray) -> Array:
 def has_kinks(function: Callable[..., AnyArray], *shapes: jax.ShapeDtypeStruct) -> bool:
     """Whether a function has operations whose derivative jumps, for arguments of given shapes."""
     found: list[Any] = []
-
-    def look(*arguments: AnyArray) -> None:
-        evaluate(jax.make_jaxpr(function)(*arguments), arguments, found.append, places=lambda *one: found.append(one))
-
-    jax.eval_shape(look, *shapes)
+    note = lambda *kink: found.append(kink)  # noqa: E731
+    jax.eval_shape(lambda *at: evaluate(jax.make_jaxpr(function)(*at), at, note, places=note), *shapes)
     return bool(found)
 
 

@@ -312,11 +312,13 @@ def _off(
         return []
     hold, found = _held_at(at, others, here.rows, sizes), []
     for sign in (1.0, -1.0):
-        near = at(hold(x + STEP * sizes * sign * across / length))
+        start = sign * across / length
+        near = at(hold(x + STEP * sizes * start))
         if near is None:
             continue
         beside = _null_space(np.concatenate([near.jacobian[others] * sizes, fixed]))
-        direction = beside @ (beside.T @ (sign * near.jacobian[crease] * sizes))
+        direction = beside @ (beside.T @ (near.jacobian[crease] * sizes))
+        direction = -direction if direction @ start < 0.0 else direction
         turned = float(lengths_of(direction[None])[0])
         if not turned > _RANK * float(lengths_of((near.jacobian[crease] * sizes)[None])[0]):
             continue

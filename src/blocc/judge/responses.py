@@ -19,7 +19,7 @@ from blocc.judge.probe import Value
 from blocc.judge.ways import LeaderRows, row_multipliers, weigh
 from blocc.lagrangian import Multipliers, figures, zero_multipliers
 from blocc.local.derivatives import DENSE, size_of
-from blocc.local.scales import ROUNDING, Sizes, row_sizes
+from blocc.local.scales import Sizes, row_sizes
 
 #: A response is trusted if it is accurate to this ratio.
 _TRUSTED = 1e-4
@@ -137,7 +137,8 @@ class Responses:
         if judged is None:
             return np.ones(count) if self.row_units is None else self.row_units
         jacobian = judged.local.upper_inequality_jacobian
-        rounding = ROUNDING / below_tolerance(self.tolerance) * (np.abs(jacobian) @ np.abs(np.concatenate([x, y])))
+        terms = 4.0 * EPS * (x.size + y.size)  # of a sum of so many products (Higham 2002, section 3.1), and of y
+        rounding = terms / below_tolerance(self.tolerance) * (np.abs(jacobian) @ np.abs(np.concatenate([x, y])))
         if self.row_units is not None:
             return np.maximum(self.row_units, rounding)
         return row_sizes(jacobian, judged.sizes.both, np.concatenate([x, y]))
