@@ -44,11 +44,13 @@ def test_nobody_has_a_cheaper_path(seed: int) -> None:
 
 def asked(seed: int, units: tuple[float, float] = (1.0, 1.0)) -> tuple[RoadNetwork, dict[str, Any]]:
     """A network, and what to widen: one or two links that somebody may use, with costs worth a part of all time."""
-    network, random = random_roads(seed, *units), np.random.default_rng(1000 + seed)
-    grows = (network.b > 0.0) & (network.free_flow_time > 0.0)
-    reached = {a for paths in all_paths(network) for path in paths for a in path if grows[a]}
-    if not reached:
-        pytest.skip("no link to widen")
+    random = np.random.default_rng(1000 + seed)
+    reached: set[int] = set()
+    while not reached:  # a network may have no link to widen
+        network = random_roads(seed, *units)
+        grows = (network.b > 0.0) & (network.free_flow_time > 0.0)
+        reached = {a for paths in all_paths(network) for path in paths for a in path if grows[a]}
+        seed += 1000
     chosen = random.choice(sorted(reached), min(int(random.integers(1, 3)), len(reached)), replace=False)
     exponent = random.choice([1.0, 1.5, 2.0, 3.0], len(chosen))
     most = random.uniform(0.2, 3.0, len(chosen)) * network.capacity[chosen]

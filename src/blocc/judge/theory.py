@@ -31,7 +31,7 @@ GROWTH_SAMPLES = 50  #: members of Y(x) at each point, for Lemma 1
 GAMMAS = 7  #: between the least that the theorems allow and the suggested one times ten
 OUTER, INNER = 1_000, 1_000  #: iterations of Algorithms 1 and 2 that are followed, at most
 DERIVATIVES = 20_000_000  #: in y, that following Algorithm 1 may take
-ROUNDING = 1e-13  #: of values near 1: less than this cannot be told from zero
+ROUNDING = 1e-13  #: of values near 1: less than this is indistinguishable from zero
 
 
 @dataclass(frozen=True)

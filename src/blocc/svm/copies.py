@@ -1,7 +1,7 @@
 """Copies of a sample as one sample with their weights together, and a split that keeps copies on one side.
 
 Both make a weight mean what it says: a sample of weight 3 is the same as three copies, bit by bit, in any order. And a
-validation set that held copies of training samples would praise the classifier for what it has learned by heart.
+validation set that held copies of training samples would reward the classifier for what it has memorised.
 """
 
 from __future__ import annotations
