@@ -226,7 +226,7 @@ class Judge(Walks):
             return None, NOTHING, False
         seen: list[Probed] = []
         widest = reach(*self.flat.x_set.bounds_flat(), here.x)
-        ways = [way.resolved(plan.floor, widest) for way in slope.ways]
+        ways = [way.lengthened(plan.floor, widest) for way in slope.ways]
         open_ways = [way for way in ways if not way.null and way.matters(plan.tolerance, plan.floor)]
         if not probes:
             return (None if open_ways or not slope.whole else True), NOTHING, False

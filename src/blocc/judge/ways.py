@@ -53,7 +53,7 @@ class Way(NamedTuple):
         moved = self.direction != 0.0
         return self._scaled(float(np.min(units[moved] / np.abs(self.direction[moved]), initial=1.0)))
 
-    def resolved(self, floor: float, widest: np.ndarray) -> Way:
+    def lengthened(self, floor: float, widest: np.ndarray) -> Way:
         """The same way, as far as values must go to resolve its slope, if X is that wide: units may be small."""
         if self.curvature < 0.0 or not 0.0 < self.slope <= 2.0 * floor:
             return self

@@ -12,8 +12,7 @@ from blocc._lib.arrays import Array, Float, Int, NDArray
 from blocc.flat_problem import FlatProblem
 from blocc.local.derivatives import TOGETHER
 from blocc.local.derivatives import priced as rows_priced
-from blocc.pieces.kinks import Kinks, kinks_of, none_of, number_of, on_sides
-from blocc.pieces.kinks import rows as kink_rows
+from blocc.pieces.kinks import Kinks, kink_rows, kinks_along, none_of, number_of, on_sides
 from blocc.pieces.piece import Followers, Piece
 
 
@@ -77,7 +76,7 @@ def model_of(followers: Followers, piece: Piece) -> Model:
     kinks = none_of(flat, len(leader))
     if sided is not None:
         first = len(free) + len(held)
-        kinks = kinks_of(flat, sided, response, size, units[first : first + len(leader)], turned)
+        kinks = kinks_along(flat, sided, response, size, units[first : first + len(leader)], turned)
     return Model(
         piece=piece,
         upper=float(found.upper),

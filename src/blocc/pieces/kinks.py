@@ -94,7 +94,7 @@ def on_sides(flat: FlatProblem, x: np.ndarray, y: np.ndarray, turned: Bool[NDArr
     return Leader(*map(np.asarray, found))
 
 
-def kinks_of(
+def kinks_along(
     flat: FlatProblem, found: Leader, response: np.ndarray, sizes: np.ndarray, units: np.ndarray, turned: np.ndarray
 ) -> Kinks:
     """The kinks along a response, in units in which x moves by its sizes; ``units`` are those of G."""
@@ -144,7 +144,7 @@ def none_of(flat: FlatProblem, n_leader: int) -> Kinks:
     return Kinks(number, few, rows, both, few, few, np.zeros((n_leader, 0)), number, sites, few, few)
 
 
-def rows(flat: FlatProblem, x: Array, y: Array, turned: AnyArray) -> Array:
+def kink_rows(flat: FlatProblem, x: Array, y: Array, turned: AnyArray) -> Array:
     """The rows before they are divided."""
     sites = flat.once(_sites)
     _, _, other, side = _run(flat, x, y, jnp.zeros(sites.heights), turned)
